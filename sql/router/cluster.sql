@@ -6,7 +6,7 @@ language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$
     select array[
-        'functions_of_owner', 'grant_use', 'withdraw_use', 'look_at', 'known_groups', 'copy_settings',
+        'functions_of_owner', 'grant_use', 'withdraw_use', 'look_at', 'refuse_version', 'known_groups', 'copy_settings',
         'add_shard', 'move_shard', 'close_shard', 'open_shard', 'spread_places', 'keys_alive', 'pin_keys', 'place_group',
         'spread_group', 'cluster', 'identify', 'read_group', 'has_group', 'depart', 'arrive', 'end_departure', 'refuse_ties',
         'begin_move', 'carry', 'move_group'
@@ -99,6 +99,39 @@ $$;
 comment on function trax_router.look_at(int, text) is
     'Internal. Refuses an address at which there is no shard of this number.';
 
+create function trax_router.refuse_version(
+    number int,
+    address text
+)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    -- Functions change their arguments from one minor version to the next.
+    minor constant text := '^[0-9]+[.][0-9]+';
+    there text;
+    here text;
+begin
+    select i.version
+    into there
+    from trax_router.identify(address) i;
+    select e.extversion
+    into here
+    from pg_extension e
+    where e.extname = 'trax_router';
+    if substring(there from minor) is distinct from substring(here from minor) then
+        raise exception 'shard % has trax %, and the router is of version %', number, there, here
+            using errcode = '55000',
+                detail = 'Both must be of one minor version: the router calls the functions that its own version has.',
+                hint = 'Type in the one that is behind: alter extension trax update, or at the router: alter extension trax_router update';
+    end if;
+end;
+$$;
+comment on function trax_router.refuse_version(int, text) is
+    'Internal. Refuses a shard at an address whose trax is of another minor version than the router.';
+
 create function trax_router.add_shard(
     number int,
     address text
@@ -112,6 +145,7 @@ declare
     spread text;
 begin
     perform trax_router.look_at(number, address);
+    perform trax_router.refuse_version(number, address);
     lock table trax_router.shard in share row exclusive mode;
     if exists (
         select
@@ -247,6 +281,7 @@ begin
         if state is null then
             begin
                 perform trax_router.look_at(shard, address);
+                perform trax_router.refuse_version(shard, address);
                 state := 'open';
             exception
                 when others then

@@ -29,3 +29,34 @@ async fn rows_of_all_shards_say_of_which_they_are() {
     let next = "select local_time from trax.preview_cron('0 0 * * *', 'UTC', '2026-01-01', 1)";
     assert_eq!(s.get(next).await, "2026-01-02 00:00:00 +00:00");
 }
+
+#[tokio::test]
+async fn a_shard_of_another_minor_version_is_refused_and_named() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(1).await;
+    let s = &cluster.router;
+    s.get("update pg_extension set extversion = '0.99.1' where extname = 'trax_router'")
+        .await;
+    let again = "select trax_router.add_shard(number, address) from trax_router.shards()";
+    let refusal = s.refusal(again).await;
+    assert_eq!(refusal.code, "55000", "{refusal}");
+    assert!(
+        refusal
+            .message
+            .ends_with("and the router is of version 0.99.1"),
+        "{refusal}"
+    );
+    let state = "select state from trax_router.cluster()";
+    assert_eq!(s.get(state).await, refusal.message);
+    // Another patch of the same minor version is no other.
+    s.get(
+        "update pg_extension set extversion = (
+            select regexp_replace(value, '[.][^.]*$', '.99') from trax.status() where item = 'version'
+        ) where extname = 'trax_router'",
+    )
+    .await;
+    assert_eq!(s.get(state).await, "open");
+    s.get(again).await;
+}
