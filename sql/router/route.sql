@@ -105,6 +105,64 @@ $$;
 comment on function trax.acquire_token(text, text, integer, interval) is
     'Takes the lowest free of max_holders places (1 to 1000) of a name until ttl has passed; returns no row when all are held, or needed by those who wait in trax.await_token. Never waits. The max_holders of the last call counts. Commit at once.';
 
+create function trax_router.activate(
+    shard integer,
+    text,
+    jsonb
+)
+returns bigint
+language plproxy volatile
+set search_path = pg_catalog, pg_temp
+set client_min_messages = warning
+as $$
+    connect trax_router.address($1);
+    select trax.activate(name => $2::text, input => $3::jsonb);
+$$;
+comment on function trax_router.activate(integer, text, jsonb) is
+    'Internal. Calls trax.activate() on a shard.';
+
+create function trax.activate(
+    name text,
+    input jsonb default NULL::jsonb
+)
+returns bigint
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    failure trax_router.failure;
+    result bigint;
+    shard integer;
+    has_it integer;
+    refusal trax_router.failure;
+begin
+    for shard in select * from trax_router.shards_of_manifest($1) loop
+        begin
+            result := trax_router.activate(shard, $1, $2);
+            has_it := shard;
+            exit;
+        exception
+            when others or query_canceled then
+                get stacked diagnostics
+                    failure.state = returned_sqlstate,
+                    failure.message = message_text,
+                    failure.detail = pg_exception_detail,
+                    failure.hint = pg_exception_hint;
+                failure.shard := shard;
+                refusal := trax_router.look_further(failure, refusal);
+        end;
+    end loop;
+    if has_it is null then
+        perform trax_router.raise(refusal);
+    end if;
+    perform trax_router.remember($1, has_it);
+    return result;
+end;
+$$;
+comment on function trax.activate(text, jsonb) is
+    'Queues a job of a dormant dependent and returns the job''s id; only while a job of one of its parents is being executed.';
+
 create function trax_router.apply(
     shard integer,
     jsonb,

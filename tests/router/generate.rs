@@ -48,8 +48,8 @@ fn route(name: &str) -> Route {
         | "cancel"
         | "requeue_dead_letter"
         | "acknowledge_dead_letter" => Route::Id,
-        "unschedule" | "enable_manifest" | "disable_manifest" | "trigger" | "cancel_manifest"
-        | "preview" | "explain_manifest" => Route::Manifest,
+        "unschedule" | "enable_manifest" | "disable_manifest" | "trigger" | "activate"
+        | "cancel_manifest" | "preview" | "explain_manifest" => Route::Manifest,
         "trigger_group" | "cancel_group" | "configure_group" => Route::WholeGroup,
         "acquire_token" | "extend_token" | "release_token" => Route::Token,
         "preview_cron" => Route::Any,
@@ -75,9 +75,7 @@ fn route(name: &str) -> Route {
         "set_shard" | "adopt" | "start_scheduler" | "where_is" => Route::Direct,
         "claim_next" | "complete_and_claim" | "wait_for_work" | "heartbeat" | "complete"
         | "complete_many" | "fail" | "release" | "acknowledge_cancel" | "cancel_own"
-        | "activate" | "report_progress" | "report_worker" | "waiting_tasks" | "runs_as_stored" => {
-            Route::Direct
-        }
+        | "report_progress" | "report_worker" | "waiting_tasks" | "runs_as_stored" => Route::Direct,
         other => panic!("nobody has said how the router finds the shard of trax.{other}()"),
     }
 }

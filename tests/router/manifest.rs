@@ -242,6 +242,28 @@ async fn groups_are_configured_where_they_are() {
 }
 
 #[tokio::test]
+async fn a_dormant_dependent_is_activated_where_it_is() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let group = cluster.group_on(2).await;
+    let s = &cluster.router;
+    s.get(&format!(
+        "select trax.schedule('parent', 't', group_name => '{group}');
+        select trax.schedule('child', 'c', group_name => '{group}', depends_on => '{{parent}}', dormant => true)"
+    ))
+    .await;
+    let activate = "select trax.activate('child', '7')";
+    let direct = cluster.shard(2).refusal(activate).await;
+    assert_eq!(s.refusal(activate).await, direct);
+    s.get("select trax.trigger('parent')").await;
+    cluster.shard(2).claim_one("'w'").await;
+    let child = s.number(activate).await;
+    assert_eq!(child >> 43, 2);
+}
+
+#[tokio::test]
 async fn a_manifest_is_placed_while_somebody_waits_to_divide_the_places() {
     if !has_plproxy() {
         return;
