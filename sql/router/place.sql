@@ -226,20 +226,6 @@ $$;
 comment on function trax_router.shard_of_group(text, text, int[]) is
     'Internal. Returns the shard of a group; of a spread one the shard of the key, and without a key any that was not tried. Null when all were.';
 
-create function trax_router.remembered(
-    manifest text
-)
-returns int
-language sql stable security definer
-set search_path = pg_catalog, pg_temp
-as $$
-    select m.shard
-    from trax_router.manifest m
-    where m.name = $1
-$$;
-comment on function trax_router.remembered(text) is
-    'Internal. Returns the shard on which a manifest was seen last; null when it is not known.';
-
 create function trax_router.wait_for_batch()
 returns void
 language plpgsql volatile security definer
@@ -251,81 +237,6 @@ end;
 $$;
 comment on function trax_router.wait_for_batch() is
     'Internal. Waits until no batch of a group is between two shards, and lets none leave before this transaction has ended.';
-
-create function trax_router.shards_of_manifest(
-    manifest text
-)
-returns setof int
-language plpgsql volatile security definer
-set search_path = pg_catalog, pg_temp
-as $$
-#variable_conflict use_column
-begin
-    perform trax_router.wait_for_batch();
-    return query
-    select s.number
-    from trax_router.shard s
-    left join trax_router.manifest m on m.name = $1 and m.shard = s.number
-    order by m.name is null, s.number;
-end;
-$$;
-comment on function trax_router.shards_of_manifest(text) is
-    'Internal. Returns all shards, the one on which a manifest was seen last before the others.';
-
-create function trax_router.hold_manifests()
-returns void
-language plpgsql volatile security definer
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-    -- Groups before places, in the order in which the tables are locked.
-    lock table trax_router.group_placement in access share mode;
-    -- A manifest that moves with its group is here or there.
-    perform trax_router.wait_for_batch();
-    -- Of two who give one name its first place, the second sees where the first put it. Any row
-    -- that is always there and that nobody else locks so; a standby routes without.
-    if not current_setting('transaction_read_only')::boolean then
-        perform
-        from trax_router.place p
-        where p.place = 0
-        for no key update;
-    end if;
-end;
-$$;
-comment on function trax_router.hold_manifests() is
-    'Internal. Makes others who place manifests wait until this transaction has ended.';
-
-create function trax_router.remember(
-    manifest text,
-    seen_on int
-)
-returns void
-language plpgsql volatile security definer
-set search_path = pg_catalog, pg_temp
-set lock_timeout = '10ms'
-as $$
-begin
-    -- A router that cannot write, a standby, asks again the next time; so does a serializable
-    -- transaction, which a row written here could make fail at its end.
-    if current_setting('transaction_read_only')::boolean or current_setting('transaction_isolation') = 'serializable' then
-        return;
-    end if;
-    if seen_on is null then
-        delete from trax_router.manifest m
-        where m.name = remember.manifest;
-    elsif seen_on is distinct from trax_router.remembered(manifest) then
-        insert into trax_router.manifest as m (name, shard)
-        values (remember.manifest, seen_on)
-        on conflict (name) do update set shard = excluded.shard;
-    end if;
-exception
-    -- The shard has committed what was called: an error here would invite to call it again.
-    when others then
-        return;
-end;
-$$;
-comment on function trax_router.remember(text, int) is
-    'Internal. Writes down on which shard a manifest is, null on none, unless that fails or has to wait: whoever does not find it there asks all shards.';
 
 create function trax_router.shards_of_settings(
     group_name text
