@@ -142,3 +142,25 @@ async fn a_shard_that_refuses_a_role_or_lacks_its_database_is_not_away() {
     assert_eq!(refusal.code, "3D000", "{refusal}");
     assert!(refusal.detail.contains("does not exist"), "{refusal}");
 }
+
+#[tokio::test]
+async fn a_worker_sees_its_job_after_a_group_has_moved() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let s = &cluster.router;
+    let worker = format!("{}_worker", cluster.database.name());
+    make_role(&cluster, &worker).await;
+    s.get(&format!("select trax.grant_access('{worker}', 'worker')"))
+        .await;
+    let w = Session::as_role(&cluster.database, &worker).await;
+    let id = w
+        .number("select trax.enqueue('a', group_name => 'g')")
+        .await;
+    let to = 3 - (id >> 43);
+    s.get(&format!("call trax_router.move_group('g', {to}, null)"))
+        .await;
+    let state = format!("select state from trax.get_jobs('{{{id}}}')");
+    assert_eq!(w.get(&state).await, "queued");
+}

@@ -13,7 +13,7 @@ const READER: &str = "status check diagnose metrics preview preview_cron explain
 const PRODUCER: &str = "enqueue enqueue_many enqueue_sql limit_queue_time trigger cancel run_now get_jobs await_job await_jobs shard_of where_is acquire_token await_token extend_token release_token";
 const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel cancel_own enqueue enqueue_many
     limit_queue_time activate complete_and_claim wait_for_work acquire_token await_token extend_token release_token
-    report_progress report_worker waiting_tasks runs_as_stored get_jobs await_job await_jobs shard_of";
+    report_progress report_worker waiting_tasks runs_as_stored get_jobs await_job await_jobs shard_of where_is";
 /// Beyond the other three levels.
 const ADMIN: &str =
     "schedule unschedule enable_manifest disable_manifest configure_group requeue_dead_letter
