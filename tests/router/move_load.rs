@@ -40,7 +40,10 @@ async fn a_group_under_load_is_moved_and_its_mover_killed_at_any_moment() {
     }
     let cluster = Cluster::of(3).await;
     let group = cluster.group_on(1).await;
-    let stop = Arc::new(AtomicBool::new(false));
+    let (enough, stop) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
     let mut workers = Vec::new();
     for (database, _) in &cluster.shards {
         for _ in 0..2 {
@@ -49,11 +52,11 @@ async fn a_group_under_load_is_moved_and_its_mover_killed_at_any_moment() {
         }
     }
     let producer = Session::of(&cluster.database).await;
-    let (producing, to) = (stop.clone(), group.clone());
+    let (is_enough, to) = (enough.clone(), group.clone());
     let producer = tokio::spawn(async move {
         let mut ids = Vec::new();
         let mut count = 3000;
-        while !producing.load(Ordering::Relaxed) {
+        while !is_enough.load(Ordering::Relaxed) {
             let many = format!(
                 "select trax.enqueue_many('t', array_fill('1'::jsonb, array[{count}]), group_name => '{to}', max_retries => 1000)"
             );
@@ -99,8 +102,10 @@ async fn a_group_under_load_is_moved_and_its_mover_killed_at_any_moment() {
         assert_eq!(s.get(&place).await, target.to_string());
     }
     assert!(killed >= 8, "{killed}");
-    stop.store(true, Ordering::Relaxed);
+    // The workers stop when they find nothing: not before the last job is there.
+    enough.store(true, Ordering::Relaxed);
     let ids = producer.await.expect("it does not panic");
+    stop.store(true, Ordering::Relaxed);
     for worker in workers {
         worker.await.expect("it does not panic");
     }
