@@ -282,7 +282,7 @@ create function trax.depart(
     max_count int default 1000
 )
 returns table (
-    batch bigint,
+    batch uuid,
     to_shard int,
     count int,
     cargo jsonb,
@@ -306,14 +306,14 @@ begin
         return;
     end if;
     if target is null then
-        return query select null::bigint, null::int, 0, null::jsonb, true;
+        return query select null::uuid, null::int, 0, null::jsonb, true;
         return;
     end if;
     -- What is claimed when this has been committed ends here; nothing more is claimed then.
     if coalesce((select g.enabled from trax.manifest_group g where g.name = group_name), true) then
         perform trax.refuse_ties(group_name);
         perform trax.configure_group(group_name, enabled => false);
-        return query select null::bigint, null::int, 0, null::jsonb, false;
+        return query select null::uuid, null::int, 0, null::jsonb, false;
         return;
     end if;
     taken := coalesce(
@@ -330,22 +330,22 @@ begin
         or exists (select from trax.work_queue q where q.group_name = group_name)
         or exists (select from trax.manifest m where m.group_name = group_name)
     then
-        return query select null::bigint, null::int, 0, null::jsonb, false;
+        return query select null::uuid, null::int, 0, null::jsonb, false;
         return;
     end if;
     delete from trax.manifest_group g
     where g.name = group_name;
     insert into trax.audit (action, kind, name, note)
     values ('move', 'group', group_name, format('to shard %s', target));
-    return query select null::bigint, null::int, 0, null::jsonb, true;
+    return query select null::uuid, null::int, 0, null::jsonb, true;
 end;
 $$;
 comment on function trax.depart(text, int, int) is
-    'Internal. Takes the next batch of a group that moves to another shard out of this database, or returns that which is on its way: its number, its shard, how many jobs it has and its rows. Disables the group here at first, so that what runs ends and nothing else is claimed. With target null nothing else is taken. A null batch: there is nothing to take now; is_over: nothing of the group is left here. Called by trax_router.move_group().';
+    'Internal. Takes the next batch of a group that moves to another shard out of this database, or returns that which is on its way: its identity, its shard, how many jobs it has and its rows. Disables the group here at first, so that what runs ends and nothing else is claimed. With target null nothing else is taken. A null batch: there is nothing to take now; is_over: nothing of the group is left here. Called by trax_router.move_group().';
 
 create function trax.end_departure(
     group_name text,
-    batch bigint
+    batch uuid
 )
 returns void
 language sql volatile security definer
@@ -355,13 +355,13 @@ as $$
     where d.group_name = $1
         and d.batch = $2
 $$;
-comment on function trax.end_departure(text, bigint) is
+comment on function trax.end_departure(text, uuid) is
     'Internal. Forgets a batch that has arrived. Called by trax_router.move_group().';
 
 create function trax.arrive(
     source int,
     group_name text,
-    batch bigint,
+    batch uuid,
     cargo jsonb
 )
 returns boolean
@@ -373,14 +373,18 @@ declare
     missing text;
 begin
     perform trax.refuse_foreign_code();
-    insert into trax.arrival as a (source, group_name, batch)
+    insert into trax.arrival (source, group_name, batch)
     values (source, group_name, batch)
-    on conflict on constraint arrival_pkey do update
-    set batch = excluded.batch, arrived_at = excluded.arrived_at
-    where a.batch < excluded.batch;
+    on conflict on constraint arrival_pkey do nothing;
     if not found then
         return false;
     end if;
+    -- A group has one batch on its way at a time: those before this one have ended there.
+    delete from trax.arrival a
+    where a.source = source
+        and a.group_name = group_name
+        and a.batch <> batch
+        and a.arrived_at < clock_timestamp() - interval '7 days';
     select r.run_as
     into missing
     from (
@@ -439,7 +443,7 @@ begin
     return true;
 end;
 $$;
-comment on function trax.arrive(int, text, bigint, jsonb) is
+comment on function trax.arrive(int, text, uuid, jsonb) is
     'Internal. Puts a batch of a group that trax.depart() took from another shard into this database; false when it is here already. Called by trax_router.move_group().';
 
 create function trax.put_manifests(

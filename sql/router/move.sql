@@ -8,7 +8,7 @@ create function trax_router.depart(
     int
 )
 returns table (
-    batch bigint,
+    batch uuid,
     to_shard int,
     count int,
     cargo jsonb,
@@ -28,7 +28,7 @@ create function trax_router.arrive(
     shard int,
     int,
     text,
-    bigint,
+    uuid,
     jsonb
 )
 returns boolean
@@ -37,15 +37,15 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select trax.arrive($2::int, $3::text, $4::bigint, $5::jsonb);
+    select trax.arrive($2::int, $3::text, $4::uuid, $5::jsonb);
 $$;
-comment on function trax_router.arrive(int, int, text, bigint, jsonb) is
+comment on function trax_router.arrive(int, int, text, uuid, jsonb) is
     'Internal. Calls trax.arrive() on a shard.';
 
 create function trax_router.end_departure(
     shard int,
     text,
-    bigint
+    uuid
 )
 returns void
 language plproxy volatile
@@ -53,9 +53,9 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select trax.end_departure($2::text, $3::bigint);
+    select trax.end_departure($2::text, $3::uuid);
 $$;
-comment on function trax_router.end_departure(int, text, bigint) is
+comment on function trax_router.end_departure(int, text, uuid) is
     'Internal. Calls trax.end_departure() on a shard.';
 
 create function trax_router.refuse_ties(
@@ -153,7 +153,7 @@ declare
     sources int[];
     placed int;
     source int;
-    found_batch bigint;
+    found_batch uuid;
     found_target int;
     jobs int;
     found_cargo jsonb;

@@ -3,7 +3,7 @@
 -- What was taken from the tables of this database and is not known to be in the other one. A group
 -- has one batch at a time, so that each comes after the one before it.
 create table trax.departure (
-    batch bigint generated always as identity,
+    batch uuid default pg_catalog.gen_random_uuid(),
     group_name text collate "C" not null,
     target int not null,
     departed_at timestamptz not null default pg_catalog.clock_timestamp(),
@@ -12,26 +12,26 @@ create table trax.departure (
     constraint departure_group_name_key unique (group_name)
 );
 comment on table trax.departure is 'Batches of groups that move to another shard: no longer here, and perhaps not yet there.';
-comment on column trax.departure.batch is 'Number of the batch; later ones are higher.';
+comment on column trax.departure.batch is 'Identity of the batch. Random: a database that is restored from a backup counts from an earlier number.';
 comment on column trax.departure.group_name is 'The group.';
 comment on column trax.departure.target is 'The shard that it goes to.';
 comment on column trax.departure.departed_at is 'When it was taken from the tables here.';
 comment on column trax.departure.cargo is 'The rows: jobs, keys, dead_letters, manifests, states, dependencies.';
 
--- Kept for ever: a batch that is sent again, however late, is known.
+-- A batch that is sent again, however late, is known while its row is here: that of the last one of
+-- a group stays, an earlier one has ended there and goes when it is a week old.
 create table trax.arrival (
     source int,
     group_name text collate "C",
-    batch bigint not null,
+    batch uuid,
     arrived_at timestamptz not null default pg_catalog.clock_timestamp(),
-    constraint arrival_pkey primary key (source, group_name)
+    constraint arrival_pkey primary key (source, group_name, batch)
 );
-comment on table trax.arrival is 'The last batch of each group that came here from another shard.';
+comment on table trax.arrival is 'The batches of groups that came here from another shard.';
 comment on column trax.arrival.source is 'The shard that it came from.';
 comment on column trax.arrival.group_name is 'The group.';
-comment on column trax.arrival.batch is 'Number of its last batch: that one, and what is lower, is here.';
-comment on column trax.arrival.arrived_at is 'When that came.';
+comment on column trax.arrival.batch is 'Identity of the batch, as in trax.departure there.';
+comment on column trax.arrival.arrived_at is 'When it came.';
 
 select pg_catalog.pg_extension_config_dump('trax.departure', '');
-select pg_catalog.pg_extension_config_dump('trax.departure_batch_seq', '');
 select pg_catalog.pg_extension_config_dump('trax.arrival', '');

@@ -9,6 +9,7 @@ mod grow;
 mod job;
 mod lost;
 mod manifest;
+mod move_batch;
 mod move_group;
 mod move_load;
 mod operate;

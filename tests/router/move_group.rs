@@ -9,7 +9,7 @@ pub(super) fn call(group: &str, shard: usize) -> String {
 }
 
 /// What a shard still has of a group.
-const LEFT: &str = "select
+pub(super) const LEFT: &str = "select
     (select count(*) from trax.work_queue) + (select count(*) from trax.manifest)
         + (select count(*) from trax.manifest_state) + (select count(*) from trax.manifest_dependency)
         + (select count(*) from trax.unique_key) + (select count(*) from trax.departure)
@@ -316,7 +316,7 @@ async fn a_batch_is_carried_once_however_often_it_is_sent() {
         assert_eq!(refusal.message, format!("group \"{group}\" is being moved"));
     }
     let batch = first
-        .get("select format('1, %L, %s, %L', group_name, batch, cargo) from trax.departure")
+        .get("select format('1, %L, %L, %L', group_name, batch, cargo) from trax.departure")
         .await;
     let arrive = format!("select trax.arrive({batch})");
     let late = Session::of(&cluster.shards[1].0).await;
