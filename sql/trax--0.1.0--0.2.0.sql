@@ -292,6 +292,7 @@ alter foreign table trax.new_job
 \include api/manifest.sql
 \include api/dead_letter.sql
 \include api/shard.sql
+\include api/departure.sql
 \include api/move.sql
 \include api/cycle.sql
 \include api/token.sql

@@ -77,204 +77,39 @@ $$;
 comment on function trax.refuse_ties(text) is
     'Internal. Refuses a group of which a manifest depends on one of another group, or the other way round.';
 
-create function trax.take_jobs(
-    group_name text,
-    target int,
-    max_count int
-)
-returns jsonb
-language plpgsql volatile
-set search_path = pg_catalog, pg_temp
-set datestyle = iso
-set intervalstyle = postgres
-set timezone = 'UTC'
-as $$
-#variable_conflict use_variable
-declare
-    ids bigint[];
-    cargo jsonb;
-begin
-    -- Up to 8 MB of inputs at once. What is locked is being claimed or cancelled, and may stay for
-    -- the next batch. A job of a manifest goes with that.
-    with candidate as materialized (
-        select q.job_id, pg_column_size(q.input) as bytes
-        from trax.work_queue q
-        where q.group_name = group_name
-            and (
-                q.manifest_id is null
-                or not exists (
-                    select
-                    from trax.manifest m
-                    where m.manifest_id = q.manifest_id
-                )
-            )
-        order by q.job_id
-        limit max_count
-        for update of q skip locked
-    )
-    select array_agg(c.job_id)
-    into ids
-    from (
-        select job_id, sum(bytes) over (order by job_id) - bytes as bytes_before
-        from candidate
-    ) c
-    where c.bytes_before < 8 * 1024 * 1024;
-    if ids is not null then
-        with taken as (
-            delete from trax.work_queue q
-            where q.job_id = any (ids)
-            returning to_jsonb(q) as job
-        ), keys as (
-            delete from trax.unique_key k
-            where k.job_id = any (ids)
-            returning to_jsonb(k) as key
-        )
-        select jsonb_build_object(
-            'jobs', (select coalesce(jsonb_agg(t.job order by (t.job ->> 'job_id')::bigint), '[]') from taken t),
-            'keys', (select coalesce(jsonb_agg(k.key), '[]') from keys k)
-        )
-        into cargo;
-        return cargo;
-    end if;
-    with taken as (
-        update trax.dead_letter d
-        set status = 'acknowledged', resolved_at = clock_timestamp(), resolution_note = format('moved to shard %s', target)
-        where d.id = any (array(
-            select l.id
-            from trax.dead_letter l
-            where l.group_name = group_name
-                and l.resolved_at is null
-                and l.manifest_id is null
-            order by l.id
-            limit max_count
-            for update
-        ))
-        returning to_jsonb(d) as letter
-    )
-    select jsonb_build_object('dead_letters', jsonb_agg(t.letter))
-    into cargo
-    from taken t
-    having count(*) > 0;
-    return cargo;
-end;
-$$;
-comment on function trax.take_jobs(text, int, int) is
-    'Internal. Takes waiting jobs of a group that are not of a manifest from the queue, or when there is none its unresolved dead letters, and returns them; null when there is none. The letters stay here as acknowledged.';
-
-create function trax.take_manifests(
-    group_name text,
-    target int
-)
-returns jsonb
-language plpgsql volatile
-set search_path = pg_catalog, pg_temp
-set datestyle = iso
-set intervalstyle = postgres
-set timezone = 'UTC'
-as $$
-#variable_conflict use_variable
-declare
-    ids bigint[];
-    cargo jsonb;
-begin
-    -- Whoever changes one of them is waited for, and who comes later finds it gone.
-    select array_agg(m.manifest_id)
-    into ids
-    from (
-        select m.manifest_id
-        from trax.manifest m
-        where m.group_name = group_name
-        order by m.manifest_id
-        for update
-    ) m;
-    perform
-    from trax.manifest_state s
-    where s.manifest_id = any (ids)
-    order by s.manifest_id
-    for update;
-    perform
-    from trax.work_queue q
-    where q.manifest_id = any (ids)
-    order by q.job_id
-    for update;
-    -- The group is disabled: what runs was claimed before, and an outcome still has to be put down.
-    if ids is null or exists (
-        select
-        from trax.lease l
-        where l.manifest_id = any (ids)
-    ) then
-        return null;
-    end if;
-    perform trax.refuse_ties(group_name);
-    with manifests as (
-        delete from trax.manifest m
-        where m.manifest_id = any (ids)
-        returning m.manifest_id, m.name, to_jsonb(m) as manifest
-    ), states as (
-        delete from trax.manifest_state s
-        where s.manifest_id = any (ids)
-        returning to_jsonb(s) as state
-    ), edges as (
-        delete from trax.manifest_dependency d
-        where d.child_id = any (ids)
-            or d.parent_id = any (ids)
-        returning to_jsonb(d) as edge
-    ), jobs as (
-        delete from trax.work_queue q
-        where q.manifest_id = any (ids)
-        returning q.job_id, to_jsonb(q) as job
-    ), letters as (
-        update trax.dead_letter d
-        set status = 'acknowledged', resolved_at = clock_timestamp(), resolution_note = format('moved to shard %s', target)
-        where d.manifest_id = any (ids)
-            and d.resolved_at is null
-        returning to_jsonb(d) as letter
-    ), keys as (
-        delete from trax.unique_key k
-        where k.job_id in (select j.job_id from jobs j)
-        returning to_jsonb(k) as key
-    )
-    select jsonb_build_object(
-        'manifests', (select coalesce(jsonb_agg(m.manifest), '[]') from manifests m),
-        'states', (select coalesce(jsonb_agg(s.state), '[]') from states s),
-        'dependencies', (select coalesce(jsonb_agg(e.edge), '[]') from edges e),
-        'jobs', (select coalesce(jsonb_agg(j.job order by j.job_id), '[]') from jobs j),
-        'dead_letters', (select coalesce(jsonb_agg(l.letter), '[]') from letters l),
-        'keys', (select coalesce(jsonb_agg(k.key), '[]') from keys k)
-    )
-    into cargo;
-    return cargo;
-end;
-$$;
-comment on function trax.take_manifests(text, int) is
-    'Internal. Takes the manifests of a group with their states, dependencies, waiting jobs and unresolved dead letters from the tables and returns them; null when there is none, or one of their jobs runs.';
-
-create function trax.take_keys(
+create function trax.survey_group(
     group_name text
 )
-returns jsonb
-language sql volatile
+returns table (
+    settings jsonb,
+    has_work boolean,
+    has_rest boolean,
+    departs boolean
+)
+language sql stable
 set search_path = pg_catalog, pg_temp
-set datestyle = iso
-set timezone = 'UTC'
 as $$
-    with taken as (
-        delete from trax.unique_key k
-        where k.ended
-            and exists (
+    select
+        (
+            select to_jsonb(g)
+            from trax.manifest_group g
+            where g.name = $1
+        ),
+        exists (select from trax.manifest m where m.group_name = $1)
+            or exists (select from trax.work_queue q where q.group_name = $1)
+            or exists (select from trax.lease l where l.group_name = $1),
+        exists (select from trax.dead_letter d where d.group_name = $1 and d.resolved_at is null)
+            or exists (
                 select
-                from trax.run r
-                where r.job_id = k.job_id
+                from trax.unique_key k
+                join trax.run r on r.job_id = k.job_id
+                where k.ended
                     and r.group_name = $1
-            )
-        returning to_jsonb(k) as key
-    )
-    select jsonb_build_object('keys', jsonb_agg(t.key))
-    from taken t
-    having count(*) > 0
+            ),
+        exists (select from trax.departure d where d.group_name = $1)
 $$;
-comment on function trax.take_keys(text) is
-    'Internal. Takes the unique keys that ended jobs of a group still keep alive, and returns them; null when there is none.';
+comment on function trax.survey_group(text) is
+    'Internal. Returns what this database has of a group: its settings, whether it has manifests or live jobs, unresolved dead letters or living keys of ended jobs, and a batch on its way to another shard. Called by trax_router.move_group().';
 
 create function trax.depart(
     group_name text,
@@ -293,6 +128,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 declare
+    max_bytes constant int := 8 * 1024 * 1024;
+    was_at_work boolean;
     taken jsonb;
 begin
     perform trax.refuse_foreign_code();
@@ -316,8 +153,15 @@ begin
         return query select null::uuid, null::int, 0, null::jsonb, false;
         return;
     end if;
+    -- Asked before anything is taken: what ends later leaves a letter or a key that is to follow.
+    select s.has_work
+    into was_at_work
+    from trax.survey_group(group_name) s;
     taken := coalesce(
-        trax.take_jobs(group_name, target, max_count), trax.take_manifests(group_name, target), trax.take_keys(group_name)
+        trax.take_jobs(group_name, max_count, max_bytes),
+        trax.take_letters(group_name, target, max_count, max_bytes),
+        trax.take_manifests(group_name, target, max_count, max_bytes),
+        trax.take_keys(group_name)
     );
     if taken is not null then
         return query
@@ -326,10 +170,7 @@ begin
         returning d.batch, d.target, coalesce(jsonb_array_length(d.cargo -> 'jobs'), 0), d.cargo, false;
         return;
     end if;
-    if exists (select from trax.lease l where l.group_name = group_name)
-        or exists (select from trax.work_queue q where q.group_name = group_name)
-        or exists (select from trax.manifest m where m.group_name = group_name)
-    then
+    if was_at_work then
         return query select null::uuid, null::int, 0, null::jsonb, false;
         return;
     end if;
