@@ -111,6 +111,28 @@ $$;
 comment on function trax.survey_group(text) is
     'Internal. Returns what this database has of a group: its settings, whether it has manifests or live jobs, unresolved dead letters or living keys of ended jobs, and a batch on its way to another shard. Called by trax_router.move_group().';
 
+create function trax.put_settings(
+    group_name text,
+    settings jsonb
+)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+begin
+    perform trax.configure_group(
+        group_name,
+        case when settings ? 'max_active_jobs' then coalesce((settings ->> 'max_active_jobs')::int, 0) end,
+        (settings ->> 'priority')::int,
+        (settings ->> 'enabled')::boolean,
+        (settings ->> 'max_per_key')::int
+    );
+end;
+$$;
+comment on function trax.put_settings(text, jsonb) is
+    'Internal. Gives a group the settings that trax.survey_group() returned on another shard; what is not among them stays. Called by trax_router.move_group().';
+
 create function trax.depart(
     group_name text,
     target int,

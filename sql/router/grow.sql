@@ -21,55 +21,204 @@ $$;
 comment on function trax_router.known_groups(int) is
     'Internal. Returns the groups that have settings, manifests, jobs or unresolved dead letters on a shard.';
 
-create function trax_router.read_group(
+create function trax_router.survey_group(
     shard int,
     text
 )
 returns table (
-    max_active_jobs int,
-    priority int,
-    enabled boolean,
-    max_per_key int
+    settings jsonb,
+    has_work boolean,
+    has_rest boolean,
+    departs boolean
 )
 language plproxy volatile
 set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select g.max_active_jobs, g.priority::int as priority, g.enabled, g.max_per_key
-    from trax.manifest_group g
-    where g.name = $2::text;
+    select s.settings, s.has_work, s.has_rest, s.departs from trax.survey_group($2::text) s;
 $$;
-comment on function trax_router.read_group(int, text) is
-    'Internal. Returns the settings of a group on a shard, if it has any there.';
+comment on function trax_router.survey_group(int, text) is
+    'Internal. Calls trax.survey_group() on a shard.';
 
-create function trax_router.copy_settings(
-    group_name text,
+create type trax_router.group_on_shard as (
     shard int,
-    sources int[] default null
+    settings jsonb,
+    has_work boolean,
+    has_rest boolean,
+    departs boolean,
+    failure trax_router.failure
+);
+comment on type trax_router.group_on_shard is 'Internal. What a shard has of a group, or why it could not be asked.';
+
+create function trax_router.survey(
+    group_name text,
+    shards int[]
 )
-returns boolean
+returns setof trax_router.group_on_shard
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 declare
-    other int;
+    shard int;
+    known trax_router.group_on_shard;
+    failure trax_router.failure;
 begin
-    for other in select n from unnest(coalesce(sources, array(select trax_router.numbers()))) n where n <> shard loop
-        perform trax_router.configure_group(
-            shard, group_name, coalesce(g.max_active_jobs, 0), g.priority, g.enabled, coalesce(g.max_per_key, 0)
-        )
-        from trax_router.read_group(other, group_name) g;
-        if found then
-            return true;
-        end if;
+    for shard in select n from trax_router.numbers() n where coalesce(n = any (shards), true) loop
+        known := null;
+        known.shard := shard;
+        begin
+            select s.settings, s.has_work, s.has_rest, s.departs
+            into known.settings, known.has_work, known.has_rest, known.departs
+            from trax_router.survey_group(shard, group_name) s;
+        exception
+            when others or query_canceled then
+                get stacked diagnostics
+                    failure.state = returned_sqlstate,
+                    failure.message = message_text,
+                    failure.detail = pg_exception_detail,
+                    failure.hint = pg_exception_hint;
+                failure.shard := shard;
+                if not trax_router.is_away(failure) then
+                    perform trax_router.raise(failure);
+                end if;
+                known.failure := failure;
+        end;
+        return next known;
     end loop;
-    return false;
 end;
 $$;
-comment on function trax_router.copy_settings(text, int, int[]) is
-    'Internal. Gives a group on one shard the settings that it has on the first other that has some, of these or of all; returns whether one has.';
+comment on function trax_router.survey(text, int[]) is
+    'Internal. Returns what these shards, or all, have of a group; of one that is away why it could not be asked.';
+
+create function trax_router.survey_whole(
+    group_name text
+)
+returns setof trax_router.group_on_shard
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    known trax_router.group_on_shard;
+begin
+    for known in select * from trax_router.survey(group_name, null) loop
+        if known.failure is not null then
+            perform trax_router.raise(known.failure);
+        end if;
+        return next known;
+    end loop;
+end;
+$$;
+comment on function trax_router.survey_whole(text) is
+    'Internal. Returns what all shards have of a group; raises when one is away.';
+
+create function trax_router.put_settings(
+    shard int,
+    text,
+    jsonb
+)
+returns void
+language plproxy volatile
+set search_path = pg_catalog, pg_temp
+set client_min_messages = warning
+as $$
+    connect trax_router.address($1);
+    select trax.put_settings($2::text, $3::jsonb);
+$$;
+comment on function trax_router.put_settings(int, text, jsonb) is
+    'Internal. Calls trax.put_settings() on a shard.';
+
+create function trax_router.give_settings(
+    shard int,
+    group_name text,
+    settings jsonb
+)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    failure trax_router.failure;
+begin
+    perform trax_router.put_settings(shard, group_name, settings);
+exception
+    when others or query_canceled then
+        get stacked diagnostics
+            failure.state = returned_sqlstate,
+            failure.message = message_text,
+            failure.detail = pg_exception_detail,
+            failure.hint = pg_exception_hint;
+        failure.shard := shard;
+        perform trax_router.raise(failure);
+end;
+$$;
+comment on function trax_router.give_settings(int, text, jsonb) is
+    'Internal. Gives a group on one shard the settings that it has on another.';
+
+create function trax_router.copy_settings(
+    group_name text,
+    shard int
+)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    known trax_router.group_on_shard;
+    failure trax_router.failure;
+begin
+    for known in select * from trax_router.survey(group_name, array(select n from trax_router.numbers() n where n <> shard)) loop
+        if known.settings is not null then
+            perform trax_router.give_settings(shard, group_name, known.settings);
+            return;
+        end if;
+        failure := case when failure is null then known.failure else failure end;
+    end loop;
+    -- One that is away may have some.
+    if failure is not null then
+        perform trax_router.raise(failure);
+    end if;
+end;
+$$;
+comment on function trax_router.copy_settings(text, int) is
+    'Internal. Gives a group on one shard the settings that it has on the first other that has some.';
+
+create function trax_router.hold_placement()
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '10s'
+as $$
+begin
+    lock table trax_router.group_placement, trax_router.key_placement, trax_router.place in access exclusive mode;
+end;
+$$;
+comment on function trax_router.hold_placement() is
+    'Internal. Waits for those who have placed something and not ended, and keeps others from placing until this transaction has ended.';
+
+create function trax_router.put_placement(
+    group_name text,
+    shard int,
+    moves_from int[] default null
+)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+begin
+    insert into trax_router.group_placement as p (group_name, shard, moves_from)
+    values (group_name, shard, moves_from)
+    on conflict on constraint group_placement_pkey do update
+    set shard = excluded.shard, placed_at = excluded.placed_at, moves_from = excluded.moves_from;
+end;
+$$;
+comment on function trax_router.put_placement(text, int, int[]) is
+    'Internal. Writes down where a group is; null is spread.';
 
 create function trax_router.spread_places()
 returns table (
@@ -79,15 +228,16 @@ returns table (
 )
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
-set lock_timeout = '10s'
 as $$
 #variable_conflict use_column
 declare
     before jsonb;
     here int;
+    failure trax_router.failure;
 begin
-    -- Whoever has placed something and not ended is waited for, and nobody places meanwhile.
-    lock table trax_router.group_placement, trax_router.key_placement, trax_router.place in access exclusive mode;
+    -- Before anybody waits here: one that is away is refused.
+    perform trax_router.survey_whole(null);
+    perform trax_router.hold_placement();
     before := (select jsonb_object_agg(p.place, p.shard) from trax_router.place p);
     -- From those that have too many, the last of theirs, to those that have too few.
     with wanted as (
@@ -127,13 +277,24 @@ begin
         where (before -> p.place::text)::int <> p.shard
         order by 1
     loop
-        insert into trax_router.group_placement (group_name, shard)
-        select g.group_name, here
-        from trax_router.known_groups(here) g
-        join trax_router.place p on p.place = trax_router.place_of(g.group_name)
-        where p.shard <> here
-            and not trax_router.is_spread(g.group_name)
-        on conflict do nothing;
+        begin
+            insert into trax_router.group_placement (group_name, shard)
+            select g.group_name, here
+            from trax_router.known_groups(here) g
+            join trax_router.place p on p.place = trax_router.place_of(g.group_name)
+            where p.shard <> here
+                and not trax_router.is_spread(g.group_name)
+            on conflict do nothing;
+        exception
+            when others or query_canceled then
+                get stacked diagnostics
+                    failure.state = returned_sqlstate,
+                    failure.message = message_text,
+                    failure.detail = pg_exception_detail,
+                    failure.hint = pg_exception_hint;
+                failure.shard := here;
+                perform trax_router.raise(failure);
+        end;
     end loop;
     perform trax_router.pin_keys(before);
     return query
@@ -150,24 +311,6 @@ $$;
 comment on function trax_router.spread_places() is
     'Divides the 1,024 places evenly over the shards, moving as few as it can, and returns how many each has and how many of them are new there. Groups that have settings, manifests, jobs or unresolved dead letters stay where they are, and so do tokens that are held and the keys of live jobs of spread groups, until places are divided again; new groups, and the other jobs of spread ones, go by the new places.';
 
-create function trax_router.has_group(
-    shard int,
-    text
-)
-returns boolean
-language plproxy volatile
-set search_path = pg_catalog, pg_temp
-set client_min_messages = warning
-as $$
-    connect trax_router.address($1);
-    select exists (select from trax.manifest m where m.group_name = $2::text)
-        or exists (select from trax.work_queue q where q.group_name = $2::text)
-        or exists (select from trax.lease l where l.group_name = $2::text)
-        or exists (select from trax.departure d where d.group_name = $2::text);
-$$;
-comment on function trax_router.has_group(int, text) is
-    'Internal. Returns whether a group has manifests or jobs that wait or run on a shard.';
-
 create function trax_router.place_group(
     group_name text,
     shard int
@@ -175,34 +318,36 @@ create function trax_router.place_group(
 returns void
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
-set lock_timeout = '10s'
 as $$
 #variable_conflict use_variable
 declare
-    other int;
     is_new boolean;
+    known trax_router.group_on_shard;
+    settings jsonb;
 begin
     perform trax_router.refuse_group_name(group_name);
     if shard is null or shard not in (select trax_router.numbers()) then
         perform trax_router.refuse_number(shard, null);
     end if;
-    lock table trax_router.group_placement, trax_router.place in access exclusive mode;
+    -- Before anybody waits here: one that is away is refused.
+    perform trax_router.survey_whole(group_name);
+    perform trax_router.hold_placement();
     perform trax_router.refuse_moving(group_name);
     is_new := shard is distinct from trax_router.shard_of_group(group_name) or trax_router.is_spread(group_name);
-    for other in select n from trax_router.numbers() n where n <> shard loop
-        if trax_router.has_group(other, group_name) then
-            raise exception 'group "%" is at work on shard %', group_name, other
+    for known in select * from trax_router.survey_whole(group_name) loop
+        continue when known.shard = shard;
+        if known.has_work or known.departs then
+            raise exception 'group "%" is at work on shard %', group_name, known.shard
                 using errcode = '55000',
                     detail = 'It has manifests there, or jobs that wait or run, and would be on two shards.',
                     hint = format('Move it with what it has: call trax_router.move_group(%L, %s, null)', group_name, shard);
         end if;
+        settings := coalesce(settings, known.settings);
     end loop;
-    if is_new then
-        perform trax_router.copy_settings(group_name, shard);
+    if is_new and settings is not null then
+        perform trax_router.give_settings(shard, group_name, settings);
     end if;
-    insert into trax_router.group_placement as p (group_name, shard)
-    values (group_name, shard)
-    on conflict on constraint group_placement_pkey do update set shard = excluded.shard, placed_at = excluded.placed_at;
+    perform trax_router.put_placement(group_name, shard);
 end;
 $$;
 comment on function trax_router.place_group(text, int) is
@@ -214,25 +359,28 @@ create function trax_router.spread_group(
 returns void
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
-set lock_timeout = '10s'
 as $$
 #variable_conflict use_variable
 declare
-    shard int;
+    known trax_router.group_on_shard[];
 begin
     perform trax_router.refuse_group_name(group_name);
-    lock table trax_router.group_placement, trax_router.place in access exclusive mode;
+    -- Before anybody waits here: one that is away is refused.
+    perform trax_router.survey_whole(group_name);
+    perform trax_router.hold_placement();
     perform trax_router.refuse_moving(group_name);
-    for shard in select * from trax_router.numbers() loop
-        perform trax_router.copy_settings(group_name, shard)
-        where not exists (
-            select
-            from trax_router.read_group(shard, group_name)
-        );
-    end loop;
-    insert into trax_router.group_placement as p (group_name, shard)
-    values (group_name, null)
-    on conflict on constraint group_placement_pkey do update set shard = null, placed_at = excluded.placed_at;
+    known := array(select s from trax_router.survey_whole(group_name) s);
+    perform trax_router.give_settings(k.shard, group_name, s.settings)
+    from unnest(known) k
+    cross join (
+        select h.settings
+        from unnest(known) h
+        where h.settings is not null
+        order by h.shard
+        limit 1
+    ) s
+    where k.settings is null;
+    perform trax_router.put_placement(group_name, null);
 end;
 $$;
 comment on function trax_router.spread_group(text) is

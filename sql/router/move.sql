@@ -84,35 +84,36 @@ set lock_timeout = '10s'
 as $$
 #variable_conflict use_variable
 declare
+    default_settings constant jsonb :=
+        '{"max_active_jobs": null, "priority": 0, "enabled": true, "max_per_key": 1, "applied": false}';
+    known trax_router.group_on_shard[];
+    target trax_router.group_on_shard;
+    one trax_router.group_on_shard;
+    homes int[];
+    left_from int[];
     sources int[];
     source int;
-    is_new boolean;
+    settings jsonb;
     failure trax_router.failure;
 begin
     perform trax_router.refuse_group_name(group_name);
     if to_shard is null or to_shard not in (select trax_router.numbers()) then
         perform trax_router.refuse_number(to_shard, null);
     end if;
-    -- Whoever has placed something and not ended is waited for.
-    lock table trax_router.group_placement, trax_router.place in access exclusive mode;
-    sources := array(select trax_router.shards_of_settings(group_name));
-    is_new := sources <> array[to_shard];
-    -- Where a move that was broken off was to go, its settings are; where it came from it is off.
-    if is_new
-        and not trax_router.copy_settings(group_name, to_shard, sources)
-        and to_shard in (select unnest(p.moves_from) from trax_router.group_placement p where p.group_name = group_name)
-    then
-        perform trax_router.configure_group(to_shard, group_name, 0, 0, true, 1);
+    -- All shards are asked before anybody waits here, and the target before anything is changed.
+    known := array(select s from trax_router.survey(group_name, null) s);
+    select k.*
+    into target
+    from unnest(known) k
+    where k.shard = to_shard;
+    if target.failure is not null then
+        perform trax_router.raise(target.failure);
     end if;
-    -- Such a move has left some of it also where it is to be now: what is on its way from there.
-    sources := array(
-        select s from unnest(sources) s where s <> to_shard
-        union
-        select unnest(p.moves_from) from trax_router.group_placement p where p.group_name = group_name
-    );
-    foreach source in array sources loop
+    foreach one in array known loop
         begin
-            perform trax_router.refuse_ties(source, group_name);
+            if one.shard <> to_shard and one.has_work then
+                perform trax_router.refuse_ties(one.shard, group_name);
+            end if;
         exception
             when others or query_canceled then
                 get stacked diagnostics
@@ -120,14 +121,58 @@ begin
                     failure.message = message_text,
                     failure.detail = pg_exception_detail,
                     failure.hint = pg_exception_hint;
-                failure.shard := source;
+                failure.shard := one.shard;
                 perform trax_router.raise(failure);
         end;
     end loop;
-    insert into trax_router.group_placement as p (group_name, shard, moves_from)
-    values (group_name, to_shard, sources)
-    on conflict on constraint group_placement_pkey do update
-    set shard = excluded.shard, placed_at = excluded.placed_at, moves_from = excluded.moves_from;
+    perform trax_router.hold_placement();
+    homes := array(select trax_router.shards_of_settings(group_name));
+    left_from := coalesce(
+        (select p.moves_from from trax_router.group_placement p where p.group_name = group_name), '{}'
+    );
+    -- What its home has now: settings may have changed since.
+    known := array(
+        select k
+        from unnest(known) k
+        where k.shard <> all (homes)
+        union all
+        select s
+        from trax_router.survey(group_name, homes) s
+    );
+    if homes <> array[to_shard] then
+        foreach one in array known loop
+            continue when one.shard = to_shard
+                or one.shard <> all (homes);
+            if one.settings is not null then
+                settings := one.settings;
+                exit;
+            end if;
+            -- Back from a shard that is away by now: here its settings are, and off.
+            if one.failure is not null and to_shard = any (left_from) then
+                settings := '{"enabled": true}';
+            elsif one.failure is not null then
+                perform trax_router.raise(one.failure);
+            end if;
+        end loop;
+    end if;
+    if settings is null and (target.settings is null or homes <> array[to_shard] and to_shard = any (left_from)) then
+        settings := default_settings;
+    end if;
+    if settings is not null then
+        perform trax_router.give_settings(to_shard, group_name, settings);
+    end if;
+    -- Any shard may have jobs that somebody placed there who did not know better, and the target
+    -- what is on its way from there since a move that was broken off.
+    sources := array(
+        select k.shard
+        from unnest(known) k
+        where k.departs
+            or k.shard <> to_shard and (k.settings is not null or k.has_work or k.has_rest)
+            or k.failure is not null and k.shard = any (homes)
+        union
+        select unnest(left_from)
+    );
+    perform trax_router.put_placement(group_name, to_shard, sources);
     insert into trax_router.move (source, target)
     select s, to_shard
     from unnest(sources) s
@@ -136,13 +181,15 @@ begin
 end;
 $$;
 comment on function trax_router.begin_move(text, int) is
-    'Internal. Sends the new jobs of a group to a shard, and writes down from which ones the others are to be carried.';
+    'Internal. Sends the new jobs of a group to a shard, and writes down from which ones the others are to be carried. Refused, with nothing changed, when that shard is away.';
 
 create function trax_router.carry(
     group_name text,
     to_shard int,
+    without int[] default '{}',
     out carried bigint,
-    out outcome text
+    out outcome text,
+    out away int[]
 )
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -151,6 +198,7 @@ as $$
 #variable_conflict use_variable
 declare
     sources int[];
+    left_from int[];
     placed int;
     source int;
     found_batch uuid;
@@ -158,18 +206,18 @@ declare
     jobs int;
     found_cargo jsonb;
     is_over boolean;
-    is_all_over boolean := true;
     has_come boolean;
     asked int;
     failure trax_router.failure;
 begin
     carried := 0;
     outcome := 'waits';
+    away := '{}';
     -- In this order: whoever has the second lock waits for no other here.
     lock table trax_router.group_placement in access share mode;
     -- Who looks for a job by its id, or for a manifest, waits until it is here or there.
     lock table trax_router.move in access exclusive mode;
-    select p.moves_from, p.shard
+    select coalesce(p.moves_from, '{}'), p.shard
     into sources, placed
     from trax_router.group_placement p
     where p.group_name = group_name;
@@ -179,7 +227,12 @@ begin
                 detail = format('Somebody has moved it to shard %s since.', placed),
                 hint = format('If shard %s is right, move it there: call trax_router.move_group(%L, %s, null)', to_shard, group_name, to_shard);
     end if;
-    foreach source in array coalesce(sources, '{}') loop
+    left_from := sources;
+    -- Those that were away are asked again when nothing is left on the others.
+    foreach source in array sources loop
+        continue when source = any (without)
+            and not sources <@ without;
+        is_over := false;
         begin
             asked := source;
             select d.batch, d.to_shard, d.count, d.cargo, d.is_over
@@ -188,10 +241,10 @@ begin
             if found_batch is not null then
                 asked := found_target;
                 has_come := trax_router.arrive(found_target, source, group_name, found_batch, found_cargo);
-                asked := source;
-                perform trax_router.end_departure(source, group_name, found_batch);
                 carried := carried + case when has_come then jobs else 0 end;
                 outcome := 'carries';
+                asked := source;
+                perform trax_router.end_departure(source, group_name, found_batch);
             end if;
         exception
             when others or query_canceled then
@@ -201,22 +254,30 @@ begin
                     failure.detail = pg_exception_detail,
                     failure.hint = pg_exception_hint;
                 failure.shard := asked;
-                perform trax_router.raise(failure, format(
-                    'Group "%s" is on its way to shard %s, and nothing of it is lost; move it again to go on.', group_name, to_shard
-                ));
+                if trax_router.is_away(failure) and not sources <@ (without || away || source) then
+                    away := away || source;
+                else
+                    perform trax_router.raise(failure, format(
+                        'Group "%s" is on its way to shard %s, and nothing of it is lost; move it again to go on.', group_name, to_shard
+                    ));
+                end if;
         end;
-        is_all_over := is_all_over and is_over;
+        if is_over then
+            left_from := array_remove(left_from, source);
+        end if;
     end loop;
-    if is_all_over then
-        update trax_router.group_placement p
-        set moves_from = null
-        where p.group_name = group_name;
+    if left_from = '{}' then
         outcome := 'ends';
+    end if;
+    if left_from <> sources or left_from = '{}' then
+        update trax_router.group_placement p
+        set moves_from = nullif(left_from, '{}')
+        where p.group_name = group_name;
     end if;
 end;
 $$;
-comment on function trax_router.carry(text, int) is
-    'Internal. Carries the next batch of a group from each shard that it leaves; returns how many jobs that were, and whether it carries, waits for what runs there, or ends, because nothing is left.';
+comment on function trax_router.carry(text, int, int[]) is
+    'Internal. Carries the next batch of a group from each shard that it leaves, first without some that were away; returns how many jobs that were, whether it carries, waits for what runs there, or ends, because nothing is left, and the shards from which, or from there to which, it could not carry, while others are left.';
 
 -- Without settings of its own, which would forbid it to commit.
 create procedure trax_router.move_group(
@@ -229,6 +290,7 @@ as $$
 #variable_conflict use_variable
 declare
     more record;
+    without int[] := '{}';
     pause pg_catalog.float8 := 0.01;
 begin
     carried := 0;
@@ -238,10 +300,11 @@ begin
         commit;
         select *
         into more
-        from trax_router.carry(group_name, shard);
+        from trax_router.carry(group_name, shard, without);
         carried := carried operator(pg_catalog.+) more.carried;
         exit when more.outcome operator(pg_catalog.=) 'ends';
         commit;
+        without := pg_catalog.array_cat(without, more.away);
         -- What runs ends where it is; what it leaves to be retried is carried then.
         if more.outcome operator(pg_catalog.=) 'waits' then
             perform pg_catalog.pg_sleep(pause);
@@ -253,4 +316,4 @@ begin
 end;
 $$;
 comment on procedure trax_router.move_group(text, int) is
-    'Moves a group that may be at work to a shard: its new jobs go there at once, what waits is carried over with its id, what runs ends where it is. Its manifests follow when none of their jobs runs. Returns when all is there, and how many jobs it has carried; broken off at any moment, call it again. Refused inside a transaction block.';
+    'Moves a group that may be at work to a shard: its new jobs go there at once, what waits is carried over with its id, what runs ends where it is. Its manifests follow when none of their jobs runs. Returns when all is there, and how many jobs it has carried; broken off at any moment, call it again. Refused inside a transaction block, and when the shard is away.';
