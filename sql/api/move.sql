@@ -1,6 +1,6 @@
 -- move: a group goes to another shard. trax_router.move_group() calls these; each batch is taken
 -- here and is a row of trax.departure in one transaction, and is put into the tables there and
--- noted in trax.arrival in another.
+-- noted in trax.arrival in another. The router stands still meanwhile: none waits long for a lock.
 
 create function trax.where_is(
     id bigint,
@@ -88,6 +88,7 @@ returns table (
 )
 language sql stable
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '1s'
 as $$
     select
         (
@@ -118,6 +119,7 @@ create function trax.put_settings(
 returns void
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '1s'
 as $$
 #variable_conflict use_variable
 begin
@@ -147,6 +149,7 @@ returns table (
 )
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '1s'
 as $$
 #variable_conflict use_variable
 declare
@@ -213,6 +216,7 @@ create function trax.end_departure(
 returns void
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '1s'
 as $$
     delete from trax.departure d
     where d.group_name = $1
@@ -230,6 +234,7 @@ create function trax.arrive(
 returns boolean
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '1s'
 as $$
 #variable_conflict use_variable
 declare

@@ -191,10 +191,33 @@ create function trax_router.hold_placement()
 returns void
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
-set lock_timeout = '10s'
+set lock_timeout = '1s'
 as $$
+declare
+    holders text;
+    pids text;
 begin
-    lock table trax_router.group_placement, trax_router.key_placement, trax_router.place in access exclusive mode;
+    for turn in 1..10 loop
+        begin
+            lock table trax_router.group_placement, trax_router.key_placement, trax_router.place in access exclusive mode;
+            return;
+        exception
+            when lock_not_available then
+                -- Whoever waits behind this goes first.
+                perform pg_sleep(0.2);
+        end;
+    end loop;
+    select string_agg(distinct format('process %s', l.pid), ', '), string_agg(distinct format('pg_terminate_backend(%s)', l.pid), ', ')
+    into holders, pids
+    from pg_locks l
+    where l.relation in ('trax_router.group_placement'::regclass, 'trax_router.key_placement'::regclass, 'trax_router.place'::regclass)
+        and l.database = (select d.oid from pg_database d where d.datname = current_database())
+        and l.granted
+        and l.pid <> pg_backend_pid();
+    raise exception 'transactions that have placed something do not end'
+        using errcode = '55P03',
+            detail = format('Where groups are changes when each has ended that has just read it: %s.', coalesce(holders, 'one that was prepared')),
+            hint = format('Let them commit, or end them: select %s; then try again.', coalesce(pids, '* from pg_prepared_xacts'));
 end;
 $$;
 comment on function trax_router.hold_placement() is

@@ -80,7 +80,7 @@ create function trax_router.begin_move(
 returns void
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
-set lock_timeout = '10s'
+set lock_timeout = '1s'
 as $$
 #variable_conflict use_variable
 declare
@@ -193,7 +193,7 @@ create function trax_router.carry(
 )
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
-set lock_timeout = '10s'
+set lock_timeout = '1s'
 as $$
 #variable_conflict use_variable
 declare
@@ -213,10 +213,15 @@ begin
     carried := 0;
     outcome := 'waits';
     away := '{}';
-    -- In this order: whoever has the second lock waits for no other here.
-    lock table trax_router.group_placement in access share mode;
-    -- Who looks for a job by its id, or for a manifest, waits until it is here or there.
-    lock table trax_router.move in access exclusive mode;
+    begin
+        -- In this order: whoever has the second lock waits for no other here.
+        lock table trax_router.group_placement in access share mode;
+        -- Who looks for a job by its id, or for a manifest, waits until it is here or there.
+        lock table trax_router.move in access exclusive mode;
+    exception
+        when lock_not_available then
+            return;
+    end;
     select coalesce(p.moves_from, '{}'), p.shard
     into sources, placed
     from trax_router.group_placement p
@@ -256,7 +261,8 @@ begin
                 failure.shard := asked;
                 if trax_router.is_away(failure) and not sources <@ (without || away || source) then
                     away := away || source;
-                else
+                -- Whose lock it is has not ended a transaction there: the next time.
+                elsif failure.state <> '55P03' then
                     perform trax_router.raise(failure, format(
                         'Group "%s" is on its way to shard %s, and nothing of it is lost; move it again to go on.', group_name, to_shard
                     ));
@@ -277,7 +283,7 @@ begin
 end;
 $$;
 comment on function trax_router.carry(text, int, int[]) is
-    'Internal. Carries the next batch of a group from each shard that it leaves, first without some that were away; returns how many jobs that were, whether it carries, waits for what runs there, or ends, because nothing is left, and the shards from which, or from there to which, it could not carry, while others are left.';
+    'Internal. Carries the next batch of a group from each shard that it leaves, first without some that were away; returns how many jobs that were, whether it carries, waits for what runs or is locked there, or ends, because nothing is left, and the shards from which, or from there to which, it could not carry, while others are left.';
 
 -- Without settings of its own, which would forbid it to commit.
 create procedure trax_router.move_group(

@@ -14,6 +14,7 @@ mod move_batch;
 mod move_broken_off;
 mod move_group;
 mod move_load;
+mod move_lock;
 mod operate;
 mod pin;
 mod refusal;

@@ -1,0 +1,101 @@
+//! Locks that others hold do not make the router stand still while a group moves.
+
+use super::move_group::call;
+use super::{Cluster, has_plproxy};
+use harness::session::Session;
+
+#[tokio::test]
+async fn a_lock_that_lasts_on_a_shard_keeps_only_the_group_waiting() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let group = cluster.group_on(1).await;
+    let s = &cluster.router;
+    s.get(&format!(
+        "select trax.schedule('m', 't', group_name => '{group}'); set statement_timeout = '20 s'"
+    ))
+    .await;
+    s.get(&format!(
+        "select trax_router.begin_move('{group}', 2); select trax_router.carry('{group}', 2)"
+    ))
+    .await;
+    let carry = format!("select outcome from trax_router.carry('{group}', 2)");
+    let holder = Session::of(&cluster.shards[0].0).await;
+    holder
+        .get("begin; select from trax.manifest for update")
+        .await;
+    assert_eq!(s.get(&carry).await, "waits", "for a row to be taken");
+    holder.get("rollback").await;
+    let holder = Session::of(&cluster.shards[1].0).await;
+    holder.get("begin; lock table trax.arrival").await;
+    assert_eq!(s.get(&carry).await, "waits", "for a table to put it into");
+    holder.get("rollback").await;
+    assert_eq!(s.get(&carry).await, "carries");
+    assert_eq!(s.get(&carry).await, "ends");
+}
+
+#[tokio::test]
+async fn a_transaction_that_lasts_at_the_router_keeps_only_the_group_waiting() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let group = cluster.group_on(1).await;
+    let s = &cluster.router;
+    let job = s
+        .number(&format!(
+            "select trax.enqueue('a', group_name => '{group}')"
+        ))
+        .await;
+    s.get(&format!("select trax_router.begin_move('{group}', 2)"))
+        .await;
+    let holder = Session::of(&cluster.database).await;
+    holder
+        .get(&format!("begin; select * from trax.get_jobs('{{{job}}}')"))
+        .await;
+    s.get("set statement_timeout = '20 s'").await;
+    let carry = format!("select outcome from trax_router.carry('{group}', 2)");
+    assert_eq!(s.get(&carry).await, "waits");
+    holder.get("select trax.enqueue('b')").await;
+    let mover = Session::of(&cluster.database).await;
+    let moving = mover.spawn(call("another", 2));
+    let (_mover, moved) = moving.await.expect("it does not panic");
+    let refusal = moved.expect_err("somebody has placed something");
+    assert_eq!(refusal.code, "55P03", "{refusal}");
+    assert!(
+        refusal
+            .detail
+            .contains(&format!("process {}", holder.pid())),
+        "{refusal}"
+    );
+    assert!(
+        refusal
+            .hint
+            .contains(&format!("pg_terminate_backend({})", holder.pid())),
+        "{refusal}"
+    );
+    holder.get("commit").await;
+    assert_eq!(s.get(&call(&group, 2)).await, "1");
+}
+
+#[tokio::test]
+async fn who_places_goes_ahead_of_a_move_that_waits_for_another() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let s = &cluster.router;
+    let holder = Session::of(&cluster.database).await;
+    holder.get("begin; select trax.enqueue('a')").await;
+    let mover = Session::of(&cluster.database).await;
+    let pid = mover.pid();
+    let moving = mover.spawn(call("g", 2));
+    s.sees_waiting(pid).await;
+    s.get("set statement_timeout = '5 s'; select trax.enqueue('b')")
+        .await;
+    assert!(!moving.is_finished());
+    holder.get("commit").await;
+    let (_mover, moved) = moving.await.expect("it does not panic");
+    assert_eq!(moved, Ok("0".to_owned()));
+}
