@@ -130,6 +130,10 @@ begin
         (settings ->> 'enabled')::boolean,
         (settings ->> 'max_per_key')::int
     );
+    update trax.manifest_group g
+    set applied = (settings ->> 'applied')::boolean, source = settings ->> 'source'
+    where g.name = group_name
+        and settings ? 'applied';
 end;
 $$;
 comment on function trax.put_settings(text, jsonb) is
@@ -171,6 +175,14 @@ begin
         return query select null::uuid, null::int, 0, null::jsonb, true;
         return;
     end if;
+    -- Neither a document nor its pruning may remove the row that keeps the group off here.
+    update trax.manifest_group g
+    set applied = false, source = null
+    where g.name = group_name
+        and (
+            g.applied
+            or g.source is not null
+        );
     -- What is claimed when this has been committed ends here; nothing more is claimed then.
     if coalesce((select g.enabled from trax.manifest_group g where g.name = group_name), true) then
         perform trax.refuse_ties(group_name);
