@@ -250,6 +250,8 @@ begin
                 outcome := 'carries';
                 asked := source;
                 perform trax_router.end_departure(source, group_name, found_batch);
+                perform trax_router.remember(m ->> 'name', found_target)
+                from jsonb_array_elements(found_cargo -> 'manifests') m;
             end if;
         exception
             when others or query_canceled then

@@ -64,6 +64,23 @@ async fn a_group_without_settings_is_cancelled_on_both_sides() {
 }
 
 #[tokio::test]
+async fn the_router_knows_where_manifests_went() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let group = cluster.group_on(1).await;
+    let s = &cluster.router;
+    s.get(&format!(
+        "select trax.schedule('m' || n, 't', group_name => '{group}') from generate_series(1, 3) n"
+    ))
+    .await;
+    s.get(&call(&group, 2)).await;
+    let known = "select string_agg(name || shard, ' ' order by name) from trax_router.manifest";
+    assert_eq!(s.get(known).await, "m12 m22 m32");
+}
+
+#[tokio::test]
 async fn a_group_that_was_moved_before_is_healed_by_moving_it_again() {
     if !has_plproxy() {
         return;
