@@ -139,6 +139,33 @@ $$;
 comment on function trax.put_settings(text, jsonb) is
     'Internal. Gives a group the settings that trax.survey_group() returned on another shard; what is not among them stays. Called by trax_router.move_group().';
 
+create function trax.departed(
+    manifests text[],
+    group_name text
+)
+returns table (
+    manifest text,
+    of_group text
+)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select m.name, d.group_name
+    from trax.departure d
+    cross join lateral (
+        select c ->> 'name'
+        from jsonb_array_elements(d.cargo -> 'manifests') c
+        where c ->> 'name' = any ($1)
+        union all
+        select null
+        where d.group_name = $2
+    ) m (name)
+    order by 2, 1
+    limit 1
+$$;
+comment on function trax.departed(text[], text) is
+    'Internal. Returns one of these manifests that is on its way to another shard, and its group; or a null and this group when any of it is.';
+
 create function trax.depart(
     group_name text,
     target int,
@@ -297,7 +324,10 @@ begin
         q.job_id,
         case when q.run_as is null then trax.lane_of(q.group_name, q.task) else trax.sql_lane_of(q.group_name, q.run_as) end,
         q.queued_at, q.run_at, q.scheduled_for, q.expires_at, m.manifest_id, q.attempts, q.max_retries, q.priority,
-        q.scheduled and m.manifest_id is not null,
+        -- A manifest that was made here meanwhile may have its entry.
+        q.scheduled
+            and m.manifest_id is not null
+            and not exists (select from trax.work_queue w where w.manifest_id = m.manifest_id and w.scheduled),
         case when q.run_at > clock_timestamp() then 'time' end,
         q.task, q.group_name, m.name, q.timeout, q.retry_delay, k.key, q.concurrency_key, q.input, q.trace, q.run_as
     from jsonb_populate_recordset(null::trax.work_queue, cargo -> 'jobs') q

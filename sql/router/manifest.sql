@@ -24,6 +24,7 @@ as $$
 #variable_conflict use_column
 begin
     perform trax_router.wait_for_batch();
+    perform trax_router.refuse_departed(array[$1], null);
     return query
     select s.number
     from trax_router.shard s
@@ -122,6 +123,7 @@ declare
     asked int;
     failure trax_router.failure;
 begin
+    perform trax_router.refuse_departed(names, null);
     for asked in select * from trax_router.numbers() loop
         begin
             select coalesce(array_agg(h), '{}')

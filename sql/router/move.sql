@@ -325,3 +325,76 @@ end;
 $$;
 comment on procedure trax_router.move_group(text, int) is
     'Moves a group that may be at work to a shard: its new jobs go there at once, what waits is carried over with its id, what runs ends where it is. Its manifests follow when none of their jobs runs. Returns when all is there, and how many jobs it has carried; broken off at any moment, call it again. Refused inside a transaction block, and when the shard is away.';
+
+create function trax_router.departed(
+    shard int,
+    text[],
+    text
+)
+returns table (
+    manifest text,
+    of_group text
+)
+language plproxy volatile
+set search_path = pg_catalog, pg_temp
+set client_min_messages = warning
+as $$
+    connect trax_router.address($1);
+    select d.manifest, d.of_group from trax.departed($2::text[], $3::text) d;
+$$;
+comment on function trax_router.departed(int, text[], text) is
+    'Internal. Calls trax.departed() on a shard.';
+
+create function trax_router.refuse_departed(
+    manifests text[],
+    group_name text
+)
+returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    shard int;
+    manifest text;
+    of_group text;
+    failure trax_router.failure;
+begin
+    -- Nothing is asked as long as no group moves.
+    for shard in
+        select distinct s
+        from trax_router.group_placement p
+        cross join unnest(p.moves_from) s
+        where group_name is null
+            or p.group_name = group_name
+        order by s
+    loop
+        begin
+            select d.manifest, d.of_group
+            into manifest, of_group
+            from trax_router.departed(shard, manifests, group_name) d;
+        exception
+            when others or query_canceled then
+                get stacked diagnostics
+                    failure.state = returned_sqlstate,
+                    failure.message = message_text,
+                    failure.detail = pg_exception_detail,
+                    failure.hint = pg_exception_hint;
+                failure.shard := shard;
+                -- One that is away is told of by whoever asks it for what it has.
+                if not trax_router.is_away(failure) then
+                    perform trax_router.raise(failure);
+                end if;
+        end;
+        if of_group is not null then
+            raise exception '% is on its way from shard % to another',
+                case when manifest is null then format('a part of group "%s"', of_group) else format('manifest "%s"', manifest) end, shard
+                using errcode = '55000',
+                    detail = format('Group "%s" is being moved, and that was broken off.', of_group),
+                    hint = format('Move the group again: call trax_router.move_group(%L, %s, null)', of_group, trax_router.shard_of_group(of_group));
+        end if;
+    end loop;
+end;
+$$;
+comment on function trax_router.refuse_departed(text[], text) is
+    'Internal. Refuses manifests, or a group, of which something has left one shard and is not known to be on another.';

@@ -264,6 +264,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
     perform trax_router.wait_for_batch();
+    perform trax_router.refuse_departed(null, $1);
     return query
     select s
     from trax_router.shards_of_settings($1) s

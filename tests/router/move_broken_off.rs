@@ -2,6 +2,7 @@
 
 use super::move_group::{LEFT, call};
 use super::{Cluster, has_plproxy};
+use harness::session::Session;
 
 #[tokio::test]
 async fn a_document_leaves_a_group_that_moves_as_it_is() {
@@ -38,6 +39,84 @@ async fn a_document_leaves_a_group_that_moves_as_it_is() {
     // It is still that document's.
     let prune = "select string_agg(action || ' ' || name, ', ') from trax.apply('{\"groups\": []}', prune => true, source => 'here')";
     assert_eq!(s.get(prune).await, format!("removed {group}"));
+}
+
+#[tokio::test]
+async fn a_manifest_on_its_way_is_said_to_be() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let group = cluster.group_on(1).await;
+    let s = &cluster.router;
+    s.get(&format!(
+        "select trax.schedule('m', 't', every => '1 h', group_name => '{group}')"
+    ))
+    .await;
+    let (first, second) = (cluster.shard(1), cluster.shard(2));
+    first.get("select trax.tick()").await;
+    s.get(&format!("select trax_router.begin_move('{group}', 2)"))
+        .await;
+    let depart = format!("select count from trax.depart('{group}', 2)");
+    assert_eq!(first.get(&depart).await, "0");
+    assert_eq!(first.get(&depart).await, "1");
+    for call in [
+        "select trax.schedule('m', 't')".to_owned(),
+        format!("select trax.schedule('m', 't', group_name => '{group}')"),
+        "select trax.schedule('child', 't', depends_on => '{m}')".to_owned(),
+        "select * from trax.apply('{\"manifests\": [{\"name\": \"m\", \"task\": \"t\"}]}')"
+            .to_owned(),
+        "select trax.trigger('m')".to_owned(),
+        "select trax.cancel_manifest('m')".to_owned(),
+        "select trax.unschedule('m')".to_owned(),
+    ] {
+        let refusal = s.refusal(&call).await;
+        assert_eq!(refusal.code, "55000", "{call}: {refusal}");
+        assert_eq!(
+            refusal.message,
+            "manifest \"m\" is on its way from shard 1 to another"
+        );
+        assert_eq!(
+            refusal.hint,
+            format!("Move the group again: call trax_router.move_group('{group}', 2, null)")
+        );
+    }
+    // Also whoever may not look into the tables of the shards.
+    let role = format!("producer_{}", cluster.database.name());
+    for shard in [first, second, s] {
+        shard.get(&format!("create role {role} login")).await;
+    }
+    s.get(&format!("select trax.grant_access('{role}', 'producer')"))
+        .await;
+    let producer = Session::as_role(&cluster.database, &role).await;
+    let refusal = producer.refusal("select trax.trigger('m')").await;
+    assert_eq!(refusal.code, "55000", "{refusal}");
+    let refusal = s
+        .refusal(&format!("select trax.cancel_group('{group}')"))
+        .await;
+    assert_eq!(refusal.code, "55000", "{refusal}");
+    assert_eq!(
+        refusal.message,
+        format!("a part of group \"{group}\" is on its way from shard 1 to another")
+    );
+    s.get("select trax.schedule('another', 't'); select trax.trigger('another')")
+        .await;
+    // Somebody makes it at the shard itself, where it is queued.
+    second
+        .get(&format!(
+            "select trax.schedule('m', 't', every => '1 h', group_name => '{group}'); select trax.tick()"
+        ))
+        .await;
+    assert_eq!(s.get(&call(&group, 2)).await, "1");
+    let queued = "select count(*), count(*) filter (where scheduled) from trax.work_queue
+        join trax.manifest using (manifest_id) where name = 'm'";
+    assert_eq!(second.get(queued).await, "2|1");
+    assert_eq!(
+        s.get(&format!("select trax.cancel_group('{group}')")).await,
+        "2"
+    );
+    first.assert_healthy().await;
+    second.assert_healthy().await;
 }
 
 #[tokio::test]
