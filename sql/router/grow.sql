@@ -238,6 +238,10 @@ begin
     values (group_name, shard, moves_from)
     on conflict on constraint group_placement_pkey do update
     set shard = excluded.shard, placed_at = excluded.placed_at, moves_from = excluded.moves_from;
+    -- Who has an older snapshot finds its place changed: trax_router.refuse_old_snapshot().
+    update trax_router.place p
+    set shard = p.shard
+    where p.place = trax_router.place_of(group_name);
 end;
 $$;
 comment on function trax_router.put_placement(text, int, int[]) is

@@ -189,6 +189,7 @@ declare
     shard int;
     is_placed boolean;
 begin
+    perform trax_router.refuse_old_snapshot(array[name, key]);
     select p.shard, true
     into shard, is_placed
     from trax_router.group_placement p
@@ -225,6 +226,36 @@ end;
 $$;
 comment on function trax_router.shard_of_group(text, text, int[]) is
     'Internal. Returns the shard of a group; of a spread one the shard of the key, and without a key any that was not tried. Null when all were.';
+
+create function trax_router.refuse_old_snapshot(
+    names text[]
+)
+returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if current_setting('transaction_isolation') in ('repeatable read', 'serializable')
+        and not current_setting('transaction_read_only')::boolean
+    then
+        begin
+            -- Whoever changes where a group is changes the row of its place, too.
+            perform
+            from trax_router.place p
+            where p.place in (select trax_router.place_of(n) from unnest(names) n)
+            for share;
+        exception
+            when serialization_failure then
+                raise exception 'where this belongs has changed since this transaction began'
+                    using errcode = '40001',
+                        detail = format('The transaction is %s, and sees groups where they were.', current_setting('transaction_isolation')),
+                        hint = 'Run the transaction again.';
+        end;
+    end if;
+end;
+$$;
+comment on function trax_router.refuse_old_snapshot(text[]) is
+    'Internal. Refuses a transaction whose snapshot is older than a change of the places of these names.';
 
 create function trax_router.wait_for_batch()
 returns void

@@ -99,3 +99,46 @@ async fn who_places_goes_ahead_of_a_move_that_waits_for_another() {
     let (_mover, moved) = moving.await.expect("it does not panic");
     assert_eq!(moved, Ok("0".to_owned()));
 }
+
+#[tokio::test]
+async fn a_snapshot_older_than_a_move_places_nothing() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let group = cluster.group_on(1).await;
+    let s = &cluster.router;
+    let enqueue = format!("select trax.shard_of(trax.enqueue('a', group_name => '{group}'))");
+    assert_eq!(s.get(&enqueue).await, "1");
+    let old = Session::of(&cluster.database).await;
+    for level in ["repeatable read", "serializable"] {
+        let other = Session::of(&cluster.database).await;
+        other
+            .get(&format!("begin isolation level {level}; select 1"))
+            .await;
+        old.get(&format!("begin isolation level {level}; select 1"))
+            .await;
+        s.get(&call(&group, 2)).await;
+        let refusal = old.refusal(&enqueue).await;
+        assert_eq!(refusal.code, "40001", "{refusal}");
+        assert_eq!(refusal.hint, "Run the transaction again.");
+        old.get("rollback").await;
+        let schedule = format!("select trax.schedule('m', 't', group_name => '{group}')");
+        assert_eq!(other.refusal(&schedule).await.code, "40001");
+        other.get("rollback").await;
+        old.get(&format!("begin isolation level {level}")).await;
+        assert_eq!(old.get(&enqueue).await, "2");
+        old.get("commit").await;
+        s.get(&call(&group, 1)).await;
+    }
+    // Of a group that is elsewhere nothing is refused.
+    old.get("begin isolation level repeatable read; select 1")
+        .await;
+    s.get(&call(&group, 2)).await;
+    let another = format!(
+        "select trax.enqueue('a', group_name => 'g' || n) from generate_series(1, 50) n
+        where trax_router.place_of('g' || n) <> trax_router.place_of('{group}') limit 1"
+    );
+    old.get(&another).await;
+    old.get("commit").await;
+}
