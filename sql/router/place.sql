@@ -263,7 +263,8 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    lock table trax_router.move in access share mode;
+    -- In the order of those who move groups: one of them that begins waits for this, not half-way.
+    lock table trax_router.group_placement, trax_router.move in access share mode;
 end;
 $$;
 comment on function trax_router.wait_for_batch() is

@@ -395,6 +395,39 @@ async fn a_role_that_is_missing_there_loses_no_statement() {
 }
 
 #[tokio::test]
+async fn whoever_schedules_and_whoever_begins_a_move_wait_for_each_other_in_one_order() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let group = cluster.group_on(1).await;
+    let first = cluster.shard(1);
+    // The first of the two is half-way: it asks the shards for the manifest.
+    first
+        .get("begin; lock table trax.manifest in access exclusive mode")
+        .await;
+    let scheduler = Session::of(&cluster.database).await;
+    let scheduling = scheduler.spawn(format!(
+        "select trax.schedule('m', 't', every => '1 h', group_name => '{group}') is not null"
+    ));
+    let looking = Session::of(&cluster.shards[0].0).await;
+    let waiting = "select count(*) from pg_stat_activity where application_name = 'trax_router' and wait_event_type = 'Lock'
+        and datname = current_database()";
+    looking.becomes(waiting, "1").await;
+    let mover = Session::of(&cluster.database).await;
+    let pid = mover.pid();
+    let moving = mover.spawn(call(&group, 2));
+    cluster.router.sees_waiting(pid).await;
+    first.get("commit").await;
+    let (_scheduler, scheduled) = scheduling.await.expect("it does not panic");
+    assert_eq!(scheduled, Ok("t".to_owned()));
+    let (_mover, moved) = moving.await.expect("it does not panic");
+    assert_eq!(moved, Ok("0".to_owned()));
+    let manifests = "select string_agg(name, ' ') from trax.manifest";
+    assert_eq!(cluster.shard(2).get(manifests).await, "m");
+}
+
+#[tokio::test]
 async fn a_spread_group_is_gathered() {
     if !has_plproxy() {
         return;
