@@ -147,6 +147,8 @@ declare
 begin
     perform trax_router.look_at(number, address);
     perform trax_router.refuse_version(number, address);
+    -- In the order of those who move groups: one of them that begins waits for this.
+    lock table trax_router.group_placement in access share mode;
     lock table trax_router.shard in share row exclusive mode;
     if exists (
         select

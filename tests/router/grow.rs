@@ -1,6 +1,7 @@
 //! More shards: new groups go by the new places, those at work stay, and no id changes.
 
 use super::cluster::{address, shard, shard_server};
+use super::move_group::call;
 use super::{Cluster, has_plproxy};
 use harness::process::run_quietly;
 use harness::session::Session;
@@ -82,6 +83,37 @@ async fn places_wait_for_whoever_has_just_placed_a_job() {
     assert_eq!(spread, Ok("2".to_owned()));
     let on_first = "select count(*) from generate_series(1, 100) n where trax_router.shard_of_group('late' || n) = 1";
     assert_eq!(cluster.router.get(on_first).await, "100");
+}
+
+#[tokio::test]
+async fn whoever_adds_a_shard_and_whoever_begins_a_move_wait_for_each_other_in_one_order() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let group = cluster.group_on(1).await;
+    let server = shard_server();
+    let (database, _) = shard(&server, 3).await;
+    let (holder, adder, mover) = (
+        Session::of(&cluster.database).await,
+        Session::of(&cluster.database).await,
+        Session::of(&cluster.database).await,
+    );
+    let s = &cluster.router;
+    holder
+        .get("begin; lock table trax_router.place in share mode")
+        .await;
+    let (adding, moving) = (adder.pid(), mover.pid());
+    let add = address(&server, &database, 3);
+    let added = adder.spawn(format!("select trax_router.add_shard({add})"));
+    s.sees_waiting(adding).await;
+    let moved = mover.spawn(call(&group, 2));
+    s.sees_waiting(moving).await;
+    holder.get("commit").await;
+    let (_adder, added) = added.await.expect("it does not panic");
+    assert!(added.is_ok(), "{added:?}");
+    let (_mover, moved) = moved.await.expect("it does not panic");
+    assert_eq!(moved, Ok("0".to_owned()));
 }
 
 #[tokio::test]
