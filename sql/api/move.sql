@@ -2,48 +2,6 @@
 -- here and is a row of trax.departure in one transaction, and is put into the tables there and
 -- noted in trax.arrival in another. The router stands still meanwhile: none waits long for a lock.
 
-create function trax.where_is(
-    id bigint,
-    is_dead_letter boolean default false
-)
-returns text
-language plpgsql stable security definer
-set search_path = pg_catalog, pg_temp
-as $$
-#variable_conflict use_variable
-begin
-    if id is null then
-        raise exception 'argument "id" must not be null'
-            using errcode = '22004',
-                detail = 'The argument "id" is null.',
-                hint = 'Specify the id that trax.enqueue returned, or that of a dead letter: id => 1';
-    end if;
-    if is_dead_letter then
-        return case
-            when exists (select from trax.dead_letter d where d.id = id and d.resolved_at is null) then 'here'
-            when exists (
-                select
-                from trax.departure d
-                where d.cargo -> 'dead_letters' @> jsonb_build_array(jsonb_build_object('id', id))
-            ) then 'departed'
-            when exists (select from trax.dead_letter d where d.id = id) then 'ended'
-        end;
-    end if;
-    return case
-        when exists (select from trax.work_queue q where q.job_id = id)
-            or exists (select from trax.lease l where l.job_id = id) then 'here'
-        when exists (
-            select
-            from trax.departure d
-            where d.cargo -> 'jobs' @> jsonb_build_array(jsonb_build_object('job_id', id))
-        ) then 'departed'
-        when exists (select from trax.run r where r.job_id = id and r.final) then 'ended'
-    end;
-end;
-$$;
-comment on function trax.where_is(bigint, boolean) is
-    'Returns where a job, or a dead letter, is in this database: here (it waits or runs, or is unresolved), departed (on its way to another shard) or ended (or resolved); null when it is not known.';
-
 create function trax.refuse_ties(
     group_name text
 )
@@ -210,8 +168,14 @@ begin
             g.applied
             or g.source is not null
         );
-    -- What is claimed when this has been committed ends here; nothing more is claimed then.
-    if coalesce((select g.enabled from trax.manifest_group g where g.name = group_name), true) then
+    -- What is claimed when this has been committed ends here; nothing more is claimed then. Where
+    -- all of it has left nothing is made again: another shard may take longer.
+    if coalesce(
+        (select g.enabled from trax.manifest_group g where g.name = group_name),
+        exists (select from trax.lease l where l.group_name = group_name)
+            or exists (select from trax.work_queue q where q.group_name = group_name)
+            or exists (select from trax.manifest m where m.group_name = group_name)
+    ) then
         perform trax.refuse_ties(group_name);
         perform trax.configure_group(group_name, enabled => false);
         return query select null::uuid, null::int, 0, null::jsonb, false;
@@ -240,8 +204,10 @@ begin
     end if;
     delete from trax.manifest_group g
     where g.name = group_name;
-    insert into trax.audit (action, kind, name, note)
-    values ('move', 'group', group_name, format('to shard %s', target));
+    if found then
+        insert into trax.audit (action, kind, name, note)
+        values ('move', 'group', group_name, format('to shard %s', target));
+    end if;
     return query select null::uuid, null::int, 0, null::jsonb, true;
 end;
 $$;

@@ -78,3 +78,45 @@ end;
 $$;
 comment on function trax.set_shard(int) is
     'Gives this database its number among several, 0 to 1023, which its ids of jobs and dead letters carry from then on; refused when ids were given under another.';
+
+create function trax.where_is(
+    id bigint,
+    is_dead_letter boolean default false
+)
+returns text
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+begin
+    if id is null then
+        raise exception 'argument "id" must not be null'
+            using errcode = '22004',
+                detail = 'The argument "id" is null.',
+                hint = 'Specify the id that trax.enqueue returned, or that of a dead letter: id => 1';
+    end if;
+    if is_dead_letter then
+        return case
+            when exists (select from trax.dead_letter d where d.id = id and d.resolved_at is null) then 'here'
+            when exists (
+                select
+                from trax.departure d
+                where d.cargo -> 'dead_letters' @> jsonb_build_array(jsonb_build_object('id', id))
+            ) then 'departed'
+            when exists (select from trax.dead_letter d where d.id = id) then 'ended'
+        end;
+    end if;
+    return case
+        when exists (select from trax.work_queue q where q.job_id = id)
+            or exists (select from trax.lease l where l.job_id = id) then 'here'
+        when exists (
+            select
+            from trax.departure d
+            where d.cargo -> 'jobs' @> jsonb_build_array(jsonb_build_object('job_id', id))
+        ) then 'departed'
+        when exists (select from trax.run r where r.job_id = id and r.final) then 'ended'
+    end;
+end;
+$$;
+comment on function trax.where_is(bigint, boolean) is
+    'Returns where a job, or a dead letter, is in this database: here (it waits or runs, or is unresolved), departed (on its way to another shard) or ended (or resolved); null when it is not known.';

@@ -395,6 +395,31 @@ async fn a_role_that_is_missing_there_loses_no_statement() {
 }
 
 #[tokio::test]
+async fn a_group_on_several_shards_is_gathered_however_much_each_has() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(3).await;
+    let s = &cluster.router;
+    // One batch on one of the shards that it leaves, and none on the other.
+    let key = "select 'k' || n from generate_series(1, 1000) n where trax_router.shard_of_group('default', 'k' || n) = 1 limit 1";
+    let key = s.get(key).await;
+    s.get(&format!(
+        "select trax.enqueue('a', concurrency_key => '{key}')"
+    ))
+    .await;
+    s.get("set statement_timeout = '60 s'").await;
+    assert_eq!(s.get(&call("default", 2)).await, "1");
+    let left = "select moves_from from trax_router.group_placement where group_name = 'default'";
+    assert_eq!(s.get(left).await, "");
+    for number in [1, 3] {
+        assert_eq!(cluster.shard(number).get(LEFT).await, "0");
+    }
+    let moves = "select count(*) from trax.audit where action = 'move'";
+    assert_eq!(cluster.shard(1).get(moves).await, "1");
+}
+
+#[tokio::test]
 async fn whoever_schedules_and_whoever_begins_a_move_wait_for_each_other_in_one_order() {
     if !has_plproxy() {
         return;
