@@ -1,7 +1,8 @@
 # make demo      see it work, on a private throw-away server
 # make test      everything that is checked
 # make proof     the long forms: a minute of load under changing limits, 100,000 jobs past a late one, a worker under siege
-# make chaos     everything goes wrong by the dice of SEED for SECONDS (120); CHAOS_ONLY=Promote,Cut for some kinds only
+# make chaos     everything goes wrong by the dice of SEED for SECONDS (120); SHARDS=3 for a router and so many shards;
+#                CHAOS_ONLY=Promote,Cut for some kinds only
 # make matrix    compiles for, and runs the tests of tests/ on, PostgreSQL 15, 16, 17 and 18, which it fetches
 # make docs      the book of docs/, with search, into target/docs/book; checks its links
 # make package   .deb and tarballs for PostgreSQL 15 to 18 and the command, the crate, the sources, the packages for Python
@@ -35,6 +36,7 @@ test: setup lint install pgspot $(TRAX)
 	cargo test --package trax_terminal --package trax_bench --package trax_web --package trax_cli --package trax_pools
 	TRAX_BIN=$(CURDIR)/$(TRAX) cargo test --package trax_tests
 	$(MAKE) chaos SEED=1 SECONDS=120
+	$(MAKE) chaos SEED=1 SECONDS=45 SHARDS=3
 	scripts/versions compile 16 17
 	scripts/versions test 18
 	COMMAND_PROFILE=debug scripts/debian $(PG:pg%=%)
@@ -67,7 +69,7 @@ proof: setup install
 chaos: SECONDS ?= 120
 chaos: setup install $(TRAX)
 	cargo build --package trax_tests --bin chaos
-	TRAX_BIN=$(CURDIR)/$(TRAX) SEED=$(SEED) SECONDS=$(SECONDS) target/debug/chaos
+	TRAX_BIN=$(CURDIR)/$(TRAX) SEED=$(SEED) SECONDS=$(SECONDS) SHARDS=$(SHARDS) target/debug/chaos
 
 install: needs
 	scripts/install

@@ -2,16 +2,17 @@
 //! and checks.
 
 use crate::caller;
-use crate::check::{Violation, violations};
-use crate::fact::{self, Execution, Facts, from_the_beginning};
-use crate::fault::{Strike, plan};
+use crate::check::Violation;
+use crate::course::{LONG, LOOK, REVIVAL, WATCH, drain, join, judge, look_at, strike_all};
+use crate::fact::{self, Crash, Execution, Facts, from_the_beginning};
+use crate::fault::{Fault, plan};
 use crate::fleet::{Fleet, LOGGED};
 use crate::holder;
 use crate::journal::Journal;
 use crate::producer::{self, Pace};
 use crate::random::Random;
 use crate::shim::Shim;
-use crate::strike::{Damage, Striker, Wound};
+use crate::strike::{Campaigner, Damage};
 use crate::summary;
 use crate::testbed::{
     CALLERS, CHANGED, DATABASE_LIMIT, GROUPS, MANIFEST_LIMITS, PRODUCERS, Testbed, ZONED, now,
@@ -25,25 +26,6 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
 
-/// How long all jobs may take to end once nothing more goes wrong, on a machine that others load
-/// too.
-const DRAIN: Duration = Duration::from_secs(240);
-/// How long the scheduler and each worker may take to do something again: as long as is promised,
-/// and as much more as a machine is slower that others load too. A scheduler is back in 6 s and
-/// sees settings and zone data within 10 s, the longest lease lasts 6 s, and what is due waits for
-/// a clock that went back by 15 s.
-const REVIVAL: Duration = Duration::from_secs(4 * (6 + 10 + 6 + 15));
-/// How long one act of the driver may take.
-const STUCK: Duration = Duration::from_secs(90);
-/// When healing has taken long enough to be told of.
-const LONG: Duration = Duration::from_secs(10);
-/// When healing is tried again.
-const AGAIN: Duration = Duration::from_secs(1);
-/// How often the fleet is looked after.
-const LOOK: Duration = Duration::from_millis(250);
-/// How often the tables are looked at.
-const WATCH: Duration = Duration::from_secs(2);
-
 /// What a campaign is called with.
 pub(crate) struct Order {
     pub(crate) seed: u64,
@@ -55,7 +37,12 @@ pub(crate) struct Order {
 /// Runs it; returns what does not hold.
 pub(crate) async fn run(order: &Order, mut shim: Shim) -> Vec<Violation> {
     let synchronous = Random::new(order.seed, "testbed").percent(40);
-    let strikes = plan(order.seed, order.time, synchronous, order.only.as_deref());
+    // What makes a commit return before a synchronous standby has it would lose it.
+    let may_come = |fault: Fault| {
+        fault.is_for_one_server()
+            && !(synchronous && matches!(fault, Fault::Cancel | Fault::Setting))
+    };
+    let strikes = plan(order.seed, order.time, may_come, order.only.as_deref());
     println!(
         "chaos: seed {}, {} s, {} faults, {} standby",
         order.seed,
@@ -73,7 +60,7 @@ pub(crate) async fn run(order: &Order, mut shim: Shim) -> Vec<Violation> {
     let mut fleet = Fleet::new(&testbed);
     let (journal, pace) = (Arc::new(Journal::default()), Arc::new(Pace::default()));
     let (producers, others) = crowd(order.seed, &testbed, &journal, &pace);
-    let mut striker = Striker {
+    let mut striker = Campaigner {
         testbed: &mut testbed,
         fleet: &mut fleet,
         damage: &mut damage,
@@ -87,7 +74,9 @@ pub(crate) async fn run(order: &Order, mut shim: Shim) -> Vec<Violation> {
     let stopped = healed.elapsed();
     let is_alive = revive(&testbed, &mut fleet).await;
     let revived = healed.elapsed();
-    let is_drained = drain(&testbed, &mut fleet).await.and(is_alive);
+    let is_drained = drain(async || vec![testbed.admin().await], &mut fleet)
+        .await
+        .and(is_alive);
     println!(
         "healed; then producers stopped within {stopped:.1?}, all did something again within {revived:.1?}, \
          all jobs ended within {:.1?}",
@@ -120,25 +109,15 @@ pub(crate) async fn run(order: &Order, mut shim: Shim) -> Vec<Violation> {
         .batch_execute(snapshot)
         .await
         .expect("a snapshot is taken");
-    fact::read(&client, &mut facts)
+    fact::read(&client, 0, &mut facts)
         .await
         .expect("the tables are read");
     // Manifests go on: what the tables say was done is in the logs by now.
     facts.executions = fleet.executions();
-    let mut found = violations(&facts);
-    if let Err(seen) = is_drained {
-        found.push(Violation {
-            rule: "all is done when nothing more goes wrong",
-            detail: format!("{seen}; workers said:\n{}", fleet.said()),
-        });
-    }
-    found.extend(fleet.panics().into_iter().map(|detail| Violation {
-        rule: "no worker process panics",
-        detail,
-    }));
+    let mut found = judge(&facts, is_drained, &fleet);
     found.extend(summary::trouble_in(&testbed.primary));
     if !found.is_empty() {
-        summary::keep_log(&testbed.primary, order.seed);
+        summary::keep_log(&testbed.primary, &order.seed.to_string());
     }
     summary::print(&facts, &strikes, &missed, &pages.errors);
     found
@@ -169,7 +148,7 @@ async fn prove(shim: &mut Shim, testbed: &Testbed, damage: &mut Damage) {
         let refused = refused.expect_err("the server's disk is full");
         match refused.code() {
             Some(code) => return assert_eq!(code, &SqlState::DISK_FULL, "{refused}"),
-            None => damage.crashes.push(now()),
+            None => damage.crashes.push(Crash::at(now())),
         }
     }
     panic!("the server's disk is full, and it ends each time");
@@ -194,6 +173,7 @@ fn crowd(seed: u64, testbed: &Testbed, journal: &Arc<Journal>, pace: &Arc<Pace>)
         tokio::spawn(producer::run(
             format!("p{number}"),
             config,
+            producer::SERVER,
             seed,
             journal,
             pace,
@@ -234,112 +214,14 @@ async fn watch(address: crate::testbed::Address, journal: Arc<Journal>, pace: Ar
     while !pace.is_finished() {
         if let Ok(client) = address.connect_as("watcher").await {
             while !pace.is_finished() {
-                let backlog =
-                    "select count(*) from trax.work_queue where waits_for is distinct from 'time'";
-                let Ok(row) = client.query_one(backlog, &[]).await else {
+                let Ok(backlog) = look_at(&client, &journal).await else {
                     break;
                 };
-                let count = row.get::<_, i64>(0);
-                pace.backlog.store(count.unsigned_abs(), Ordering::Relaxed);
-                let complaints = "select rule || ': ' || coalesce(detail, '') || ' at ' || clock_timestamp() from trax.check()";
-                let Ok(rows) = client.query(complaints, &[]).await else {
-                    break;
-                };
-                journal.note(|pages| pages.complaints.extend(rows.iter().map(|row| row.get(0))));
+                pace.backlog.store(backlog, Ordering::Relaxed);
                 tokio::time::sleep(WATCH).await;
             }
         }
         tokio::time::sleep(LOOK).await;
-    }
-}
-
-/// Strikes and heals by the plan; returns what could not be brought about.
-async fn strike_all(strikes: &[Strike], striker: &mut Striker<'_>) -> Vec<String> {
-    let begun = Instant::now();
-    let mut wounds: Vec<(Duration, Wound)> = Vec::new();
-    let mut missed = Vec::new();
-    for strike in strikes {
-        loop {
-            let now = begun.elapsed();
-            let is_heavy = strike.fault.is_of_the_server() && now >= strike.at;
-            // A stopped process would not end with its server.
-            let (over, open): (Vec<_>, Vec<_>) = wounds
-                .into_iter()
-                .partition(|(until, _)| is_heavy || *until <= now);
-            wounds = open;
-            for (_, wound) in over {
-                let left = heal(striker, wound, &mut missed).await;
-                wounds.extend(left.map(|wound| (now + AGAIN, wound)));
-            }
-            striker.fleet.refill();
-            if now >= strike.at {
-                break;
-            }
-            tokio::time::sleep(LOOK.min(strike.at - now)).await;
-        }
-        let (at, struck_at) = (begun.elapsed(), now());
-        let struck = tokio::time::timeout(STUCK, striker.strike(*strike)).await;
-        match struck.unwrap_or_else(|_| Err(format!("it took longer than {STUCK:?}"))) {
-            Ok((words, wound)) => {
-                let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
-                println!(
-                    "{:7.1} {:?} {:?} {words}",
-                    at.as_secs_f64(),
-                    strike.fault,
-                    strike.hold
-                );
-                wounds.extend(wound.map(|wound| (begun.elapsed() + strike.hold, wound)));
-                let lag = strike.fault.lag(strike.hold);
-                striker.damage.lags.extend(lag.map(|lag| {
-                    let micros = i64::try_from(lag.as_micros()).unwrap_or(i64::MAX);
-                    (struck_at, now() + micros)
-                }));
-            }
-            Err(why) => {
-                println!("{:7.1} {:?} missed: {why}", at.as_secs_f64(), strike.fault);
-                missed.push(format!("{:?}: {why}", strike.fault));
-            }
-        }
-    }
-    let end = begun.elapsed() + STUCK;
-    while !wounds.is_empty() && begun.elapsed() < end {
-        wounds.sort_by_key(|(until, _)| *until);
-        let (until, wound) = wounds.remove(0);
-        tokio::time::sleep(until.saturating_sub(begun.elapsed())).await;
-        let left = heal(striker, wound, &mut missed).await;
-        wounds.extend(left.map(|wound| (begun.elapsed() + AGAIN, wound)));
-    }
-    missed
-}
-
-/// Heals; returns the wound when that must be tried again, as what another wound holds was in its
-/// way.
-async fn heal(striker: &mut Striker<'_>, wound: Wound, missed: &mut Vec<String>) -> Option<Wound> {
-    let begun = Instant::now();
-    let healed = tokio::time::timeout(STUCK, striker.heal(&wound)).await;
-    if begun.elapsed() > LONG {
-        println!(
-            "        healing {} took {:?}",
-            wound.name(),
-            begun.elapsed()
-        );
-    }
-    let why = healed
-        .unwrap_or_else(|_| Err("healing is stuck".to_owned()))
-        .err()?;
-    println!("        not healed: {why}");
-    // A promotion may have lost what was to be undone.
-    if wound.must_be_healed() && !why.contains("does not exist") {
-        return Some(wound);
-    }
-    missed.push(why);
-    None
-}
-
-async fn join(tasks: Tasks) {
-    for task in tasks {
-        // Each has deadlines of its own; one that panics is a fault of the campaign.
-        task.await.expect("who takes part does not panic");
     }
 }
 
@@ -387,45 +269,6 @@ async fn revive(testbed: &Testbed, fleet: &mut Fleet) -> Result<(), String> {
             .batch_execute(enqueue)
             .await
             .map_err(|error| format!("{enqueue}: {error:?}"))?;
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
-}
-
-/// Waits until no job but those of manifests waits or runs.
-async fn drain(testbed: &Testbed, fleet: &mut Fleet) -> Result<(), String> {
-    let begun = Instant::now();
-    let open = "select job_id, state, attempt, task, group_name, run_at::text, coalesce(worker, '')
-        from trax.job where manifest is null and state in ('queued', 'in_progress') order by job_id";
-    loop {
-        fleet.refill();
-        let client = testbed.admin().await;
-        let rows = client
-            .query(open, &[])
-            .await
-            .map_err(|error| error.to_string())?;
-        if rows.is_empty() {
-            return Ok(());
-        }
-        if begun.elapsed() > DRAIN {
-            let first = |row: &tokio_postgres::Row| {
-                let text = |at: usize| row.get::<_, String>(at);
-                format!(
-                    "job {} {} attempt {} {} {} {} {}",
-                    row.get::<_, i64>(0),
-                    text(1),
-                    row.get::<_, i32>(2),
-                    text(3),
-                    text(4),
-                    text(5),
-                    text(6)
-                )
-            };
-            let some: Vec<_> = rows.iter().take(10).map(first).collect();
-            return Err(format!(
-                "{} jobs are left after {DRAIN:?}: {some:#?}",
-                rows.len()
-            ));
-        }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }

@@ -4,6 +4,7 @@
 
 use crate::holder::Hold;
 use harness::sweep::LimitChange;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::{Client, Row};
 
@@ -18,9 +19,26 @@ pub(crate) struct Acknowledgement {
     pub(crate) unique: Option<String>,
 }
 
+/// A server ended without warning: claims of the second before may be undone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Crash {
+    /// The shard that it is, where there are several.
+    pub(crate) shard: Option<i32>,
+    pub(crate) at: i64,
+}
+
+impl Crash {
+    /// Where there are no shards.
+    pub(crate) fn at(at: i64) -> Self {
+        Crash { shard: None, at }
+    }
+}
+
 /// An execution by a handler, as the handler's own log tells it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Execution {
+    /// The shard that the job came from, where the log tells it.
+    pub(crate) shard: Option<i32>,
     pub(crate) job: i64,
     pub(crate) attempt: i32,
     pub(crate) worker: String,
@@ -35,6 +53,8 @@ pub(crate) struct Execution {
 /// An attempt: of `trax.run`, or of `trax.lease` when it has not finished.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attempt {
+    /// Where the row is; 0 where there are no shards.
+    pub(crate) shard: i32,
     pub(crate) job: i64,
     pub(crate) attempt: i32,
     pub(crate) is_final: bool,
@@ -56,6 +76,8 @@ pub(crate) struct Attempt {
 /// A row of `trax.job`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Job {
+    /// Where the row is; 0 where there are no shards.
+    pub(crate) shard: i32,
     pub(crate) job: i64,
     pub(crate) state: String,
     pub(crate) nonce: Option<String>,
@@ -67,12 +89,12 @@ pub(crate) struct Job {
 /// A manifest whose occurrences are known.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     pub(crate) kind: Kind,
 }
 
 /// When a manifest runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// At the multiples of so many seconds, some of them left out.
     Some(i64),
@@ -81,9 +103,42 @@ pub(crate) enum Kind {
     /// So many seconds after the last one's end.
     Every(i64),
     /// After a success of this parent, at most once for each.
-    After(&'static str),
+    After(Cow<'static, str>),
     /// Once.
     Once,
+}
+
+/// A row of `trax.dead_letter`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Letter {
+    pub(crate) id: i64,
+    pub(crate) job: i64,
+    /// Left where it was by a move; it goes on elsewhere.
+    pub(crate) has_moved: bool,
+    /// The job that took its place.
+    pub(crate) requeued_as: Option<i64>,
+}
+
+/// What a router and its shards say when all moves are done.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cluster {
+    /// The numbers of the shards.
+    pub(crate) shards: BTreeSet<i32>,
+    /// Where the router says that each group is; none is on all shards.
+    pub(crate) placements: BTreeMap<String, Option<i32>>,
+    /// Groups of which the router says that they move.
+    pub(crate) moving: Vec<String>,
+    /// Batches that are no longer in one shard, and perhaps not in another.
+    pub(crate) departures: Vec<String>,
+    /// What waits on a shard, or is stored there: the shard, the group and what it is.
+    pub(crate) holdings: Vec<(i32, String, &'static str)>,
+    /// Groups that no one moved.
+    pub(crate) still: Vec<&'static str>,
+    pub(crate) letters: Vec<Letter>,
+    /// Jobs of which a client was told that they are cancelled and never begin.
+    pub(crate) cancelled: Vec<i64>,
+    /// Dead letters whose requeueing was acknowledged, with the new job of each.
+    pub(crate) requeued: Vec<(i64, i64)>,
 }
 
 /// All that checkers look at.
@@ -102,8 +157,7 @@ pub(crate) struct Facts {
     pub(crate) requeued: BTreeSet<i64>,
     /// Job and nonce of each effect that was committed with a completion.
     pub(crate) ledger: Vec<(i64, String)>,
-    /// When the server crashed: claims of the second before may be undone.
-    pub(crate) crashes: Vec<i64>,
+    pub(crate) crashes: Vec<Crash>,
     /// Promotions that lost what was committed in between.
     pub(crate) losses: Vec<(i64, i64)>,
     /// Groups and how many of each may run, as that changed.
@@ -121,6 +175,8 @@ pub(crate) struct Facts {
     pub(crate) holds: Vec<Hold>,
     /// What `trax.check()` said at any time.
     pub(crate) complaints: Vec<String>,
+    /// Where there are shards.
+    pub(crate) cluster: Option<Cluster>,
     /// Whether every job had the time to end.
     pub(crate) is_drained: bool,
 }
@@ -164,18 +220,28 @@ const ATTEMPTS: &str = "
 
 const MICROS: [&str; 4] = ["scheduled_for", "queued_at", "started_at", "finished_at"];
 
-/// Adds what the tables say: one snapshot, if the client is in a transaction that has one.
-pub(crate) async fn read(client: &Client, facts: &mut Facts) -> Result<(), tokio_postgres::Error> {
+/// Takes what the tables of a shard say in the place of what was known of it: one snapshot, if the
+/// client is in a transaction that has one.
+pub(crate) async fn read(
+    client: &Client,
+    shard: i32,
+    facts: &mut Facts,
+) -> Result<(), tokio_postgres::Error> {
     let times =
         MICROS.map(|name| format!("(extract(epoch from {name}) * 1000000)::bigint as {name}"));
     let sql = format!(
         "select job_id, attempt, final, state, failure_kind, task, group_name, manifest, nonce, key, worker, {} from ({ATTEMPTS}) a",
         times.join(", ")
     );
-    facts.attempts = client.query(&sql, &[]).await?.iter().map(attempt).collect();
+    let attempts = client.query(&sql, &[]).await?;
+    facts.attempts.retain(|one| one.shard != shard);
+    facts
+        .attempts
+        .extend(attempts.iter().map(|row| attempt(row, shard)));
     let jobs = "select job_id, state, input->>'nonce', input->>'unique', (extract(epoch from queued_at) * 1000000)::bigint,
         (extract(epoch from finished_at) * 1000000)::bigint from trax.job";
     let job = |row: &Row| Job {
+        shard,
         job: row.get(0),
         state: row.get(1),
         nonce: row.get(2),
@@ -183,10 +249,14 @@ pub(crate) async fn read(client: &Client, facts: &mut Facts) -> Result<(), tokio
         queued_at: row.get(4),
         finished_at: row.get(5),
     };
-    facts.jobs = client.query(jobs, &[]).await?.iter().map(job).collect();
+    let jobs = client.query(jobs, &[]).await?;
+    facts.jobs.retain(|one| one.shard != shard);
+    facts.jobs.extend(jobs.iter().map(job));
     let requeued = "select requeued_job_id from trax.dead_letter where requeued_job_id is not null";
     let requeued = client.query(requeued, &[]).await?;
-    facts.requeued = requeued.iter().map(|row| row.get(0)).collect();
+    facts
+        .requeued
+        .extend(requeued.iter().map(|row| row.get::<_, i64>(0)));
     let complaints = "select rule || ': ' || coalesce(detail, '') from trax.check()";
     for row in client.query(complaints, &[]).await? {
         facts.complaints.push(row.get(0));
@@ -201,8 +271,9 @@ pub(crate) async fn read(client: &Client, facts: &mut Facts) -> Result<(), tokio
     Ok(())
 }
 
-fn attempt(row: &Row) -> Attempt {
+fn attempt(row: &Row, shard: i32) -> Attempt {
     Attempt {
+        shard,
         job: row.get("job_id"),
         attempt: row.get("attempt"),
         is_final: row.get("final"),

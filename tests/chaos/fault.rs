@@ -71,17 +71,19 @@ pub(crate) enum Fault {
     DiskFull,
     /// The server's zone data is updated.
     ZoneData,
+    /// Calls for a shard are refused for a while.
+    ShardClose,
 }
 
 use Fault::{
     BackendFreeze, BackendKill, Cancel, ClockStep, Cut, DiskFull, HalfOpen, Limit, Maintenance,
     Operator, Prepared, Promote, Publication, Restore, SchedulerEnd, SchedulerFreeze, ServerFreeze,
-    ServerImmediate, ServerKill, ServerRestart, SessionEnd, Setting, Silence, Snapshot, Stall,
-    StandbyStop, TableLock, Trigger, WorkerFreeze, WorkerKill, WorkerStop, ZoneData,
+    ServerImmediate, ServerKill, ServerRestart, SessionEnd, Setting, ShardClose, Silence, Snapshot,
+    Stall, StandbyStop, TableLock, Trigger, WorkerFreeze, WorkerKill, WorkerStop, ZoneData,
 };
 
 /// How often each comes beside the others, and how long it lasts, in milliseconds.
-const KINDS: [(Fault, u64, u64, u64); 32] = [
+const KINDS: [(Fault, u64, u64, u64); 33] = [
     (WorkerKill, 10, 0, 3_000),
     (WorkerFreeze, 8, 500, 9_000),
     (WorkerStop, 5, 0, 1_000),
@@ -114,6 +116,7 @@ const KINDS: [(Fault, u64, u64, u64); 32] = [
     (ClockStep, 4, 500, 8_000),
     (DiskFull, 3, 500, 5_000),
     (ZoneData, 2, 0, 0),
+    (ShardClose, 4, 500, 4_000),
 ];
 
 impl Fault {
@@ -125,6 +128,26 @@ impl Fault {
             Maintenance => Some(hold + Duration::from_secs(20)),
             _ => None,
         }
+    }
+
+    /// Whether a server with its standby can suffer it.
+    pub(crate) fn is_for_one_server(self) -> bool {
+        self != ShardClose
+    }
+
+    /// Whether a router and its shards can suffer it.
+    pub(crate) fn is_for_shards(self) -> bool {
+        let of_the_fleet = matches!(self, WorkerKill | WorkerFreeze | WorkerStop);
+        let of_a_session = matches!(
+            self,
+            SessionEnd | SchedulerEnd | Cancel | BackendFreeze | SchedulerFreeze | BackendKill
+        );
+        let of_a_server = matches!(
+            self,
+            ServerKill | ServerFreeze | ServerRestart | ServerImmediate | ShardClose
+        );
+        let of_a_route = matches!(self, Cut | Stall | Silence | HalfOpen);
+        of_the_fleet || of_a_session || of_a_server || of_a_route
     }
 
     /// Whether the server as a whole goes: one at a time, and nothing else beside it.
@@ -148,22 +171,20 @@ pub(crate) struct Strike {
     pub(crate) pick: u64,
 }
 
-/// The plan of a seed. `only` leaves the other kinds out; a synchronous standby excludes what makes
-/// a commit return before the standby has it.
+/// The plan of a seed, of what may come. `only` leaves the other kinds out.
 pub(crate) fn plan(
     seed: u64,
     time: Duration,
-    synchronous: bool,
+    may_come: impl Fn(Fault) -> bool,
     only: Option<&str>,
 ) -> Vec<Strike> {
     let mut random = Random::new(seed, "plan");
     let wanted = |fault: Fault| {
         only.is_none_or(|only| only.split(',').any(|name| name == format!("{fault:?}")))
     };
-    let excluded = |fault: Fault| synchronous && matches!(fault, Cancel | Setting);
     let kinds: Vec<_> = KINDS
         .into_iter()
-        .filter(|(fault, ..)| wanted(*fault) && !excluded(*fault))
+        .filter(|(fault, ..)| wanted(*fault) && may_come(*fault))
         .collect();
     let total: u64 = kinds.iter().map(|(_, weight, ..)| weight).sum();
     let mut strikes = Vec::new();
@@ -199,22 +220,25 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_same_plan_and_another_seed_another() {
-        assert_eq!(plan(7, TIME, false, None), plan(7, TIME, false, None));
-        assert_ne!(plan(7, TIME, false, None), plan(8, TIME, false, None));
+        let plan = |seed: u64| plan(seed, TIME, Fault::is_for_shards, None);
+        assert_eq!(plan(7), plan(7));
+        assert_ne!(plan(7), plan(8));
     }
 
     #[test]
     fn every_kind_comes() {
-        let plan = plan(1, TIME * 20, false, None);
-        for (fault, ..) in KINDS {
-            let comes = plan.iter().any(|strike| strike.fault == fault);
-            assert!(comes, "{fault:?}");
+        for may_come in [Fault::is_for_one_server, Fault::is_for_shards] {
+            let plan = plan(1, TIME * 20, may_come, None);
+            for (fault, ..) in KINDS {
+                let comes = plan.iter().any(|strike| strike.fault == fault);
+                assert_eq!(comes, may_come(fault), "{fault:?}");
+            }
         }
     }
 
     #[test]
     fn named_kinds_come_alone() {
-        let plan = plan(1, TIME, false, Some("Trigger,Cut"));
+        let plan = plan(1, TIME, Fault::is_for_one_server, Some("Trigger,Cut"));
         let is_one = |strike: &Strike| matches!(strike.fault, Trigger | Cut);
         assert!(plan.iter().all(is_one) && plan.iter().any(|strike| strike.fault == Trigger));
     }

@@ -1,5 +1,5 @@
 //! The worker processes of a campaign: three in Rust, one in Python, one that runs a program for
-//! each job, one of psql alone.
+//! each job, one of psql alone; for a router, those in Rust and the one that runs a program.
 
 use crate::fact::Execution;
 use crate::journal::executions;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The workers in Rust.
-const RUST: [&str; 3] = ["rust-0", "rust-1", "rust-2"];
+pub(crate) const RUST: [&str; 3] = ["rust-0", "rust-1", "rust-2"];
 /// The worker in Python.
 const PYTHON: &str = "python";
 /// The worker that runs a program for each job.
@@ -91,24 +91,72 @@ fn tied(program: &Path) -> Command {
     command
 }
 
+/// How a worker process finds its jobs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// In the database of its URL.
+    Straight,
+    /// In the shards of the router of its URL.
+    ByRouter,
+}
+
+/// A worker of the Rust library.
+fn rust(name: &str, url: String, way: Way, files: &Path) -> Member {
+    let this = std::env::current_exe().expect("a process knows its program");
+    let log = files.join(name);
+    let (to, called) = (log.clone(), name.to_owned());
+    let command = move || {
+        let mut command = tied(&this);
+        command.arg("worker").env("CHAOS_URL", &url);
+        command.env("CHAOS_LOG", &to).env("CHAOS_NAME", &called);
+        if way == Way::ByRouter {
+            command.env("CHAOS_ROUTER", "");
+        }
+        command
+    };
+    Member::new(name.to_owned(), Box::new(command), Some(log))
+}
+
+/// The worker that runs a program for each job.
+fn exec(url: String, way: Way, files: &Path) -> Member {
+    let (log, program) = (files.join(EXEC), trax_binary());
+    let to = log.clone();
+    let command = move || {
+        let mut command = tied(Path::new("/bin/sh"));
+        let begin = "echo \"S $(date +%s%6N) 0 0 - -\" >> \"$CHAOS_LOG\"; exec \"$0\" \"$@\"";
+        command.args(["-c", begin]).arg(&program);
+        command.env("CHAOS_LOG", &to);
+        match way {
+            Way::Straight => command.args(["--database-url", &url, "worker"]),
+            Way::ByRouter => command.args(["worker", "--router", &url]),
+        };
+        command.args(["--name", EXEC, "--task", "exec", "--lease", "4"]);
+        command.args(["--grace", "2", "--concurrency", "2", "--exec", EXECUTED]);
+        command
+    };
+    Member::new(EXEC.to_owned(), Box::new(command), Some(log))
+}
+
 impl Fleet {
+    /// Starts one that works for all shards of a router.
+    pub(crate) fn of_router(url: &str) -> Self {
+        let files = Scratch::new("chaos");
+        let way = Way::ByRouter;
+        let rust = RUST.map(|name| rust(name, url.to_owned(), way, files.path()));
+        let exec = exec(url.to_owned(), way, files.path());
+        Fleet {
+            members: rust.into_iter().chain([exec]).collect(),
+            _files: files,
+        }
+    }
+
     /// Starts all.
     pub(crate) fn new(testbed: &Testbed) -> Self {
         let files = Scratch::new("chaos");
-        let this = std::env::current_exe().expect("a process knows its program");
         let mut members = Vec::new();
         for (name, route) in RUST.into_iter().zip([0, POOLER, 2]) {
-            let name = name.to_owned();
-            let log = files.path().join(&name);
-            let (this, url) = (this.clone(), testbed.url(route, "worker"));
-            let (to, called) = (log.clone(), name.clone());
-            let command = move || {
-                let mut command = tied(&this);
-                command.arg("worker").env("CHAOS_URL", &url);
-                command.env("CHAOS_LOG", &to).env("CHAOS_NAME", &called);
-                command
-            };
-            members.push(Member::new(name, Box::new(command), Some(log)));
+            let url = testbed.url(route, "worker");
+            members.push(rust(name, url, Way::Straight, files.path()));
         }
         let url = testbed.url(OTHERS, "worker");
         let python = {
@@ -125,29 +173,7 @@ impl Fleet {
         };
         let log = files.path().join(PYTHON);
         members.push(Member::new(PYTHON.to_owned(), Box::new(python), Some(log)));
-        let exec_log = files.path().join(EXEC);
-        let exec = {
-            let (url, program, log) = (url.clone(), trax_binary(), exec_log.clone());
-            move || {
-                let mut command = tied(Path::new("/bin/sh"));
-                let begin =
-                    "echo \"S $(date +%s%6N) 0 0 - -\" >> \"$CHAOS_LOG\"; exec \"$0\" \"$@\"";
-                command.args(["-c", begin]).arg(&program);
-                command.env("CHAOS_LOG", &log);
-                command.args([
-                    "--database-url",
-                    &url,
-                    "worker",
-                    "--task",
-                    "exec",
-                    "--lease",
-                    "4",
-                ]);
-                command.args(["--grace", "2", "--concurrency", "2", "--exec", EXECUTED]);
-                command
-            }
-        };
-        members.push(Member::new(EXEC.to_owned(), Box::new(exec), Some(exec_log)));
+        members.push(exec(url, Way::Straight, files.path()));
         let script = logging_script(files.path());
         let psql_log = files.path().join("psql");
         let log = psql_log.clone();

@@ -2,7 +2,7 @@
 
 use crate::fact::{Acknowledgement, Execution};
 use crate::holder::Hold;
-use crate::testbed::now;
+use crate::testbed::{SHARD, now};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
@@ -21,6 +21,14 @@ pub(crate) struct Pages {
     pub(crate) completed: Vec<Acknowledgement>,
     pub(crate) complaints: Vec<String>,
     pub(crate) holds: Vec<Hold>,
+    /// Jobs of which a client was told that they are cancelled and never begin.
+    pub(crate) cancelled: Vec<i64>,
+    /// Dead letters whose requeueing was acknowledged, with the new job of each.
+    pub(crate) requeued: Vec<(i64, i64)>,
+    /// Manifests that run once, and whose storing was acknowledged.
+    pub(crate) scheduled: Vec<String>,
+    /// How many calls had an end that nobody knows.
+    pub(crate) unknown: usize,
     /// Errors that clients saw, and how often.
     pub(crate) errors: BTreeMap<String, usize>,
 }
@@ -74,9 +82,9 @@ impl Log {
             .expect("the log can be written");
     }
 
-    /// A handler begins.
-    pub(crate) fn begin(&self, job: i64, attempt: i32, nonce: &str) {
-        self.line("B", job, attempt, nonce, "-");
+    /// A handler begins with a job of a database.
+    pub(crate) fn begin(&self, job: i64, attempt: i32, nonce: &str, database: &str) {
+        self.line("B", job, attempt, nonce, database);
     }
 
     /// A handler ends.
@@ -104,6 +112,9 @@ pub(crate) fn executions(worker: &str, text: &str) -> Vec<Execution> {
                 }
             }
             "B" => found.push(Execution {
+                shard: word
+                    .strip_prefix(SHARD)
+                    .and_then(|number| number.parse().ok()),
                 job,
                 attempt,
                 worker: worker.to_owned(),
@@ -132,18 +143,18 @@ mod tests {
 
     #[test]
     fn what_a_killed_process_left_open_ended_when_the_next_began() {
-        let text = "S 1 0 0 - -\nB 2 7 1 a -\nE 3 7 1 a ok\nB 4 8 1 b -\nS 9 0 0 - -\nB 10 8 2 b -\nB 11 9 1 c";
+        let text = "S 1 0 0 - -\nB 2 7 1 a shard_3\nE 3 7 1 a ok\nB 4 8 1 b -\nS 9 0 0 - -\nB 10 8 2 b -\nB 11 9 1 c";
         let found = executions("w", text);
         let short: Vec<_> = found
             .iter()
-            .map(|one| (one.job, one.attempt, one.ended, &*one.word))
+            .map(|one| (one.job, one.attempt, one.shard, one.ended, &*one.word))
             .collect();
         assert_eq!(
             short,
             [
-                (7, 1, Some(3), "ok"),
-                (8, 1, Some(9), "killed"),
-                (8, 2, None, "")
+                (7, 1, Some(3), Some(3), "ok"),
+                (8, 1, None, Some(9), "killed"),
+                (8, 2, None, None, "")
             ]
         );
     }

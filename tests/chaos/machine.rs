@@ -1,8 +1,9 @@
 //! Faults of the machine, by way of the shim: its clock is set, its disk is full, its zone data is
 //! updated.
 
+use crate::fact::Crash;
 use crate::shim::ZONE;
-use crate::strike::{Result, Striker, Wound, text_of};
+use crate::strike::{Campaigner, Result, Wound, text_of};
 use crate::testbed::{PATIENCE, now};
 use std::time::{Duration, Instant};
 use tokio::task::block_in_place;
@@ -16,7 +17,7 @@ fn panics_in(server: &Server) -> usize {
     String::from_utf8_lossy(&log).matches("PANIC").count()
 }
 
-impl Striker<'_> {
+impl Campaigner<'_> {
     /// The clock is set forwards or backwards from the true time.
     pub(crate) fn set_clock(&mut self, pick: u64) -> (String, Option<Wound>) {
         let far = 1_000_000 + (pick / 2 % FARTHEST.unsigned_abs()) as i64;
@@ -66,7 +67,7 @@ impl Striker<'_> {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         if panics_in(&self.testbed.primary) > panics {
-            self.damage.crashes.push(since);
+            self.damage.crashes.push(Crash::at(since));
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 //!
 //!     make chaos SEED=7 SECONDS=120
 //!     CHAOS_ONLY=Promote,Cut make chaos SEED=7        only these kinds of faults
+//!     make chaos SEED=7 SHARDS=3                      a router and so many shards
 //!
 //! The seed decides the plan: which fault, when, for how long, at whom. What the kernel and the
 //! machine's load decide is not repeated; the plan is printed as it goes.
@@ -15,6 +16,7 @@
 mod caller;
 mod campaign;
 mod check;
+mod course;
 mod fact;
 mod fault;
 mod fleet;
@@ -26,9 +28,11 @@ mod random;
 #[cfg(test)]
 mod sabotage;
 mod server;
+mod shards;
 mod shim;
 mod strike;
 mod summary;
+mod target;
 mod testbed;
 mod wire;
 mod worker;
@@ -56,10 +60,17 @@ fn main() -> ExitCode {
         runtime.block_on(worker::run());
         return ExitCode::SUCCESS;
     }
-    runtime.block_on(campaign(Shim::enter()))
+    match number("SHARDS") {
+        None => runtime.block_on(campaign(None)),
+        Some(shards @ 1..=4) => runtime.block_on(campaign(i32::try_from(shards).ok())),
+        Some(shards) => {
+            eprintln!("SHARDS is 1 to 4, not {shards}");
+            ExitCode::from(64)
+        }
+    }
 }
 
-async fn campaign(shim: Shim) -> ExitCode {
+async fn campaign(shards: Option<i32>) -> ExitCode {
     let any = || {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         since.unwrap_or_default().as_secs() % 1_000_000
@@ -71,7 +82,10 @@ async fn campaign(shim: Shim) -> ExitCode {
             .ok()
             .filter(|only| !only.is_empty()),
     };
-    let violations = campaign::run(&order, shim).await;
+    let violations = match shards {
+        Some(shards) => shards::run(&order, shards).await,
+        None => campaign::run(&order, Shim::enter()).await,
+    };
     println!("violations {}", violations.len());
     let mut shown: std::collections::BTreeMap<&str, usize> = std::collections::BTreeMap::new();
     for violation in &violations {
@@ -88,9 +102,10 @@ async fn campaign(shim: Shim) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     println!(
-        "to see it again: make chaos SEED={} SECONDS={}",
+        "to see it again: make chaos SEED={} SECONDS={}{}",
         order.seed,
-        order.time.as_secs()
+        order.time.as_secs(),
+        shards.map_or(String::new(), |shards| format!(" SHARDS={shards}"))
     );
     ExitCode::FAILURE
 }

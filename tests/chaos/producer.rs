@@ -5,8 +5,8 @@ use crate::fact::Acknowledgement;
 use crate::journal::Journal;
 use crate::random::Random;
 use crate::testbed::{connect, now};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio_postgres::{Client, Config, SimpleQueryMessage};
 use trax_client::{JobOptions, NewJob, Result};
@@ -24,7 +24,25 @@ pub(crate) struct Pace {
     pub(crate) finished: AtomicBool,
     /// How many jobs wait.
     pub(crate) backlog: AtomicU64,
+    /// Dead letters that were seen unresolved.
+    pub(crate) letters: Mutex<Vec<i64>>,
 }
+
+/// Where producers enqueue.
+#[derive(Clone, Copy)]
+pub(crate) struct Market {
+    pub(crate) groups: &'static [&'static str],
+    /// Groups that others move from shard to shard, through a router.
+    pub(crate) moving: &'static [&'static str],
+    pub(crate) has_router: bool,
+}
+
+/// A server of its own.
+pub(crate) const SERVER: Market = Market {
+    groups: &["default", "default", "two", "five", "free"],
+    moving: &[],
+    has_router: false,
+};
 
 impl Pace {
     /// Whether producers should stop.
@@ -42,15 +60,19 @@ impl Pace {
 pub(crate) async fn run(
     name: String,
     config: Config,
+    market: Market,
     seed: u64,
     journal: Arc<Journal>,
     pace: Arc<Pace>,
 ) {
     let mut producer = Producer {
+        market,
         random: Random::new(seed, &name),
         name,
         made: 0,
+        known: Vec::new(),
         journal,
+        pace: Arc::clone(&pace),
     };
     while !pace.is_over() {
         let client = match connect(&config).await {
@@ -61,7 +83,7 @@ pub(crate) async fn run(
                 continue;
             }
         };
-        while !pace.is_over() {
+        while !pace.is_over() && !client.is_closed() {
             if pace.backlog.load(Ordering::Relaxed) > BACKLOG {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -81,32 +103,39 @@ pub(crate) async fn run(
     }
 }
 
-struct Producer {
+pub(crate) struct Producer {
+    market: Market,
     name: String,
-    random: Random,
+    pub(crate) random: Random,
     made: u64,
-    journal: Arc<Journal>,
+    /// Jobs that it enqueued lately, at a router.
+    pub(crate) known: Vec<i64>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) pace: Arc<Pace>,
 }
 
 /// A job to come.
-struct Wanted {
-    nonce: String,
-    unique: Option<String>,
+pub(crate) struct Wanted {
+    pub(crate) nonce: String,
+    pub(crate) unique: Option<String>,
     /// The arguments of `trax.enqueue`.
-    arguments: String,
+    pub(crate) arguments: String,
 }
 
 impl Producer {
-    fn nonce(&mut self, kind: &str) -> String {
+    pub(crate) fn nonce(&mut self, kind: &str) -> String {
         self.made += 1;
         format!("{kind}-{}-{}", self.name, self.made)
     }
 
     /// One of the kinds of jobs.
-    fn wanted(&mut self) -> Wanted {
+    pub(crate) fn wanted(&mut self) -> Wanted {
+        let market = self.market;
         let random = &mut self.random;
         let task = match random.below(20) {
             0 => "exec",
+            // Who works for a router knows these two only.
+            1..=4 if market.has_router => "work",
             1 => "count.words",
             2..=4 => "ledger",
             _ => "work",
@@ -122,9 +151,14 @@ impl Producer {
             0
         };
         let how = ["error", "panic", "permanent", "snooze", "deaf"][random.below(5) as usize];
-        let key = random.percent(15).then(|| format!("k{}", random.below(6)));
-        let unique = random.percent(10).then(|| format!("u{}", random.below(8)));
-        let group = ["default", "default", "two", "five", "free"][random.below(5) as usize];
+        let key = random.percent(15).then(|| random.below(6));
+        let unique = random.percent(10).then(|| random.below(8));
+        let group = self.group();
+        // Through a router a key is one of its group.
+        let scope = if market.has_router { group } else { "" };
+        let key = key.map(|key| format!("{scope}k{key}"));
+        let unique = unique.map(|unique| format!("{scope}u{unique}"));
+        let random = &mut self.random;
         let priority = if random.percent(20) {
             random.below(32)
         } else {
@@ -154,7 +188,10 @@ impl Producer {
             arguments += &format!(", concurrency_key => '{key}'");
         }
         if let Some(unique) = &unique {
-            input += &format!(", \"unique\": \"{unique}\"");
+            // While a group moves it counts on each side for itself.
+            if !market.moving.contains(&group) {
+                input += &format!(", \"unique\": \"{unique}\"");
+            }
             arguments += &format!(", unique_key => '{unique}'");
         }
         if delay > 0 {
@@ -171,7 +208,12 @@ impl Producer {
         }
     }
 
-    fn acknowledged(&self, acknowledged: Vec<Acknowledgement>) {
+    pub(crate) fn group(&mut self) -> &'static str {
+        let groups = self.market.groups;
+        groups[self.random.below(groups.len() as u64) as usize]
+    }
+
+    pub(crate) fn acknowledged(&self, acknowledged: Vec<Acknowledgement>) {
         let at = now();
         let acknowledged = acknowledged
             .into_iter()
@@ -182,6 +224,10 @@ impl Producer {
 
     /// One call, or one transaction.
     async fn act(&mut self, client: &Client) -> Result<()> {
+        if self.market.has_router {
+            self.act_at_router(client).await;
+            return Ok(());
+        }
         match self.random.below(10) {
             0 => self.many(client).await,
             1 => self.copy(client).await,
@@ -207,27 +253,34 @@ impl Producer {
     }
 
     async fn many(&mut self, client: &Client) -> Result<()> {
+        let (nonces, arguments) = self.wanted_many();
+        let jobs = ids(client, &format!("select trax.enqueue_many({arguments})")).await?;
+        self.acknowledged_many(nonces, jobs);
+        Ok(())
+    }
+
+    /// Several jobs that differ in their inputs only: their nonces, and the arguments of
+    /// `trax.enqueue_many`.
+    pub(crate) fn wanted_many(&mut self) -> (Vec<String>, String) {
         let count = self.random.between(1, 20);
         let nonces: Vec<String> = (0..count).map(|_| self.nonce("work")).collect();
         let inputs: Vec<String> = nonces
             .iter()
             .map(|nonce| format!("'{{\"nonce\": \"{nonce}\", \"nap\": 5}}'"))
             .collect();
-        let sql = format!(
-            "select trax.enqueue_many('work', array[{}]::jsonb[], max_retries => 30)",
-            inputs.join(", ")
-        );
-        let jobs = ids(client, &sql).await?;
-        let acknowledged = nonces
-            .into_iter()
-            .zip(jobs)
-            .map(|(nonce, job)| Acknowledgement {
-                nonce,
-                job,
-                ..Acknowledgement::default()
-            });
+        let inputs = inputs.join(", ");
+        let arguments = format!("'work', array[{inputs}]::jsonb[], max_retries => 30");
+        (nonces, arguments)
+    }
+
+    pub(crate) fn acknowledged_many(&self, nonces: Vec<String>, jobs: Vec<i64>) {
+        let acknowledged = nonces.into_iter().zip(jobs);
+        let acknowledged = acknowledged.map(|(nonce, job)| Acknowledgement {
+            nonce,
+            job,
+            ..Acknowledgement::default()
+        });
         self.acknowledged(acknowledged.collect());
-        Ok(())
     }
 
     async fn copy(&mut self, client: &Client) -> Result<()> {

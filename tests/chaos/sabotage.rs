@@ -2,7 +2,7 @@
 //! by hand in SQL, and say nothing of a history in which nothing was broken.
 
 use crate::check::violations;
-use crate::fact::{self, Acknowledgement, Attempt, Execution, Facts, Kind, Schedule};
+use crate::fact::{self, Acknowledgement, Attempt, Crash, Execution, Facts, Kind, Schedule};
 use crate::holder::Hold;
 use harness::session::{Session, session};
 
@@ -33,14 +33,14 @@ async fn facts(s: &Session) -> Facts {
     let mut facts = Facts {
         group_limits: [("two", vec![fact::from_the_beginning(2)])].into(),
         schedules: vec![Schedule {
-            name: "seconds",
+            name: "seconds".to_owned(),
             kind: Kind::Some(1),
         }],
         is_drained: true,
         database_limit: 100,
         ..Facts::default()
     };
-    fact::read(s.client(), &mut facts)
+    fact::read(s.client(), 0, &mut facts)
         .await
         .expect("the tables are read");
     for job in &facts.jobs {
@@ -71,6 +71,7 @@ async fn facts(s: &Session) -> Facts {
             "failed"
         };
         facts.executions.push(Execution {
+            shard: None,
             job: run.job,
             attempt: run.attempt,
             nonce: run.nonce.clone().unwrap_or("-".to_owned()),
@@ -86,7 +87,7 @@ async fn facts(s: &Session) -> Facts {
 /// Adds what a second look at the tables shows to what was known before.
 async fn seen_again(s: &Session, before: &Facts) -> Vec<&'static str> {
     let mut facts = before.clone();
-    fact::read(s.client(), &mut facts)
+    fact::read(s.client(), 0, &mut facts)
         .await
         .expect("the tables are read");
     let mut rules: Vec<_> = violations(&facts).into_iter().map(|one| one.rule).collect();
@@ -195,15 +196,15 @@ async fn each_false_word_of_a_client_or_a_handler_is_named() {
         (Kind::Every(60), vec![later(30)]),
         (Kind::Once, vec![later(0)]),
         // More than its parent, itself, had completed by then.
-        (Kind::After("seconds"), vec![]),
+        (Kind::After("seconds".into()), vec![]),
     ] {
         expect("a schedule is not kept", &|facts| {
-            facts.schedules[0].kind = kind;
+            facts.schedules[0].kind = kind.clone();
             facts.attempts.extend(more.clone());
         });
         // It is the schedule that is not kept, even where commits may have been lost.
         expect("a schedule is not kept", &|facts| {
-            facts.schedules[0].kind = kind;
+            facts.schedules[0].kind = kind.clone();
             facts.attempts.extend(more.clone());
             facts.losses.push((0, i64::MAX));
         });
@@ -225,7 +226,7 @@ async fn each_false_word_of_a_client_or_a_handler_is_named() {
             .executions
             .iter()
             .find(|one| one.attempt == 2)
-            .map(|one| one.began);
+            .map(|one| Crash::at(one.began));
         facts.crashes.extend(retry);
     });
     assert_eq!(excused, Vec::<&str>::new(), "a crash undoes claims");

@@ -1,34 +1,15 @@
-//! Faults of the server as a whole: it dies and comes back, the standby takes over, a dump is
-//! restored over it.
+//! Faults of the server as a whole: the standby takes over, a dump is restored over it.
 
-use crate::fault::Fault;
-use crate::strike::{Result, Striker, text_of};
+use crate::fact::Crash;
+use crate::strike::{Campaigner, Result, text_of};
+use crate::target::children;
 use crate::testbed::{PATIENCE, connect, now};
 use harness::process::{is_alive, send_signal};
 use std::time::{Duration, Instant};
 use tokio::task::block_in_place;
 use tokio_postgres::{Client, SimpleQueryMessage};
-use trax_client::testkit::Stop;
 
-impl Striker<'_> {
-    /// Stops it one way or the other, and starts it again.
-    pub(crate) fn restart(&mut self, fault: Fault, hold: Duration) -> Result<()> {
-        let server = &mut self.testbed.primary;
-        block_in_place(|| {
-            match fault {
-                Fault::ServerKill => server.kill(),
-                Fault::ServerRestart => server.stop(Stop::Fast).map(|_| ()),
-                _ => server.stop(Stop::Immediate).map(|_| ()),
-            }
-            .map_err(text_of)?;
-            if fault != Fault::ServerRestart {
-                self.damage.crashes.push(now());
-            }
-            std::thread::sleep(hold);
-            server.start().map_err(text_of)
-        })
-    }
-
+impl Campaigner<'_> {
     /// The primary dies; after a while the standby takes over, and another standby is made.
     pub(crate) async fn promote(&mut self, hold: Duration) -> Result<String> {
         let standby = self.testbed.standby.as_ref().ok_or("no standby")?;
@@ -73,7 +54,7 @@ impl Striker<'_> {
         {
             send_signal("CONT", pid);
         }
-        self.damage.crashes.push(after);
+        self.damage.crashes.push(Crash::at(after));
         if !self.testbed.synchronous {
             self.damage.losses.push((before, after));
         }
@@ -133,14 +114,4 @@ async fn is_true(client: &Client, sql: &str) -> Result<bool> {
     let messages = client.simple_query(sql).await.map_err(text_of)?;
     let is_true = |message: &SimpleQueryMessage| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some("t"));
     Ok(messages.iter().any(is_true))
-}
-
-/// The processes that a process has started and that still run.
-fn children(of: Option<u32>) -> Vec<i32> {
-    let Some(pid) = of else { return Vec::new() };
-    let path = format!("/proc/{pid}/task/{pid}/children");
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.split_whitespace()
-        .filter_map(|pid| pid.parse().ok())
-        .collect()
 }

@@ -1,10 +1,12 @@
 //! How each fault is brought about, and how it heals.
 
+use crate::course::Striker;
+use crate::fact::Crash;
 use crate::fault::{Fault, Strike};
 use crate::fleet::Fleet;
 use crate::shim::Shim;
+use crate::target::{SCHEDULER, break_route, execute, freeze, hit, restart, strike_worker, victim};
 use crate::testbed::{CHANGED, ROUTES, Testbed, now};
-use crate::wire::Flow;
 use harness::process::{is_alive, send_signal};
 use harness::sweep::LimitChange;
 use tokio::task::block_in_place;
@@ -13,10 +15,12 @@ use trax_client::testkit::Stop;
 
 /// What is left to heal.
 pub(crate) enum Wound {
-    /// A stopped process.
-    Frozen(i32),
+    /// Stopped processes.
+    Frozen(Vec<i32>),
     /// A route.
     Route(usize),
+    /// A route to the router or to a shard.
+    RouteTo(usize, usize),
     /// The standby is down.
     Standby,
     /// A session that holds something; with what ends it.
@@ -36,7 +40,7 @@ impl Wound {
     pub(crate) fn name(&self) -> &str {
         match self {
             Wound::Frozen(_) => "a stopped process",
-            Wound::Route(_) => "a route",
+            Wound::Route(_) | Wound::RouteTo(..) => "a route",
             Wound::Standby => "the standby",
             Wound::Session(_, sql) | Wound::Undo(sql) => sql,
             Wound::Limit => "the limit",
@@ -54,7 +58,7 @@ impl Wound {
 /// What a campaign has done to the servers that checkers must know.
 #[derive(Default)]
 pub(crate) struct Damage {
-    pub(crate) crashes: Vec<i64>,
+    pub(crate) crashes: Vec<Crash>,
     pub(crate) losses: Vec<(i64, i64)>,
     /// What the limit of the changed group became.
     pub(crate) limits: Vec<LimitChange>,
@@ -64,12 +68,19 @@ pub(crate) struct Damage {
     pub(crate) steps: Vec<(i64, i64)>,
 }
 
-/// Who strikes: has the servers and the fleet.
-pub(crate) struct Striker<'a> {
+/// Who strikes a server with its standby: has the servers and the fleet.
+pub(crate) struct Campaigner<'a> {
     pub(crate) testbed: &'a mut Testbed,
     pub(crate) fleet: &'a mut Fleet,
     pub(crate) damage: &'a mut Damage,
     pub(crate) shim: Shim,
+}
+
+/// Lets stopped processes go on, if they live.
+pub(crate) fn thaw(pids: &[i32]) {
+    for pid in pids.iter().filter(|pid| is_alive(**pid)) {
+        send_signal("CONT", *pid);
+    }
 }
 
 pub(crate) type Result<T> = std::result::Result<T, String>;
@@ -79,7 +90,6 @@ pub(crate) fn text_of(error: impl std::fmt::Debug) -> String {
 }
 
 const CLIENTS: &str = "backend_type = 'client backend' and datname = 'chaos' and usename in ('worker', 'producer', 'caller')";
-const SCHEDULER: &str = "backend_type in ('trax scheduler', 'trax launcher')";
 
 /// What sessions may begin with; each must be borne.
 const SETTINGS: [&str; 18] = [
@@ -125,44 +135,30 @@ const TABLES: [&str; 5] = [
     "trax.manifest",
 ];
 
-impl Striker<'_> {
-    /// Brings a fault about; returns what it did in words, and what is left to heal.
-    pub(crate) async fn strike(&mut self, strike: Strike) -> Result<(String, Option<Wound>)> {
+impl Striker for Campaigner<'_> {
+    async fn strike(&mut self, strike: Strike) -> Result<(String, Option<Wound>)> {
         let Strike {
             fault, hold, pick, ..
         } = strike;
         let index = |length: usize| (pick % length as u64) as usize;
+        let address = &self.testbed.address;
         match fault {
-            Fault::WorkerKill | Fault::WorkerStop => {
-                let place = index(self.fleet.len());
-                let signal = if fault == Fault::WorkerKill {
-                    "KILL"
-                } else {
-                    "TERM"
-                };
-                self.fleet.signal(place, signal);
-                Ok((self.fleet.name(place).to_owned(), None))
+            Fault::WorkerKill | Fault::WorkerStop | Fault::WorkerFreeze => {
+                Ok(strike_worker(self.fleet, fault, pick))
             }
-            Fault::WorkerFreeze => {
-                let place = index(self.fleet.len());
-                let pid = self.fleet.pid(place);
-                self.fleet.signal(place, "STOP");
-                Ok((self.fleet.name(place).to_owned(), Some(Wound::Frozen(pid))))
-            }
-            Fault::SessionEnd => self.hit(CLIENTS, pick, "pg_terminate_backend(pid)").await,
-            Fault::SchedulerEnd => self.hit(SCHEDULER, pick, "pg_terminate_backend(pid)").await,
+            Fault::SessionEnd => hit(address, CLIENTS, pick, "pg_terminate_backend(pid)").await,
+            Fault::SchedulerEnd => hit(address, SCHEDULER, pick, "pg_terminate_backend(pid)").await,
             Fault::Cancel => {
                 let any = format!("({CLIENTS} and state = 'active') or {SCHEDULER}");
-                self.hit(&any, pick, "pg_cancel_backend(pid)").await
+                hit(address, &any, pick, "pg_cancel_backend(pid)").await
             }
-            Fault::BackendFreeze => self.freeze(CLIENTS, pick).await,
-            Fault::SchedulerFreeze => self.freeze(SCHEDULER, pick).await,
+            Fault::BackendFreeze => freeze(address, CLIENTS, pick).await,
+            Fault::SchedulerFreeze => freeze(address, SCHEDULER, pick).await,
             Fault::BackendKill => {
-                let (words, pid) = self
-                    .victim(&format!("{CLIENTS} or {SCHEDULER}"), pick)
-                    .await?;
+                let any = format!("{CLIENTS} or {SCHEDULER}");
+                let (words, pid) = victim(address, &any, pick).await?;
                 send_signal("KILL", pid);
-                self.damage.crashes.push(now());
+                self.damage.crashes.push(Crash::at(now()));
                 Ok((words, None))
             }
             Fault::ServerFreeze => {
@@ -175,22 +171,16 @@ impl Striker<'_> {
                 Ok((format!("{} ms", hold.as_millis()), None))
             }
             Fault::ServerKill | Fault::ServerRestart | Fault::ServerImmediate => {
-                self.restart(fault, hold)?;
+                let crashed_at = restart(&mut self.testbed.primary, fault, hold)?;
+                let crash = crashed_at.map(Crash::at);
+                self.damage.crashes.extend(crash);
                 Ok((String::new(), None))
             }
-            Fault::Cut => {
+            Fault::Cut | Fault::Stall | Fault::Silence | Fault::HalfOpen => {
                 let route = index(ROUTES);
-                self.testbed.wire.cut(route);
-                Ok((format!("route {route}"), None))
-            }
-            Fault::Stall | Fault::Silence | Fault::HalfOpen => {
-                let route = index(ROUTES);
-                match fault {
-                    Fault::Stall => self.testbed.wire.set(route, Flow::Stalled),
-                    Fault::Silence => self.testbed.wire.set(route, Flow::Silent),
-                    _ => self.testbed.wire.halve(route),
-                }
-                Ok((format!("route {route}"), Some(Wound::Route(route))))
+                let is_open = break_route(&self.testbed.wire, route, fault);
+                let wound = is_open.then_some(Wound::Route(route));
+                Ok((format!("route {route}"), wound))
             }
             Fault::Promote => self.promote(hold).await.map(|words| (words, None)),
             Fault::StandbyStop => {
@@ -273,22 +263,21 @@ impl Striker<'_> {
             Fault::ClockStep => Ok(self.set_clock(pick)),
             Fault::DiskFull => self.fill_disk(pick).await,
             Fault::ZoneData => self.update_zone_data(),
+            Fault::ShardClose => Err("there are no shards".to_owned()),
         }
     }
 
-    /// Ends what a fault left.
-    pub(crate) async fn heal(&mut self, wound: &Wound) -> Result<()> {
+    async fn heal(&mut self, wound: &Wound) -> Result<()> {
         match wound {
-            Wound::Frozen(pid) => {
-                if is_alive(*pid) {
-                    send_signal("CONT", *pid);
-                }
+            Wound::Frozen(pids) => {
+                thaw(pids);
                 Ok(())
             }
             Wound::Route(route) => {
                 self.testbed.wire.heal(*route);
                 Ok(())
             }
+            Wound::RouteTo(..) => Err("there are no shards".to_owned()),
             Wound::Standby => {
                 let stopped = self.testbed.standby.as_mut();
                 match stopped.filter(|standby| standby.pid().is_none()) {
@@ -313,6 +302,16 @@ impl Striker<'_> {
         }
     }
 
+    fn fleet(&mut self) -> &mut Fleet {
+        self.fleet
+    }
+
+    fn damage(&mut self) -> &mut Damage {
+        self.damage
+    }
+}
+
+impl Campaigner<'_> {
     /// Sets the limit of the group whose limit changes; a larger one counts also when nobody knows
     /// what became of it.
     async fn limit(&mut self, limit: i64) -> Result<()> {
@@ -332,14 +331,7 @@ impl Striker<'_> {
     }
 
     async fn execute(&self, sql: &str) -> Result<()> {
-        let client = self.testbed.address.connect().await.map_err(text_of)?;
-        let set = "set lock_timeout = '5 s'";
-        client.simple_query(set).await.map_err(text_of)?;
-        client
-            .simple_query(sql)
-            .await
-            .map(|_| ())
-            .map_err(|error| format!("{sql}: {error:?}"))
+        execute(&self.testbed.address, sql).await
     }
 
     async fn hold(&self, sql: &str, end: &str) -> Result<(String, Option<Wound>)> {
@@ -348,34 +340,6 @@ impl Striker<'_> {
         client.simple_query(set).await.map_err(text_of)?;
         client.simple_query(sql).await.map_err(text_of)?;
         Ok((sql.to_owned(), Some(Wound::Session(client, end.to_owned()))))
-    }
-
-    /// One of the backends that a condition names.
-    async fn victim(&self, whom: &str, pick: u64) -> Result<(String, i32)> {
-        let client = self.testbed.address.connect().await.map_err(text_of)?;
-        let sql = format!(
-            "select pid, concat_ws(' ', backend_type, usename, state, wait_event, left(query, 60))
-             from pg_stat_activity where ({whom}) and pid <> pg_backend_pid() order by pid"
-        );
-        let rows = client.query(&sql, &[]).await.map_err(text_of)?;
-        let row = rows
-            .get((pick % rows.len().max(1) as u64) as usize)
-            .ok_or("nobody is there")?;
-        Ok((row.get(1), row.get(0)))
-    }
-
-    async fn hit(&self, whom: &str, pick: u64, how: &str) -> Result<(String, Option<Wound>)> {
-        let (words, pid) = self.victim(whom, pick).await?;
-        let client = self.testbed.address.connect().await.map_err(text_of)?;
-        let sql = format!("select {how} from pg_stat_activity where pid = {pid}");
-        client.simple_query(&sql).await.map_err(text_of)?;
-        Ok((words, None))
-    }
-
-    async fn freeze(&self, whom: &str, pick: u64) -> Result<(String, Option<Wound>)> {
-        let (words, pid) = self.victim(whom, pick).await?;
-        send_signal("STOP", pid);
-        Ok((words, Some(Wound::Frozen(pid))))
     }
 
     /// Jobs and a claim in a transaction that is prepared, and committed or rolled back later.

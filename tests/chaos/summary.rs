@@ -113,9 +113,9 @@ pub(crate) fn trouble_in(server: &Server) -> Vec<Violation> {
 }
 
 /// Keeps the server's log where a campaign found something.
-pub(crate) fn keep_log(server: &Server, seed: u64) {
+pub(crate) fn keep_log(server: &Server, name: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
-    let kept = root.join(format!("chaos-{seed}.log"));
+    let kept = root.join(format!("chaos-{name}.log"));
     match std::fs::copy(server.log_file(), &kept) {
         Ok(_) => println!("the server's log: {}", kept.display()),
         Err(error) => println!("the server's log cannot be kept: {error}"),

@@ -4,13 +4,16 @@
 use crate::fact::{Kind, Schedule};
 use crate::wire::Wire;
 use harness::pooler::Pooler;
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use tokio_postgres::{Client, Config, NoTls};
-use trax_client::testkit::Server;
+use trax_client::testkit::{Options, Server};
 
 /// The database of the campaign.
 pub(crate) const DATABASE: &str = "chaos";
+/// What the name of a shard's database begins with; its number follows.
+pub(crate) const SHARD: &str = "shard_";
 /// How long anything of the driver's own may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -52,11 +55,11 @@ const MANIFESTS: [(&str, &str, Kind); 9] = [
         Kind::Some(1),
     ),
     ("steady", "every => '3 s'", Kind::Every(3)),
-    ("child", "depends_on => '{steady}'", Kind::After("steady")),
+    ("child", "depends_on => '{steady}'", Kind::After(Cow::Borrowed("steady"))),
     (
         "grandchild",
         "depends_on => '{child}'",
-        Kind::After("child"),
+        Kind::After(Cow::Borrowed("child")),
     ),
     (
         ZONED,
@@ -82,8 +85,9 @@ pub(crate) fn now() -> i64 {
 pub(crate) struct Address(Arc<Mutex<Config>>);
 
 impl Address {
-    fn of(server: &Server) -> Self {
-        Address(Arc::new(Mutex::new(server.config(DATABASE))))
+    /// A database of a server.
+    pub(crate) fn of(server: &Server, database: &str) -> Self {
+        Address(Arc::new(Mutex::new(server.config(database))))
     }
 
     fn set(&self, server: &Server) {
@@ -105,6 +109,35 @@ impl Address {
         // While a synchronous standby is down the driver goes on: it has to start it.
         connect(config.user(role).options("-c synchronous_commit=local")).await
     }
+}
+
+/// A session of the superuser, as soon as the server takes one.
+pub(crate) async fn admin(address: &Address, server: &Server) -> Client {
+    harness::eventually("the server takes a session", PATIENCE, async || {
+        let client = address.connect().await;
+        let client = client.map_err(|error| format!("{error}; {}", server.log_tail()))?;
+        let answer = client.simple_query("select 1").await;
+        answer.map(|_| client).map_err(|error| error.to_string())
+    })
+    .await
+}
+
+/// What a server of any campaign is made with.
+pub(crate) fn options() -> Options {
+    Server::options()
+        // The machine does not crash: what a process has written stays.
+        .setting("fsync", "off")
+        .setting("full_page_writes", "off")
+        .setting("max_worker_processes", "32")
+        .setting("shared_buffers", "64MB")
+}
+
+/// Settings of trax under which failed jobs are back soon.
+pub(crate) fn with_trax(options: Options, database: &str) -> Options {
+    options
+        .setting("trax.retry_delay", "300 ms")
+        .setting("trax.retry_backoff", "1")
+        .setting("trax.databases", database)
 }
 
 /// A new session.
@@ -133,21 +166,13 @@ pub(crate) struct Testbed {
 impl Testbed {
     /// Servers, database, roles, groups, manifests.
     pub(crate) async fn new(synchronous: bool) -> Self {
-        let primary = Server::options()
-            // The machine does not crash: what a process has written stays.
-            .setting("fsync", "off")
-            .setting("full_page_writes", "off")
+        let primary = with_trax(options(), DATABASE)
             .setting("max_prepared_transactions", "10")
-            .setting("max_worker_processes", "32")
             .setting("max_connections", "100")
-            .setting("shared_buffers", "64MB")
             .setting("hot_standby_feedback", "on")
             // What a standby that is down or stalled has not seen yet.
             .setting("wal_keep_size", "2GB")
             .setting("wal_receiver_timeout", "10s")
-            .setting("trax.retry_delay", "300 ms")
-            .setting("trax.retry_backoff", "1")
-            .setting("trax.databases", DATABASE)
             .setting("trax.max_active_jobs", DATABASE_LIMIT.to_string())
             .start()
             .expect("a server starts");
@@ -168,7 +193,7 @@ impl Testbed {
         let place = format!("host=127.0.0.1 port={} user=worker", wire.port(POOLER));
         let pooler = Pooler::to(&primary, &place, 8).await;
         Testbed {
-            address: Address::of(&primary),
+            address: Address::of(&primary, DATABASE),
             primary,
             standby: Some(standby),
             synchronous,
@@ -200,13 +225,7 @@ impl Testbed {
 
     /// A session of the superuser, as soon as the server takes one.
     pub(crate) async fn admin(&self) -> Client {
-        harness::eventually("the server takes a session", PATIENCE, async || {
-            let client = self.address.connect().await;
-            let client = client.map_err(|error| format!("{error}; {}", self.primary.log_tail()))?;
-            let answer = client.simple_query("select 1").await;
-            answer.map(|_| client).map_err(|error| error.to_string())
-        })
-        .await
+        admin(&self.address, &self.primary).await
     }
 
     /// The standby is the primary from now on; the old one is dropped.
@@ -247,6 +266,9 @@ async fn prepare(client: &Client) {
 
 /// What is known of the manifests' occurrences.
 pub(crate) fn schedules() -> Vec<Schedule> {
-    let schedule = |(name, _, kind): (&'static str, &str, Kind)| Schedule { name, kind };
+    let schedule = |(name, _, kind): (&str, &str, Kind)| Schedule {
+        name: name.to_owned(),
+        kind,
+    };
     MANIFESTS.into_iter().map(schedule).collect()
 }

@@ -59,6 +59,11 @@ impl Wire {
         }
     }
 
+    /// How many routes there are.
+    pub(crate) fn len(&self) -> usize {
+        self.routes.len()
+    }
+
     /// Where a route begins.
     pub(crate) fn port(&self, route: usize) -> u16 {
         self.routes[route].port

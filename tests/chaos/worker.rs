@@ -22,7 +22,7 @@ pub(crate) async fn run() {
     let path = PathBuf::from(variable("CHAOS_LOG"));
     let log = Arc::new(Log::open(&path).expect("the log can be opened"));
     let address: Address = variable("CHAOS_URL").parse().expect("a URL");
-    let worker = Worker::with_state(address, log)
+    let mut worker = Worker::with_state(address, log)
         .name(variable("CHAOS_NAME"))
         .concurrency(CONCURRENCY)
         .prefetch(CONCURRENCY)
@@ -31,9 +31,11 @@ pub(crate) async fn run() {
         .cancel_patience(Duration::from_secs(2))
         .poll_interval(Duration::from_millis(100))
         .handle("work", execute)
-        .handle("tick", execute)
-        .run();
-    match worker.await {
+        .handle("tick", execute);
+    if std::env::var_os("CHAOS_ROUTER").is_some() {
+        worker = worker.router();
+    }
+    match worker.run().await {
         Ok(summary) => println!("ended: {summary}"),
         Err(error) => panic!("the worker was refused: {error}"),
     }
@@ -54,6 +56,15 @@ impl Drop for Page {
     }
 }
 
+/// How an error ends an attempt.
+fn word(asked_to_stop: Option<Reason>) -> &'static str {
+    match asked_to_stop {
+        Some(Reason::Shutdown | Reason::LeaseLost) => "released",
+        Some(Reason::Cancelled | Reason::Timeout) => "stopped",
+        None => "failed",
+    }
+}
+
 /// Sleeps as long as the input says, and ends as it says.
 async fn execute(input: Value, ctx: Context<Arc<Log>>) -> HandlerResult<Value> {
     let text = |name: &str| {
@@ -71,23 +82,27 @@ async fn execute(input: Value, ctx: Context<Arc<Log>>) -> HandlerResult<Value> {
         nonce: text("nonce"),
         word: "dropped",
     };
-    page.log.begin(page.job, page.attempt, &page.nonce);
+    let database = ctx.database().and_then(|address| address.get_dbname());
+    let database = database.unwrap_or("-");
+    page.log
+        .begin(page.job, page.attempt, &page.nonce, database);
     let nap = Duration::from_millis(number("nap").try_into().unwrap_or(20));
     let is_deaf = text("how") == "deaf";
     tokio::select! {
         () = tokio::time::sleep(nap) => {}
         reason = ctx.cancelled(), if !is_deaf => {
-            page.word = match reason {
-                Reason::Shutdown | Reason::LeaseLost => "released",
-                Reason::Cancelled | Reason::Timeout => "stopped",
-            };
+            page.word = word(Some(reason));
             return Err(JobError::new("stopped"));
         }
     }
-    page.word = "failed";
+    // A deaf one may be asked to stop, too, and its error is taken for the answer.
+    page.word = word(ctx.cancellation().reason());
     if i64::from(ctx.attempt()) <= number("fails") {
         match &*text("how") {
-            "panic" => panic!("as the input says"),
+            "panic" => {
+                page.word = "failed";
+                panic!("as the input says");
+            }
             "permanent" => return Err(JobError::permanent("as the input says")),
             "snooze" => {
                 page.word = "released";

@@ -15,7 +15,9 @@ pub mod standby;
 pub mod statement;
 pub mod sweep;
 
+use process::run_quietly;
 use std::future::Future;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -66,6 +68,17 @@ where
             Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
         }
     }
+}
+
+/// Whether the PostgreSQL of a server has PL/Proxy: Debian has it for one version.
+pub fn has_plproxy(server: &Server) -> bool {
+    let mut pg_config = server.command("pg_config");
+    let libraries = run_quietly(pg_config.arg("--pkglibdir"));
+    let found = Path::new(libraries.trim()).join("plproxy.so").exists();
+    if !found {
+        eprintln!("skipped: {} has no PL/Proxy", libraries.trim());
+    }
+    found
 }
 
 /// Returns whether the tests of faults are to try all of them: `TRAX_FAULTS=whole`.

@@ -1,22 +1,14 @@
 //! Three servers that are shards, and a database that is their router.
 
-use harness::process::run_quietly;
 use harness::session::Session;
 use harness::shared_server;
-use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use trax_client::testkit::{Database, Server};
 
-/// Whether this PostgreSQL has PL/Proxy: Debian has it for one version.
+/// Whether this PostgreSQL has PL/Proxy.
 pub(crate) fn has_plproxy() -> bool {
-    let mut pg_config = shared_server().command("pg_config");
-    let libraries = run_quietly(pg_config.arg("--pkglibdir"));
-    let found = Path::new(libraries.trim()).join("plproxy.so").exists();
-    if !found {
-        eprintln!("skipped: {} has no PL/Proxy", libraries.trim());
-    }
-    found
+    harness::has_plproxy(shared_server())
 }
 
 /// A server for a shard; its databases have no schedulers, the tests call `trax.tick()`.

@@ -164,8 +164,8 @@ pub(crate) fn effects_come_with_their_completion(facts: &Facts) -> Vec<Violation
     found
 }
 
-/// Two jobs with one unique key are never alive at once. A statement begins a moment before it
-/// takes the key: so much later than it says is a job surely alive.
+/// Two jobs with one unique key are never alive at once in one database. A statement begins a
+/// moment before it takes the key: so much later than it says is a job surely alive.
 pub(crate) fn a_unique_key_is_alive_once(facts: &Facts) -> Vec<Violation> {
     let taken = |job: &Job| {
         let lags = |(from, until): &&(i64, i64)| (*from..=*until).contains(&job.queued_at);
@@ -177,7 +177,8 @@ pub(crate) fn a_unique_key_is_alive_once(facts: &Facts) -> Vec<Violation> {
         (from < until && !facts.is_stepped(job.queued_at, from)).then_some((from, until))
     };
     let mut found = Vec::new();
-    for (key, mut jobs) in by(&facts.jobs, |job| job.unique.as_deref()) {
+    let keys = by(&facts.jobs, |job| Some((job.unique.as_deref()?, job.shard)));
+    for ((key, _), mut jobs) in keys {
         jobs.retain(|job| alive(job).is_some());
         jobs.sort_by_key(|job| alive(job));
         for pair in jobs.windows(2) {

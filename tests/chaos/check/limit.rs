@@ -43,12 +43,14 @@ fn too_many(
         .collect()
 }
 
-/// Groups with a limit, and keys over all groups.
+/// Groups with a limit, and keys over all groups, on each shard for itself.
 pub(crate) fn groups_and_keys_keep_their_limits(facts: &Facts) -> Vec<Violation> {
     let mut found = Vec::new();
-    let groups = by(&facts.attempts, |attempt| Some(attempt.group.as_str()));
-    for (group, changes) in &facts.group_limits {
-        let Some(attempts) = groups.get(group) else {
+    let groups = by(&facts.attempts, |attempt| {
+        Some((attempt.group.as_str(), attempt.shard))
+    });
+    for ((group, _), attempts) in &groups {
+        let Some(changes) = facts.group_limits.get(group) else {
             continue;
         };
         // A change may be among what was lost.
@@ -67,7 +69,10 @@ pub(crate) fn groups_and_keys_keep_their_limits(facts: &Facts) -> Vec<Violation>
         ));
     }
     let limits = [from_the_beginning(PER_KEY)];
-    for (key, attempts) in by(&facts.attempts, |attempt| attempt.key.as_deref()) {
+    let keys = by(&facts.attempts, |attempt| {
+        Some((attempt.key.as_deref()?, attempt.shard))
+    });
+    for ((key, _), attempts) in keys {
         found.extend(sweep(
             facts,
             "a concurrency key is above its limit",
@@ -79,17 +84,19 @@ pub(crate) fn groups_and_keys_keep_their_limits(facts: &Facts) -> Vec<Violation>
     found
 }
 
-/// All jobs together, and the jobs of each manifest.
+/// All jobs of a database together, and the jobs of each manifest.
 pub(crate) fn the_database_and_manifests_keep_their_limits(facts: &Facts) -> Vec<Violation> {
-    let all: Vec<_> = facts.attempts.iter().collect();
+    let mut found = Vec::new();
     let limits = [from_the_beginning(facts.database_limit)];
-    let mut found = sweep(
-        facts,
-        "the database is above its limit",
-        "all",
-        &all,
-        &limits,
-    );
+    for all in by(&facts.attempts, |attempt| Some(attempt.shard)).values() {
+        found.extend(sweep(
+            facts,
+            "the database is above its limit",
+            "all",
+            all,
+            &limits,
+        ));
+    }
     for (manifest, attempts) in by(&facts.attempts, |attempt| attempt.manifest.as_deref()) {
         let limit = facts.manifest_limits.get(manifest).copied().unwrap_or(1);
         let limits = [from_the_beginning(limit)];

@@ -4,6 +4,7 @@ mod conservation;
 mod limit;
 pub(crate) mod overlap;
 mod schedule;
+mod shard;
 
 use crate::fact::Facts;
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ impl Violation {
 
 type Checker = fn(&Facts) -> Vec<Violation>;
 
-const CHECKERS: [Checker; 19] = [
+const CHECKERS: [Checker; 24] = [
     conservation::nothing_acknowledged_is_lost,
     conservation::nothing_withdrawn_appears,
     conservation::a_job_is_in_one_place,
@@ -44,6 +45,11 @@ const CHECKERS: [Checker; 19] = [
     conservation::an_attempt_ends_after_it_began,
     schedule::an_occurrence_runs_once,
     schedule::occurrences_are_those_of_the_schedule,
+    shard::moves_leave_nothing,
+    shard::groups_are_where_the_router_says,
+    shard::ids_are_of_their_shard,
+    shard::a_failed_job_has_one_dead_letter,
+    shard::a_cancelled_job_never_begins,
 ];
 
 /// All that does not hold.

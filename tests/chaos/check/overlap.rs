@@ -1,7 +1,7 @@
 //! What handlers did, by their own logs, against what is recorded.
 
 use super::{Violation, by};
-use crate::fact::{Attempt, Execution, Facts};
+use crate::fact::{Attempt, Crash, Execution, Facts};
 use std::collections::BTreeMap;
 
 /// A claim that a crash undid may have been made so long before it: handlers begin a moment after
@@ -31,7 +31,13 @@ fn was_undone(facts: &Facts, first: &Execution, second: &Execution) -> bool {
         .map(|(before, after)| (after - before).abs());
     let slack = steps.max().unwrap_or(0);
     let (since, until) = (first.began - BEFORE_A_CRASH - slack, second.began + slack);
-    let crashed = |at: &i64| (since..=until).contains(at);
+    let crashed = |crash: &Crash| {
+        let is_there = match (crash.shard, first.shard) {
+            (Some(crashed), Some(of)) => crashed == of,
+            _ => true,
+        };
+        is_there && (since..=until).contains(&crash.at)
+    };
     let lost = |(from, to): &(i64, i64)| since <= *to && until >= *from;
     facts.crashes.iter().any(crashed) || facts.losses.iter().any(lost)
 }
@@ -76,8 +82,8 @@ pub(crate) fn an_attempt_is_executed_once(facts: &Facts) -> Vec<Violation> {
     found
 }
 
-/// An execution begins when that of the attempt before has ended, or when its lease has: the
-/// history says when.
+/// An execution begins when that of an attempt before has ended, or when its lease has: the history
+/// says when.
 pub(crate) fn no_two_executions_at_once(facts: &Facts) -> Vec<Violation> {
     let recorded = recorded(facts);
     let mut found = Vec::new();
@@ -107,6 +113,7 @@ pub(crate) fn no_two_executions_at_once(facts: &Facts) -> Vec<Violation> {
                     && !taken_away
                     && first.attempt != second.attempt
                     && !was_undone(facts, first, second)
+                    && !was_lost_unheard(facts, first, second)
                 {
                     let detail = format!("{job:?}: {first:?} and {second:?}");
                     found.push(Violation::new("a job is executed twice at once", detail));

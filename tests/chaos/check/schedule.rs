@@ -27,7 +27,7 @@ pub(crate) fn occurrences_are_those_of_the_schedule(facts: &Facts) -> Vec<Violat
     let mut found = Vec::new();
     for schedule in &facts.schedules {
         let none = Vec::new();
-        let attempts = manifests.get(schedule.name).unwrap_or(&none);
+        let attempts = manifests.get(schedule.name.as_str()).unwrap_or(&none);
         let at = BTreeSet::from_iter(attempts.iter().filter_map(|attempt| attempt.scheduled_for));
         let violation = |detail: String| {
             Violation::new(
@@ -35,25 +35,28 @@ pub(crate) fn occurrences_are_those_of_the_schedule(facts: &Facts) -> Vec<Violat
                 format!("{}: {detail}", schedule.name),
             )
         };
-        match schedule.kind {
+        match &schedule.kind {
             Kind::Some(period) | Kind::All(period) => {
-                let odd = at.iter().filter(|at| *at % (period * SECOND) != 0);
+                let period = period * SECOND;
+                let odd = at.iter().filter(|at| *at % period != 0);
                 found.extend(odd.map(|at| violation(format!("{at} is none of its times"))));
                 if let (Kind::All(_), Some(first), Some(last)) =
-                    (schedule.kind, at.first(), at.last())
+                    (&schedule.kind, at.first(), at.last())
                 {
-                    let all = (last - first) / (period * SECOND) + 1;
+                    let all = (last - first) / period + 1;
                     // A promotion or a restore that lost a run has lost that it was queued, too.
                     if all != at.len() as i64 {
                         found.push(violation(format!("{} of {all} occurrences ran", at.len())));
                     }
                 }
             }
-            Kind::Every(period) => {
-                found.extend(too_soon(facts, attempts, period).into_iter().map(violation))
-            }
+            Kind::Every(period) => found.extend(
+                too_soon(facts, attempts, *period)
+                    .into_iter()
+                    .map(violation),
+            ),
             Kind::After(parent) => {
-                let parents = manifests.get(parent).unwrap_or(&none);
+                let parents = manifests.get(parent.as_ref()).unwrap_or(&none);
                 found.extend(
                     before_parents(facts, attempts, parents)
                         .into_iter()

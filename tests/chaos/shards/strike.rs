@@ -1,0 +1,149 @@
+//! How each fault is brought about at a router, its shards and the routes to them.
+
+use super::testbed::Testbed;
+use crate::course::Striker;
+use crate::fact::Crash;
+use crate::fault::{Fault, Strike};
+use crate::fleet::Fleet;
+use crate::strike::{Damage, Result, Wound, text_of, thaw};
+use crate::target::{
+    SCHEDULER, break_route, children, execute, freeze, hit, restart, strike_worker, victim,
+};
+use crate::testbed::now;
+use harness::process::send_signal;
+
+/// Sessions of those who take part, and of the router in a shard.
+const CLIENTS: &str =
+    "backend_type = 'client backend' and usename in ('worker', 'producer', 'mover')";
+
+/// Who strikes a router and its shards.
+pub(crate) struct Campaigner<'a> {
+    pub(crate) testbed: &'a mut Testbed,
+    pub(crate) fleet: &'a mut Fleet,
+    pub(crate) damage: &'a mut Damage,
+}
+
+impl Striker for Campaigner<'_> {
+    async fn strike(&mut self, strike: Strike) -> Result<(String, Option<Wound>)> {
+        let Strike {
+            fault, hold, pick, ..
+        } = strike;
+        let shards = self.testbed.shards.len() as u64;
+        let place = match fault {
+            Fault::SchedulerEnd | Fault::SchedulerFreeze | Fault::ShardClose => 1 + pick % shards,
+            _ => pick % (1 + shards),
+        };
+        let (place, pick) = (place as usize, pick / 8);
+        let site = self.testbed.site(place);
+        let (address, name) = (&site.address, site.name.clone());
+        let of_the_fleet = matches!(
+            fault,
+            Fault::WorkerKill | Fault::WorkerStop | Fault::WorkerFreeze
+        );
+        if site.is_frozen && !of_the_fleet {
+            return Err(format!("{name} is stopped"));
+        }
+        let (words, wound) = match fault {
+            Fault::WorkerKill | Fault::WorkerStop | Fault::WorkerFreeze => {
+                return Ok(strike_worker(self.fleet, fault, pick));
+            }
+            Fault::SessionEnd => hit(address, CLIENTS, pick, "pg_terminate_backend(pid)").await?,
+            Fault::SchedulerEnd => {
+                hit(address, SCHEDULER, pick, "pg_terminate_backend(pid)").await?
+            }
+            Fault::Cancel => hit(address, CLIENTS, pick, "pg_cancel_backend(pid)").await?,
+            Fault::BackendFreeze => freeze(address, CLIENTS, pick).await?,
+            Fault::SchedulerFreeze => freeze(address, SCHEDULER, pick).await?,
+            Fault::BackendKill => {
+                let (words, pid) = victim(address, CLIENTS, pick).await?;
+                send_signal("KILL", pid);
+                self.crash(place, now());
+                (words, None)
+            }
+            Fault::ServerKill | Fault::ServerRestart | Fault::ServerImmediate => {
+                let crashed_at = restart(&mut site.server, fault, hold)?;
+                if let Some(at) = crashed_at {
+                    self.crash(place, at);
+                }
+                (String::new(), None)
+            }
+            Fault::ServerFreeze => {
+                let postmaster = site.server.pid().ok_or("no server")?;
+                let pid = i32::try_from(postmaster).map_err(text_of)?;
+                // It starts no other while the others are stopped.
+                send_signal("STOP", pid);
+                let others = children(Some(postmaster));
+                for pid in &others {
+                    send_signal("STOP", *pid);
+                }
+                site.is_frozen = true;
+                let micros = i64::try_from(hold.as_micros()).unwrap_or(i64::MAX);
+                self.damage.lags.push((now(), now() + micros));
+                let words = format!("{} processes", 1 + others.len());
+                (words, Some(Wound::Frozen([vec![pid], others].concat())))
+            }
+            Fault::Cut | Fault::Stall | Fault::Silence | Fault::HalfOpen => {
+                let route = (pick % site.wire.len() as u64) as usize;
+                let is_open = break_route(&site.wire, route, fault);
+                let wound = is_open.then_some(Wound::RouteTo(place, route));
+                (format!("route {route}"), wound)
+            }
+            Fault::ShardClose => {
+                let number = site.number.ok_or("the router cannot be closed")?;
+                let close = format!("select trax_router.close_shard({number}, 'chaos')");
+                self.execute(&close).await?;
+                let open = format!("select trax_router.open_shard({number})");
+                (String::new(), Some(Wound::Undo(open)))
+            }
+            other => return Err(format!("{other:?} is not for shards")),
+        };
+        Ok((format!("{name} {words}"), wound))
+    }
+
+    async fn heal(&mut self, wound: &Wound) -> Result<()> {
+        match wound {
+            Wound::Frozen(pids) => {
+                thaw(pids);
+                for place in 0..=self.testbed.shards.len() {
+                    let site = self.testbed.site(place);
+                    let pid = site.server.pid().and_then(|pid| i32::try_from(pid).ok());
+                    site.is_frozen &= !pid.is_some_and(|pid| pids.contains(&pid));
+                }
+                Ok(())
+            }
+            Wound::RouteTo(place, route) => {
+                self.testbed.site(*place).wire.heal(*route);
+                Ok(())
+            }
+            Wound::Undo(sql) => self.execute(sql).await,
+            other => Err(format!("{} is not of shards", other.name())),
+        }
+    }
+
+    fn fleet(&mut self) -> &mut Fleet {
+        self.fleet
+    }
+
+    fn damage(&mut self) -> &mut Damage {
+        self.damage
+    }
+}
+
+impl Campaigner<'_> {
+    /// Runs a statement at the router.
+    async fn execute(&self, sql: &str) -> Result<()> {
+        let router = &self.testbed.router;
+        if router.is_frozen {
+            return Err("the router is stopped".to_owned());
+        }
+        execute(&router.address, sql).await
+    }
+
+    /// A crash of a shard undoes claims; the router has none.
+    fn crash(&mut self, place: usize, at: i64) {
+        let shard = self.testbed.site(place).number;
+        if shard.is_some() {
+            self.damage.crashes.push(Crash { shard, at });
+        }
+    }
+}
