@@ -234,6 +234,8 @@ async fn a_move_that_cannot_be_is_refused_before_anything_moves() {
     let group = cluster.group_on(1).await;
     s.get(&format!(
         "select trax_router.place_group('other', 1);
+        select trax.configure_group('{group}', max_active_jobs => 1);
+        select trax.configure_group('other', max_active_jobs => 1);
         select trax.schedule('parent', 't', group_name => 'other');
         select trax.schedule('child', 't', depends_on => '{{parent}}', group_name => '{group}')"
     ))
@@ -247,6 +249,7 @@ async fn a_move_that_cannot_be_is_refused_before_anything_moves() {
         );
         let place = format!("select trax_router.shard_of_group('{name}')");
         assert_eq!(s.get(&place).await, "1");
+        assert_eq!(cluster.shard(2).get(LEFT).await, "0", "no settings either");
     }
     for (words, code) in [
         ("'', 1", "22023"),
