@@ -260,6 +260,9 @@ as $$
 declare
     before jsonb;
     here int;
+    names text[];
+    known_names text[] := '{}';
+    known_shards int[] := '{}';
     failure trax_router.failure;
 begin
     -- Before anybody waits here: one that is away is refused.
@@ -293,36 +296,41 @@ begin
     from spare s
     join need n on n.turn = s.turn
     where p.place = s.place;
-    -- A group that is at work stays: all of it is on one shard.
-    for here in
-        select distinct p.shard
+    -- A group that is at work stays: all of it is on one shard. Where the router has had it counts
+    -- first, whatever a handler has placed elsewhere; then where it is, in a database that joins.
+    if exists (
+        select
         from trax_router.place p
         where (before -> p.place::text)::int <> p.shard
-        union
-        select distinct (before -> p.place::text)::int
-        from trax_router.place p
-        where (before -> p.place::text)::int <> p.shard
-        order by 1
-    loop
-        begin
-            insert into trax_router.group_placement (group_name, shard)
-            select g.group_name, here
-            from trax_router.known_groups(here) g
+    ) then
+        for here in select * from trax_router.numbers() loop
+            begin
+                names := array(select g.group_name from trax_router.known_groups(here) g);
+            exception
+                when others or query_canceled then
+                    get stacked diagnostics
+                        failure.state = returned_sqlstate,
+                        failure.message = message_text,
+                        failure.detail = pg_exception_detail,
+                        failure.hint = pg_exception_hint;
+                    failure.shard := here;
+                    perform trax_router.raise(failure);
+            end;
+            known_names := known_names || names;
+            known_shards := known_shards || array_fill(here, array[cardinality(names)]);
+        end loop;
+        insert into trax_router.group_placement (group_name, shard)
+        select k.group_name, k.shard
+        from (
+            select distinct on (g.group_name) g.group_name, g.shard, p.shard as new_shard
+            from unnest(known_names, known_shards) g (group_name, shard)
             join trax_router.place p on p.place = trax_router.place_of(g.group_name)
-            where p.shard <> here
-                and not trax_router.is_spread(g.group_name)
-            on conflict do nothing;
-        exception
-            when others or query_canceled then
-                get stacked diagnostics
-                    failure.state = returned_sqlstate,
-                    failure.message = message_text,
-                    failure.detail = pg_exception_detail,
-                    failure.hint = pg_exception_hint;
-                failure.shard := here;
-                perform trax_router.raise(failure);
-        end;
-    end loop;
+            where not trax_router.is_spread(g.group_name)
+            order by g.group_name, g.shard <> (before -> p.place::text)::int, g.shard
+        ) k
+        where k.shard <> k.new_shard
+        on conflict do nothing;
+    end if;
     perform trax_router.pin_keys(before);
     return query
     select

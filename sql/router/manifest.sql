@@ -41,8 +41,6 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    -- Groups before places, in the order in which the tables are locked.
-    lock table trax_router.group_placement in access share mode;
     -- A manifest that moves with its group is here or there.
     perform trax_router.wait_for_batch();
     -- Of two who give one name its first place, the second sees where the first put it. Any row

@@ -117,6 +117,47 @@ async fn whoever_adds_a_shard_and_whoever_begins_a_move_wait_for_each_other_in_o
 }
 
 #[tokio::test]
+async fn a_group_stays_where_the_router_has_it_whatever_handlers_enqueue_elsewhere() {
+    if !has_plproxy() {
+        return;
+    }
+    let mut cluster = Cluster::of(2).await;
+    let mut here = Vec::new();
+    for shard in [1, 2] {
+        here.push(cluster.group_on(shard).await);
+    }
+    for (group, shard) in here.iter().zip([1, 2]) {
+        cluster
+            .router
+            .get(&format!(
+                "select trax.enqueue('a', group_name => '{group}')"
+            ))
+            .await;
+        cluster
+            .shard(3 - shard)
+            .get(&format!(
+                "select trax.enqueue('b', group_name => '{group}')"
+            ))
+            .await;
+    }
+    // A database that was at work before it joins keeps its groups.
+    let server = shard_server();
+    cluster.add(&server).await;
+    cluster
+        .shard(3)
+        .get("select trax.enqueue('c', group_name => 'own' || n) from generate_series(1, 8) n")
+        .await;
+    let s = &cluster.router;
+    s.get("select trax_router.spread_places()").await;
+    for (group, shard) in here.iter().zip(["1", "2"]) {
+        let place = format!("select trax_router.shard_of_group('{group}')");
+        assert_eq!(s.get(&place).await, shard, "{group}");
+    }
+    let own = "select string_agg(trax_router.shard_of_group('own' || n)::text, '') from generate_series(1, 8) n";
+    assert_eq!(s.get(own).await, "33333333");
+}
+
+#[tokio::test]
 async fn a_group_is_placed_by_hand_unless_it_is_at_work_elsewhere() {
     if !has_plproxy() {
         return;
