@@ -2,8 +2,9 @@
 //!
 //! Words: a *branch* is the part of a worker that claims from one database. Enters: what each
 //! would start or claim. Leaves: how much of it it may. Holds: never more jobs run than there are
-//! places; a place that is free goes to the branch with the fewest among those that have work; a
-//! branch without work keeps none from the others, nor does one whose server does not answer.
+//! places; a place that is free goes to the branch with the fewest among those that have work, of
+//! several to the one that has waited longest for its turn; a branch without work keeps none from
+//! the others, nor does one whose server does not answer.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,6 +24,8 @@ struct Branch {
     kept: Option<(usize, Instant)>,
     /// It was refused a place, and counts as wanting one until then.
     hungry: Option<Instant>,
+    /// Which start of a job, of all that this worker has counted, was its last.
+    turn: u64,
     /// It has found its queue empty, and holds no job.
     empty: bool,
     /// It has ended; another may have its entry.
@@ -40,8 +43,10 @@ impl Branch {
         kept.map_or(0, |(places, _)| places)
     }
 
-    fn is_hungry(&self, now: Instant) -> bool {
-        self.hungry.is_some_and(|until| now < until)
+    /// Returns whether a free place is for this branch rather than for the other.
+    fn goes_before(&self, other: &Branch, now: Instant) -> bool {
+        let is_hungry = self.hungry.is_some_and(|until| now < until);
+        is_hungry && (self.held(now), self.turn) < (other.held(now), other.turn)
     }
 }
 
@@ -89,7 +94,7 @@ pub(crate) struct Places {
 
 impl Places {
     /// Returns how many jobs this branch may have running or kept for at most, those that it has
-    /// included. None beyond them, while one with fewer wants some.
+    /// included. None beyond them, while one that goes before wants some.
     pub(crate) fn most(&self, now: Instant) -> usize {
         let branches = self.shared.lock();
         let own = branches[self.branch].running;
@@ -98,15 +103,17 @@ impl Places {
 
     /// How many more this branch may take.
     fn free(&self, branches: &[Branch], now: Instant) -> usize {
-        let own = branches[self.branch].held(now);
-        let others = branches.iter().enumerate();
-        let mut others = others.filter(|(at, _)| *at != self.branch);
-        if others.any(|(_, other)| other.is_hungry(now) && other.held(now) < own) {
-            return branches[self.branch].kept(now);
+        let own = &branches[self.branch];
+        if branches.iter().any(|other| other.goes_before(own, now)) {
+            return own.kept(now);
         }
+        self.left(branches, now) + own.kept(now)
+    }
+
+    /// How many places nobody has.
+    fn left(&self, branches: &[Branch], now: Instant) -> usize {
         let held: usize = branches.iter().map(|branch| branch.held(now)).sum();
-        let free = self.shared.total.saturating_sub(held);
-        free + branches[self.branch].kept(now)
+        self.shared.total.saturating_sub(held)
     }
 
     /// Keeps places for the answer to a claim of so many jobs, as far as there are any.
@@ -115,7 +122,10 @@ impl Places {
         let jobs = jobs.min(self.free(&branches, now));
         let branch = &mut branches[self.branch];
         branch.kept = Some((jobs, now + KEPT));
-        branch.hungry = None;
+        if jobs > 0 {
+            branch.hungry = None;
+            self.offer_what_is_left(&branches, now);
+        }
     }
 
     /// Gives back what was kept and not taken.
@@ -133,12 +143,15 @@ impl Places {
             branches[self.branch].hungry = Some(now + HUNGRY);
             return false;
         }
+        let last = branches.iter().map(|branch| branch.turn).max();
         let branch = &mut branches[self.branch];
         branch.running += 1;
+        branch.turn = last.unwrap_or_default() + 1;
         branch.hungry = None;
         if let Some((kept, _)) = &mut branch.kept {
             *kept = kept.saturating_sub(1);
         }
+        self.offer_what_is_left(&branches, now);
         true
     }
 
@@ -165,6 +178,13 @@ impl Places {
         let mut branches = self.shared.lock();
         branches[self.branch].empty = empty;
         branches.iter().all(|branch| branch.empty)
+    }
+
+    /// One that had to wait for this branch may go on now.
+    fn offer_what_is_left(&self, branches: &[Branch], now: Instant) {
+        if self.left(branches, now) > 0 {
+            self.offer(branches);
+        }
     }
 
     fn offer(&self, branches: &[Branch]) {
@@ -260,6 +280,50 @@ mod tests {
         assert!(!first.take(now + HUNGRY));
     }
 
+    /// Runs jobs of branches that always have some; returns how many each has begun. Whoever ends
+    /// one is the first to ask for the place.
+    fn shares(places: usize, branches: usize, jobs: usize) -> Vec<usize> {
+        let now = Instant::now();
+        let all = AllPlaces::new(places);
+        let branches: Vec<Places> = (0..branches).map(|_| all.branch()).collect();
+        let mut begun = vec![0; branches.len()];
+        let mut running = std::collections::VecDeque::new();
+        while begun.iter().sum::<usize>() < jobs {
+            let ended = running
+                .pop_front()
+                .inspect(|at: &usize| branches[*at].give_back());
+            for at in ended.into_iter().chain(0..branches.len()) {
+                while branches[at].take(now) {
+                    begun[at] += 1;
+                    running.push_back(at);
+                }
+            }
+        }
+        begun
+    }
+
+    #[test]
+    fn with_fewer_places_than_branches_each_has_its_turn() {
+        for (places, branches) in [(1, 2), (1, 3), (4, 5), (3, 2), (4, 3)] {
+            let begun = shares(places, branches, 300);
+            let (least, most) = (begun.iter().min(), begun.iter().max());
+            let apart = most.zip(least).map(|(most, least)| most - least);
+            assert!(apart <= Some(places), "{places}: {begun:?}");
+        }
+    }
+
+    #[test]
+    fn one_that_fetches_ahead_still_wants_a_place() {
+        let now = Instant::now();
+        let all = AllPlaces::new(1);
+        let (first, second) = (all.branch(), all.branch());
+        assert!(first.take(now) && !second.take(now));
+        second.keep(9, now);
+        first.give_back();
+        assert!(!first.take(now), "the second has waited");
+        assert!(second.take(now));
+    }
+
     #[tokio::test]
     async fn whoever_wants_a_place_hears_that_one_is_free() {
         let now = Instant::now();
@@ -271,6 +335,21 @@ mod tests {
             .await
             .expect("it is told");
         assert!(second.take(now));
+    }
+
+    #[tokio::test]
+    async fn whoever_let_another_go_first_hears_that_it_has_gone() {
+        let now = Instant::now();
+        let all = AllPlaces::new(2);
+        let (first, second) = (all.branch(), all.branch());
+        assert_eq!((take(&first, 2, now), take(&second, 1, now)), (2, 0));
+        first.give_back();
+        first.give_back();
+        assert!(!first.take(now) && second.take(now));
+        tokio::time::timeout(Duration::from_secs(60), first.freed())
+            .await
+            .expect("it is told");
+        assert!(first.take(now));
     }
 
     #[test]

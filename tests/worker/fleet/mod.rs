@@ -1,5 +1,8 @@
 //! One worker, several databases.
 
+mod away;
+mod places;
+
 use super::{start, worker, worker_at};
 use crate::router::{Cluster, has_plproxy, shard_server};
 use harness::prompt::takes_less_than;
@@ -9,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
-use trax_client::testkit::{Database, Server};
+use trax_client::testkit::Database;
 use trax_client::{Context, HandlerResult, Stopped, Worker};
 
 /// How many handlers run, of each database, and what lets them end.
@@ -90,87 +93,6 @@ async fn jobs_of_all_databases_run_and_are_reported_where_they_are_from() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn places_are_shared_and_a_database_without_work_leaves_them() {
-    let (first, a) = session().await;
-    let (second, b) = session().await;
-    a.get("select trax.enqueue('t') from generate_series(1, 100)")
-        .await;
-    let gate = Gate::new();
-    let worker = gate.guard(worker(&first).also(second.config()));
-    let worker = start(worker.concurrency(4).prefetch(0));
-    let sees = async |here: usize, there: usize| {
-        eventually("places are shared", PATIENCE, async || {
-            match (gate.of(&first), gate.of(&second)) {
-                now if now == (here, there) => Ok(()),
-                now => Err(format!("{now:?}")),
-            }
-        })
-        .await;
-    };
-    sees(4, 0).await;
-    b.get("select trax.enqueue('t') from generate_series(1, 100)")
-        .await;
-    // What becomes free goes to the one that has less, until each has its half.
-    eventually("each has its half", PATIENCE, async || {
-        match (gate.of(&first), gate.of(&second)) {
-            (2, 2) => Ok(()),
-            now => {
-                gate.open.add_permits(1);
-                Err(format!("{now:?}"))
-            }
-        }
-    })
-    .await;
-    // And all to the one that has work.
-    b.get("select trax.cancel_group('default')").await;
-    gate.open.add_permits(30);
-    sees(4, 0).await;
-    gate.open.add_permits(3000);
-    a.becomes("select count(*) from trax.work_queue", "0").await;
-    let summary = worker.drain().await;
-    assert_eq!(summary.stopped, Stopped::Drained);
-    let most = *gate.most.lock().expect("no test panics here");
-    assert_eq!(most, 4);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_that_is_gone_stops_its_own_jobs_only_and_is_back_soon() {
-    let mut server = Server::options()
-        .fast()
-        .setting("synchronous_commit", "on")
-        .start()
-        .expect("a server starts");
-    let there = server.database("app").await.expect("a database is made");
-    let (here, s) = session().await;
-    let worker = worker(&here).also(there.config()).handle_any(nothing);
-    let health = worker.health();
-    let worker = start(worker.lease(Duration::from_secs(6)));
-    let t = Session::of(&there).await;
-    t.get("select trax.enqueue('t')").await;
-    t.becomes(COMPLETED, "1").await;
-    server.kill().expect("it is killed");
-    for n in 1..=20 {
-        s.get("select trax.enqueue('t')").await;
-        s.becomes(COMPLETED, &n.to_string()).await;
-        assert_eq!(health.ready(), Ok(()), "it claims from the other");
-    }
-    let mut completed = 21;
-    let limit = Duration::from_secs(2);
-    takes_less_than(limit, "the way back to a server", async || {
-        server.kill().ok();
-        server.start().expect("it starts");
-        let begun = Instant::now();
-        let t = Session::of(&there).await;
-        t.get("select trax.enqueue('t')").await;
-        completed += 1;
-        t.becomes(COMPLETED, &(completed - 20).to_string()).await;
-        begun.elapsed()
-    })
-    .await;
-    assert_eq!(worker.drain().await.completed, completed);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_stop_is_for_all_and_what_cannot_start_says_so() {
     let (first, second) = (database().await, database().await);
     let gate = Gate::new();
@@ -238,49 +160,4 @@ async fn a_router_names_the_shards_and_those_that_are_added() {
     })
     .await;
     assert_eq!(worker.drain().await.completed, completed);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shard_that_refuses_the_role_stops_its_own_jobs_only() {
-    if !has_plproxy() {
-        return;
-    }
-    let cluster = Cluster::of(2).await;
-    let role = format!("{}_worker", cluster.database.name());
-    let make = format!("create role {role} login");
-    cluster.router.get(&make).await;
-    for (_, shard) in &cluster.shards {
-        shard.get(&make).await;
-    }
-    let s = &cluster.router;
-    s.get(&format!("select trax.grant_access('{role}', 'worker')"))
-        .await;
-    let take = format!("select trax.revoke_access('{role}')");
-    cluster.shard(2).get(&take).await;
-    let here = cluster.group_on(1).await;
-    let mut config = cluster.database.config();
-    config.user(&role);
-    let (said, heard) = std::sync::mpsc::channel();
-    let worker = worker_at(config).router().handle_any(nothing);
-    let health = worker.health();
-    let worker = start(worker.on_event(move |event| {
-        said.send(event.to_string()).ok();
-    }));
-    s.get(&format!("select trax.enqueue('t', group_name => '{here}')"))
-        .await;
-    cluster.shard(1).becomes(COMPLETED, "1").await;
-    let all = Mutex::new(String::new());
-    eventually("it is told", PATIENCE, async || {
-        let mut all = all.lock().expect("no test panics here");
-        all.extend(heard.try_iter().map(|said| said + "\n"));
-        let refused =
-            |line: &str| line.contains("claim: next try in 10.0 s") && line.contains("42501");
-        match all.lines().any(refused) {
-            true => Ok(()),
-            false => Err(all.clone()),
-        }
-    })
-    .await;
-    assert_eq!((health.live(), health.ready()), (Ok(()), Ok(())));
-    assert_eq!(worker.drain().await.completed, 1);
 }

@@ -1,0 +1,100 @@
+//! Databases that do not answer, and those that refuse.
+
+use super::{COMPLETED, nothing};
+use crate::router::{Cluster, has_plproxy};
+use crate::worker::{start, worker, worker_at};
+use harness::prompt::takes_less_than;
+use harness::session::{Session, session};
+use harness::{PATIENCE, eventually};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use tokio_postgres::Config;
+use trax_client::testkit::Server;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_is_gone_stops_its_own_jobs_only_and_is_back_soon() {
+    let mut server = Server::options()
+        .fast()
+        .setting("synchronous_commit", "on")
+        .start()
+        .expect("a server starts");
+    let there = server.database("app").await.expect("a database is made");
+    let (here, s) = session().await;
+    let worker = worker(&here).also(there.config()).handle_any(nothing);
+    let health = worker.health();
+    let worker = start(worker.lease(Duration::from_secs(6)));
+    let t = Session::of(&there).await;
+    t.get("select trax.enqueue('t')").await;
+    t.becomes(COMPLETED, "1").await;
+    server.kill().expect("it is killed");
+    for n in 1..=20 {
+        s.get("select trax.enqueue('t')").await;
+        s.becomes(COMPLETED, &n.to_string()).await;
+        assert_eq!(health.ready(), Ok(()), "it claims from the other");
+    }
+    let mut completed = 21;
+    let limit = Duration::from_secs(2);
+    takes_less_than(limit, "the way back to a server", async || {
+        server.kill().ok();
+        server.start().expect("it starts");
+        let begun = Instant::now();
+        let t = Session::of(&there).await;
+        t.get("select trax.enqueue('t')").await;
+        completed += 1;
+        t.becomes(COMPLETED, &(completed - 20).to_string()).await;
+        begun.elapsed()
+    })
+    .await;
+    assert_eq!(worker.drain().await.completed, completed);
+}
+
+/// Returns the address of a router as a role that may work on all shards but the second.
+async fn with_a_role_that_shard_2_refuses(cluster: &Cluster) -> Config {
+    let role = format!("{}_worker", cluster.database.name());
+    let make = format!("create role {role} login");
+    cluster.router.get(&make).await;
+    for (_, shard) in &cluster.shards {
+        shard.get(&make).await;
+    }
+    let grant = format!("select trax.grant_access('{role}', 'worker')");
+    cluster.router.get(&grant).await;
+    let take = format!("select trax.revoke_access('{role}')");
+    cluster.shard(2).get(&take).await;
+    let mut config = cluster.database.config();
+    config.user(&role);
+    config
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_that_refuses_the_role_stops_its_own_jobs_only() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let config = with_a_role_that_shard_2_refuses(&cluster).await;
+    let here = cluster.group_on(1).await;
+    let s = &cluster.router;
+    let (said, heard) = std::sync::mpsc::channel();
+    let worker = worker_at(config).router().handle_any(nothing);
+    let health = worker.health();
+    let worker = start(worker.on_event(move |event| {
+        said.send(event.to_string()).ok();
+    }));
+    s.get(&format!("select trax.enqueue('t', group_name => '{here}')"))
+        .await;
+    cluster.shard(1).becomes(COMPLETED, "1").await;
+    let all = Mutex::new(String::new());
+    eventually("it is told", PATIENCE, async || {
+        let mut all = all.lock().expect("no test panics here");
+        all.extend(heard.try_iter().map(|said| said + "\n"));
+        let refused =
+            |line: &str| line.contains("claim: next try in 10.0 s") && line.contains("42501");
+        match all.lines().any(refused) {
+            true => Ok(()),
+            false => Err(all.clone()),
+        }
+    })
+    .await;
+    assert_eq!((health.live(), health.ready()), (Ok(()), Ok(())));
+    assert_eq!(worker.drain().await.completed, 1);
+}

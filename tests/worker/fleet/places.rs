@@ -1,0 +1,108 @@
+//! The places for running jobs, of several databases.
+
+use super::Gate;
+use crate::worker::{start, worker};
+use harness::session::session;
+use harness::{PATIENCE, eventually};
+use std::sync::{Arc, Mutex};
+use trax_client::{Context, Stopped};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn places_are_shared_and_a_database_without_work_leaves_them() {
+    let (first, a) = session().await;
+    let (second, b) = session().await;
+    a.get("select trax.enqueue('t') from generate_series(1, 100)")
+        .await;
+    let gate = Gate::new();
+    let worker = gate.guard(worker(&first).also(second.config()));
+    let worker = start(worker.concurrency(4).prefetch(0));
+    let sees = async |here: usize, there: usize| {
+        eventually("places are shared", PATIENCE, async || {
+            match (gate.of(&first), gate.of(&second)) {
+                now if now == (here, there) => Ok(()),
+                now => Err(format!("{now:?}")),
+            }
+        })
+        .await;
+    };
+    sees(4, 0).await;
+    b.get("select trax.enqueue('t') from generate_series(1, 100)")
+        .await;
+    // What becomes free goes to the one that has less, until each has its half.
+    eventually("each has its half", PATIENCE, async || {
+        match (gate.of(&first), gate.of(&second)) {
+            (2, 2) => Ok(()),
+            now => {
+                gate.open.add_permits(1);
+                Err(format!("{now:?}"))
+            }
+        }
+    })
+    .await;
+    // And all to the one that has work.
+    b.get("select trax.cancel_group('default')").await;
+    gate.open.add_permits(30);
+    sees(4, 0).await;
+    gate.open.add_permits(3000);
+    a.becomes("select count(*) from trax.work_queue", "0").await;
+    let summary = worker.drain().await;
+    assert_eq!(summary.stopped, Stopped::Drained);
+    let most = *gate.most.lock().expect("no test panics here");
+    assert_eq!(most, 4);
+}
+
+/// Runs jobs of so many databases that have enough of them in so many places; returns how many each
+/// has begun of the last, since all have begun some.
+async fn shares(databases: usize, places: usize, last: usize) -> Vec<usize> {
+    let mut all = Vec::new();
+    for _ in 0..databases {
+        let (database, s) = session().await;
+        s.get("select count(trax.enqueue('t')) from generate_series(1, 3000)")
+            .await;
+        all.push(database);
+    }
+    let begun: Arc<Mutex<Vec<String>>> = Arc::default();
+    let note = Arc::clone(&begun);
+    let first = all
+        .iter()
+        .skip(1)
+        .fold(worker(&all[0]), |worker, other| worker.also(other.config()));
+    let worker = first.handle_any(move |_: serde_json::Value, ctx: Context| {
+        let database = ctx.database().and_then(|at| at.get_dbname());
+        let database = database.expect("it is from somewhere").to_owned();
+        note.lock().expect("no test panics here").push(database);
+        async { Ok(()) }
+    });
+    // None waits here for a place: each has to claim when it has one.
+    let worker = start(worker.concurrency(places).prefetch(0));
+    let counted = Mutex::new(Vec::new());
+    eventually("all run jobs", PATIENCE, async || {
+        let begun = begun.lock().expect("no test panics here");
+        let firsts = all.iter().map(|database| {
+            let first = begun.iter().position(|name| name == database.name());
+            first.unwrap_or(begun.len())
+        });
+        let from = firsts.max().unwrap_or_default() + 1;
+        let Some(counted_from) = begun.get(from..from + last) else {
+            return Err(format!(
+                "{} have begun, all of them from {from}",
+                begun.len()
+            ));
+        };
+        let count = |name: &str| counted_from.iter().filter(|one| *one == name).count();
+        let counts = all.iter().map(|database| count(database.name()));
+        *counted.lock().expect("no test panics here") = counts.collect();
+        Ok(())
+    })
+    .await;
+    worker.drain().await;
+    counted.into_inner().expect("no test panics here")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_fewer_places_than_databases_each_has_half_its_share_at_least() {
+    for (databases, places) in [(2, 1), (5, 4)] {
+        let begun = shares(databases, places, 200 * databases).await;
+        assert!(begun.iter().all(|jobs| *jobs >= 100), "{places}: {begun:?}");
+    }
+}
