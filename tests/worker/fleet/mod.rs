@@ -3,7 +3,7 @@
 mod away;
 mod places;
 
-use super::{start, worker, worker_at};
+use super::{run, start, worker, worker_at};
 use crate::router::{Cluster, has_plproxy, shard_server};
 use harness::prompt::takes_less_than;
 use harness::session::{Session, session};
@@ -90,6 +90,35 @@ async fn jobs_of_all_databases_run_and_are_reported_where_they_are_from() {
         assert_eq!(s.get("select count(*) from trax.lease").await, "0");
         s.assert_healthy().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_queues_are_empty_when_each_was_after_the_end_of_the_last_job() {
+    let (first, a) = session().await;
+    let (second, b) = session().await;
+    b.get("select trax.enqueue('t')").await;
+    let (here, a) = (second.name().to_owned(), Arc::new(a));
+    let there = Arc::clone(&a);
+    let worker = worker(&first).also(second.config());
+    // Nothing is polled for: only a claim that is due for a reason finds what was queued.
+    let worker = worker.poll_interval(Duration::from_secs(3600));
+    let worker = worker.handle_any(move |_: serde_json::Value, ctx: Context| {
+        let is_here = ctx.database().and_then(|at| at.get_dbname()) == Some(&here);
+        let there = Arc::clone(&there);
+        async move {
+            if is_here {
+                let claims = "select count(*) from pg_stat_activity a
+                    where a.datname = current_database() and a.state = 'idle' and a.query like '%claim%'
+                        and a.pid <> pg_backend_pid()";
+                there.becomes(claims, "1").await;
+                there.get("select trax.enqueue('t')").await;
+            }
+            Ok(())
+        }
+    });
+    let summary = run(worker).await;
+    assert_eq!((summary.completed, summary.stopped), (2, Stopped::Empty));
+    assert_eq!(a.get(COMPLETED).await, "1");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

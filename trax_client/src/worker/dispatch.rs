@@ -80,9 +80,6 @@ pub(crate) struct Dispatch<S> {
     notifications: Notifications,
     /// The connection is lost: the next exchange follows soon, even without room for jobs.
     must_reconnect: bool,
-    /// An attempt ended after the current claim was sent: it may have queued jobs that the claim
-    /// could not see.
-    ended_since_claim: bool,
     polling: Polling,
     prefetch: Prefetch,
     places: Places,
@@ -121,7 +118,6 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             exchange: Exchange::new(connection),
             notifications: Notifications::none(),
             must_reconnect: false,
-            ended_since_claim: false,
             polling,
             prefetch,
             places,
@@ -153,7 +149,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 reply = self.exchange.reply() => self.take_reply(reply?),
                 Some(ended) = self.running.join_next_with_id() => self.take_ended(ended),
                 notification = self.notifications.next() => self.take_notification(notification),
-                () = self.places.freed() => {}
+                () = self.places.called() => self.take_call(),
                 () = tokio::time::sleep_until(wake.into()) => self.on_time(),
             }
         }
@@ -231,9 +227,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         self.must_reconnect = false;
         if want > 0 {
             self.polling.claim_sent(!self.outbox.is_empty());
-            self.places.keep(want, now);
+            self.places.claim_sent(want, now);
         }
-        self.ended_since_claim = false;
         self.exchange.begin(std::mem::take(&mut self.outbox), want);
     }
 
@@ -247,6 +242,12 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 self.must_reconnect = true;
                 self.polling.wake(now);
             }
+        }
+    }
+
+    fn take_call(&mut self) {
+        if self.places.has_to_look_again() {
+            self.polling.wake(Instant::now());
         }
     }
 
@@ -288,7 +289,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         if let Some(sent) = reply.sent {
             self.polling.claimed(reply.more, reply.claimed.len(), now);
             let empty = reply.claimed.is_empty() && reply.more == More::No;
-            if self.setup.until_empty && self.places.all_empty(empty && self.is_quiet()) {
+            if self.setup.until_empty && self.places.all_empty(empty && self.in_hand() == 0) {
                 self.summary.stopped = Stopped::Empty;
                 self.shutdown.drain();
             }
@@ -349,7 +350,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
 
     fn end_attempt(&mut self, attempt: &Claimed, verdict: Verdict) {
         let (job_id, token) = (attempt.job_id, attempt.token);
-        self.ended_since_claim = true;
+        self.places.attempt_ended();
         match &verdict {
             Verdict::Recorded => {
                 self.held.remove(job_id, token);
@@ -465,11 +466,6 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
     fn room(&self, now: Instant) -> usize {
         let (running, waiting) = (self.running.len(), self.waiting.len());
         self.prefetch.room(self.places.most(now), running, waiting)
-    }
-
-    /// Returns whether no job is held, and none was since the claim was sent.
-    fn is_quiet(&self) -> bool {
-        self.in_hand() == 0 && !self.ended_since_claim
     }
 
     fn in_hand(&self) -> usize {

@@ -397,7 +397,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Stops when a claim finds no job and the worker holds none.
+    /// Stops when a claim finds no job and the worker holds none, at each of its databases.
     pub fn until_empty(mut self) -> Self {
         self.setup.until_empty = true;
         self

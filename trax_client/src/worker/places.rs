@@ -1,10 +1,14 @@
-//! The places for running jobs, shared by the databases of one worker.
+//! The places for running jobs, shared by the databases of one worker, and whether all their queues
+//! are empty.
 //!
 //! Words: a *branch* is the part of a worker that claims from one database. Enters: what each
 //! would start or claim. Leaves: how much of it it may. Holds: never more jobs run than there are
 //! places; a place that is free goes to the branch with the fewest among those that have work, of
 //! several to the one that has waited longest for its turn; a branch without work keeps none from
 //! the others, nor does one whose server does not answer.
+//!
+//! A queue counts as empty when its branch holds no job, and its last claim found none and was sent
+//! after the end of every attempt, at whichever database: a handler may queue jobs at another.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,11 +30,15 @@ struct Branch {
     hungry: Option<Instant>,
     /// Which start of a job, of all that this worker has counted, was its last.
     turn: u64,
-    /// It has found its queue empty, and holds no job.
+    /// How many attempts had ended anywhere when its last claim was sent.
+    claim_sent: u64,
+    /// Its last claim found nothing, and it holds no job.
     empty: bool,
+    /// It is to claim again: that answer is too old.
+    look_again: bool,
     /// It has ended; another may have its entry.
     ended: bool,
-    freed: Arc<Notify>,
+    bell: Arc<Notify>,
 }
 
 impl Branch {
@@ -50,171 +58,212 @@ impl Branch {
     }
 }
 
-struct Shared {
+/// What the branches have, and what has happened to all of them.
+struct State {
     total: usize,
-    branches: Mutex<Vec<Branch>>,
+    branches: Vec<Branch>,
+    /// How many attempts have ended.
+    ends: u64,
+}
+
+impl State {
+    /// How many more places a branch may take.
+    fn free(&self, at: usize, now: Instant) -> usize {
+        let own = &self.branches[at];
+        let mut others = self.branches.iter();
+        match others.any(|other| other.goes_before(own, now)) {
+            true => own.kept(now),
+            false => self.left(now) + own.kept(now),
+        }
+    }
+
+    /// How many places nobody has.
+    fn left(&self, now: Instant) -> usize {
+        let held: usize = self.branches.iter().map(|branch| branch.held(now)).sum();
+        self.total.saturating_sub(held)
+    }
+
+    /// Calls whoever wants what this branch left.
+    fn offer(&self, from: usize) {
+        for (at, branch) in self.branches.iter().enumerate() {
+            if at != from && branch.hungry.is_some() {
+                branch.bell.notify_one();
+            }
+        }
+    }
+
+    /// Calls whoever had to wait for this branch to go first, if something is left.
+    fn offer_what_is_left(&self, from: usize, now: Instant) {
+        if self.left(now) > 0 {
+            self.offer(from);
+        }
+    }
+
+    /// Has each branch claim again that found its queue empty before the end of the last attempt.
+    fn look_again(&mut self) {
+        for branch in &mut self.branches {
+            if branch.empty && branch.claim_sent < self.ends {
+                branch.look_again = true;
+                branch.bell.notify_one();
+            }
+        }
+    }
 }
 
 /// The places of a worker.
-pub(crate) struct AllPlaces(Arc<Shared>);
+pub(crate) struct AllPlaces(Arc<Mutex<State>>);
 
 impl AllPlaces {
     pub(crate) fn new(total: usize) -> Self {
-        AllPlaces(Arc::new(Shared {
+        AllPlaces(Arc::new(Mutex::new(State {
             total,
-            branches: Mutex::default(),
-        }))
+            branches: Vec::new(),
+            ends: 0,
+        })))
     }
 
     /// Returns the view of one more branch.
     pub(crate) fn branch(&self) -> Places {
-        let mut branches = self.0.lock();
+        let mut state = lock(&self.0);
         let branch = Branch::default();
-        let freed = Arc::clone(&branch.freed);
-        let at = branches.iter().position(|branch| branch.ended);
-        let at = at.unwrap_or(branches.len());
-        match branches.get_mut(at) {
+        let bell = Arc::clone(&branch.bell);
+        let at = state.branches.iter().position(|branch| branch.ended);
+        let at = at.unwrap_or(state.branches.len());
+        match state.branches.get_mut(at) {
             Some(ended) => *ended = branch,
-            None => branches.push(branch),
+            None => state.branches.push(branch),
         }
         Places {
-            branch: at,
-            shared: Arc::clone(&self.0),
-            freed,
+            state: Arc::clone(&self.0),
+            at,
+            bell,
         }
     }
 }
 
 /// One branch's view of the places.
 pub(crate) struct Places {
-    shared: Arc<Shared>,
-    branch: usize,
-    freed: Arc<Notify>,
+    state: Arc<Mutex<State>>,
+    at: usize,
+    bell: Arc<Notify>,
 }
 
 impl Places {
     /// Returns how many jobs this branch may have running or kept for at most, those that it has
     /// included. None beyond them, while one that goes before wants some.
     pub(crate) fn most(&self, now: Instant) -> usize {
-        let branches = self.shared.lock();
-        let own = branches[self.branch].running;
-        own + self.free(&branches, now)
+        let state = self.lock();
+        state.branches[self.at].running + state.free(self.at, now)
     }
 
-    /// How many more this branch may take.
-    fn free(&self, branches: &[Branch], now: Instant) -> usize {
-        let own = &branches[self.branch];
-        if branches.iter().any(|other| other.goes_before(own, now)) {
-            return own.kept(now);
-        }
-        self.left(branches, now) + own.kept(now)
-    }
-
-    /// How many places nobody has.
-    fn left(&self, branches: &[Branch], now: Instant) -> usize {
-        let held: usize = branches.iter().map(|branch| branch.held(now)).sum();
-        self.shared.total.saturating_sub(held)
-    }
-
-    /// Keeps places for the answer to a claim of so many jobs, as far as there are any.
-    pub(crate) fn keep(&self, jobs: usize, now: Instant) {
-        let mut branches = self.shared.lock();
-        let jobs = jobs.min(self.free(&branches, now));
-        let branch = &mut branches[self.branch];
+    /// Notes that a claim of so many jobs is sent, and keeps places for its answer, as far as there
+    /// are any.
+    pub(crate) fn claim_sent(&self, jobs: usize, now: Instant) {
+        let mut state = self.lock();
+        let jobs = jobs.min(state.free(self.at, now));
+        let ends = state.ends;
+        let branch = &mut state.branches[self.at];
+        (branch.claim_sent, branch.empty) = (ends, false);
         branch.kept = Some((jobs, now + KEPT));
         if jobs > 0 {
             branch.hungry = None;
-            self.offer_what_is_left(&branches, now);
+            state.offer_what_is_left(self.at, now);
         }
     }
 
     /// Gives back what was kept and not taken.
     pub(crate) fn answered(&self) {
-        let mut branches = self.shared.lock();
-        if branches[self.branch].kept.take().is_some() {
-            self.offer(&branches);
+        let mut state = self.lock();
+        if state.branches[self.at].kept.take().is_some() {
+            state.offer(self.at);
         }
     }
 
     /// Takes a place for a job that begins; false when there is none for this branch now.
     pub(crate) fn take(&self, now: Instant) -> bool {
-        let mut branches = self.shared.lock();
-        if self.free(&branches, now) == 0 {
-            branches[self.branch].hungry = Some(now + HUNGRY);
+        let mut state = self.lock();
+        let is_free = state.free(self.at, now) > 0;
+        let last = state.branches.iter().map(|branch| branch.turn).max();
+        let branch = &mut state.branches[self.at];
+        if !is_free {
+            branch.hungry = Some(now + HUNGRY);
             return false;
         }
-        let last = branches.iter().map(|branch| branch.turn).max();
-        let branch = &mut branches[self.branch];
         branch.running += 1;
         branch.turn = last.unwrap_or_default() + 1;
         branch.hungry = None;
         if let Some((kept, _)) = &mut branch.kept {
             *kept = kept.saturating_sub(1);
         }
-        self.offer_what_is_left(&branches, now);
+        state.offer_what_is_left(self.at, now);
         true
     }
 
     /// Gives back the place of a job that has ended.
     pub(crate) fn give_back(&self) {
-        let mut branches = self.shared.lock();
-        let running = &mut branches[self.branch].running;
+        let mut state = self.lock();
+        let running = &mut state.branches[self.at].running;
         *running = running.saturating_sub(1);
-        self.offer(&branches);
+        state.offer(self.at);
     }
 
     /// Notes that this branch would claim if it had a place.
     pub(crate) fn want(&self, now: Instant) {
-        self.shared.lock()[self.branch].hungry = Some(now + HUNGRY);
+        self.lock().branches[self.at].hungry = Some(now + HUNGRY);
     }
 
-    /// Returns when a place may have become free that another branch held.
-    pub(crate) async fn freed(&self) {
-        self.freed.notified().await;
+    /// Notes that an attempt has ended: what it queued no claim has seen that was sent before.
+    pub(crate) fn attempt_ended(&self) {
+        self.lock().ends += 1;
     }
 
-    /// Notes whether this branch is at the end of its queue; returns whether all are.
+    /// Notes whether the last claim found nothing and this branch holds no job; returns whether all
+    /// queues are empty.
     pub(crate) fn all_empty(&self, empty: bool) -> bool {
-        let mut branches = self.shared.lock();
-        branches[self.branch].empty = empty;
-        branches.iter().all(|branch| branch.empty)
+        let mut state = self.lock();
+        state.branches[self.at].empty = empty;
+        if empty {
+            state.look_again();
+        }
+        let ends = state.ends;
+        let mut branches = state.branches.iter().filter(|branch| !branch.ended);
+        branches.all(|branch| branch.empty && branch.claim_sent == ends)
     }
 
-    /// One that had to wait for this branch may go on now.
-    fn offer_what_is_left(&self, branches: &[Branch], now: Instant) {
-        if self.left(branches, now) > 0 {
-            self.offer(branches);
-        }
+    /// Returns when a place may have become free that another branch held, or this branch may have
+    /// to look again.
+    pub(crate) async fn called(&self) {
+        self.bell.notified().await;
     }
 
-    fn offer(&self, branches: &[Branch]) {
-        for (at, branch) in branches.iter().enumerate() {
-            if at != self.branch && branch.hungry.is_some() {
-                branch.freed.notify_one();
-            }
-        }
+    /// Returns whether this branch has to claim again, for its queue may be empty no more.
+    pub(crate) fn has_to_look_again(&self) -> bool {
+        std::mem::take(&mut self.lock().branches[self.at].look_again)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
     }
 }
 
 impl Drop for Places {
-    /// A branch that has ended wants nothing, and is at the end of its queue.
+    /// A branch that has ended wants nothing, and no queue's end is waited for there.
     fn drop(&mut self) {
-        let mut branches = self.shared.lock();
-        let branch = &mut branches[self.branch];
-        *branch = Branch {
-            empty: true,
+        let mut state = self.lock();
+        state.branches[self.at] = Branch {
             ended: true,
             ..Branch::default()
         };
-        self.offer(&branches);
+        // What it may have queued elsewhere, and what else was waiting for it.
+        state.ends += 1;
+        state.look_again();
+        state.offer(self.at);
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Vec<Branch>> {
-        // No code panics under the lock.
-        self.branches.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    // No code panics under the lock.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -230,7 +279,7 @@ mod tests {
         let now = Instant::now();
         let one = AllPlaces::new(4).branch();
         assert_eq!(one.most(now), 4);
-        one.keep(4, now);
+        one.claim_sent(4, now);
         assert_eq!(
             (one.most(now), take(&one, 9, now), one.most(now)),
             (4, 4, 4)
@@ -245,13 +294,13 @@ mod tests {
         let all = AllPlaces::new(4);
         let (busy, idle) = (all.branch(), all.branch());
         assert_eq!(idle.most(now), 4);
-        idle.keep(4, now);
+        idle.claim_sent(4, now);
         assert_eq!(busy.most(now), 0, "for the time of a round trip");
         idle.answered();
         assert_eq!(take(&busy, 9, now), 4);
         // And one whose server does not answer gives up what it keeps.
         busy.give_back();
-        idle.keep(4, now);
+        idle.claim_sent(4, now);
         assert!(!busy.take(now));
         assert!(busy.take(now + KEPT));
     }
@@ -318,7 +367,7 @@ mod tests {
         let all = AllPlaces::new(1);
         let (first, second) = (all.branch(), all.branch());
         assert!(first.take(now) && !second.take(now));
-        second.keep(9, now);
+        second.claim_sent(9, now);
         first.give_back();
         assert!(!first.take(now), "the second has waited");
         assert!(second.take(now));
@@ -331,7 +380,7 @@ mod tests {
         let (first, second) = (all.branch(), all.branch());
         assert!(first.take(now) && !second.take(now));
         first.give_back();
-        tokio::time::timeout(Duration::from_secs(60), second.freed())
+        tokio::time::timeout(Duration::from_secs(60), second.called())
             .await
             .expect("it is told");
         assert!(second.take(now));
@@ -346,7 +395,7 @@ mod tests {
         first.give_back();
         first.give_back();
         assert!(!first.take(now) && second.take(now));
-        tokio::time::timeout(Duration::from_secs(60), first.freed())
+        tokio::time::timeout(Duration::from_secs(60), first.called())
             .await
             .expect("it is told");
         assert!(first.take(now));
@@ -360,10 +409,37 @@ mod tests {
         assert!(second.all_empty(true));
         assert!(!second.all_empty(false));
         drop(second);
+        first.claim_sent(1, Instant::now());
         assert!(first.all_empty(true));
         // One that begins again is not.
         let again = all.branch();
         assert!(!first.all_empty(true));
-        assert_eq!(again.branch, 1);
+        assert_eq!(again.at, 1);
+    }
+
+    #[tokio::test]
+    async fn a_queue_was_empty_only_if_no_attempt_has_ended_since() {
+        let now = Instant::now();
+        let all = AllPlaces::new(2);
+        let (first, second) = (all.branch(), all.branch());
+        first.claim_sent(1, now);
+        assert!(!first.all_empty(true));
+        // The second runs a job, which may queue one for the first.
+        second.claim_sent(1, now);
+        assert!(!second.all_empty(false) && !second.has_to_look_again());
+        second.attempt_ended();
+        second.claim_sent(1, now);
+        assert!(!second.all_empty(true), "the first has not looked since");
+        tokio::time::timeout(Duration::from_secs(60), first.called())
+            .await
+            .expect("it is told");
+        assert!(first.has_to_look_again() && !first.has_to_look_again());
+        first.claim_sent(1, now);
+        assert!(!second.all_empty(true), "the first waits for an answer");
+        assert!(first.all_empty(true));
+        // Nor is what was asked before the end of an attempt of one's own.
+        first.claim_sent(1, now);
+        first.attempt_ended();
+        assert!(!first.all_empty(true));
     }
 }
