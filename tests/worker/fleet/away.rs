@@ -48,6 +48,40 @@ async fn one_that_is_gone_stops_its_own_jobs_only_and_is_back_soon() {
     assert_eq!(worker.drain().await.completed, completed);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_comes_back_not_ready_is_waited_for() {
+    let mut server = Server::options().fast().start().expect("a server starts");
+    let mut later = server.config("later");
+    later.user("postgres");
+    server.kill().expect("it is killed");
+    let (here, s) = session().await;
+    let (said, heard) = std::sync::mpsc::channel();
+    let worker = worker(&here).also(later).handle_any(nothing);
+    let worker = start(worker.on_event(move |event| {
+        said.send(event.to_string()).ok();
+    }));
+    s.get("select trax.enqueue('t')").await;
+    s.becomes(COMPLETED, "1").await;
+    server.start().expect("it starts");
+    let all = Mutex::new(String::new());
+    eventually("it is told", PATIENCE, async || {
+        let mut all = all.lock().expect("no test panics here");
+        all.extend(heard.try_iter().map(|said| said + "\n"));
+        match all.contains("database \"later\" does not exist") {
+            true => Ok(()),
+            false => Err(all.clone()),
+        }
+    })
+    .await;
+    let there = server.database("later").await.expect("a database is made");
+    let t = Session::of(&there).await;
+    t.get("select trax.enqueue('t')").await;
+    t.becomes(COMPLETED, "1").await;
+    s.get("select trax.enqueue('t')").await;
+    s.becomes(COMPLETED, "2").await;
+    assert_eq!(worker.drain().await.completed, 3);
+}
+
 /// Returns the address of a router as a role that may work on all shards but the second.
 async fn with_a_role_that_shard_2_refuses(cluster: &Cluster) -> Config {
     let role = format!("{}_worker", cluster.database.name());
@@ -63,6 +97,26 @@ async fn with_a_role_that_shard_2_refuses(cluster: &Cluster) -> Config {
     let mut config = cluster.database.config();
     config.user(&role);
     config
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_queue_of_a_shard_that_refuses_is_not_empty() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let config = with_a_role_that_shard_2_refuses(&cluster).await;
+    for shard in [1, 2] {
+        cluster.shard(shard).get("select trax.enqueue('t')").await;
+    }
+    let worker = worker_at(config).router().handle_any(nothing);
+    let ended = tokio::time::timeout(PATIENCE, worker.until_empty().run()).await;
+    let refusal = ended.expect("it ends").expect_err("it has not seen all");
+    assert!(
+        refusal.to_string().contains("permission denied"),
+        "{refusal}"
+    );
+    assert_eq!(cluster.shard(1).get(COMPLETED).await, "1");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,6 +14,7 @@ use super::held_leases::HeldLeases;
 use super::places::{AllPlaces, Places};
 use super::registration::Registration;
 use super::shutdown::Shutdown;
+use super::start::Start;
 use super::summary::{Counts, Summary};
 use crate::address::Address;
 use crate::error::Result;
@@ -30,6 +31,7 @@ pub(super) struct Branches<S> {
     pub(super) shutdown: Shutdown,
     pub(super) health: Health,
     pub(super) counts: Counts,
+    pub(super) start: Start,
 }
 
 /// One branch, ready to run.
@@ -116,6 +118,7 @@ impl<S: Send + Sync + 'static> Branches<S> {
             limit: ClaimConnection::limit(setup.lease),
             state: ExchangeState::new(),
             startup: Some(startup),
+            start: self.start.clone(),
         };
         let dispatch = Dispatch::new(Arc::clone(setup), held, connection, places, counts);
         Ok((dispatch, heartbeat))

@@ -19,6 +19,7 @@ use super::health::{Health, Part};
 use super::polling::More;
 use super::report::{Answer, OutcomeReports, UnreportedOutcome};
 use super::shutdown::Shutdown;
+use super::start::Start;
 use crate::address::Address;
 use crate::client::Client;
 use crate::clock::Moment;
@@ -82,12 +83,15 @@ pub(crate) struct ClaimConnection {
     pub(crate) state: ExchangeState,
     /// What is still to be done before the first claim.
     pub(crate) startup: Option<Startup>,
+    /// Of the whole worker.
+    pub(crate) start: Start,
 }
 
 /// What one exchange remembers for the next.
 pub(crate) struct ExchangeState {
     connection: Option<Connection>,
-    /// False until the first claim succeeded; before that a refusal ends the run.
+    /// False until the first claim succeeded; before that a refusal ends the run, unless it comes
+    /// late.
     has_claimed: bool,
     /// The last exchange failed, and perhaps not for its connection but for its claim, which only
     /// another claim shows to work.
@@ -143,7 +147,8 @@ impl ClaimConnection {
     ///
     /// # Errors
     /// What the server refuses, before the first claim has succeeded; none after it, nor while the
-    /// extension is of another version than this library.
+    /// extension is of another version than this library, nor from a server that was away until the
+    /// worker's start was over.
     pub(crate) async fn exchange(
         &mut self,
         outbox: Vec<UnreportedOutcome>,
@@ -178,7 +183,8 @@ impl ClaimConnection {
                 }
             }
             Err(error) => {
-                let error = match self.state.has_claimed || error.is_transient() {
+                let is_late = self.state.exchange_failed && self.start.is_over();
+                let error = match self.state.has_claimed || is_late || error.is_transient() {
                     true => error,
                     false => self.before_update(error).await?,
                 };
@@ -342,6 +348,7 @@ impl ClaimConnection {
             let more = may_have_more(&mut self.fair_share, &request, claimed.len());
             reports.reply.take(sent, claimed, more);
             *has_claimed = true;
+            self.start.claimed();
             return Ok(());
         }
         reports.report_completions().await?;
@@ -356,6 +363,7 @@ impl ClaimConnection {
         let more = may_have_more(&mut self.fair_share, &request, claimed.len());
         reply.take(sent, claimed, more);
         *has_claimed = true;
+        self.start.claimed();
         Ok(())
     }
 }

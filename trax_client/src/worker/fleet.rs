@@ -1,4 +1,10 @@
 //! A worker of several databases: a branch for each, and those that a router gets to know.
+//!
+//! Words: a database *refuses* when it answers the first claim with an error that no retry mends:
+//! no right, no extension, no such database. At the start of the worker that ends it: nothing works
+//! yet, and somebody looks. Later, and while other shards of a router work, it is trouble, and the
+//! database is tried again. A worker that ends with its queues fails at the end: it has not seen
+//! the queue of a database that refused.
 
 use tokio::task::JoinSet;
 
@@ -13,26 +19,27 @@ use crate::error::{Error, Result};
 /// Runs a branch for each address, and for each shard of the router, until all have ended.
 ///
 /// # Errors
-/// The first error of a branch; the others are stopped then, and end as in any stop. Of the shards
-/// of a router one alone may fail: it is tried again.
+/// The first refusal that ends the worker; the other branches are stopped then, and end as in any
+/// stop. When all other queues are empty, that of a shard.
 pub(super) async fn run<S: Send + Sync + 'static>(
     branches: Branches<S>,
     addresses: Vec<Address>,
     router: Option<Address>,
 ) -> Result<Summary> {
-    let mut running: JoinSet<(String, Result<Summary>)> = JoinSet::new();
-    let mut known = Vec::new();
     branches.health.has_branches();
-    let mut total: Option<Summary> = None;
-    let mut failed = None;
     let mut phase = branches.shutdown.subscribe();
     let mut router = router.map(|address| Router::new(address, branches.events.clone()));
-    for address in addresses {
-        begin(&branches, &mut known, &mut running, address)?;
-    }
+    let mut failed = None;
+    let mut fleet = Fleet {
+        branches,
+        known: Vec::new(),
+        running: JoinSet::new(),
+        total: Summary::default(),
+    };
+    fleet.begin(addresses)?;
     loop {
         let is_stopping = *phase.borrow_and_update() != Phase::Running;
-        if running.is_empty() && (is_stopping || router.is_none() || total.is_some()) {
+        if fleet.running.is_empty() && (is_stopping || router.is_none()) {
             break;
         }
         let next = async {
@@ -42,28 +49,22 @@ pub(super) async fn run<S: Send + Sync + 'static>(
             }
         };
         tokio::select! {
-            Some(ended) = running.join_next() => match ended.map_err(|error| Error::Conversion(error.into()))? {
-                (_, Ok(summary)) => total.get_or_insert_with(empty).add(&summary),
-                // A shard that refuses stops its own jobs only; the router is asked again for it.
-                (name, Err(error)) if router.is_some() && !running.is_empty() => {
-                    known.iter_mut().filter(|one| one.name == name).for_each(|one| one.runs = false);
-                    let retry_in = PERIOD;
-                    let error = error.to_string();
-                    branches.events.at(&name).emit(Event::Trouble { during: "claim", error, retry_in });
-                }
-                (_, Err(error)) => {
-                    branches.shutdown.drain();
-                    failed.get_or_insert(error);
-                }
-            },
-            shards = next => match shards {
-                Ok(shards) => {
-                    for address in shards {
-                        begin(&branches, &mut known, &mut running, address)?;
+            Some(ended) = fleet.running.join_next() => {
+                match ended.map_err(|error| Error::Conversion(error.into()))? {
+                    (_, Ok(summary)) => fleet.total.add(&summary),
+                    (at, Err(error)) if router.is_some() && fleet.goes_on() => {
+                        fleet.try_again(at, error);
+                    }
+                    (_, Err(error)) => {
+                        fleet.branches.shutdown.drain();
+                        failed.get_or_insert(error);
                     }
                 }
+            }
+            shards = next => match shards {
+                Ok(shards) => fleet.begin(shards)?,
                 Err(error) => {
-                    branches.shutdown.drain();
+                    fleet.branches.shutdown.drain();
                     failed.get_or_insert(error);
                     router = None;
                 }
@@ -71,10 +72,18 @@ pub(super) async fn run<S: Send + Sync + 'static>(
             Ok(()) = phase.changed() => {}
         }
     }
-    match failed {
+    match failed.or_else(|| fleet.unseen()) {
         Some(error) => Err(error),
-        None => Ok(total.unwrap_or_else(empty)),
+        None => Ok(fleet.total),
     }
+}
+
+struct Fleet<S> {
+    branches: Branches<S>,
+    known: Vec<Known>,
+    /// With where they are in `known`.
+    running: JoinSet<(usize, Result<Summary>)>,
+    total: Summary,
 }
 
 /// A database that a branch was begun for.
@@ -82,44 +91,69 @@ struct Known {
     name: String,
     counts: Counts,
     runs: bool,
+    /// Why its last branch ended.
+    refusal: Option<Error>,
 }
 
-/// Begins a branch, unless there is one of this address.
-fn begin<S: Send + Sync + 'static>(
-    branches: &Branches<S>,
-    known: &mut Vec<Known>,
-    running: &mut JoinSet<(String, Result<Summary>)>,
-    address: Address,
-) -> Result<()> {
-    let name = place(&address);
-    let before = known.iter_mut().find(|one| one.name == name);
-    if before.as_ref().is_some_and(|one| one.runs) {
-        return Ok(());
+impl<S: Send + Sync + 'static> Fleet<S> {
+    /// Begins a branch for each of these that has none. All are made before one runs, which would
+    /// not wait for the end of a queue that it does not know of.
+    fn begin(&mut self, addresses: Vec<Address>) -> Result<()> {
+        let mut begun = Vec::new();
+        for address in addresses {
+            let at = self.known(&address);
+            let known = &mut self.known[at];
+            if known.runs {
+                continue;
+            }
+            (known.runs, known.refusal) = (true, None);
+            let branch = self.branches.another(address, known.counts.clone())?;
+            begun.push((at, branch));
+        }
+        for (at, branch) in begun {
+            self.running.spawn(async move { (at, branch.run().await) });
+        }
+        Ok(())
     }
-    let counts = match before {
-        Some(before) => {
-            before.runs = true;
-            before.counts.clone()
-        }
-        None => {
-            let counts = branches.counts.branch();
-            known.push(Known {
-                name: name.clone(),
-                counts: counts.clone(),
-                runs: true,
-            });
-            counts
-        }
-    };
-    let branch = branches.another(address, counts)?;
-    running.spawn(async move { (name, branch.run().await) });
-    Ok(())
-}
 
-/// The summary to which those of branches are added.
-fn empty() -> Summary {
-    Summary {
-        stopped: Stopped::Drained,
-        ..Summary::default()
+    /// Returns where the database of an address is among those known.
+    fn known(&mut self, address: &Address) -> usize {
+        let name = place(address);
+        let at = self.known.iter().position(|known| known.name == name);
+        at.unwrap_or_else(|| {
+            self.known.push(Known {
+                name,
+                counts: self.branches.counts.branch(),
+                runs: false,
+                refusal: None,
+            });
+            self.known.len() - 1
+        })
+    }
+
+    /// Returns whether a shard that refuses ends nothing: others work, or have.
+    fn goes_on(&self) -> bool {
+        !self.running.is_empty() || self.branches.start.is_over()
+    }
+
+    /// Has the router asked again for a shard that refused.
+    fn try_again(&mut self, at: usize, refusal: Error) {
+        let known = &mut self.known[at];
+        known.runs = false;
+        self.branches.events.at(&known.name).emit(Event::Trouble {
+            during: "claim",
+            error: refusal.to_string(),
+            retry_in: PERIOD,
+        });
+        known.refusal = Some(refusal);
+    }
+
+    /// Returns why the end of a queue is not known, of a worker that says that all are empty.
+    fn unseen(&mut self) -> Option<Error> {
+        if self.total.stopped != Stopped::Empty {
+            return None;
+        }
+        let mut refusals = self.known.iter_mut().map(|known| known.refusal.take());
+        refusals.find_map(|refusal| refusal)
     }
 }

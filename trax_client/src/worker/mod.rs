@@ -37,6 +37,7 @@ mod registration;
 mod report;
 mod router;
 mod shutdown;
+mod start;
 mod summary;
 mod systemd;
 mod task;
@@ -67,6 +68,7 @@ use self::health_thread::{HealthOptions, HealthThread};
 use self::middleware::layer;
 use self::name::default_name;
 use self::places::AllPlaces;
+use self::start::Start;
 use self::task::task_handler;
 use crate::address::Address;
 use crate::error::{Error, Result};
@@ -438,7 +440,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// # Errors
     /// At the start only: [`Setup`](crate::Error::Setup) when the worker is configured wrong or
     /// cannot serve its health, and errors of the server for the schedules and the first claim (no
-    /// extension, no right, a bad filter).
+    /// extension, no right, a bad filter). One of several databases that refuses later, or a shard
+    /// while others work, is tried again; with [`until_empty`](Self::until_empty) it fails the end.
     pub async fn run(self) -> Result<Summary> {
         let Worker {
             address,
@@ -464,15 +467,12 @@ impl<S: Send + Sync + 'static> Worker<S> {
             return Err(Error::Setup(why.to_owned()));
         }
         let _running = shutdown.running();
-        let _signals = if signals {
-            Some(shutdown.obey_signals()?)
-        } else {
-            None
-        };
+        let _signals = signals.then(|| shutdown.obey_signals()).transpose()?;
         let running = health.begin(setup.stall_limit);
         let health_thread = HealthThread::start(health_options, &health, &shutdown, &events)?;
         let branches = Branches {
             places: AllPlaces::new(setup.concurrency),
+            start: Start::new(setup.until_empty),
             setup: Arc::new(setup),
             name,
             groups,
