@@ -158,6 +158,50 @@ async fn one_row_is_found_and_changed_on_its_shard() {
 }
 
 #[tokio::test]
+async fn the_outboxes_of_all_shards_are_shown() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    for shard in [1, 2] {
+        let session = cluster.shard(shard);
+        session.get(include_str!("../../sql/relay.sql")).await;
+        let source = format!(
+            "insert into trax_relay.source (source, name, waiting, refused)
+            values (gen_random_uuid(), 'shop', {shard}, {shard})"
+        );
+        session.get(&source).await;
+    }
+    let at_router = |arguments: &[&str]| run(&mut trax(&cluster.database, arguments));
+    let (code, numbers, errors) = at_router(&["metrics"]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    for shard in [1, 2] {
+        let of_shard = |line: &str| {
+            line.starts_with("trax_outbox_waiting{database=\"shop\"")
+                && line.ends_with(&format!(",shard=\"{shard}\"}} {shard}"))
+        };
+        assert!(numbers.lines().any(of_shard), "{numbers}");
+    }
+    let (_, found, _) = at_router(&["doctor", "--json"]);
+    for shard in [1, 2] {
+        let detail = format!("Shard {shard}: This database refused {shard} rows");
+        assert!(found.contains(&detail), "{found}");
+    }
+    let close = "select trax_router.close_shard(2, 'new disks')";
+    cluster.router.get(close).await;
+    let (code, numbers, errors) = at_router(&["metrics"]);
+    assert_eq!(code, Some(0));
+    assert_eq!(
+        numbers.matches("trax_outbox_waiting{").count(),
+        1,
+        "{numbers}"
+    );
+    assert!(errors.contains("shard 2: closed: new disks"), "{errors}");
+    let (_, found, _) = at_router(&["doctor", "--quiet"]);
+    assert!(found.contains("outboxes_unseen"), "{found}");
+}
+
+#[tokio::test]
 async fn top_adds_up_what_the_shards_count() {
     if !has_plproxy() {
         return;

@@ -1,15 +1,21 @@
 //! The outboxes that a database gets jobs from, as their relays report them: `trax metrics` and
-//! `trax doctor` show how far each is.
+//! `trax doctor` show how far each is. Those of a router report to its shards.
 
 use std::time::Duration;
 
 use tokio_postgres::{Client, Row};
+use trax_client::Address;
+use trax_terminal::Failure;
+
+use crate::shards::Shards;
 
 const READABLE: &str = include_str!("query/relay_readable.sql");
 const LIST: &str = include_str!("query/relay_list.sql");
 
 /// What the relay of an outbox said last.
 pub(crate) struct Outbox {
+    /// The shard that its rows go to, at a router.
+    pub(crate) shard: Option<i32>,
     /// `trax_outbox.relay.source`.
     pub(crate) id: String,
     /// Its database.
@@ -24,12 +30,13 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+    fn read(row: &Row, shard: Option<i32>) -> Result<Self, tokio_postgres::Error> {
         let length = |name| {
             let seconds: f64 = row.try_get(name)?;
             Ok::<_, tokio_postgres::Error>(Duration::try_from_secs_f64(seconds).unwrap_or_default())
         };
         Ok(Outbox {
+            shard,
             id: row.try_get("outbox")?,
             name: row.try_get("name")?,
             waiting: row.try_get("waiting")?,
@@ -41,13 +48,45 @@ impl Outbox {
     }
 }
 
-/// Returns them; none where there is no relay, or its numbers may not be read.
-pub(crate) async fn all(client: &Client) -> Result<Vec<Outbox>, tokio_postgres::Error> {
-    let readable = client.query_typed(READABLE, &[]).await?;
-    match readable.first().map(|row| row.try_get(0)).transpose()? {
-        Some(true) => {}
-        Some(false) | None => return Ok(Vec::new()),
+/// Outboxes, and why shards cannot be asked for theirs.
+#[derive(Default)]
+pub(crate) struct Outboxes {
+    pub(crate) found: Vec<Outbox>,
+    pub(crate) away: Vec<Failure>,
+}
+
+impl Outboxes {
+    /// Returns those of the database; at a router, of all shards that this program can reach.
+    pub(crate) async fn of(database: &Client, address: &Address) -> Result<Self, Failure> {
+        let mut outboxes = Self::default();
+        let Some(shards) = Shards::behind(database, address).await? else {
+            outboxes.add(database, None).await?;
+            return Ok(outboxes);
+        };
+        for (number, shard) in shards.numbered() {
+            if let Err(error) = outboxes.add(shard, Some(number)).await {
+                let failure = Failure::from(error);
+                outboxes.away.push(failure.at(&format!("shard {number}")));
+            }
+        }
+        outboxes.away.extend(shards.into_away());
+        Ok(outboxes)
     }
-    let rows = client.query_typed(LIST, &[]).await?;
-    rows.iter().map(Outbox::read).collect()
+
+    /// Adds them; none where there is no relay, or its numbers may not be read.
+    async fn add(
+        &mut self,
+        database: &Client,
+        shard: Option<i32>,
+    ) -> Result<(), tokio_postgres::Error> {
+        let readable = database.query_typed(READABLE, &[]).await?;
+        match readable.first().map(|row| row.try_get(0)).transpose()? {
+            Some(true) => {}
+            Some(false) | None => return Ok(()),
+        }
+        for row in database.query_typed(LIST, &[]).await? {
+            self.found.push(Outbox::read(&row, shard)?);
+        }
+        Ok(())
+    }
 }

@@ -32,7 +32,8 @@ impl Session {
         Self::to(&config, options).await
     }
 
-    async fn to(config: &Address, options: &Options) -> Result<Self, Failure> {
+    /// Connects to this address.
+    pub(crate) async fn to(config: &Address, options: &Options) -> Result<Self, Failure> {
         let connection = address::connect(config).await?;
         let sql = "select pg_catalog.clock_timestamp(), pg_catalog.current_setting('server_version'), \
                    pg_catalog.to_regprocedure('trax_router.shards()') is not null";

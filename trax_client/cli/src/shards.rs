@@ -9,6 +9,7 @@ use trax_terminal::{Failure, address};
 /// An argument of a statement and its type: nothing is prepared, which also works behind a pooler.
 pub(crate) type Argument<'a> = (&'a (dyn ToSql + Sync), Type);
 
+const IS_ROUTER: &str = "select pg_catalog.to_regprocedure('trax_router.shards()') is not null";
 const SHARDS: &str = "select s.number, s.address, s.closed from trax_router.shards() s";
 
 /// Connections to the shards that can be reached.
@@ -41,6 +42,18 @@ impl Shards {
         Ok(shards)
     }
 
+    /// Does so if the database is a router.
+    pub(crate) async fn behind(
+        database: &Connection,
+        address: &Address,
+    ) -> Result<Option<Self>, Failure> {
+        let row = database.query_typed_one(IS_ROUTER, &[]).await?;
+        match row.try_get(0)? {
+            true => Self::of(database, address).await.map(Some),
+            false => Ok(None),
+        }
+    }
+
     /// Returns the rows of a statement with the numbers of the shards that they are from, in the
     /// order of those.
     ///
@@ -64,12 +77,22 @@ impl Shards {
     }
 
     pub(crate) fn connections(&self) -> impl Iterator<Item = &Connection> {
-        self.reached.iter().map(|(_, connection)| connection)
+        self.numbered().map(|(_, connection)| connection)
+    }
+
+    /// Returns the connections with the numbers of their shards.
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (i32, &Connection)> {
+        let reached = self.reached.iter();
+        reached.map(|(number, connection)| (*number, connection))
     }
 
     /// Returns why shards are away.
     pub(crate) fn away(&self) -> &[Failure] {
         &self.away
+    }
+
+    pub(crate) fn into_away(self) -> Vec<Failure> {
+        self.away
     }
 }
 

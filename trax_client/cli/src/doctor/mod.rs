@@ -157,7 +157,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             findings.extend(reached.findings.iter().cloned());
             findings.extend(inside(&reached, arguments.patience).await?);
             findings.extend(group::mistyped(&reached).await);
-            findings.extend(outbox::findings(&reached, arguments.patience).await?);
+            findings.extend(outbox::findings(&reached, &config, arguments.patience).await?);
             examined = Some(reached);
         }
         Err(unreachable) => findings.push(*unreachable),

@@ -5,19 +5,32 @@ use std::time::Duration;
 
 use super::connection::Reached;
 use super::{Finding, Severity};
-use crate::outbox::{self, Outbox};
-use trax_client::Error;
+use crate::outbox::{Outbox, Outboxes};
+use trax_client::Address;
+use trax_terminal::Failure;
 
 /// Returns what is wrong with each; `patience` is how long rows may wait, and a relay be silent.
-pub(super) async fn findings(reached: &Reached, patience: Duration) -> Result<Vec<Finding>, Error> {
+pub(super) async fn findings(
+    reached: &Reached,
+    address: &Address,
+    patience: Duration,
+) -> Result<Vec<Finding>, Failure> {
     if !reached.installed {
         return Ok(Vec::new());
     }
-    let outboxes = outbox::all(&reached.client).await?;
-    Ok(outboxes
-        .iter()
-        .flat_map(|outbox| of(outbox, patience))
-        .collect())
+    let outboxes = Outboxes::of(&reached.client, address).await?;
+    let found = outboxes.found.iter();
+    let mut findings: Vec<Finding> = found.flat_map(|outbox| of(outbox, patience)).collect();
+    // That a shard is away is another finding, unless only this program cannot reach it.
+    findings.extend(outboxes.away.iter().map(|failure| {
+        Finding::new(
+            Severity::Notice,
+            "outboxes_unseen",
+            format!("Outboxes of a shard are not looked at: {failure}"),
+            "Run trax doctor where the address that the router has of this shard is reached",
+        )
+    }));
+    Ok(findings)
 }
 
 fn of(outbox: &Outbox, patience: Duration) -> Vec<Finding> {
@@ -29,6 +42,10 @@ fn of(outbox: &Outbox, patience: Duration) -> Vec<Finding> {
         ..
     } = outbox;
     let seconds = |length: Duration| length.as_secs();
+    let at = match outbox.shard {
+        Some(shard) => format!("Shard {shard}: "),
+        None => String::new(),
+    };
     let mut found = Vec::new();
     // It says something each minute.
     if outbox.silent > patience.max(Duration::from_secs(90)) {
@@ -36,7 +53,7 @@ fn of(outbox: &Outbox, patience: Duration) -> Vec<Finding> {
             Severity::Warning,
             "relay_silent",
             format!(
-                "No relay has reported for {} s that it carries the outbox in \"{name}\" ({id}); {waiting} rows waited then.",
+                "{at}No relay has reported for {} s that it carries the outbox in \"{name}\" ({id}); {waiting} rows waited then.",
                 seconds(outbox.silent)
             ),
             format!("trax relay --from 'dbname={name}' --to URL; if that outbox is gone: delete from trax_relay.source where source = '{id}'"),
@@ -46,7 +63,7 @@ fn of(outbox: &Outbox, patience: Duration) -> Vec<Finding> {
             Severity::Warning,
             "relay_behind",
             format!(
-                "{waiting} rows wait in the outbox in \"{name}\" ({id}), the oldest for {} s.",
+                "{at}{waiting} rows wait in the outbox in \"{name}\" ({id}), the oldest for {} s.",
                 seconds(outbox.oldest)
             ),
             "Look at what the relay prints; many rows at once need a larger --batch.",
@@ -56,7 +73,7 @@ fn of(outbox: &Outbox, patience: Duration) -> Vec<Finding> {
         found.push(Finding::new(
             Severity::Warning,
             "relay_refused",
-            format!("This database refused {refused} rows of the outbox in \"{name}\" ({id})."),
+            format!("{at}This database refused {refused} rows of the outbox in \"{name}\" ({id})."),
             "There: select id, error, hint from trax_outbox.refused; then trax_outbox.retry(id), or delete the row",
         ));
     }

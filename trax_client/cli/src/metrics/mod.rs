@@ -11,8 +11,9 @@ use std::time::Instant;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio_postgres::{Client, Row};
+use trax_client::Address;
 
-use crate::outbox;
+use crate::outbox::Outboxes;
 use crate::output::{Options, json as print_json, say};
 use crate::session::Session;
 use trax_terminal::Failure;
@@ -67,8 +68,12 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     if let Some(listen) = &arguments.listen {
         return serve::run(address::from_environment(url.as_deref())?, listen).await;
     }
-    let session = Session::open(url.as_deref(), &arguments.output).await?;
-    let samples = scrape(&session.connection).await?;
+    let config = address::from_environment(url.as_deref())?;
+    let session = Session::to(&config, &arguments.output).await?;
+    let (samples, away) = scrape(&session.connection, &config).await?;
+    away.iter().for_each(|failure| {
+        failure.report();
+    });
     if arguments.output.json {
         print_json(&samples)?;
     } else if arguments.output.quiet {
@@ -82,14 +87,21 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks the database.
-async fn scrape(client: &Client) -> Result<Vec<Sample>, trax_client::Error> {
+/// Asks the database; returns also why shards of a router do not say what outboxes they have.
+async fn scrape(
+    client: &Client,
+    address: &Address,
+) -> Result<(Vec<Sample>, Vec<Failure>), Failure> {
     let begin = Instant::now();
     let sql = "select m.name, m.labels, m.value from trax.metrics() m";
     let rows = client.query_typed(sql, &[]).await?;
     let mut samples: Vec<Sample> = rows.iter().map(Sample::read).collect::<Result<_, _>>()?;
-    for outbox in outbox::all(client).await? {
-        let labels = json!({"outbox": outbox.id, "database": outbox.name});
+    let outboxes = Outboxes::of(client, address).await?;
+    for outbox in &outboxes.found {
+        let mut labels = json!({"outbox": outbox.id, "database": outbox.name});
+        if let Some(shard) = outbox.shard {
+            labels["shard"] = shard.to_string().into();
+        }
         let sample = |name: &str, value| Sample {
             name: name.to_owned(),
             labels: labels.clone(),
@@ -111,5 +123,5 @@ async fn scrape(client: &Client) -> Result<Vec<Sample>, trax_client::Error> {
     samples.push(Sample::own("trax_up", 1.0));
     let took = begin.elapsed().as_secs_f64();
     samples.push(Sample::own("trax_scrape_duration_seconds", took));
-    Ok(samples)
+    Ok((samples, outboxes.away))
 }

@@ -102,8 +102,13 @@ impl Source {
         let Some(client) = kept.as_ref() else {
             return Err("there is no connection".to_owned());
         };
-        match timeout(PATIENCE, scrape(client)).await {
-            Ok(Ok(samples)) => Ok(samples),
+        match timeout(PATIENCE, scrape(client, &self.config)).await {
+            Ok(Ok((samples, away))) => {
+                for failure in away {
+                    print::log("trax", &failure.to_string());
+                }
+                Ok(samples)
+            }
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => {
                 // Its answer would come to the next who asks.
