@@ -170,7 +170,8 @@ async fn with_urls(arguments: Arguments) -> Result<ExitCode, Failure> {
         _ if !others.is_empty() => {
             return Err(Failure::usage(
                 "only trax worker takes --database-url more than once",
-            ));
+            )
+            .hint("specify one of them, or the address of a router, which stands for all its shards"));
         }
         _ => {}
     }
