@@ -152,9 +152,61 @@ async fn one_row_is_found_and_changed_on_its_shard() {
 
     let said = operator.done(&["jobs", "cancel", "--task", "waits", "--yes"]);
     assert!(said.contains("2 jobs of task"), "{said}");
-    let (code, _, errors) = operator.run(&["jobs", "retry", &ids[0]]);
-    assert_eq!(code, Some(1));
-    assert!(errors.contains("has no dead letter"), "{errors}");
+}
+
+#[tokio::test]
+async fn an_ended_job_is_retried_where_its_group_is_now() {
+    if !has_plproxy() {
+        return;
+    }
+    let (operator, groups) = operator().await;
+    let options = format!(
+        "select trax.enqueue('dies too', '{{\"n\": 12345678901234567890}}', group_name => '{}', priority => 7,
+            max_retries => 0, timeout => '1 month 1 h', retry_delay => '90 s', unique_key => 'once',
+            concurrency_key => 'k')",
+        groups[1]
+    );
+    let router = &operator.cluster.router;
+    let dead = router.get(&options).await;
+    let dies = "select count(trax.fail(c.job_id, c.token, 'broken'))
+        from trax.claim_next('w', tasks => '{dies too}') c";
+    operator.cluster.shard(2).get(dies).await;
+    operator.done(&["dead", "ack", "--all", "--yes"]);
+    let triggered = router.get("select trax.trigger('m-2', '{\"n\": 1}')").await;
+    let waiting = operator.list(&["jobs", "list", "--task", "waits"]);
+    let plain = waiting[0]["job_id"].to_string();
+    operator.done(&["jobs", "cancel", &triggered, &plain]);
+    operator.done(&["group", "move", &groups[1], "--to", "1"]);
+
+    let again = operator.list(&["jobs", "retry", &dead, &triggered, &plain]);
+    assert_eq!(all(&again, "via"), ["enqueue", "manifest", "enqueue"]);
+    let jobs: Vec<String> = again
+        .iter()
+        .map(|job| job["new_job_id"].to_string())
+        .collect();
+    let here = operator.cluster.shard(1);
+    let sql = format!(
+        "select concat_ws(' ', task, input, priority, max_retries, timeout, retry_delay, unique_key, concurrency_key)
+        from trax.work_queue where job_id = {} and group_name = '{}'",
+        jobs[0], groups[1]
+    );
+    assert_eq!(
+        here.get(&sql).await,
+        "dies too {\"n\": 12345678901234567890} 7 0 1 mon 01:00:00 00:01:30 once k"
+    );
+    let sql = format!(
+        "select concat_ws(' ', manifest, input) from trax.work_queue where job_id = {}",
+        jobs[1]
+    );
+    assert_eq!(here.get(&sql).await, "m-2 {\"n\": 1}");
+    // One of its name that was made since is another.
+    let anew = format!(
+        "select trax.unschedule('m-2'); select trax.schedule('m-2', 't', group_name => '{}')",
+        groups[1]
+    );
+    router.get(&anew).await;
+    let again = operator.list(&["jobs", "retry", &triggered]);
+    assert_eq!(all(&again, "via"), ["enqueue"]);
 }
 
 #[tokio::test]

@@ -4,21 +4,26 @@
 //! A failed job whose dead letter waits is requeued through it, which keeps every option it had and
 //! lets its manifest continue. Any other ended job is queued again: by its manifest when that still
 //! exists, else with its task, input, group and priority, and what its dead letter knows beyond
-//! that. History keeps no more.
+//! that. History keeps no more. It is read where it ended, and queued at the address: a router puts
+//! it where its group is now.
 
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use serde::Serialize;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use trax_client::{JobId, RunNow};
+use trax_client::{JobId, Json, RunNow};
 
 use super::show::{Job, find};
 use super::unknown;
 use crate::output::Options;
-use crate::session::Session;
+use crate::session::{Argument, Session};
 use trax_terminal::{FAILED, Failure};
 
-const JOB_AGAIN: &str = include_str!("../query/job_again.sql");
+const JOB_ENDED: &str = include_str!("../query/job_ended.sql");
+const JOB_ENQUEUE: &str = include_str!("../query/job_enqueue.sql");
+const MANIFEST_SINCE: &str = include_str!("../query/manifest_since.sql");
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -93,21 +98,61 @@ async fn again(session: &Session, id: i64, arguments: &Arguments) -> Result<Retr
             via: "dead_letter",
         });
     }
-    if session.is_router() {
-        // In its shard it would be queued where its group was when it ran.
-        return Err(
-            Failure::new(format!("job {id} has ended, and has no dead letter"))
-                .hint("at a router: trax enqueue; or give the address of its shard"),
-        );
-    }
-    let rows = session.rows(JOB_AGAIN, &[(&id, Type::INT8)]).await?;
-    let row = rows.first().ok_or_else(|| unknown(session, id))?;
-    let by_manifest: bool = row.try_get("by_manifest")?;
+    let ended = session.find(JOB_ENDED, &[(&id, Type::INT8)]).await?;
+    let ended = ended.first().ok_or_else(|| unknown(session, id))?;
+    let (new_job_id, via) = match manifest_of(session, ended).await? {
+        Some(name) => {
+            let input: Json = ended.try_get("input")?;
+            let new = session.client().trigger(&name, Some(input)).await?;
+            (new.0, "manifest")
+        }
+        None => (enqueue(session, ended).await?, "enqueue"),
+    };
     Ok(RetriedJob {
         job_id: id,
-        new_job_id: row.try_get("job_id")?,
-        via: if by_manifest { "manifest" } else { "enqueue" },
+        new_job_id,
+        via,
     })
+}
+
+/// Returns the manifest that an ended job came from, when that still exists: at a router it may
+/// have moved to another shard since.
+async fn manifest_of(session: &Session, ended: &Row) -> Result<Option<String>, Failure> {
+    let name: Option<String> = ended.try_get("manifest")?;
+    let is_there: bool = ended.try_get("has_manifest")?;
+    if name.is_none() || is_there || !session.is_router() {
+        return Ok(name.filter(|_| is_there));
+    }
+    let queued_at: SystemTime = ended.try_get("queued_at")?;
+    let arguments: &[Argument<'_>] = &[(&name, Type::TEXT), (&queued_at, Type::TIMESTAMPTZ)];
+    let moved = session.find(MANIFEST_SINCE, arguments).await?;
+    Ok(name.filter(|_| !moved.is_empty()))
+}
+
+/// Queues a job with what is known of an ended one.
+async fn enqueue(session: &Session, ended: &Row) -> Result<i64, Failure> {
+    let text = |column: &str| ended.try_get::<_, Option<String>>(column);
+    let (input, trace): (Json, Option<Json>) = (ended.try_get("input")?, ended.try_get("trace")?);
+    let priority: i32 = ended.try_get("priority")?;
+    let max_retries: Option<i32> = ended.try_get("max_retries")?;
+    let new = session
+        .value(
+            JOB_ENQUEUE,
+            &[
+                (&text("task")?, Type::TEXT),
+                (&input, Type::JSONB),
+                (&text("group_name")?, Type::TEXT),
+                (&priority, Type::INT4),
+                (&max_retries, Type::INT4),
+                (&text("timeout")?, Type::TEXT),
+                (&text("retry_delay")?, Type::TEXT),
+                (&text("unique_key")?, Type::TEXT),
+                (&text("concurrency_key")?, Type::TEXT),
+                (&trace, Type::JSONB),
+            ],
+        )
+        .await?;
+    Ok(new)
 }
 
 /// Returns a waiting job, before its time.
