@@ -122,6 +122,36 @@ async fn the_queues_are_empty_when_each_was_after_the_end_of_the_last_job() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_database_is_worked_for_as_each_role_that_is_named() {
+    let (database, s) = session().await;
+    let mut worker = worker(&database);
+    for (n, group) in ["mail", "bills"].into_iter().enumerate() {
+        let role = format!("{}_{group}", database.name());
+        s.get(&format!(
+            "create role {role} login;
+            select trax.grant_access('{role}', 'worker', groups => array['{group}']);
+            select trax.enqueue('t', group_name => '{group}')"
+        ))
+        .await;
+        let mut config = database.config();
+        config.user(&role);
+        worker = match n {
+            0 => worker_at(config),
+            _ => worker.also(config),
+        };
+    }
+    // Named twice, a role is one.
+    let worker = worker.also({
+        let mut config = database.config();
+        config.user(format!("{}_bills", database.name()));
+        config
+    });
+    let summary = run(worker.handle_any(nothing)).await;
+    assert_eq!(summary.completed, 2);
+    assert_eq!(s.get("select count(*) from trax.work_queue").await, "0");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_stop_is_for_all_and_what_cannot_start_says_so() {
     let (first, second) = (database().await, database().await);
     let gate = Gate::new();

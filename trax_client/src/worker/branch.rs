@@ -56,11 +56,16 @@ impl<S: Send + Sync + 'static> Branches<S> {
         })
     }
 
-    /// Makes one more branch of a worker of several databases.
-    pub(super) fn another(&self, address: Address, counts: Counts) -> Result<Branch<S>> {
+    /// Makes one more branch of a worker of several databases, with its name in logs.
+    pub(super) fn another(
+        &self,
+        address: Address,
+        name: &str,
+        counts: Counts,
+    ) -> Result<Branch<S>> {
         let health = self.health.branch();
         let running = health.begin(self.setup.stall_limit);
-        let events = self.events.at(&place(&address));
+        let events = self.events.at(name);
         let startup = Startup {
             schedules: Vec::new(),
             declared: None,

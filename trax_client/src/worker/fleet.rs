@@ -86,8 +86,11 @@ struct Fleet<S> {
     total: Summary,
 }
 
-/// A database that a branch was begun for.
+/// A database that a branch was begun for, as one role.
 struct Known {
+    place: String,
+    user: Option<String>,
+    /// What it is called in a log.
     name: String,
     counts: Counts,
     runs: bool,
@@ -107,7 +110,8 @@ impl<S: Send + Sync + 'static> Fleet<S> {
                 continue;
             }
             (known.runs, known.refusal) = (true, None);
-            let branch = self.branches.another(address, known.counts.clone())?;
+            let counts = known.counts.clone();
+            let branch = self.branches.another(address, &known.name, counts)?;
             begun.push((at, branch));
         }
         for (at, branch) in begun {
@@ -116,19 +120,28 @@ impl<S: Send + Sync + 'static> Fleet<S> {
         Ok(())
     }
 
-    /// Returns where the database of an address is among those known.
+    /// Returns where the database of an address is among those known. Another role may claim what
+    /// the first may not, and has a branch of its own.
     fn known(&mut self, address: &Address) -> usize {
-        let name = place(address);
-        let at = self.known.iter().position(|known| known.name == name);
-        at.unwrap_or_else(|| {
-            self.known.push(Known {
-                name,
-                counts: self.branches.counts.branch(),
-                runs: false,
-                refusal: None,
-            });
-            self.known.len() - 1
-        })
+        let (place, user) = (place(address), address.get_user());
+        let is_same = |known: &Known| known.place == place && known.user.as_deref() == user;
+        if let Some(at) = self.known.iter().position(is_same) {
+            return at;
+        }
+        let is_alone = !self.known.iter().any(|known| known.place == place);
+        let name = match user {
+            Some(user) if !is_alone => format!("{place} as {user}"),
+            _ => place.clone(),
+        };
+        self.known.push(Known {
+            place,
+            user: user.map(str::to_owned),
+            name,
+            counts: self.branches.counts.branch(),
+            runs: false,
+            refusal: None,
+        });
+        self.known.len() - 1
     }
 
     /// Returns whether a shard that refuses ends nothing: others work, or have.
