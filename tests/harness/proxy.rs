@@ -1,9 +1,10 @@
 //! What stands between a client and a server: a proxy that knows where the messages of the
-//! PostgreSQL protocol end, and cuts the connection there; one that freezes; and a host that
-//! swallows every packet.
+//! PostgreSQL protocol end, and cuts the connection there; one that freezes; one that is slow; and
+//! a host that swallows every packet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -229,6 +230,55 @@ async fn thawed(
     }
 }
 
+/// A proxy through which everything comes later, in either direction.
+pub struct Slow {
+    port: u16,
+    task: JoinHandle<()>,
+}
+
+impl Slow {
+    /// In front of one server.
+    pub async fn before(server_port: u16, delay: Duration) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0))
+            .await
+            .expect("a port is free");
+        let port = listener.local_addr().expect("it has an address").port();
+        let task = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let Ok(server) = TcpStream::connect(("127.0.0.1", server_port)).await else {
+                    continue;
+                };
+                let (from_client, to_client) = client.into_split();
+                let (from_server, to_server) = server.into_split();
+                tokio::spawn(later(from_client, to_server, delay));
+                tokio::spawn(later(from_server, to_client, delay));
+            }
+        });
+        Slow { port, task }
+    }
+
+    /// Where it listens, on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn later(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration) {
+    let mut piece = vec![0; 8192];
+    while let Ok(length @ 1..) = from.read(&mut piece).await {
+        tokio::time::sleep(delay).await;
+        if to.write_all(&piece[..length]).await.is_err() {
+            return;
+        }
+    }
+}
+
 /// A port of 127.0.0.1 whose packets are swallowed: a connection to it neither opens nor fails.
 pub struct BlackHole {
     port: u16,
@@ -245,7 +295,7 @@ impl BlackHole {
         let listener = socket.listen(1).expect("it listens");
         let port = listener.local_addr().expect("it has an address").port();
         let mut full = Vec::new();
-        let patience = std::time::Duration::from_millis(300);
+        let patience = Duration::from_millis(300);
         while let Ok(opened) =
             tokio::time::timeout(patience, TcpStream::connect(("127.0.0.1", port))).await
         {

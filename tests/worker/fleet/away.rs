@@ -1,14 +1,16 @@
 //! Databases that do not answer, and those that refuse.
 
-use super::{COMPLETED, nothing};
+use super::{COMPLETED, Gate, nothing, through};
 use crate::router::{Cluster, has_plproxy};
 use crate::worker::{start, worker, worker_at};
 use harness::prompt::takes_less_than;
+use harness::proxy::Freezer;
 use harness::session::{Session, session};
 use harness::{PATIENCE, eventually};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tokio_postgres::Config;
+use trax_client::Stopped;
 use trax_client::testkit::Server;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -80,6 +82,46 @@ async fn one_that_comes_back_not_ready_is_waited_for() {
     s.get("select trax.enqueue('t')").await;
     s.becomes(COMPLETED, "2").await;
     assert_eq!(worker.drain().await.completed, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_hangs_keeps_no_place_and_no_stop_waits_long_for_it() {
+    let (here, s) = session().await;
+    let (there, t) = session().await;
+    let freezer = Freezer::before(harness::shared_server().port()).await;
+    let gate = Gate::new();
+    let worker = worker(&here).also(through(freezer.port(), &there));
+    let worker = gate.guard(worker.concurrency(4).prefetch(0));
+    let health = worker.health();
+    let worker = start(worker);
+    t.get("select trax.enqueue('t')").await;
+    gate.open.add_permits(1);
+    t.becomes(COMPLETED, "1").await;
+    // Its next claim, which keeps places, gets no answer.
+    freezer.freeze();
+    t.get("select count(trax.enqueue('t')) from generate_series(1, 9)")
+        .await;
+    s.get("select count(trax.enqueue('t')) from generate_series(1, 99)")
+        .await;
+    eventually("the other has all places", PATIENCE, async || {
+        match (gate.of(&here), gate.of(&there)) {
+            (4, 0) => Ok(()),
+            now => Err(format!("{now:?}")),
+        }
+    })
+    .await;
+    gate.open.add_permits(999);
+    s.becomes(COMPLETED, "99").await;
+    assert_eq!((health.live(), health.ready()), (Ok(()), Ok(())));
+    // What is not reported is tried for ten seconds.
+    let begun = Instant::now();
+    let summary = worker.drain().await;
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    assert_eq!(
+        (summary.stopped, summary.completed),
+        (Stopped::Drained, 100)
+    );
 }
 
 /// Returns the address of a router as a role that may work on all shards but the second.

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
+use tokio_postgres::Config;
 use trax_client::testkit::Database;
 use trax_client::{Context, HandlerResult, Stopped, Worker};
 
@@ -70,6 +71,14 @@ async fn nothing(_: serde_json::Value, _: Context) -> HandlerResult<()> {
 }
 
 const COMPLETED: &str = "select count(*) from trax.run where state = 'completed'";
+
+/// Returns the address of a database through a port of 127.0.0.1.
+fn through(port: u16, database: &Database) -> Config {
+    let mut config = Config::new();
+    config.host("127.0.0.1").port(port).user("postgres");
+    config.dbname(database.name());
+    config
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_of_all_databases_run_and_are_reported_where_they_are_from() {

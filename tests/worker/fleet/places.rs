@@ -1,10 +1,12 @@
 //! The places for running jobs, of several databases.
 
-use super::Gate;
+use super::{Gate, through};
 use crate::worker::{start, worker};
+use harness::proxy::Slow;
 use harness::session::session;
 use harness::{PATIENCE, eventually};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use trax_client::{Context, Stopped};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -105,4 +107,45 @@ async fn with_fewer_places_than_databases_each_has_half_its_share_at_least() {
         let begun = shares(databases, places, 200 * databases).await;
         assert!(begun.iter().all(|jobs| *jobs >= 100), "{places}: {begun:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_one_has_its_share_of_the_places_and_no_more() {
+    let (here, s) = session().await;
+    let (there, t) = session().await;
+    for session in [&s, &t] {
+        session
+            .get("select count(trax.enqueue('t')) from generate_series(1, 900)")
+            .await;
+    }
+    // A round trip is longer than places are kept for it.
+    let delay = Duration::from_millis(75);
+    let slow = Slow::before(harness::shared_server().port(), delay).await;
+    let worker = worker(&here).also(through(slow.port(), &there));
+    let gate = Gate::new();
+    let worker = start(gate.guard(worker.concurrency(4)));
+    eventually("each has its half", PATIENCE, async || {
+        match (gate.of(&here), gate.of(&there)) {
+            (2, 2) => Ok(()),
+            now => {
+                gate.open.add_permits(1);
+                Err(format!("{now:?}"))
+            }
+        }
+    })
+    .await;
+    gate.open.add_permits(300);
+    let ends = "select count(*) from trax.run";
+    eventually("300 more have run", PATIENCE, async || {
+        match gate.open.available_permits() {
+            0 => Ok(()),
+            left => Err(left.to_string()),
+        }
+    })
+    .await;
+    worker.shutdown.drain();
+    gate.open.add_permits(999);
+    worker.drain().await;
+    let (fast, slow) = (s.number(ends).await, t.number(ends).await);
+    assert!(fast >= 150 && slow > 0, "{fast} and {slow}");
 }
