@@ -2,9 +2,9 @@
 
 use super::{bare, json, trax};
 use crate::router::{Cluster, has_plproxy};
-use harness::process::run;
+use harness::process::{Process, run};
 use harness::session::session;
-use harness::shared_server;
+use harness::{PATIENCE, shared_server};
 use trax_client::testkit::Database;
 
 fn url(database: &Database) -> String {
@@ -85,6 +85,20 @@ async fn a_router_stands_for_its_shards() {
         errors.contains("takes the place of --database-url"),
         "{errors}"
     );
+}
+
+#[tokio::test]
+async fn a_router_that_is_away_is_waited_for_by_whom_somebody_watches() {
+    let nobody = trax_client::testkit::free_port().expect("a port is free");
+    let url = format!("host=127.0.0.1 port={nobody} user=app dbname=router");
+    let router = ["worker", "--exec", "true", "--router", &url];
+    let (code, _, errors) = run(bare().args(router));
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(errors.contains("cannot reach"), "{errors}");
+    let mut watched = bare();
+    watched.args(router).args(["--health", "127.0.0.1:0"]);
+    let worker = Process::start(watched);
+    worker.says("router: next try in", PATIENCE).await;
 }
 
 #[tokio::test]
