@@ -26,6 +26,8 @@ enum Cut {
     Answer(Vec<u8>, AtomicBool),
     /// Each one from a client that is longer than this.
     Longer(usize, AtomicBool),
+    /// As another one, but the connection is not cut: it stands still, until its client ends.
+    Still(Box<Cut>),
 }
 
 impl Cut {
@@ -42,6 +44,15 @@ impl Cut {
                 done.fetch_or(strikes, Ordering::SeqCst);
                 strikes
             }
+            Cut::Still(cut) => cut.strikes(message, from_server),
+        }
+    }
+
+    fn has_struck(&self) -> bool {
+        match self {
+            Cut::At(left) => left.load(Ordering::SeqCst) <= 0,
+            Cut::Answer(_, done) | Cut::Longer(_, done) => done.load(Ordering::SeqCst),
+            Cut::Still(cut) => cut.has_struck(),
         }
     }
 }
@@ -67,6 +78,19 @@ impl Proxy {
         Self::cutting(server_port, cut).await
     }
 
+    /// Holds up the message with this number, as `before` counts, for ever: whoever waits for it can
+    /// be killed there. What is on another connection passes.
+    pub async fn still_before(server_port: u16, message: i64) -> Self {
+        let cut = Cut::At(AtomicI64::new(message));
+        Self::cutting(server_port, Cut::Still(Box::new(cut))).await
+    }
+
+    /// Holds up the first answer with `text` for ever.
+    pub async fn still_before_answer(server_port: u16, text: &str) -> Self {
+        let cut = Cut::Answer(text.into(), AtomicBool::new(false));
+        Self::cutting(server_port, Cut::Still(Box::new(cut))).await
+    }
+
     async fn cutting(server_port: u16, cut: Cut) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0))
             .await
@@ -84,10 +108,7 @@ impl Proxy {
 
     /// Whether it has cut a connection.
     pub fn has_cut(&self) -> bool {
-        match &*self.cut {
-            Cut::At(left) => left.load(Ordering::SeqCst) <= 0,
-            Cut::Answer(_, done) | Cut::Longer(_, done) => done.load(Ordering::SeqCst),
-        }
+        self.cut.has_struck()
     }
 }
 
@@ -143,7 +164,17 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut is_first: boo
         if from.read_exact(&mut message[head..]).await.is_err() {
             return;
         }
-        if cut.strikes(&message, from_server) || to.write_all(&message).await.is_err() {
+        let strikes = cut.strikes(&message, from_server);
+        if let (true, Cut::Still(_)) = (strikes, cut) {
+            if from_server {
+                return std::future::pending().await;
+            }
+            // Its client may end, and the connection to the server does then.
+            let mut rest = [0; 1024];
+            while let Ok(1..) = from.read(&mut rest).await {}
+            return;
+        }
+        if strikes || to.write_all(&message).await.is_err() {
             return;
         }
         is_first = false;
