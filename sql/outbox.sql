@@ -11,6 +11,10 @@
 -- not take it; trax_outbox.retry puts it back), result (carried, if the relay brings results).
 -- What is carried without results is gone.
 --
+-- Which target a row is for is written down in the row before it is carried, and never changes:
+-- with several targets each row still becomes one job. The group decides; trax_outbox.placement
+-- says where each is, and trax_outbox.place_group(group, target) where its next rows go.
+--
 -- Rights: nothing is granted to PUBLIC. For the application, the relay and whoever looks:
 --
 --     select trax_outbox.grant_access('app', 'producer');
@@ -61,12 +65,15 @@ create table if not exists trax_outbox.entry (
     trace jsonb,
     retry_delay interval,
     unique_for interval,
+    target uuid,
     constraint entry_pkey primary key (id)
 );
+create index if not exists entry_by_target on trax_outbox.entry (target, id);
 comment on table trax_outbox.entry is 'The rows that wait to be carried, in the order in which they were enqueued.';
 comment on column trax_outbox.entry.id is 'What trax_outbox.enqueue returned.';
 comment on column trax_outbox.entry.key is 'Identifies the row in the target: the same key is carried once.';
 comment on column trax_outbox.entry.queued_at is 'When it was enqueued, by the clock of this server.';
+comment on column trax_outbox.entry.target is 'The target that it is for; null until a relay has met its group. Once set it never changes.';
 
 create table if not exists trax_outbox.refused (
     id bigint,
@@ -76,6 +83,7 @@ create table if not exists trax_outbox.refused (
     detail text,
     hint text,
     entry jsonb not null,
+    target uuid,
     constraint refused_pkey primary key (id)
 );
 comment on table trax_outbox.refused is 'The rows that the target does not take, with its error; trax_outbox.retry(id) puts one back.';
@@ -86,6 +94,7 @@ comment on column trax_outbox.refused.error is 'The message of the target''s err
 comment on column trax_outbox.refused.detail is 'The DETAIL of the target''s error.';
 comment on column trax_outbox.refused.hint is 'The HINT of the target''s error.';
 comment on column trax_outbox.refused.entry is 'The row of trax_outbox.entry.';
+comment on column trax_outbox.refused.target is 'The target that refused it.';
 
 create table if not exists trax_outbox.result (
     id bigint,
@@ -96,10 +105,12 @@ create table if not exists trax_outbox.result (
     output jsonb,
     error text,
     finished_at timestamptz,
+    target uuid,
     constraint result_pkey primary key (id),
     constraint result_state_known check (state in ('completed', 'failed', 'cancelled', 'unknown'))
 );
-create index if not exists result_open on trax_outbox.result (id) where state is null;
+create index if not exists result_open on trax_outbox.result (target, id) where state is null;
+create index if not exists result_ended on trax_outbox.result (coalesce(finished_at, carried_at)) where state is not null;
 comment on table trax_outbox.result is 'What became of the rows that were carried by a relay with --results.';
 comment on column trax_outbox.result.id is 'What trax_outbox.enqueue returned.';
 comment on column trax_outbox.result.job_id is 'The job in the target.';
@@ -109,22 +120,47 @@ comment on column trax_outbox.result.state is 'completed, failed, cancelled, or 
 comment on column trax_outbox.result.output is 'The output of the job.';
 comment on column trax_outbox.result.error is 'The error of its last attempt.';
 comment on column trax_outbox.result.finished_at is 'When the job ended, by the clock of the target.';
+comment on column trax_outbox.result.target is 'The target that has the job.';
+
+create table if not exists trax_outbox.relay (
+    source uuid not null default pg_catalog.gen_random_uuid(),
+    max_input_bytes bigint not null default 1048576,
+    result_retention interval not null default '7 days',
+    only_row boolean default true,
+    constraint relay_pkey primary key (only_row),
+    constraint relay_has_one_row check (only_row),
+    constraint relay_max_input_bytes_range check (max_input_bytes between 1 and 67108864),
+    constraint relay_result_retention_positive check (result_retention > '0')
+);
+comment on table trax_outbox.relay is 'One row: which outbox this is, and what its owner has set: update trax_outbox.relay set ...';
+comment on column trax_outbox.relay.source is 'Identifies this outbox in the target.';
+comment on column trax_outbox.relay.max_input_bytes is 'The largest input and trace that trax_outbox.enqueue takes; 64 MB at most, which can always be carried.';
+comment on column trax_outbox.relay.result_retention is 'How long trax_outbox.result keeps what has ended.';
+comment on column trax_outbox.relay.only_row is 'True.';
+insert into trax_outbox.relay (only_row) values (true) on conflict (only_row) do nothing;
 
 -- NOTIFY makes every committer of the server wait for one lock. Only while the relay sleeps does
 -- anybody need it, and then few commit. A transaction that saw the relay awake and commits after
 -- it has fallen asleep is found by the next look, a poll later.
-create table if not exists trax_outbox.relay (
-    source uuid not null default pg_catalog.gen_random_uuid(),
+create table if not exists trax_outbox.target (
+    target uuid,
+    name text not null,
     asleep boolean not null default false,
-    only_row boolean default true,
-    constraint relay_pkey primary key (only_row),
-    constraint relay_has_one_row check (only_row)
+    constraint target_pkey primary key (target)
 );
-comment on table trax_outbox.relay is 'One row: which outbox this is, and whether its relay sleeps.';
-comment on column trax_outbox.relay.source is 'Identifies this outbox in the target.';
-comment on column trax_outbox.relay.asleep is 'Whether the relay wants a notification on the channel trax_outbox.';
-comment on column trax_outbox.relay.only_row is 'True.';
-insert into trax_outbox.relay (only_row) values (true) on conflict (only_row) do nothing;
+comment on table trax_outbox.target is 'The databases that relays have carried to from here.';
+comment on column trax_outbox.target.target is 'Identifies the target, wherever it is: trax_relay.target there.';
+comment on column trax_outbox.target.name is 'Its database.';
+comment on column trax_outbox.target.asleep is 'Whether its relay wants a notification on the channel trax_outbox.';
+
+create table if not exists trax_outbox.placement (
+    group_name text collate "C",
+    target uuid not null,
+    constraint placement_pkey primary key (group_name)
+);
+comment on table trax_outbox.placement is 'Which target the rows of a group are for, those without a group as "default"; written down when a relay first meets the group.';
+comment on column trax_outbox.placement.group_name is 'The group.';
+comment on column trax_outbox.placement.target is 'Its target.';
 
 create or replace view trax_outbox.lag as
 select
@@ -203,27 +239,26 @@ end
 $$;
 comment on function trax_outbox.check_within(int, text, int, int) is 'Internal. Refuses a number that trax.enqueue refuses.';
 
-create or replace function trax_outbox.check_size(value jsonb, what text)
+create or replace function trax_outbox.check_size(value jsonb, what text, most bigint)
 returns void
-language plpgsql stable
+language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
     -- As jsonb holds it, and not compressed, which the value itself may be: in an array of one,
     -- whose head has 8 bytes after the 4 of the length.
     bytes constant bigint := pg_column_size(jsonb_build_array(value)) - 12;
-    most constant bigint := pg_size_bytes(coalesce(nullif(current_setting('trax_outbox.max_input_bytes', true), ''), '1MB'));
 begin
     if bytes > most then
         raise exception using
             errcode = 'program_limit_exceeded',
             message = format('the %s is too large', what),
             detail = format('It has %s bytes; the limit is %s.', bytes, most),
-            hint = 'Store the data in a table or a file and pass its key, or raise trax.max_input_bytes in the target and trax_outbox.max_input_bytes here.';
+            hint = 'Store the data in a table or a file and pass its key, or raise trax.max_input_bytes in the target and, as the owner of the outbox, here: update trax_outbox.relay set max_input_bytes = ...';
     end if;
 end
 $$;
-comment on function trax_outbox.check_size(jsonb, text) is 'Internal. Refuses an input or trace that is larger than trax_outbox.max_input_bytes, 1MB when that is not set.';
+comment on function trax_outbox.check_size(jsonb, text, bigint) is 'Internal. Refuses an input or trace that is larger than trax_outbox.relay.max_input_bytes.';
 
 create or replace function trax_outbox.enqueue(
     task text,
@@ -246,6 +281,9 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     new_id bigint;
+    most bigint;
+    chosen uuid;
+    is_awaited boolean;
 begin
     if enqueue.task is null then
         raise exception using
@@ -288,8 +326,16 @@ begin
                 hint = 'Name the key, for example: unique_key => ''report 7'', unique_for => ''1 hour''';
         end if;
     end if;
+    select
+        r.max_input_bytes,
+        p.target,
+        coalesce(t.asleep, (select bool_or(x.asleep) from trax_outbox.target x))
+    into most, chosen, is_awaited
+    from trax_outbox.relay r
+    left join trax_outbox.placement p on p.group_name = coalesce(enqueue.group_name, 'default')
+    left join trax_outbox.target t on t.target = p.target;
     if enqueue.trace is not null then
-        perform trax_outbox.check_size(enqueue.trace, 'trace');
+        perform trax_outbox.check_size(enqueue.trace, 'trace', most);
     end if;
     if enqueue.group_name is not null then
         perform trax_outbox.check_name(enqueue.group_name, 'group_name');
@@ -300,19 +346,19 @@ begin
         perform trax_outbox.check_name(enqueue.concurrency_key, 'concurrency_key');
     end if;
     if enqueue.input is not null then
-        perform trax_outbox.check_size(enqueue.input, 'input');
+        perform trax_outbox.check_size(enqueue.input, 'input', most);
     end if;
     insert into trax_outbox.entry (
         task, input, run_at, group_name, priority, max_retries, timeout, unique_key,
-        concurrency_key, trace, retry_delay, unique_for
+        concurrency_key, trace, retry_delay, unique_for, target
     )
     values (
         enqueue.task, coalesce(enqueue.input, '{}'), enqueue.run_at, enqueue.group_name, enqueue.priority,
         enqueue.max_retries, enqueue.timeout, enqueue.unique_key, enqueue.concurrency_key, enqueue.trace,
-        enqueue.retry_delay, enqueue.unique_for
+        enqueue.retry_delay, enqueue.unique_for, chosen
     )
     returning entry.id into new_id;
-    if (select r.asleep from trax_outbox.relay r) then
+    if is_awaited then
         perform pg_notify('trax_outbox', '');
     end if;
     return new_id;
@@ -348,6 +394,189 @@ $$;
 comment on function trax_outbox.retry(bigint) is
     'Puts a refused row back, to be carried again; returns false when no row with this id is refused.';
 
+create or replace function trax_outbox.place(candidates uuid[])
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if candidates = '{}' or not exists (select from trax_outbox.entry e where e.target is null) then
+        return;
+    end if;
+    -- The highest hash of group and target: one more target takes groups only for itself.
+    insert into trax_outbox.placement (group_name, target)
+    select g.group_name, c.target
+    from (
+        select distinct coalesce(e.group_name, 'default') collate "C" as group_name
+        from (
+            select x.group_name
+            from trax_outbox.entry x
+            where x.target is null
+            order by x.id
+            limit 10000
+        ) e
+    ) g
+    cross join lateral (
+        select x.target
+        from unnest(candidates) x (target)
+        order by md5(g.group_name || x.target) desc
+        limit 1
+    ) c
+    where not exists (
+        select
+        from trax_outbox.placement p
+        where p.group_name = g.group_name
+    )
+    order by g.group_name
+    on conflict (group_name) do nothing;
+    update trax_outbox.entry e
+    set target = p.target
+    from (
+        select x.id
+        from trax_outbox.entry x
+        where x.target is null
+        order by x.id
+        limit 10000
+        for update skip locked
+    ) w
+    join trax_outbox.entry y on y.id = w.id
+    join trax_outbox.placement p on p.group_name = coalesce(y.group_name, 'default')
+    where e.id = w.id;
+end
+$$;
+comment on function trax_outbox.place(uuid[]) is
+    'Internal. Writes down which target rows are for whose group no relay has met; the candidates are the targets that the relay has.';
+
+create or replace function trax_outbox.look(
+    target uuid,
+    candidates uuid[],
+    batch bigint,
+    held bigint[],
+    held_keys text[],
+    again bigint[]
+)
+returns table (
+    id bigint,
+    key uuid,
+    unique_key text,
+    document text,
+    code text,
+    error text
+)
+language plpgsql volatile
+security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    waiting refcursor;
+    row trax_outbox.entry;
+    bytes bigint := 0;
+begin
+    perform trax_outbox.place(look.candidates);
+    if look.again is not null then
+        open waiting for
+            select e.*
+            from trax_outbox.entry e
+            where e.id = any (look.again)
+                and e.target = look.target
+            order by e.id;
+    else
+        open waiting for
+            select e.*
+            from trax_outbox.entry e
+            where e.target = look.target
+                and e.id <> all (look.held)
+                and (e.unique_key is null or e.unique_key <> all (look.held_keys))
+            order by e.id
+            limit look.batch;
+    end if;
+    -- Rows become text one by one: what is too much for one look is not even read.
+    loop
+        fetch waiting into row;
+        exit when not found or bytes >= 8388608;
+        id := row.id;
+        key := row.key;
+        unique_key := row.unique_key;
+        document := null;
+        code := null;
+        error := null;
+        -- A shorter one cannot become too long, and the block costs a subtransaction.
+        if pg_column_size(row.input) + coalesce(pg_column_size(row.trace), 0) < 100000 then
+            document := to_jsonb(row)::text;
+        else
+            begin
+                document := to_jsonb(row)::text;
+                if octet_length(document) > 536870912 then
+                    document := null;
+                    raise exception 'the row has more than 512 MB as text' using errcode = 'program_limit_exceeded';
+                end if;
+            exception
+                when program_limit_exceeded or out_of_memory then
+                    code := sqlstate;
+                    error := sqlerrm;
+            end;
+        end if;
+        bytes := bytes + coalesce(octet_length(document), 0);
+        return next;
+    end loop;
+end
+$$;
+comment on function trax_outbox.look(uuid, uuid[], bigint, bigint[], text[], bigint[]) is
+    'Internal. Returns the first rows for a target, as text: at most so many, no more after 8 MB, without those that are held back, or only those that are tried again. A row that cannot become text has an error instead.';
+
+create or replace function trax_outbox.place_group(group_name text, target uuid)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    if not exists (select from trax_outbox.target t where t.target = place_group.target) then
+        raise exception using
+            errcode = 'undefined_object',
+            message = format('target "%s" is not known', target),
+            detail = 'No relay has carried to it from this outbox.',
+            hint = 'Start: trax relay --to URL; it is then in: select * from trax_outbox.target;';
+    end if;
+    perform trax_outbox.check_name(group_name, 'group_name');
+    insert into trax_outbox.placement as p (group_name, target)
+    values (coalesce(place_group.group_name, 'default'), place_group.target)
+    on conflict on constraint placement_pkey do update set target = excluded.target;
+end
+$$;
+comment on function trax_outbox.place_group(text, uuid) is
+    'Says which target the next rows of a group are for. Rows that wait go where they were meant to go.';
+
+create or replace function trax_outbox.replace_target(lost uuid, target uuid)
+returns bigint
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    moved bigint;
+begin
+    if not exists (select from trax_outbox.target t where t.target = replace_target.target) then
+        raise exception using
+            errcode = 'undefined_object',
+            message = format('target "%s" is not known', target),
+            detail = 'No relay has carried to it from this outbox.',
+            hint = 'Start: trax relay --to URL; it is then in: select * from trax_outbox.target;';
+    end if;
+    update trax_outbox.placement p
+    set target = replace_target.target
+    where p.target = lost;
+    update trax_outbox.entry e
+    set target = replace_target.target
+    where e.target = lost;
+    get diagnostics moved = row_count;
+    delete from trax_outbox.target t
+    where t.target = lost;
+    return moved;
+end
+$$;
+comment on function trax_outbox.replace_target(uuid, uuid) is
+    'Gives the groups and the waiting rows of a target to another; returns how many rows. Only for a target that is gone with its jobs: what it has already and could not say would be carried twice.';
+
 create or replace function trax_outbox.grant_access(role regrole, level text)
 returns void
 language plpgsql volatile
@@ -380,7 +609,9 @@ begin
         execute format('grant delete on trax_outbox.entry to %s', role);
         execute format('grant insert, update on trax_outbox.refused to %s', role);
         execute format('grant insert, update, delete on trax_outbox.result to %s', role);
-        execute format('grant update (asleep) on trax_outbox.relay to %s', role);
+        execute format('grant insert, update on trax_outbox.target to %s', role);
+        execute format(
+            'grant execute on function trax_outbox.look(uuid, uuid[], bigint, bigint[], text[], bigint[]) to %s', role);
         execute format('grant execute on function trax_outbox.retry(bigint) to %s', role);
     end if;
 end

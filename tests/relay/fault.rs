@@ -1,7 +1,7 @@
 //! What breaks while rows are carried: a connection at each message, the relay, a server; two
 //! relays; one that stood still.
 
-use super::{Side, outbox_on, pair, play, trax_relay};
+use super::{JOBS, Side, outbox_on, pair, play, trax_relay};
 use harness::process::Process;
 use harness::proxy::{Freezer, Proxy};
 use harness::scheduler::new_name;
@@ -9,10 +9,8 @@ use harness::session::Session;
 use harness::{PATIENCE, eventually, shared_server, whole_faults};
 use trax_client::testkit::{Server, Stop};
 
-const JOBS: &str = "select count(*) || ' ' || count(distinct task) from trax.work_queue";
-
 impl Side {
-    async fn reaches(&self, relay: &Process, sql: &str, wanted: &str) {
+    pub(super) async fn reaches(&self, relay: &Process, sql: &str, wanted: &str) {
         eventually(sql, PATIENCE, async || {
             let seen = self
                 .attempt(sql)
@@ -75,7 +73,7 @@ async fn cut(at_source: bool) {
             .await;
         // It sleeps: what it does at its start and for three rows is done.
         source
-            .reaches(&relay, "select asleep from trax_outbox.relay", "t")
+            .reaches(&relay, "select asleep from trax_outbox.target", "t")
             .await;
         drop(relay);
         if !proxy.has_cut() {
@@ -103,7 +101,7 @@ async fn a_relay_that_sleeps_notices_the_end_of_its_connection() {
         .arguments(&["--poll", "1h"])
         .start();
     source
-        .reaches(&relay, "select asleep from trax_outbox.relay", "t")
+        .reaches(&relay, "select asleep from trax_outbox.target", "t")
         .await;
     let end = "select count(pg_terminate_backend(pid)) from pg_stat_activity
         where application_name = 'trax relay' and datname = current_database()";
@@ -150,13 +148,13 @@ async fn a_relay_that_stood_still_carries_nothing_after_its_successor() {
         .start();
     stalled.says("relay number 1", PATIENCE).await;
     source
-        .reaches(&stalled, "select asleep from trax_outbox.relay", "t")
+        .reaches(&stalled, "select asleep from trax_outbox.target", "t")
         .await;
     freezer.freeze();
     source.get("select trax_outbox.enqueue('t')").await;
     // It has read the row, and its first statement for the target is under way.
     source
-        .reaches(&stalled, "select asleep from trax_outbox.relay", "f")
+        .reaches(&stalled, "select asleep from trax_outbox.target", "f")
         .await;
     let holder = "select pid from pg_locks where locktype = 'advisory' and granted
         and database = (select oid from pg_database where datname = current_database())";

@@ -1,9 +1,12 @@
 //! The outbox of a database without the extension, and `trax relay`, which carries its rows.
 
+mod blocked;
 mod carry;
 mod failover;
 mod fault;
 mod outbox;
+mod result;
+mod several;
 
 use harness::process::{Process, run, run_quietly, trax_binary};
 use harness::scheduler::new_name;
@@ -32,6 +35,9 @@ fn play(server: &Server, database: &Database, file: &str) {
         .env("PGOPTIONS", "-c client_min_messages=warning");
     run_quietly(&mut psql);
 }
+
+const JOBS: &str = "select count(*) || ' ' || count(distinct task) from trax.work_queue";
+const WAITING: &str = "select count(*) from trax_outbox.entry";
 
 /// A new database of a server with an outbox and without the extension, and a session in it.
 async fn outbox_on(server: &Server) -> (Database, Session) {
@@ -65,16 +71,21 @@ impl Deref for Side {
 /// An outbox and a target for it, on the shared server.
 async fn pair() -> (Side, Side) {
     let (database, session) = outbox_on(shared_server()).await;
-    let source = Side { database, session };
+    (Side { database, session }, a_target().await)
+}
+
+/// A target for an outbox, on the shared server.
+async fn a_target() -> Side {
     let (database, session) = session_with_trax().await;
     play(shared_server(), &database, "relay.sql");
-    (source, Side { database, session })
+    Side { database, session }
 }
 
 /// A relay that a test starts: where it connects to and with what else.
 struct Relay {
     from: Vec<Config>,
     to: Config,
+    also_to: Vec<Config>,
     arguments: Vec<String>,
 }
 
@@ -82,6 +93,7 @@ fn trax_relay(source: &Side, target: &Side) -> Relay {
     Relay {
         from: vec![source.database.config()],
         to: target.database.config(),
+        also_to: Vec::new(),
         arguments: Vec::new(),
     }
 }
@@ -134,6 +146,11 @@ impl Relay {
         self
     }
 
+    fn and_to(mut self, target: &Side) -> Self {
+        self.also_to.push(target.database.config());
+        self
+    }
+
     fn source_port(mut self, port: u16) -> Self {
         self.from[0] = through(&self.from[0], port);
         self
@@ -147,6 +164,9 @@ impl Relay {
     fn command(&self, more: &[&str]) -> Command {
         let mut command = Command::new(trax_binary());
         command.arg("relay").args(["--to", &url(&self.to)]);
+        for to in &self.also_to {
+            command.args(["--to", &url(to)]);
+        }
         for from in &self.from {
             command.args(["--from", &url(from)]);
         }

@@ -28,7 +28,7 @@ async fn the_arguments_of_enqueue_are_those_of_the_extension() {
         "0"
     );
     let columns = "select string_agg(attname, ', ' order by attnum) from pg_attribute
-        where attrelid = 'trax_outbox.entry'::regclass and attnum > 3";
+        where attrelid = 'trax_outbox.entry'::regclass and attnum > 3 and attname <> 'target'";
     let names = "select array_to_string(proargnames, ', ') from pg_proc where oid = 'trax_outbox.enqueue'::regproc";
     assert_eq!(source.get(columns).await, source.get(names).await);
 }
@@ -116,10 +116,16 @@ async fn an_input_has_the_same_limit_of_bytes_compressed_or_not() {
         assert_eq!(refusal.code, "54000");
         assert_eq!(refusal.message, format!("the {argument} is too large"));
     }
+    // The limit is the owner's: a setting of that name, which anybody could make, is none.
     source.get("set trax_outbox.max_input_bytes = '2MB'").await;
+    let enqueue = "select trax_outbox.enqueue('t', input) from kept";
+    assert_eq!(source.refusal(enqueue).await.code, "54000");
     source
-        .get("select trax_outbox.enqueue('t', input) from kept")
+        .get("update trax_outbox.relay set max_input_bytes = 2097152")
         .await;
+    source.get(enqueue).await;
+    let beyond = "update trax_outbox.relay set max_input_bytes = 67108865";
+    assert_eq!(source.refusal(beyond).await.code, "23514");
 }
 
 #[tokio::test]
@@ -281,7 +287,7 @@ async fn only_a_sleeping_relay_is_notified() {
     for sql in [
         "select trax_outbox.enqueue('awake')",
         "notify trax_outbox, 'the relay falls asleep'",
-        "update trax_outbox.relay set asleep = true",
+        "insert into trax_outbox.target (target, name, asleep) values (gen_random_uuid(), 'jobs', true)",
         "begin; select trax_outbox.enqueue('a'); select trax_outbox.enqueue('b'); commit",
         "notify trax_outbox, 'end'",
     ] {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
 use tokio_postgres::Client as Connection;
-use trax_relay::{OUTBOX_SQL, TARGET_SQL};
+use trax_relay::{OUTBOX_SQL, Seat, TARGET_SQL};
 
 use super::bench_database::{BenchDatabase, TASK, expect, join, payload, spawn};
 use super::latency::Spread;
@@ -110,7 +110,12 @@ fn options(once: bool) -> trax_relay::Options {
         poll: Duration::from_secs(1),
         results: false,
         once,
+        patience: Duration::from_secs(60),
     }
+}
+
+fn seat() -> Seat {
+    Seat::of(1).remove(0)
 }
 
 /// Makes the jobs of a round without an outbox.
@@ -142,7 +147,7 @@ async fn carry(bench: &BenchDatabase) -> Result<Sample, Failure> {
     bench.sql("vacuum (analyze) trax_outbox.entry").await?;
     let address = bench.config();
     let begun = bench.meter.begin().await?;
-    let relayed = trax_relay::run(&address, &address, &options(true), |_| {}).await;
+    let relayed = trax_relay::run(&address, &address, &seat(), &options(true), |_| {}).await;
     let cost = bench.meter.end(begun).await?;
     relayed.map_err(|trouble| Failure::new(trouble.to_string()))?;
     expect_jobs(bench, rows).await?;
@@ -159,11 +164,11 @@ async fn lag(bench: &BenchDatabase) -> Result<Spread, Failure> {
     empty(bench).await?;
     let address = bench.config();
     let relay = tokio::spawn(async move {
-        let ended = trax_relay::run(&address, &address, &options(false), |_| {}).await;
+        let ended = trax_relay::run(&address, &address, &seat(), &options(false), |_| {}).await;
         ended.map_err(|trouble| Failure::new(trouble.to_string()))
     });
     bench
-        .wait_for_zero("select count(*) from trax_outbox.relay where not asleep")
+        .wait_for_zero("select count(*) - 1 from trax_outbox.target where asleep")
         .await?;
     let committed = Arc::new(AtomicI64::new(0));
     let mut tasks = Vec::new();

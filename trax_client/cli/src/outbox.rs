@@ -23,6 +23,8 @@ pub(crate) struct Outbox {
     pub(crate) waiting: i64,
     pub(crate) oldest: Duration,
     pub(crate) refused: i64,
+    /// Why rows wait, if there is a reason.
+    pub(crate) trouble: Option<String>,
     /// Seconds since 1970.
     pub(crate) reported_at: f64,
     /// Since then.
@@ -42,6 +44,7 @@ impl Outbox {
             waiting: row.try_get("waiting")?,
             oldest: length("oldest_seconds")?,
             refused: row.try_get("refused")?,
+            trouble: row.try_get("trouble")?,
             reported_at: row.try_get("reported_at")?,
             silent: length("silent_seconds")?,
         })

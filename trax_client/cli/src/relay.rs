@@ -6,7 +6,9 @@ use std::time::Duration;
 use crate::output::say;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
+use tokio_postgres::config::Host;
 use trax_client::Address;
+use trax_relay::{Seat, Trouble};
 use trax_terminal::{Failure, address, duration_from, print};
 
 const HELP: &str = "\
@@ -17,7 +19,9 @@ relay keeps there. Both say which rights its role needs.
   trax relay --target-sql | psql -v ON_ERROR_STOP=1 --single-transaction postgres://jobs/jobs
   trax relay --from postgres://relay@shop/shop --to postgres://relay@jobs/jobs
 
-Several relays may run for one outbox: one carries, the others wait for its end.";
+Several relays may run for one outbox: one carries, the others wait for its end. With several --to each \
+group of jobs has one target, which trax_outbox.placement remembers; a target that is down holds up only its own \
+rows. Of a cluster give the shards, not the router.";
 
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
@@ -25,7 +29,7 @@ pub(crate) struct Arguments {
     /// A database with an outbox; may be repeated
     #[arg(long, value_name = "URL", required_unless_present_any = ["outbox_sql", "target_sql"])]
     from: Vec<String>,
-    /// The database with trax; default that of --database-url
+    /// A database with trax; may be repeated; default that of --database-url
     #[arg(long, value_name = "URL")]
     to: Vec<String>,
     /// Write back what became of the jobs, into trax_outbox.result
@@ -40,6 +44,9 @@ pub(crate) struct Arguments {
     /// How often to look when no notification comes
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = at_least_10_ms)]
     poll: Duration,
+    /// How long a server may take for one step; a relay that hangs three times as long is replaced
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = at_least_1_s)]
+    patience: Duration,
     /// Print the SQL that makes an outbox, and end
     #[arg(long, exclusive = true)]
     outbox_sql: bool,
@@ -52,6 +59,10 @@ fn at_least_10_ms(text: &str) -> Result<Duration, String> {
     duration_from(Duration::from_millis(10), text)
 }
 
+fn at_least_1_s(text: &str) -> Result<Duration, String> {
+    duration_from(Duration::from_secs(1), text)
+}
+
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     if arguments.outbox_sql || arguments.target_sql {
         let sql = if arguments.outbox_sql {
@@ -62,57 +73,118 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         say(sql.trim_end())?;
         return Ok(ExitCode::SUCCESS);
     }
-    if arguments.to.len() > 1 {
-        return Err(Failure::usage("rows are carried to one database")
-            .hint("give --to once, and run a relay for each target with an outbox of its own"));
-    }
-    let target =
-        address::from_environment(arguments.to.first().or(url.as_ref()).map(String::as_str))?;
+    let to: Vec<Option<&str>> = match &arguments.to[..] {
+        [] => vec![url.as_deref()],
+        several => several.iter().map(|to| Some(to.as_str())).collect(),
+    };
+    let targets = to.into_iter().map(address::from_environment);
+    let targets: Vec<Address> = targets.collect::<Result<_, _>>()?;
     let sources: Vec<Address> = arguments
         .from
         .iter()
         .map(|from| address::from_environment(Some(from)))
         .collect::<Result<_, _>>()?;
-    // As every command: who starts it learns now that the address is wrong. A source that is down
-    // holds up no other.
-    drop(address::connect(&target).await?);
+    look_at(&targets).await?;
     let options = trax_relay::Options {
         batch: arguments.batch.into(),
         poll: arguments.poll,
         results: arguments.results,
         once: arguments.once,
+        patience: arguments.patience,
     };
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut relays = JoinSet::new();
     for source in sources {
-        let (target, options) = (target.clone(), options.clone());
-        let name = source.get_dbname().unwrap_or("relay").to_owned();
-        relays.spawn(async move {
-            let log = |text: &str| print::log(&name, text);
-            trax_relay::run(&source, &target, &options, log).await
-        });
-    }
-    let ended = async {
-        while let Some(ended) = relays.join_next().await {
-            match ended {
-                Ok(Ok(())) => {}
-                Ok(Err(trouble)) => {
-                    let failure = Failure::new(trouble.message);
-                    return Err(match trouble.hint {
-                        Some(hint) => failure.hint(hint),
-                        None => failure,
-                    });
-                }
-                Err(error) => return Err(Failure::new(format!("a relay ended: {error}"))),
+        for (target, seat) in targets.iter().cloned().zip(Seat::of(targets.len())) {
+            let (source, options) = (source.clone(), options.clone());
+            let mut name = source.get_dbname().unwrap_or("relay").to_owned();
+            if targets.len() > 1 {
+                name = format!("{name} to {}", place_of(&target));
             }
+            relays.spawn(async move {
+                let log = |text: &str| print::log(&name, text);
+                let ended = trax_relay::run(&source, &target, &seat, &options, log).await;
+                ended.map_err(|trouble| (name, trouble))
+            });
         }
-        Ok(())
-    };
+    }
+    let ended = all_ended(relays);
     tokio::select! {
         ended = ended => ended?,
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where a target is, for people.
+fn place_of(target: &Address) -> String {
+    let hosts = target.get_hosts().first();
+    let host = hosts.map_or_else(String::new, |host| match host {
+        Host::Tcp(name) => format!("{name}/"),
+        Host::Unix(_) => String::new(),
+    });
+    format!("{host}{}", target.get_dbname().unwrap_or("target"))
+}
+
+/// Succeeds if one of the targets is there and none is a router. As of every command: who starts it
+/// learns now that an address is wrong. One of several that is down holds up no other, as a source
+/// does not.
+async fn look_at(targets: &[Address]) -> Result<(), Failure> {
+    let mut first = None;
+    let mut reached = 0;
+    for target in targets {
+        match address::connect(target).await {
+            Ok(client) => {
+                reached += 1;
+                match trax_relay::refusal(&client).await {
+                    Ok(None) => {}
+                    Ok(Some(trouble)) => return Err(failure(trouble)),
+                    // A connection that breaks now may break at any time: the relay makes another.
+                    Err(trouble) => print::log(&place_of(target), &trouble.to_string()),
+                }
+            }
+            Err(error) => {
+                if targets.len() > 1 {
+                    print::log(&place_of(target), &error.to_string());
+                }
+                first.get_or_insert(error);
+            }
+        }
+    }
+    match first {
+        Some(error) if reached == 0 => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn failure(trouble: Trouble) -> Failure {
+    let failure = Failure::new(trouble.message);
+    match trouble.hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+/// Waits until every relay has ended; one that failed stops no other, and the first of these is
+/// returned.
+async fn all_ended(mut relays: JoinSet<Result<(), (String, Trouble)>>) -> Result<(), Failure> {
+    let mut first = Ok(());
+    while let Some(ended) = relays.join_next().await {
+        let failed = match ended {
+            Ok(Ok(())) => continue,
+            Ok(Err((name, trouble))) => {
+                if first.is_err() || !relays.is_empty() {
+                    print::log(&name, &format!("carrying stopped: {trouble}"));
+                }
+                failure(trouble)
+            }
+            Err(error) => Failure::new(format!("a relay ended: {error}")),
+        };
+        if first.is_ok() {
+            first = Err(failed);
+        }
+    }
+    first
 }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::timeout;
-use tokio_postgres::types::Type;
+use tokio::time::{Instant, timeout};
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
-use trax_client::Address;
+use trax_client::{Address, Report};
 
-use crate::target::{Ended, Outcome};
-use crate::{Result, Trouble, rows};
+use crate::held::Held;
+use crate::target::{Carried, Ended, OldKey};
+use crate::{Result, Trouble, rows, step};
 
 const SIDE: &str = "source";
 
@@ -19,21 +20,29 @@ const SIDE: &str = "source";
 pub(crate) struct Entry {
     pub(crate) id: i64,
     pub(crate) key: String,
-    /// The whole row as JSON.
-    pub(crate) document: String,
+    pub(crate) unique_key: Option<String>,
+    /// The whole row as JSON, or why it cannot be that: the SQLSTATE and the message.
+    pub(crate) document: std::result::Result<String, (String, String)>,
 }
 
-/// How much waits, and for how long, in seconds; how much was refused.
+/// How much waits, and for how long, in seconds; how much was refused; how much of what waits has
+/// no target yet.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Lag {
     pub(crate) waiting: i64,
     pub(crate) age: f64,
     pub(crate) refused: i64,
+    pub(crate) unplaced: i64,
 }
 
-/// A connection to the database with the outbox.
+/// How often a session that waits for notifications says that it is there.
+const TOUCH: Duration = Duration::from_secs(20);
+
+/// A connection to the database with the outbox, for one target.
 pub(crate) struct Source {
     client: Client,
+    target: String,
+    patience: Duration,
     woken: Arc<Notify>,
     is_asleep: Option<bool>,
     /// The last row whose result was asked for.
@@ -44,16 +53,28 @@ fn read(error: tokio_postgres::Error) -> Trouble {
     Trouble::of(SIDE, error)
 }
 
+/// Returns whether a row is more than the server can hold in one value.
+fn is_too_large(error: &tokio_postgres::Error) -> bool {
+    let code = error.code().map(|code| code.code());
+    code.is_some_and(|code| code.starts_with("54") || code == "53200")
+}
+
 impl Source {
-    pub(crate) async fn open(address: &Address) -> Result<Self> {
+    /// Connects; a session that is not used for three times `patience` ends, and its lock with it.
+    pub(crate) async fn open(address: &Address, target: &str, patience: Duration) -> Result<Self> {
         let woken = Arc::new(Notify::new());
         let wake = Arc::clone(&woken);
         let client = address.connect_hearing(move |_| wake.notify_one()).await;
         let client = client.map_err(|error| Trouble::of(SIDE, error))?;
+        let limit = format!("{}ms", (patience * 3).as_millis());
+        let sql = include_str!("query/source/begin_session.sql");
+        rows(SIDE, &client, sql, &[(&limit, Type::TEXT)]).await?;
         let listening = client.batch_execute("listen trax_outbox").await;
         listening.map_err(read)?;
         Ok(Source {
             client,
+            target: target.to_owned(),
+            patience,
             woken,
             is_asleep: None,
             asked: 0,
@@ -63,7 +84,8 @@ impl Source {
     /// Returns whether this connection is the only one that carries.
     pub(crate) async fn take_lock(&self) -> Result<bool> {
         let sql = include_str!("query/source/take_lock.sql");
-        let found = self.client.query_typed(sql, &[]).await;
+        let arguments = [(&self.target as &(dyn ToSql + Sync), Type::TEXT)];
+        let found = self.client.query_typed(sql, &arguments).await;
         let found = found.map_err(|error| {
             let code = error.code().map(|code| code.code().to_owned());
             let trouble = Trouble::of(SIDE, error);
@@ -87,15 +109,58 @@ impl Source {
         both(&found[0]).map_err(read)
     }
 
-    /// Returns the first rows that are visible now.
-    pub(crate) async fn waiting(&self, batch: i64) -> Result<Vec<Entry>> {
-        let sql = include_str!("query/source/waiting.sql");
-        let found = rows(SIDE, &self.client, sql, &[(&batch, Type::INT8)]).await?;
+    /// Makes the target known here.
+    pub(crate) async fn register(&self, name: &str) -> Result<()> {
+        let sql = include_str!("query/source/register.sql");
+        let arguments: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&self.target, Type::TEXT), (&name, Type::TEXT)];
+        rows(SIDE, &self.client, sql, &arguments).await.map(drop)
+    }
+
+    /// Returns the first rows for the target that are visible now, without those that are held
+    /// back; rows of new groups get one of the candidates first.
+    pub(crate) async fn look(
+        &self,
+        batch: i64,
+        candidates: &[String],
+        held: &Held,
+    ) -> Result<Vec<Entry>> {
+        self.entries(batch, candidates, held, None).await
+    }
+
+    /// Returns rows that were held back, as far as they are still there.
+    pub(crate) async fn look_again(&self, ids: &[i64]) -> Result<Vec<Entry>> {
+        let none = Held::default();
+        self.entries(0, &[], &none, Some(ids)).await
+    }
+
+    async fn entries(
+        &self,
+        batch: i64,
+        candidates: &[String],
+        held: &Held,
+        again: Option<&[i64]>,
+    ) -> Result<Vec<Entry>> {
+        let sql = include_str!("query/source/look.sql");
+        let arguments: [(&(dyn ToSql + Sync), Type); 6] = [
+            (&self.target, Type::TEXT),
+            (&candidates, Type::TEXT_ARRAY),
+            (&batch, Type::INT8),
+            (&held.ids(), Type::INT8_ARRAY),
+            (&held.unique_keys(), Type::TEXT_ARRAY),
+            (&again, Type::INT8_ARRAY),
+        ];
+        let found = rows(SIDE, &self.client, sql, &arguments).await?;
         let entry = |row: &Row| {
+            let document: Option<String> = row.try_get("document")?;
             Ok(Entry {
-                id: row.try_get(0)?,
-                key: row.try_get(1)?,
-                document: row.try_get(2)?,
+                id: row.try_get("id")?,
+                key: row.try_get("key")?,
+                unique_key: row.try_get("unique_key")?,
+                document: match document {
+                    Some(document) => Ok(document),
+                    None => Err((row.try_get("code")?, row.try_get("error")?)),
+                },
             })
         };
         let entries: Result<_, tokio_postgres::Error> = found.iter().map(entry).collect();
@@ -108,100 +173,128 @@ impl Source {
             return Ok(false);
         }
         let sql = include_str!("query/source/set_asleep.sql");
-        rows(SIDE, &self.client, sql, &[(&asleep, Type::BOOL)]).await?;
+        let arguments: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&self.target, Type::TEXT), (&asleep, Type::BOOL)];
+        rows(SIDE, &self.client, sql, &arguments).await?;
         self.is_asleep = Some(asleep);
         Ok(true)
     }
 
     /// Waits for a notification, the end of the connection or the time: each is a reason to look.
-    pub(crate) async fn sleep(&self, time: Duration) {
-        timeout(time, self.woken.notified()).await.ok();
+    pub(crate) async fn sleep(&self, time: Duration) -> Result<()> {
+        let end = Instant::now() + time;
+        let touch = TOUCH.min(self.patience);
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if timeout(left.min(touch), self.woken.notified())
+                .await
+                .is_ok()
+                || left <= touch
+            {
+                return Ok(());
+            }
+            step(self.patience, rows(SIDE, &self.client, "select", &[])).await?;
+        }
     }
 
-    /// Takes rows out of those that wait, each to where its outcome says.
-    pub(crate) async fn settle(&mut self, outcomes: &[Outcome], results: bool) -> Result<()> {
-        let (mut ids, mut keys, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
-        let transaction = self.client.transaction().await.map_err(read)?;
-        for Outcome { id, key, became } in outcomes {
-            match became {
-                Ok(job_id) => {
-                    ids.push(*id);
-                    keys.push(key.as_str());
-                    jobs.push(*job_id);
-                }
-                Err(report) => {
-                    let sql = include_str!("query/source/refuse.sql");
-                    let arguments: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 6] = [
-                        (id, Type::INT8),
-                        (key, Type::TEXT),
-                        (&report.sqlstate, Type::TEXT),
-                        (&report.message, Type::TEXT),
-                        (&report.detail, Type::TEXT),
-                        (&report.hint, Type::TEXT),
-                    ];
-                    let done = transaction.query_typed(sql, &arguments).await;
-                    done.map_err(read)?;
-                }
-            }
-        }
+    /// Takes rows that were carried out of those that wait.
+    pub(crate) async fn settle(&self, carried: &[Carried], results: bool) -> Result<()> {
+        let ids: Vec<i64> = carried.iter().map(|row| row.id).collect();
+        let keys: Vec<&str> = carried.iter().map(|row| row.key.as_str()).collect();
+        let jobs: Vec<i64> = carried.iter().map(|row| row.job_id).collect();
         let sql = include_str!("query/source/settle.sql");
-        let arguments: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 4] = [
+        let arguments: [(&(dyn ToSql + Sync), Type); 4] = [
             (&ids, Type::INT8_ARRAY),
             (&keys, Type::TEXT_ARRAY),
             (&jobs, Type::INT8_ARRAY),
             (&results, Type::BOOL),
         ];
-        let done = transaction.query_typed(sql, &arguments).await;
-        done.map_err(read)?;
-        transaction.commit().await.map_err(read)
+        rows(SIDE, &self.client, sql, &arguments).await.map(drop)
     }
 
-    /// Returns the jobs of the next rows that have no result yet, around and around.
-    pub(crate) async fn unfinished(&mut self) -> Result<Vec<i64>> {
-        let sql = include_str!("query/source/unfinished.sql");
-        let found = rows(SIDE, &self.client, sql, &[(&self.asked, Type::INT8)]).await?;
-        self.asked = match found.last() {
-            Some(row) => row.try_get(0).map_err(read)?,
-            None => 0,
-        };
-        let ids: Result<_, tokio_postgres::Error> =
-            found.iter().map(|row| row.try_get(1)).collect();
-        ids.map_err(read)
-    }
-
-    pub(crate) async fn finish(&self, ended: &[Ended]) -> Result<()> {
-        let sql = include_str!("query/source/finish.sql");
-        for job in ended {
-            let arguments: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 5] = [
-                (&job.job_id, Type::INT8),
-                (&job.state, Type::TEXT),
-                (&job.output, Type::TEXT),
-                (&job.error, Type::TEXT),
-                (&job.finished_at, Type::TEXT),
-            ];
-            rows(SIDE, &self.client, sql, &arguments).await?;
+    /// Takes a row that was refused out of those that wait; false when it is too large to be kept
+    /// with the refused ones, and waits on.
+    pub(crate) async fn refuse(&self, entry: &Entry, report: &Report) -> Result<bool> {
+        let sql = include_str!("query/source/refuse.sql");
+        let arguments: [(&(dyn ToSql + Sync), Type); 6] = [
+            (&entry.id, Type::INT8),
+            (&entry.key, Type::TEXT),
+            (&report.sqlstate, Type::TEXT),
+            (&report.message, Type::TEXT),
+            (&report.detail, Type::TEXT),
+            (&report.hint, Type::TEXT),
+        ];
+        match self.client.query_typed(sql, &arguments).await {
+            Ok(_) => Ok(true),
+            Err(error) if is_too_large(&error) => Ok(false),
+            Err(error) => Err(read(error)),
         }
-        Ok(())
+    }
+
+    /// Returns the next rows that have no result yet, with their jobs, around and around; none at
+    /// the end of each round.
+    pub(crate) async fn unfinished(&mut self) -> Result<Vec<(i64, i64)>> {
+        let sql = include_str!("query/source/unfinished.sql");
+        let arguments: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&self.asked, Type::INT8), (&self.target, Type::TEXT)];
+        let found = rows(SIDE, &self.client, sql, &arguments).await?;
+        let pair = |row: &Row| Ok((row.try_get("id")?, row.try_get("job_id")?));
+        let pairs: Result<Vec<_>, tokio_postgres::Error> = found.iter().map(pair).collect();
+        let pairs: Vec<(i64, i64)> = pairs.map_err(read)?;
+        self.asked = pairs.last().map_or(0, |(id, _)| *id);
+        Ok(pairs)
+    }
+
+    /// Writes down what became of jobs.
+    pub(crate) async fn finish(&self, ended: &[Ended]) -> Result<()> {
+        fn column<'a, T>(ended: &'a [Ended], of: impl Fn(&'a Ended) -> T) -> Vec<T> {
+            ended.iter().map(of).collect()
+        }
+        let sql = include_str!("query/source/finish.sql");
+        let arguments: [(&(dyn ToSql + Sync), Type); 5] = [
+            (&column(ended, |job| job.id), Type::INT8_ARRAY),
+            (&column(ended, |job| &job.state), Type::TEXT_ARRAY),
+            (&column(ended, |job| &job.output), Type::TEXT_ARRAY),
+            (&column(ended, |job| &job.error), Type::TEXT_ARRAY),
+            (&column(ended, |job| &job.finished_at), Type::TEXT_ARRAY),
+        ];
+        rows(SIDE, &self.client, sql, &arguments).await.map(drop)
+    }
+
+    /// Removes results whose time is over, a page of them; returns how many.
+    pub(crate) async fn prune(&self) -> Result<i64> {
+        let sql = include_str!("query/source/prune.sql");
+        let found = rows(SIDE, &self.client, sql, &[]).await?;
+        found[0].try_get(0).map_err(read)
+    }
+
+    /// Returns the targets that rows wait for and that are none of these.
+    pub(crate) async fn stranded(&self, candidates: &[String]) -> Result<Vec<String>> {
+        let sql = include_str!("query/source/stranded.sql");
+        let found = rows(SIDE, &self.client, sql, &[(&candidates, Type::TEXT_ARRAY)]).await?;
+        let names: Result<_, _> = found.iter().map(|row| row.try_get(0)).collect();
+        names.map_err(read)
     }
 
     /// Returns the keys whose rows are not here.
-    pub(crate) async fn without_row(&self, keys: Vec<(i64, String)>) -> Result<Vec<String>> {
+    pub(crate) async fn without_row(&self, keys: Vec<OldKey>) -> Result<Vec<String>> {
         let sql = include_str!("query/source/still_there.sql");
-        let ids: Vec<i64> = keys.iter().map(|(id, _)| *id).collect();
+        let ids: Vec<i64> = keys.iter().map(|old| old.id).collect();
         let found = rows(SIDE, &self.client, sql, &[(&ids, Type::INT8_ARRAY)]).await?;
         let there: Result<HashSet<String>, _> = found.iter().map(|row| row.try_get(0)).collect();
         let there = there.map_err(read)?;
-        let keys = keys.into_iter().map(|(_, key)| key);
+        let keys = keys.into_iter().map(|old| old.key);
         Ok(keys.filter(|key| !there.contains(key)).collect())
     }
 
     pub(crate) async fn lag(&self) -> Result<Lag> {
         let sql = include_str!("query/source/lag.sql");
-        let found = rows(SIDE, &self.client, sql, &[]).await?;
+        let found = rows(SIDE, &self.client, sql, &[(&self.target, Type::TEXT)]).await?;
         Ok(Lag {
             waiting: found[0].try_get(0).map_err(read)?,
             age: found[0].try_get(1).map_err(read)?,
             refused: found[0].try_get(2).map_err(read)?,
+            unplaced: found[0].try_get(3).map_err(read)?,
         })
     }
 }

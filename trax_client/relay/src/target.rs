@@ -1,5 +1,8 @@
 //! The side with trax.
 
+use std::time::Duration;
+
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Transaction};
 use trax_client::{Address, Report};
@@ -8,21 +11,48 @@ use crate::source::{Entry, Lag};
 use crate::{Result, Trouble, rows};
 
 const SIDE: &str = "target";
+/// How long a batch waits for a lock of somebody else in the target; a part of it, that was cut out
+/// because something in it waits, and a row that is tried again.
+pub(crate) const LOCK_PATIENCE: Duration = Duration::from_millis(500);
+pub(crate) const SHORT_LOCK_PATIENCE: Duration = Duration::from_millis(50);
 /// How the target says that the fault is the row's: bad values, too much, what it does not know,
 /// allow or have.
 const OF_THE_ROW: [&str; 3] = ["22", "23", "54"];
 const OF_THE_ROW_ALONE: [&str; 4] = ["0A000", "42501", "42704", "P0001"];
 
-/// What became of a row: the job, or why the target does not take it.
-pub(crate) struct Outcome {
+/// How the target says that the fault is nobody's row: the connection, the server, its state.
+const OF_THE_SERVER: [&str; 8] = ["08", "25", "28", "3D", "53", "57", "58", "F0"];
+const OF_THE_LOCK: &str = "55P03";
+/// Of these classes what one row can cause: its statement was canceled, or too much for the memory.
+const YET_OF_THE_ROW: [&str; 2] = ["57014", "53200"];
+
+/// A row that has become a job.
+pub(crate) struct Carried {
     pub(crate) id: i64,
     pub(crate) key: String,
-    pub(crate) became: std::result::Result<i64, Report>,
+    pub(crate) job_id: i64,
+}
+
+/// What came of carrying rows together.
+pub(crate) enum Outcome {
+    Carried(Vec<Carried>),
+    /// None of them: at least one is not what the target takes.
+    Refused(Report),
+    /// None of them: at least one cannot be carried now.
+    Held(Report),
+}
+
+/// A key that was carried more than an hour ago.
+pub(crate) struct OldKey {
+    pub(crate) id: i64,
+    pub(crate) key: String,
+    carried_at: String,
 }
 
 /// A job that has ended, or is not known any more.
 pub(crate) struct Ended {
-    pub(crate) job_id: i64,
+    /// The row of the outbox.
+    pub(crate) id: i64,
     pub(crate) state: String,
     pub(crate) output: Option<String>,
     pub(crate) error: Option<String>,
@@ -32,162 +62,247 @@ pub(crate) struct Ended {
 /// A connection to the database with trax, for one source.
 pub(crate) struct Target {
     client: Client,
+    id: String,
+    name: String,
     source: String,
     epoch: i64,
+    /// How long a transaction may stand still.
+    patience: Duration,
+    /// Up to which key the old ones were looked through.
+    forgotten: (String, String),
 }
+
+/// Before every time, and every key.
+const BEGINNING: (&str, &str) = ("-infinity", "00000000-0000-0000-0000-000000000000");
 
 fn read(error: tokio_postgres::Error) -> Trouble {
     Trouble::of(SIDE, error)
 }
 
 impl Target {
-    /// Connects, and makes every relay before this one carry nothing more.
-    pub(crate) async fn open(address: &Address, (source, name): (String, String)) -> Result<Self> {
+    /// Connects to a database that has what a relay keeps.
+    pub(crate) async fn open(address: &Address, patience: Duration) -> Result<Self> {
         let client = address.connect().await;
         let client = client.map_err(|error| Trouble::of(SIDE, error))?;
-        let may = rows(
-            SIDE,
-            &client,
-            include_str!("query/target/may_enqueue.sql"),
-            &[],
-        )
-        .await?;
-        match may.first().map(|row| row.try_get(0)) {
-            Some(Ok(true)) => {}
-            Some(_) => {
-                return Err(Trouble::new("target: the relay's role may not enqueue")
-                    .hint("select trax.grant_access('role', 'producer') in the target"));
-            }
-            None => {
-                return Err(Trouble::new("target: trax is not in this database")
-                    .hint("create extension trax in the target"));
-            }
+        let mut target = Target {
+            client,
+            id: String::new(),
+            name: String::new(),
+            source: String::new(),
+            epoch: 0,
+            patience,
+            forgotten: (BEGINNING.0.to_owned(), BEGINNING.1.to_owned()),
+        };
+        let (is_router, _, may_keep) = rights(&target.client).await?;
+        if is_router || may_keep != Some(true) {
+            target.ready().await?;
         }
+        let sql = include_str!("query/target/identity.sql");
+        let found = rows(SIDE, &target.client, sql, &[]).await?;
+        target.id = found[0].try_get(0).map_err(read)?;
+        target.name = found[0].try_get(1).map_err(read)?;
+        Ok(target)
+    }
+
+    /// Makes every relay of this outbox before this one carry nothing more.
+    pub(crate) async fn begin(&mut self, (source, name): (String, String)) -> Result<()> {
         let sql = include_str!("query/target/next_epoch.sql");
         let arguments: [(&(dyn ToSql + Sync), Type); 2] =
             [(&source, Type::TEXT), (&name, Type::TEXT)];
-        let next = client.query_typed(sql, &arguments).await;
-        let next = next.map_err(|error| {
-            let code = error.code().map(|code| code.code().to_owned());
-            let trouble = Trouble::of(SIDE, error);
-            match code.as_deref() {
-                Some("42P01" | "3F000") => {
-                    trouble.hint("make what the relay keeps there: trax relay --target-sql | psql -1 -v ON_ERROR_STOP=1 TARGET")
-                }
-                Some("42501") => {
-                    trouble.hint("select trax_relay.grant_access('role') in the target")
-                }
-                _ => trouble,
-            }
-        })?;
-        let epoch = next[0].try_get(0).map_err(read)?;
-        Ok(Target {
-            client,
-            source,
-            epoch,
-        })
+        let next = rows(SIDE, &self.client, sql, &arguments).await?;
+        self.epoch = next[0].try_get(0).map_err(read)?;
+        self.source = source;
+        Ok(())
+    }
+
+    /// Succeeds if a row that is as it should be can be carried.
+    pub(crate) async fn ready(&self) -> Result<()> {
+        match rights(&self.client).await? {
+            (true, ..) => Err(router()),
+            (_, None, _) => Err(Trouble::new("target: trax is not in this database")
+                .hint("create extension trax in the target")),
+            (_, Some(false), _) => Err(Trouble::new("target: the relay's role may not enqueue")
+                .hint("select trax.grant_access('role', 'producer') in the target")),
+            (.., None) => Err(Trouble::new("target: what a relay keeps there is missing")
+                .hint("make it: trax relay --target-sql | psql -1 -v ON_ERROR_STOP=1 TARGET")),
+            (.., Some(false)) => Err(Trouble::new(
+                "target: the relay's role may not use what a relay keeps there",
+            )
+            .hint("select trax_relay.grant_access('role') in the target")),
+            (false, Some(true), Some(true)) => Ok(()),
+        }
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     pub(crate) fn epoch(&self) -> i64 {
         self.epoch
     }
 
-    /// Makes jobs of rows, those that already have one left out, and returns what became of each.
-    pub(crate) async fn carry(&mut self, entries: &[Entry]) -> Result<Vec<Outcome>> {
-        let all: Vec<&Entry> = entries.iter().collect();
+    /// Makes jobs of all of the rows, those that already have one left out, or of none.
+    pub(crate) async fn carry(
+        &mut self,
+        entries: &[&Entry],
+        lock_patience: Duration,
+    ) -> Result<Outcome> {
+        let failed = match self.carry_together(entries, lock_patience).await? {
+            Ok(carried) => return Ok(Outcome::Carried(carried)),
+            Err(failed) => failed,
+        };
+        let report = match failed.as_db_error() {
+            Some(error) => Report::from(error),
+            None => return Err(read(failed)),
+        };
+        let is = |classes: &[&str]| {
+            classes
+                .iter()
+                .any(|class| report.sqlstate.starts_with(class))
+        };
+        if is(&OF_THE_SERVER) && !is(&YET_OF_THE_ROW) {
+            return Err(read(failed));
+        }
+        if !is(&OF_THE_ROW) && report.sqlstate != OF_THE_LOCK {
+            // Rights that were revoked and an extension that is gone are no row's fault.
+            self.ready().await?;
+        }
+        Ok(if is(&OF_THE_ROW) || is(&OF_THE_ROW_ALONE) {
+            Outcome::Refused(report)
+        } else {
+            Outcome::Held(report)
+        })
+    }
+
+    async fn carry_together(
+        &mut self,
+        entries: &[&Entry],
+        lock_patience: Duration,
+    ) -> Result<std::result::Result<Vec<Carried>, tokio_postgres::Error>> {
         let source = self.source.clone();
-        let transaction = self.fenced().await?;
-        match enqueue(&transaction, &source, &all).await {
-            Ok(outcomes) => {
-                transaction.commit().await.map_err(read)?;
-                return Ok(outcomes);
-            }
-            Err(error) if refusal(&error).is_some() => {
-                transaction.rollback().await.map_err(read)?;
-            }
-            Err(error) => return Err(read(error)),
-        }
-        // One of them is refused: each by itself, and the others are carried.
-        let mut transaction = self.fenced().await?;
-        let mut outcomes = Vec::new();
-        for entry in entries {
-            let attempt = transaction.transaction().await.map_err(read)?;
-            match enqueue(&attempt, &source, &[entry]).await {
-                Ok(one) => {
-                    attempt.commit().await.map_err(read)?;
-                    outcomes.extend(one);
+        let transaction = self.fenced(lock_patience).await?;
+        match enqueue(&transaction, &source, entries).await {
+            Ok(carried) => Ok(transaction.commit().await.map(|()| carried)),
+            Err(error) => {
+                if error.as_db_error().is_some() {
+                    transaction.rollback().await.map_err(read)?;
                 }
-                Err(error) => {
-                    let Some(report) = refusal(&error) else {
-                        return Err(read(error));
-                    };
-                    attempt.rollback().await.map_err(read)?;
-                    outcomes.push(Outcome {
-                        id: entry.id,
-                        key: entry.key.clone(),
-                        became: Err(report),
-                    });
-                }
+                Ok(Err(error))
             }
         }
-        transaction.commit().await.map_err(read)?;
-        Ok(outcomes)
     }
 
     /// Begins a transaction that no relay with another epoch is beside, before or after.
-    async fn fenced(&mut self) -> Result<Transaction<'_>> {
+    async fn fenced(&mut self, lock_patience: Duration) -> Result<Transaction<'_>> {
         let transaction = self.client.transaction().await.map_err(read)?;
+        // One round trip for both.
+        let limits = format!(
+            "set local lock_timeout = {}; set local idle_in_transaction_session_timeout = {}",
+            lock_patience.as_millis(),
+            self.patience.as_millis()
+        );
         let sql = include_str!("query/target/fence.sql");
         let arguments: [(&(dyn ToSql + Sync), Type); 2] =
             [(&self.source, Type::TEXT), (&self.epoch, Type::INT8)];
-        let found = transaction.query_typed(sql, &arguments).await;
+        let (limited, found) = tokio::join!(
+            transaction.batch_execute(&limits),
+            transaction.query_typed(sql, &arguments)
+        );
+        limited.map_err(read)?;
         if found.map_err(read)?.is_empty() {
             return Err(Trouble::new("another relay has taken over this outbox"));
         }
         Ok(transaction)
     }
 
-    /// Returns those of the jobs that have ended, or that the target does not have.
-    pub(crate) async fn ended(&self, job_ids: &[i64]) -> Result<Vec<Ended>> {
-        let sql = include_str!("query/target/ended.sql");
-        let found = rows(SIDE, &self.client, sql, &[(&job_ids, Type::INT8_ARRAY)]).await?;
-        let ended = |row: &Row| {
-            Ok(Ended {
-                job_id: row.try_get(0)?,
-                state: row.try_get(1)?,
-                output: row.try_get(2)?,
-                error: row.try_get(3)?,
-                finished_at: row.try_get(4)?,
-            })
-        };
-        let ended: Result<_, tokio_postgres::Error> = found.iter().map(ended).collect();
-        ended.map_err(read)
+    /// Returns those of the jobs that have ended, or that the target does not have or not show.
+    pub(crate) async fn ended(&self, open: &[(i64, i64)]) -> Result<Vec<Ended>> {
+        let mut ended = Vec::new();
+        let mut parts = vec![open];
+        while let Some(part) = parts.pop() {
+            let ids: Vec<i64> = part.iter().map(|(id, _)| *id).collect();
+            let jobs: Vec<i64> = part.iter().map(|(_, job_id)| *job_id).collect();
+            let arguments: [(&(dyn ToSql + Sync), Type); 2] =
+                [(&ids, Type::INT8_ARRAY), (&jobs, Type::INT8_ARRAY)];
+            let sql = include_str!("query/target/ended.sql");
+            let error = match self.client.query_typed(sql, &arguments).await {
+                Ok(found) => {
+                    let part: Result<Vec<Ended>, _> = found.iter().map(Ended::read).collect();
+                    ended.extend(part.map_err(read)?);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            if error.code() != Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
+                return Err(read(error));
+            }
+            self.ready().await?;
+            match part {
+                [(id, _)] => ended.push(Ended {
+                    id: *id,
+                    state: "unknown".to_owned(),
+                    output: None,
+                    error: error.as_db_error().map(|error| error.message().to_owned()),
+                    finished_at: None,
+                }),
+                _ => {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([second, first]);
+                }
+            }
+        }
+        Ok(ended)
     }
 
-    /// Says how far this relay is.
-    pub(crate) async fn report(&self, lag: &Lag) -> Result<()> {
-        let arguments: [(&(dyn ToSql + Sync), Type); 5] = [
+    /// Says how far this relay is, how many rows it holds back, and why rows wait.
+    pub(crate) async fn report(&self, lag: &Lag, held: usize, trouble: Option<&str>) -> Result<()> {
+        let held = i64::try_from(held).unwrap_or(i64::MAX);
+        let arguments: [(&(dyn ToSql + Sync), Type); 7] = [
             (&self.source, Type::TEXT),
             (&self.epoch, Type::INT8),
             (&lag.waiting, Type::INT8),
             (&lag.age, Type::FLOAT8),
             (&lag.refused, Type::INT8),
+            (&held, Type::INT8),
+            (&trouble, Type::TEXT),
         ];
         let sql = include_str!("query/target/report.sql");
         rows(SIDE, &self.client, sql, &arguments).await.map(drop)
     }
 
-    /// Returns ids and keys of rows that were carried more than an hour ago.
-    pub(crate) async fn old_keys(&self) -> Result<Vec<(i64, String)>> {
+    /// Returns the next rows that were carried more than an hour ago, a page of them; none at the
+    /// end of a round.
+    pub(crate) async fn old_keys(&mut self) -> Result<Vec<OldKey>> {
         let sql = include_str!("query/target/old_keys.sql");
-        let found = rows(SIDE, &self.client, sql, &[(&self.source, Type::TEXT)]).await?;
-        let pair = |row: &Row| Ok((row.try_get(0)?, row.try_get(1)?));
-        let pairs: Result<_, tokio_postgres::Error> = found.iter().map(pair).collect();
-        pairs.map_err(read)
+        let (time, key) = &self.forgotten;
+        let arguments: [(&(dyn ToSql + Sync), Type); 3] = [
+            (&self.source, Type::TEXT),
+            (time, Type::TEXT),
+            (key, Type::TEXT),
+        ];
+        let found = rows(SIDE, &self.client, sql, &arguments).await?;
+        let old = |row: &Row| {
+            Ok(OldKey {
+                id: row.try_get(0)?,
+                key: row.try_get(1)?,
+                carried_at: row.try_get(2)?,
+            })
+        };
+        let page: Result<Vec<OldKey>, tokio_postgres::Error> = found.iter().map(old).collect();
+        let page = page.map_err(read)?;
+        self.forgotten = match page.last() {
+            Some(last) => (last.carried_at.clone(), last.key.clone()),
+            None => (BEGINNING.0.to_owned(), BEGINNING.1.to_owned()),
+        };
+        Ok(page)
     }
 
     pub(crate) async fn forget(&mut self, keys: &[String]) -> Result<()> {
-        let transaction = self.fenced().await?;
+        let transaction = self.fenced(LOCK_PATIENCE).await?;
         let sql = include_str!("query/target/forget.sql");
         let done = transaction
             .query_typed(sql, &[(&keys, Type::TEXT_ARRAY)])
@@ -197,15 +312,42 @@ impl Target {
     }
 }
 
+/// Returns whether this is a router, and whether the role may enqueue and keep what a relay keeps;
+/// none is not there.
+pub(crate) async fn rights(client: &Client) -> Result<(bool, Option<bool>, Option<bool>)> {
+    let sql = include_str!("query/target/ready.sql");
+    let found = rows(SIDE, client, sql, &[]).await?;
+    let all = |row: &Row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
+    all(&found[0]).map_err(read)
+}
+
+impl Ended {
+    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Ended {
+            id: row.try_get(0)?,
+            state: row.try_get(1)?,
+            output: row.try_get(2)?,
+            error: row.try_get(3)?,
+            finished_at: row.try_get(4)?,
+        })
+    }
+}
+
+/// Returns what is said of a router: its functions commit on the shards, each call by itself.
+pub(crate) fn router() -> Trouble {
+    Trouble::new("target: this database is a router, and what is called there is in no transaction of the relay")
+        .hint("give the shards themselves, --to once for each: select address from trax_router.shards()")
+}
+
 /// Enqueues those of the rows whose keys are not known, and returns the jobs of all.
 async fn enqueue(
     transaction: &Transaction<'_>,
     source: &str,
     entries: &[&Entry],
-) -> std::result::Result<Vec<Outcome>, tokio_postgres::Error> {
+) -> std::result::Result<Vec<Carried>, tokio_postgres::Error> {
     let documents: Vec<&str> = entries
         .iter()
-        .map(|entry| entry.document.as_str())
+        .filter_map(|entry| entry.document.as_deref().ok())
         .collect();
     let keys: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
     let arguments: [(&(dyn ToSql + Sync), Type); 2] =
@@ -216,22 +358,12 @@ async fn enqueue(
     let found = transaction
         .query_typed(sql, &[(&keys, Type::TEXT_ARRAY)])
         .await?;
-    let outcome = |row: &Row| {
-        Ok(Outcome {
+    let carried = |row: &Row| {
+        Ok(Carried {
             id: row.try_get(0)?,
             key: row.try_get(1)?,
-            became: Ok(row.try_get(2)?),
+            job_id: row.try_get(2)?,
         })
     };
-    found.iter().map(outcome).collect()
-}
-
-/// Returns the error if it is a row's fault, and not the server's or the connection's.
-fn refusal(error: &tokio_postgres::Error) -> Option<Report> {
-    let report = Report::from(error.as_db_error()?);
-    let is_of_the_row = OF_THE_ROW
-        .iter()
-        .any(|class| report.sqlstate.starts_with(class))
-        || OF_THE_ROW_ALONE.contains(&report.sqlstate.as_str());
-    is_of_the_row.then_some(report)
+    found.iter().map(carried).collect()
 }

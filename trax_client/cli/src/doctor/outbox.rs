@@ -39,8 +39,13 @@ fn of(outbox: &Outbox, patience: Duration) -> Vec<Finding> {
         name,
         waiting,
         refused,
+        trouble,
         ..
     } = outbox;
+    let why = match trouble {
+        Some(trouble) => format!(" {trouble}."),
+        None => String::new(),
+    };
     let seconds = |length: Duration| length.as_secs();
     let at = match outbox.shard {
         Some(shard) => format!("Shard {shard}: "),
@@ -63,10 +68,17 @@ fn of(outbox: &Outbox, patience: Duration) -> Vec<Finding> {
             Severity::Warning,
             "relay_behind",
             format!(
-                "{at}{waiting} rows wait in the outbox in \"{name}\" ({id}), the oldest for {} s.",
+                "{at}{waiting} rows wait in the outbox in \"{name}\" ({id}), the oldest for {} s.{why}",
                 seconds(outbox.oldest)
             ),
             "Look at what the relay prints; many rows at once need a larger --batch.",
+        ));
+    } else if trouble.is_some() {
+        found.push(Finding::new(
+            Severity::Warning,
+            "relay_stopped",
+            format!("{waiting} rows wait in the outbox in \"{name}\" ({id}).{why}"),
+            "Mend what the relay names; it goes on by itself.",
         ));
     }
     if *refused > 0 {

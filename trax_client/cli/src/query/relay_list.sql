@@ -5,6 +5,7 @@ select
     s.waiting,
     s.oldest_seconds,
     s.refused,
+    s.trouble,
     extract(epoch from s.reported_at)::double precision as reported_at,
     extract(epoch from clock_timestamp() - s.reported_at)::double precision as silent_seconds
 from trax_relay.source s

@@ -1,2 +1,3 @@
-update trax_outbox.relay
-set asleep = $1
+update trax_outbox.target
+set asleep = $2
+where target operator(pg_catalog.=) $1::uuid

@@ -1,0 +1,290 @@
+//! What stops the carrying, and what it does not stop: a router, rights and an extension that are
+//! gone, a row that is refused, blocked or too large; and that all of it is seen.
+
+use super::{JOBS, Side, WAITING, pair, trax_relay, url};
+use harness::PATIENCE;
+use harness::process::{run, trax_binary};
+use harness::scheduler::new_name;
+use harness::session::Session;
+use std::process::Command;
+
+const TROUBLE: &str = "select waiting, held, trouble from trax_relay.source";
+
+/// Makes a role that may do what a relay does on both sides.
+async fn relay_role(source: &Side, target: &Side) -> String {
+    let role = new_name("relay");
+    target
+        .get(&format!(
+            "create role {role} login; select trax.grant_access('{role}', 'producer');
+             select trax_relay.grant_access('{role}')"
+        ))
+        .await;
+    source
+        .get(&format!(
+            "select trax_outbox.grant_access('{role}', 'relay')"
+        ))
+        .await;
+    role
+}
+
+async fn drop_role(source: &Side, target: &Side, role: &str) {
+    source.get(&format!("drop owned by {role}")).await;
+    target
+        .get(&format!("drop owned by {role}; drop role {role}"))
+        .await;
+}
+
+/// Counts the statements that try to carry rows, as the sequence `attempts`.
+const COUNT_ATTEMPTS: &str = "create sequence attempts;
+    create function count_attempt() returns trigger language plpgsql as $$
+    begin
+        perform nextval('attempts');
+        return null;
+    end
+    $$;
+    create trigger attempts before insert on trax_relay.carried execute function count_attempt()";
+
+#[tokio::test]
+async fn a_router_is_no_target() {
+    let (source, target) = pair().await;
+    target
+        .get("create schema trax_router; create function trax_router.shards() returns int language sql return 1")
+        .await;
+    source.get("select trax_outbox.enqueue('t')").await;
+    for arguments in [&["--once"][..], &[]] {
+        let (code, _, said) = run(&mut trax_relay(&source, &target).command(arguments));
+        assert_eq!(code, Some(1), "{said}");
+        assert!(
+            said.contains("is a router") && said.contains("--to once for each"),
+            "{said}"
+        );
+    }
+    assert_eq!(target.get(JOBS).await, "0 0");
+    assert_eq!(source.get(WAITING).await, "1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rights_that_are_revoked_while_rows_are_carried_refuse_none() {
+    let (source, target) = pair().await;
+    let role = relay_role(&source, &target).await;
+    let relay = trax_relay(&source, &target).role(&role).start();
+    let mut count = 0;
+    for (revoke, grant, words) in [
+        (
+            format!("revoke usage on schema trax from {role}"),
+            format!("select trax.grant_access('{role}', 'producer')"),
+            "may not enqueue",
+        ),
+        (
+            format!("revoke insert on trax_relay.carried from {role}"),
+            format!("select trax_relay.grant_access('{role}')"),
+            "may not use what a relay keeps there",
+        ),
+    ] {
+        source
+            .reaches(&relay, "select asleep from trax_outbox.target", "t")
+            .await;
+        target.get(&revoke).await;
+        source
+            .get("select trax_outbox.enqueue(gen_random_uuid()::text) from generate_series(1, 3)")
+            .await;
+        count += 3;
+        relay.says(words, PATIENCE).await;
+        assert_eq!(
+            source
+                .get("select waiting, refused from trax_outbox.lag")
+                .await,
+            "3|0"
+        );
+        if words == "may not enqueue" {
+            let seen = format!(
+                "select waiting, trouble like '%{words}%grant_access%' from trax_relay.source"
+            );
+            target.reaches(&relay, &seen, "3|t").await;
+        }
+        target.get(&grant).await;
+        target
+            .reaches(&relay, JOBS, &format!("{count} {count}"))
+            .await;
+    }
+    target
+        .reaches(&relay, "select trouble is null from trax_relay.source", "t")
+        .await;
+    drop(relay);
+    drop_role(&source, &target, &role).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_extension_that_is_dropped_while_rows_are_carried_refuses_none() {
+    let (source, target) = pair().await;
+    let relay = trax_relay(&source, &target).start();
+    source
+        .reaches(&relay, "select asleep from trax_outbox.target", "t")
+        .await;
+    target.get("drop extension trax cascade").await;
+    source
+        .get("select trax_outbox.enqueue(n::text) from generate_series(1, 3) n")
+        .await;
+    relay.says("trax is not in this database", PATIENCE).await;
+    assert_eq!(
+        source
+            .get("select waiting, refused from trax_outbox.lag")
+            .await,
+        "3|0"
+    );
+    target.get("create extension trax").await;
+    target.reaches(&relay, JOBS, "3 3").await;
+}
+
+#[tokio::test]
+async fn what_stops_a_relay_from_its_start_is_seen_in_the_target() {
+    let (source, target) = pair().await;
+    let role = relay_role(&source, &target).await;
+    target
+        .get(&format!("revoke usage on schema trax from {role}"))
+        .await;
+    source.get("select trax_outbox.enqueue('t')").await;
+    let relay = trax_relay(&source, &target).role(&role).start();
+    let seen = "select waiting, trouble like '%may not enqueue%' from trax_relay.source";
+    target.reaches(&relay, seen, "1|t").await;
+    let mut doctor = Command::new(trax_binary());
+    doctor.args(["--database-url", &url(&target.database.config()), "doctor"]);
+    let (_, said, _) = run(&mut doctor);
+    assert!(
+        said.contains("relay_stopped") && said.contains("may not enqueue"),
+        "{said}"
+    );
+    drop(relay);
+    drop_role(&source, &target, &role).await;
+}
+
+#[tokio::test]
+async fn one_refused_row_costs_few_attempts() {
+    let (source, target) = pair().await;
+    target.get(COUNT_ATTEMPTS).await;
+    source
+        .get(
+            "select trax_outbox.enqueue(n::text) from generate_series(1, 250) n;
+             insert into trax_outbox.entry (task, input) values (repeat('x', 300), '{}');
+             select trax_outbox.enqueue(n::text) from generate_series(251, 499) n",
+        )
+        .await;
+    trax_relay(&source, &target).once();
+    let order = "select count(*), bool_and(task = n::text)
+        from (select task, row_number() over (order by job_id) as n from trax.work_queue) q";
+    assert_eq!(target.get(order).await, "499|t");
+    assert_eq!(
+        source
+            .get("select waiting, refused from trax_outbox.lag")
+            .await,
+        "0|1"
+    );
+    let attempts = target.number("select last_value from attempts").await;
+    assert!(attempts <= 20, "{attempts} attempts for 500 rows");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_whose_unique_key_is_locked_in_the_target_holds_up_no_other() {
+    let (source, target) = pair().await;
+    let other = Session::of(target.database()).await;
+    other
+        .get("begin; select trax.enqueue('other', unique_key => 'k')")
+        .await;
+    source
+        .get(
+            "select trax_outbox.enqueue(n::text) from generate_series(1, 25) n;
+             select trax_outbox.enqueue('first', unique_key => 'k'), trax_outbox.enqueue('second', unique_key => 'k');
+             select trax_outbox.enqueue(n::text) from generate_series(26, 50) n",
+        )
+        .await;
+    let relay = trax_relay(&source, &target).start();
+    target.reaches(&relay, JOBS, "50 50").await;
+    target
+        .reaches(
+            &relay,
+            "select waiting, held, trouble like 'row 26 %(55P03)' from trax_relay.source",
+            "2|1|t",
+        )
+        .await;
+    other.get("rollback").await;
+    source.reaches(&relay, WAITING, "0").await;
+    assert_eq!(target.get(JOBS).await, "51 51");
+    assert_eq!(
+        target
+            .get("select task from trax.work_queue where task !~ '^[0-9]'")
+            .await,
+        "first"
+    );
+    target.reaches(&relay, TROUBLE, "0|0|").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_fails_as_no_row_should_holds_up_no_other() {
+    let (source, target) = pair().await;
+    target
+        .get(
+            "create function stop_some() returns trigger language plpgsql as $$
+            begin
+                raise exception 'this one fails' using errcode = case when new.id % 4 = 0 then 'XX000' else '55000' end;
+            end
+            $$;
+            create trigger stop_some before insert on trax_relay.carried
+            for each row when (new.id % 2 = 0) execute function stop_some()",
+        )
+        .await;
+    source
+        .get("select trax_outbox.enqueue(n::text) from generate_series(1, 20) n")
+        .await;
+    let (code, _, said) = run(&mut trax_relay(&source, &target).command(&["--once"]));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("10 rows are held back") && said.contains("this one fails"),
+        "{said}"
+    );
+    assert_eq!(target.get(JOBS).await, "10 10");
+    let relay = trax_relay(&source, &target).start();
+    let held = "select waiting, held, trouble like '%this one fails%' from trax_relay.source";
+    target.reaches(&relay, held, "10|10|t").await;
+    target
+        .get("drop trigger stop_some on trax_relay.carried")
+        .await;
+    target.reaches(&relay, JOBS, "20 20").await;
+    source.reaches(&relay, WAITING, "0").await;
+    assert_eq!(source.get("select refused from trax_outbox.lag").await, "0");
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_become_text_is_refused_and_stops_no_other() {
+    let (source, target) = pair().await;
+    // 180 MB that are more than a gigabyte as text. trax_outbox.enqueue takes no such row.
+    source
+        .get(
+            "select trax_outbox.enqueue('before');
+             insert into trax_outbox.entry (task, input)
+             values ('huge', to_jsonb(repeat(chr(1), 180 * 1024 * 1024)));
+             select trax_outbox.enqueue('after')",
+        )
+        .await;
+    trax_relay(&source, &target).once();
+    let tasks = "select string_agg(task, ' ' order by job_id) from trax.work_queue";
+    assert_eq!(target.get(tasks).await, "before after");
+    let refused = "select sqlstate, entry->>'task' from trax_outbox.refused";
+    assert_eq!(source.get(refused).await, "54000|huge");
+}
+
+#[tokio::test]
+async fn a_look_reads_no_more_than_it_can_carry() {
+    let (source, target) = pair().await;
+    // As stored each is small, because it is compressed.
+    let enqueue = "select count(trax_outbox.enqueue('t', to_jsonb(repeat('x', 900000)))) from generate_series(1, 30)";
+    source.get(enqueue).await;
+    let id = target.get("select target from trax_relay.target").await;
+    let look = format!(
+        "select count(*), sum(octet_length(document)) from trax_outbox.look('{id}', '{{{id}}}', 500, '{{}}', '{{}}', null)"
+    );
+    let seen = source.get(&look).await;
+    assert!(seen.starts_with("10|"), "{seen}");
+    trax_relay(&source, &target).once();
+    assert_eq!(target.get(JOBS).await, "30 1");
+    assert_eq!(source.get(WAITING).await, "0");
+}

@@ -1,0 +1,373 @@
+//! One source and one target: looks, carries, settles, reports and sleeps, with one connection to
+//! each side, until one of them breaks.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use trax_client::{Address, Report};
+
+use crate::held::Held;
+use crate::seat::Seat;
+use crate::source::{Entry, Lag, Source};
+use crate::target::{LOCK_PATIENCE, Outcome, SHORT_LOCK_PATIENCE, Target};
+use crate::{Options, Result, Trouble, step};
+
+/// The longest pause between two looks whether the relay before has ended.
+const LOCK_PERIOD: Duration = Duration::from_secs(1);
+/// The longest pause between two looks whether all targets were tried.
+const SEAT_PERIOD: Duration = Duration::from_millis(100);
+/// How long a relay that carries once waits for the end of another.
+const LOCK_PATIENCE_ONCE: Duration = Duration::from_secs(5);
+/// How often old keys and results are removed, and a relay says how far it is although nothing
+/// changed.
+const ROUND: Duration = Duration::from_secs(60);
+/// How often it says so when something changed.
+const REPORT_PERIOD: Duration = Duration::from_secs(10);
+/// How often results are asked for while rows flow.
+const RESULT_PERIOD: Duration = Duration::from_millis(200);
+/// After so long the rest of a batch that was halved is left for the next look.
+const LOOK_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What was reported last: how far the relay is, what it holds back, why rows wait.
+type Reported = (Lag, usize, Option<String>);
+
+struct Pair<'a, L> {
+    source: Source,
+    target: Target,
+    seat: &'a Seat,
+    options: &'a Options,
+    log: &'a L,
+    held: Held,
+    numbers: Numbers,
+    trouble: Option<String>,
+    reported: Option<Reported>,
+    next_report: Instant,
+    next_round: Instant,
+    next_results: Instant,
+    /// Whether a round of cleaning has begun and is not done.
+    is_cleaning: bool,
+}
+
+/// Carries until something breaks; with `once` until nothing waits. `last` is why the time before
+/// ended.
+pub(crate) async fn serve<L: Fn(&str)>(
+    (source, target): (&Address, &Address),
+    seat: &Seat,
+    options: &Options,
+    log: &L,
+    last: Option<Trouble>,
+) -> Result<()> {
+    let patience = options.patience;
+    let mut target = step(patience, Target::open(target, patience)).await?;
+    seat.reached(target.id());
+    let source = step(patience, Source::open(source, target.id(), patience)).await?;
+    take_lock(&source, options, log).await?;
+    step(patience, source.register(target.name())).await?;
+    let identity = step(patience, source.identity()).await?;
+    step(patience, target.begin(identity)).await?;
+    log(&format!(
+        "carries, as relay number {} of this outbox",
+        target.epoch()
+    ));
+    let now = Instant::now();
+    let mut pair = Pair {
+        source,
+        target,
+        seat,
+        options,
+        log,
+        held: Held::default(),
+        numbers: Numbers::default(),
+        trouble: last.map(|trouble| trouble.to_string()),
+        reported: None,
+        next_report: now,
+        next_round: now + ROUND,
+        next_results: now,
+        is_cleaning: false,
+    };
+    // Before the first row: what stops the carrying is known there while it does.
+    pair.report(true).await?;
+    step(patience, pair.target.ready()).await?;
+    while !pair.look().await? {}
+    match pair.held.reason() {
+        Some(reason) => Err(Trouble::new(reason)),
+        None => Ok(()),
+    }
+}
+
+/// Waits until this relay is the only one of its outbox and target; once, not for long.
+async fn take_lock(source: &Source, options: &Options, log: &impl Fn(&str)) -> Result<()> {
+    let begin = Instant::now();
+    let mut is_told = false;
+    while !step(options.patience, source.take_lock()).await? {
+        if options.once && begin.elapsed() > LOCK_PATIENCE_ONCE {
+            return Err(
+                Trouble::new("another relay carries the rows of this outbox")
+                    .hint("leave it to that one, or end it first"),
+            );
+        }
+        if !is_told {
+            log("another relay carries the rows of this outbox; this one waits for its end");
+            is_told = true;
+        }
+        sleep(options.poll.min(LOCK_PERIOD)).await;
+    }
+    Ok(())
+}
+
+impl<L: Fn(&str)> Pair<'_, L> {
+    /// Looks once and does what follows from it; returns whether a relay that carries once is done.
+    async fn look(&mut self) -> Result<bool> {
+        let patience = self.options.patience;
+        self.try_again().await?;
+        let candidates = self.seat.candidates();
+        let look = self.source.look(
+            self.options.batch,
+            candidates.as_deref().unwrap_or_default(),
+            &self.held,
+        );
+        let rows = step(patience, look).await?;
+        if !rows.is_empty() {
+            step(patience, self.source.set_asleep(false)).await?;
+            self.carry(&rows, LOCK_PATIENCE).await?;
+        }
+        // Whatever stopped the carrying before has not done so again.
+        if self.trouble.take().is_some() {
+            self.next_report = Instant::now();
+        }
+        self.write_results().await?;
+        let may_be_over = self.options.once && rows.is_empty();
+        self.clean(may_be_over).await?;
+        let unplaced = self.report(may_be_over).await?;
+        if may_be_over && unplaced == Some(0) {
+            return Ok(true);
+        }
+        if rows.is_empty() && !self.is_cleaning {
+            let most = match candidates {
+                Some(_) => self.options.poll,
+                None => self.options.poll.min(SEAT_PERIOD),
+            };
+            self.sleep(most).await?;
+        }
+        Ok(false)
+    }
+
+    /// Carries rows and settles them. A batch that fails is halved, its first half first; what was
+    /// carried by then is settled.
+    async fn carry(&mut self, rows: &[Entry], lock_patience: Duration) -> Result<()> {
+        let begin = Instant::now();
+        let mut lock_patience = lock_patience;
+        let mut parts: Vec<Vec<&Entry>> = vec![self.readable(rows).await?];
+        while let Some(mut part) = parts.pop() {
+            part.retain(|entry| !self.held.is_before(entry));
+            if part.is_empty() {
+                continue;
+            }
+            if begin.elapsed() > LOOK_PATIENCE {
+                return Ok(());
+            }
+            let carrying = self.target.carry(&part, lock_patience);
+            match (step(self.options.patience, carrying).await?, &part[..]) {
+                (Outcome::Carried(carried), _) => {
+                    let settling = self.source.settle(&carried, self.options.results);
+                    step(self.options.patience, settling).await?;
+                    self.numbers.carried += carried.len();
+                    for row in &carried {
+                        self.held.release(row.id);
+                    }
+                }
+                (Outcome::Refused(report), [entry]) => self.refuse(entry, &report).await?,
+                (Outcome::Held(report), [entry]) => self.hold(entry, &report)?,
+                (Outcome::Refused(_) | Outcome::Held(_), _) => {
+                    let second = part.split_off(part.len() / 2);
+                    parts.extend([second, part]);
+                    lock_patience = SHORT_LOCK_PATIENCE;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses the rows that cannot become text, and returns the others.
+    async fn readable<'r>(&mut self, rows: &'r [Entry]) -> Result<Vec<&'r Entry>> {
+        let mut readable = Vec::with_capacity(rows.len());
+        for entry in rows {
+            match &entry.document {
+                Ok(_) => readable.push(entry),
+                Err((sqlstate, message)) => {
+                    let report = Report {
+                        sqlstate: sqlstate.clone(),
+                        message: message.clone(),
+                        detail: None,
+                        hint: None,
+                    };
+                    self.refuse(entry, &report).await?;
+                }
+            }
+        }
+        Ok(readable)
+    }
+
+    async fn refuse(&mut self, entry: &Entry, report: &Report) -> Result<()> {
+        let refusing = self.source.refuse(entry, report);
+        if !step(self.options.patience, refusing).await? {
+            return self.hold(entry, report);
+        }
+        self.held.release(entry.id);
+        self.numbers.refused += 1;
+        Ok(())
+    }
+
+    fn hold(&mut self, entry: &Entry, report: &Report) -> Result<()> {
+        let reason = format!("{} ({})", report.message, report.sqlstate);
+        let now = Instant::now();
+        // Seen in the target soon.
+        self.next_report = now;
+        self.held.hold(entry, reason, now)
+    }
+
+    /// Tries rows again that were held back, each by itself.
+    async fn try_again(&mut self) -> Result<()> {
+        let due = self.held.due(Instant::now());
+        if due.is_empty() {
+            return Ok(());
+        }
+        let looking = self.source.look_again(&due);
+        let rows = step(self.options.patience, looking).await?;
+        for id in due {
+            match rows.iter().find(|entry| entry.id == id) {
+                Some(entry) => {
+                    let one = std::slice::from_ref(entry);
+                    self.carry(one, SHORT_LOCK_PATIENCE).await?;
+                }
+                // Somebody has removed it.
+                None => self.held.release(id),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes back what became of jobs, a page of them; all when the relay carries once.
+    async fn write_results(&mut self) -> Result<()> {
+        if !self.options.results || Instant::now() < self.next_results {
+            return Ok(());
+        }
+        loop {
+            let open = step(self.options.patience, self.source.unfinished()).await?;
+            if !open.is_empty() {
+                let ended = step(self.options.patience, self.target.ended(&open)).await?;
+                step(self.options.patience, self.source.finish(&ended)).await?;
+            }
+            if open.is_empty() || !self.options.once {
+                break;
+            }
+        }
+        self.next_results = Instant::now() + RESULT_PERIOD;
+        Ok(())
+    }
+
+    /// Removes old results, and keys that are old and that the source does not have any more: a
+    /// page of them in each look until a round is done, all at once when the relay is over.
+    async fn clean(&mut self, is_over: bool) -> Result<()> {
+        let now = Instant::now();
+        if !is_over && !self.is_cleaning && now < self.next_round {
+            return Ok(());
+        }
+        loop {
+            let patience = self.options.patience;
+            let pruned = step(patience, self.source.prune()).await?;
+            let old = step(patience, self.target.old_keys()).await?;
+            self.is_cleaning = pruned > 0 || !old.is_empty();
+            if !old.is_empty() {
+                let gone = step(patience, self.source.without_row(old)).await?;
+                step(patience, self.target.forget(&gone)).await?;
+            }
+            if !is_over || !self.is_cleaning {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Says how far the relay is, when it is time to or it must; returns how many rows had no
+    /// target then, if it looked.
+    async fn report(&mut self, must: bool) -> Result<Option<i64>> {
+        let patience = self.options.patience;
+        let now = Instant::now();
+        let is_round = must || now >= self.next_round;
+        if !is_round && now < self.next_report {
+            return Ok(None);
+        }
+        let lag = step(patience, self.source.lag()).await?;
+        let trouble = match &self.trouble {
+            Some(trouble) => Some(trouble.clone()),
+            None => self.held.reason(),
+        };
+        let new = (lag, self.held.len(), trouble);
+        if is_round || self.reported.as_ref() != Some(&new) {
+            let report = self.target.report(&new.0, new.1, new.2.as_deref());
+            step(patience, report).await?;
+        }
+        if is_round {
+            self.numbers.report(&new, self.log);
+            self.say_what_is_stranded().await?;
+            self.next_round = now + ROUND;
+        }
+        self.reported = Some(new);
+        self.next_report = now + REPORT_PERIOD;
+        Ok(Some(lag.unplaced))
+    }
+
+    /// Says which targets are not given that rows wait for.
+    async fn say_what_is_stranded(&self) -> Result<()> {
+        let Some(candidates) = self.seat.candidates() else {
+            return Ok(());
+        };
+        let looking = self.source.stranded(&candidates);
+        for target in step(self.options.patience, looking).await? {
+            (self.log)(&format!(
+                "rows wait for the target {target}, which this relay has not reached; \
+                give its address with --to, or, if it is gone for ever: select trax_outbox.replace_target(lost, target)"
+            ));
+        }
+        Ok(())
+    }
+
+    async fn sleep(&mut self, most: Duration) -> Result<()> {
+        // A last look follows the word that the relay sleeps.
+        if step(self.options.patience, self.source.set_asleep(true)).await? {
+            return Ok(());
+        }
+        let is_behind = |(lag, ..): &Reported| lag.waiting > 0;
+        let mut until = match self.reported.as_ref().is_some_and(is_behind) {
+            true => self.next_report,
+            false => self.next_round,
+        };
+        if let Some(again) = self.held.next() {
+            until = until.min(again);
+        }
+        let time = until.saturating_duration_since(Instant::now());
+        self.source.sleep(most.min(time)).await
+    }
+}
+
+/// What was done since the last report.
+#[derive(Default)]
+struct Numbers {
+    carried: usize,
+    refused: usize,
+}
+
+impl Numbers {
+    fn report(&mut self, (lag, held, trouble): &Reported, log: &impl Fn(&str)) {
+        let Numbers { carried, refused } = std::mem::take(self);
+        let Lag { waiting, age, .. } = lag;
+        if carried + refused > 0 || *waiting > 0 {
+            log(&format!(
+                "carried {carried}, refused {refused}; {waiting} wait, the oldest for {age:.1} s"
+            ));
+        }
+        if let (1.., Some(trouble)) = (held, trouble) {
+            log(trouble);
+        }
+    }
+}

@@ -1,0 +1,2 @@
+select t.target::text, pg_catalog.current_database()::text
+from trax_relay.target t
