@@ -4,6 +4,7 @@ mod blocked;
 mod carry;
 mod failover;
 mod fault;
+mod killed;
 mod outbox;
 mod result;
 mod several;
