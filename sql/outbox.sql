@@ -520,6 +520,7 @@ begin
         bytes := bytes + coalesce(octet_length(document), 0);
         return next;
     end loop;
+    close waiting;
 end
 $$;
 comment on function trax_outbox.look(uuid, uuid[], bigint, bigint[], text[], bigint[]) is

@@ -78,8 +78,8 @@ impl Proxy {
         Self::cutting(server_port, cut).await
     }
 
-    /// Holds up the message with this number, as `before` counts, for ever: whoever waits for it can
-    /// be killed there. What is on another connection passes.
+    /// Holds up the message with this number, as `before` counts: whoever waits for it can be
+    /// killed there. What is on another connection passes.
     pub async fn still_before(server_port: u16, message: i64) -> Self {
         let cut = Cut::At(AtomicI64::new(message));
         Self::cutting(server_port, Cut::Still(Box::new(cut))).await

@@ -25,7 +25,8 @@ const ROUND: Duration = Duration::from_secs(60);
 const REPORT_PERIOD: Duration = Duration::from_secs(10);
 /// How often results are asked for while rows flow.
 const RESULT_PERIOD: Duration = Duration::from_millis(200);
-/// After so long the rest of a batch that was halved is left for the next look.
+/// After so long, and after the patience for one step, the rest of a batch that was halved is left
+/// for the next look: the session of the source must not seem to hang.
 const LOOK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What was reported last: how far the relay is, what it holds back, why rows wait.
@@ -163,7 +164,7 @@ impl<L: Fn(&str)> Pair<'_, L> {
             if part.is_empty() {
                 continue;
             }
-            if begin.elapsed() > LOOK_PATIENCE {
+            if begin.elapsed() > LOOK_PATIENCE.min(self.options.patience) {
                 return Ok(());
             }
             let carrying = self.target.carry(&part, lock_patience);
