@@ -77,7 +77,7 @@ fn of(outbox: &Outbox, patience: Duration) -> Vec<Finding> {
         found.push(Finding::new(
             Severity::Warning,
             "relay_stopped",
-            format!("{waiting} rows wait in the outbox in \"{name}\" ({id}).{why}"),
+            format!("{at}{waiting} rows wait in the outbox in \"{name}\" ({id}).{why}"),
             "Mend what the relay names; it goes on by itself.",
         ));
     }
