@@ -269,27 +269,22 @@ async fn a_manifest_is_placed_while_somebody_waits_to_divide_the_places() {
         return;
     }
     let cluster = Cluster::of(2).await;
-    cluster
-        .shard(1)
-        .get("begin; lock table trax.manifest in access exclusive mode")
-        .await;
-    let (first, second) = (
+    let (holder, first, second) = (
+        Session::of(&cluster.database).await,
         Session::of(&cluster.database).await,
         Session::of(&cluster.database).await,
     );
-    let scheduling = first.spawn("select trax.schedule('m', 't', group_name => 'g')");
-    let looking = Session::of(&cluster.shards[0].0).await;
-    looking
-        .becomes(
-            "select count(*) from pg_stat_activity
-            where application_name = 'trax_router' and wait_event_type = 'Lock' and datname = current_database()",
-            "1",
-        )
+    // The first of the two is half-way.
+    holder
+        .get("begin; select from trax_router.place where place = 0 for update")
         .await;
+    let pid = first.pid();
+    let scheduling = first.spawn("select trax.schedule('m', 't', group_name => 'g')");
+    cluster.router.sees_waiting(pid).await;
     let pid = second.pid();
     let dividing = second.spawn("select count(*) from trax_router.spread_places()");
     cluster.router.sees_waiting(pid).await;
-    cluster.shard(1).get("rollback").await;
+    holder.get("rollback").await;
     let (_first, scheduled) = scheduling.await.expect("it does not panic");
     assert!(scheduled.is_ok(), "{scheduled:?}");
     let (_second, divided) = dividing.await.expect("it does not panic");

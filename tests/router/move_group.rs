@@ -429,24 +429,22 @@ async fn whoever_schedules_and_whoever_begins_a_move_wait_for_each_other_in_one_
     }
     let cluster = Cluster::of(2).await;
     let group = cluster.group_on(1).await;
-    let first = cluster.shard(1);
-    // The first of the two is half-way: it asks the shards for the manifest.
-    first
-        .get("begin; lock table trax.manifest in access exclusive mode")
+    // The first of the two is half-way.
+    let holder = Session::of(&cluster.database).await;
+    holder
+        .get("begin; select from trax_router.place where place = 0 for update")
         .await;
     let scheduler = Session::of(&cluster.database).await;
+    let pid = scheduler.pid();
     let scheduling = scheduler.spawn(format!(
         "select trax.schedule('m', 't', every => '1 h', group_name => '{group}') is not null"
     ));
-    let looking = Session::of(&cluster.shards[0].0).await;
-    let waiting = "select count(*) from pg_stat_activity where application_name = 'trax_router' and wait_event_type = 'Lock'
-        and datname = current_database()";
-    looking.becomes(waiting, "1").await;
+    cluster.router.sees_waiting(pid).await;
     let mover = Session::of(&cluster.database).await;
     let pid = mover.pid();
     let moving = mover.spawn(call(&group, 2));
     cluster.router.sees_waiting(pid).await;
-    first.get("commit").await;
+    holder.get("commit").await;
     let (_scheduler, scheduled) = scheduling.await.expect("it does not panic");
     assert_eq!(scheduled, Ok("t".to_owned()));
     let (_mover, moved) = moving.await.expect("it does not panic");

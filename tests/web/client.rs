@@ -133,10 +133,9 @@ impl Web {
         stream.write_all(text.as_bytes()).await.expect("it reads");
         let (mut said, mut buffer) = (String::new(), [0; 4096]);
         loop {
-            if let Some((_, event)) = said.split_once("data: ") {
-                if let Some((event, _)) = event.split_once('\n') {
-                    return event.to_owned();
-                }
+            let event = said.split_once("data: ");
+            if let Some((event, _)) = event.and_then(|(_, event)| event.split_once('\n')) {
+                return event.to_owned();
             }
             let read = tokio::time::timeout(PATIENCE, stream.read(&mut buffer)).await;
             let count = read.unwrap_or_else(|_| panic!("an event: {said}"));

@@ -1,5 +1,6 @@
 -- What an ended job was queued with, as text: its manifest when that still exists here, else its
--- options. A unique key that the job itself still keeps alive (unique_for) stays with it. $1 the job.
+-- options. A unique key that the job itself still keeps alive (unique_for) stays with it.
+-- $1 the job.
 select
     m.name as manifest,
     r.task,
