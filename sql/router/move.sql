@@ -130,15 +130,22 @@ begin
     left_from := coalesce(
         (select p.moves_from from trax_router.group_placement p where p.group_name = group_name), '{}'
     );
-    -- What its home has now: settings may have changed since.
+    -- What its home and the target have now: another move may have come between.
     known := array(
         select k
         from unnest(known) k
-        where k.shard <> all (homes)
+        where k.shard <> all (homes || to_shard)
         union all
         select s
-        from trax_router.survey(group_name, homes) s
+        from trax_router.survey(group_name, homes || to_shard) s
     );
+    select k.*
+    into target
+    from unnest(known) k
+    where k.shard = to_shard;
+    if target.failure is not null then
+        perform trax_router.raise(target.failure);
+    end if;
     if homes <> array[to_shard] then
         foreach one in array known loop
             continue when one.shard = to_shard

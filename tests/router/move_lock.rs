@@ -142,3 +142,33 @@ async fn a_snapshot_older_than_a_move_places_nothing() {
     old.get(&another).await;
     old.get("commit").await;
 }
+
+#[tokio::test]
+async fn of_two_who_move_a_group_to_one_shard_none_takes_its_limit_away() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let group = cluster.group_on(1).await;
+    let s = &cluster.router;
+    s.get(&format!(
+        "select trax.configure_group('{group}', max_active_jobs => 3); begin; select trax.enqueue('t', group_name => '{group}')"
+    ))
+    .await;
+    // Both have seen that nothing of it is at the target.
+    let looking = Session::of(&cluster.database).await;
+    let mut moving = Vec::new();
+    for _ in 0..2 {
+        let mover = Session::of(&cluster.database).await;
+        let pid = mover.pid();
+        moving.push(mover.spawn(call(&group, 2)));
+        looking.sees_waiting(pid).await;
+    }
+    s.get("commit").await;
+    for mover in moving {
+        let (_, moved) = mover.await.expect("it does not panic");
+        assert!(moved.is_ok(), "{moved:?}");
+    }
+    let limit = format!("select max_active_jobs from trax.manifest_group where name = '{group}'");
+    assert_eq!(cluster.shard(2).get(&limit).await, "3");
+}
