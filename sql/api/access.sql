@@ -90,7 +90,7 @@ as $$
             'dead_letter', 'stopped_schedule', 'lane', 'unique_key', 'worker', 'instance', 'adoption', 'concurrency_limit',
             'concurrency_token',
             'concurrency_waiter', 'worker_state', 'lease_extension', 'progress', 'failed_step', 'access_scope', 'audit',
-            'departure', 'arrival'
+            'departure', 'arrival', 'group_home'
         )
         and $1 in ('reader', 'admin')
     group by c.relname

@@ -72,7 +72,8 @@ comment on function trax.survey_group(text) is
 
 create function trax.put_settings(
     group_name text,
-    settings jsonb
+    settings jsonb,
+    placed_at bigint
 )
 returns void
 language plpgsql volatile
@@ -81,6 +82,12 @@ set lock_timeout = '1s'
 as $$
 #variable_conflict use_variable
 begin
+    -- The call of a mover that is gone, which sees no row yet, ends before this.
+    lock table trax.departure in share row exclusive mode;
+    insert into trax.group_home as h (group_name, placed_at)
+    values (group_name, placed_at)
+    on conflict on constraint group_home_pkey do update
+    set placed_at = greatest(h.placed_at, excluded.placed_at);
     perform trax.configure_group(
         group_name,
         case when settings ? 'max_active_jobs' then coalesce((settings ->> 'max_active_jobs')::int, 0) end,
@@ -94,8 +101,8 @@ begin
         and settings ? 'applied';
 end;
 $$;
-comment on function trax.put_settings(text, jsonb) is
-    'Internal. Gives a group the settings that trax.survey_group() returned on another shard; what is not among them stays. Called by trax_router.move_group().';
+comment on function trax.put_settings(text, jsonb, bigint) is
+    'Internal. Makes this the home of a group, which no move from before placed_at takes away, and gives it the settings that trax.survey_group() returned on another shard; what is not among them stays. Called by trax_router.move_group().';
 
 create function trax.departed(
     manifests text[],
@@ -127,7 +134,8 @@ comment on function trax.departed(text[], text) is
 create function trax.depart(
     group_name text,
     target int,
-    max_count int default 1000
+    max_count int default 1000,
+    placed_at bigint default null
 )
 returns table (
     batch uuid,
@@ -159,6 +167,17 @@ begin
     if target is null then
         return query select null::uuid, null::int, 0, null::jsonb, true;
         return;
+    end if;
+    if exists (
+        select
+        from trax.group_home h
+        where h.group_name = group_name
+            and h.placed_at > placed_at
+    ) then
+        raise exception 'group "%" has come back since', group_name
+            using errcode = '55000',
+                detail = 'The call is of a move that another one has followed.',
+                hint = 'Move the group again: trax group move NAME --to SHARD';
     end if;
     -- Neither a document nor its pruning may remove the row that keeps the group off here.
     update trax.manifest_group g
@@ -211,8 +230,8 @@ begin
     return query select null::uuid, null::int, 0, null::jsonb, true;
 end;
 $$;
-comment on function trax.depart(text, int, int) is
-    'Internal. Takes the next batch of a group that moves to another shard out of this database, or returns that which is on its way: its identity, its shard, how many jobs it has and its rows. Disables the group here at first, so that what runs ends and nothing else is claimed. With target null nothing else is taken. A null batch: there is nothing to take now; is_over: nothing of the group is left here. Called by trax_router.move_group().';
+comment on function trax.depart(text, int, int, bigint) is
+    'Internal. Takes the next batch of a group that moves to another shard out of this database, or returns that which is on its way: its identity, its shard, how many jobs it has and its rows. Disables the group here at first, so that what runs ends and nothing else is claimed. With target null nothing else is taken, and nothing by a move from before the group was placed here last. A null batch: there is nothing to take now; is_over: nothing of the group is left here. Called by trax_router.move_group().';
 
 create function trax.end_departure(
     group_name text,

@@ -8,9 +8,9 @@ as $$
     select array[
         'functions_of_owner', 'grant_use', 'withdraw_use', 'look_at', 'refuse_version', 'known_groups', 'copy_settings',
         'add_shard', 'move_shard', 'close_shard', 'open_shard', 'spread_places', 'keys_alive', 'pin_keys', 'place_group',
-        'spread_group', 'cluster', 'identify', 'survey_group', 'survey', 'survey_whole', 'put_settings', 'give_settings',
-        'hold_placement', 'put_placement', 'depart', 'arrive', 'end_departure', 'refuse_ties', 'begin_move', 'carry',
-        'move_group', 'departed'
+        'spread_group', 'cluster', 'identify', 'survey_group', 'survey', 'survey_whole', 'in_micros', 'placing_at',
+        'put_settings', 'give_settings', 'hold_placement', 'put_placement', 'depart', 'arrive', 'end_departure',
+        'refuse_ties', 'begin_move', 'carry', 'move_group', 'departed'
     ]
 $$;
 comment on function trax_router.functions_of_owner() is

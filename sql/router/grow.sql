@@ -117,7 +117,8 @@ comment on function trax_router.survey_whole(text) is
 create function trax_router.put_settings(
     shard int,
     text,
-    jsonb
+    jsonb,
+    bigint
 )
 returns void
 language plproxy volatile
@@ -125,10 +126,37 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select trax.put_settings($2::text, $3::jsonb);
+    select trax.put_settings($2::text, $3::jsonb, $4::bigint);
 $$;
-comment on function trax_router.put_settings(int, text, jsonb) is
+comment on function trax_router.put_settings(int, text, jsonb, bigint) is
     'Internal. Calls trax.put_settings() on a shard.';
+
+create function trax_router.in_micros(
+    at timestamptz
+)
+returns bigint
+language sql immutable strict parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+    select (extract(epoch from at) * 1000000)::bigint
+$$;
+comment on function trax_router.in_micros(timestamptz) is
+    'Internal. Returns a time as microseconds since 1970, which no setting of a session writes otherwise.';
+
+create function trax_router.placing_at(
+    group_name text
+)
+returns timestamptz
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+    -- After the move before, whatever the clock says.
+    select greatest(clock_timestamp(), max(p.placed_at) + interval '1 microsecond')
+    from trax_router.group_placement p
+    where p.group_name = $1
+$$;
+comment on function trax_router.placing_at(text) is
+    'Internal. Returns the time at which a group is placed now: later than all times before.';
 
 create function trax_router.give_settings(
     shard int,
@@ -143,7 +171,7 @@ as $$
 declare
     failure trax_router.failure;
 begin
-    perform trax_router.put_settings(shard, group_name, settings);
+    perform trax_router.put_settings(shard, group_name, settings, trax_router.in_micros(trax_router.placing_at(group_name)));
 exception
     when others or query_canceled then
         get stacked diagnostics
@@ -234,8 +262,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 begin
-    insert into trax_router.group_placement as p (group_name, shard, moves_from)
-    values (group_name, shard, moves_from)
+    insert into trax_router.group_placement as p (group_name, shard, placed_at, moves_from)
+    values (group_name, shard, trax_router.placing_at(group_name), moves_from)
     on conflict on constraint group_placement_pkey do update
     set shard = excluded.shard, placed_at = excluded.placed_at, moves_from = excluded.moves_from;
     -- Who has an older snapshot finds its place changed: trax_router.refuse_old_snapshot().

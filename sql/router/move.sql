@@ -5,7 +5,8 @@ create function trax_router.depart(
     shard int,
     text,
     int,
-    int
+    int,
+    bigint
 )
 returns table (
     batch uuid,
@@ -19,9 +20,9 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select d.batch, d.to_shard, d.count, d.cargo, d.is_over from trax.depart($2::text, $3::int, $4::int) d;
+    select d.batch, d.to_shard, d.count, d.cargo, d.is_over from trax.depart($2::text, $3::int, $4::int, $5::bigint) d;
 $$;
-comment on function trax_router.depart(int, text, int, int) is
+comment on function trax_router.depart(int, text, int, int, bigint) is
     'Internal. Calls trax.depart() on a shard.';
 
 create function trax_router.arrive(
@@ -207,6 +208,7 @@ declare
     sources int[];
     left_from int[];
     placed int;
+    placed_at timestamptz;
     source int;
     found_batch uuid;
     found_target int;
@@ -229,8 +231,8 @@ begin
         when lock_not_available then
             return;
     end;
-    select coalesce(p.moves_from, '{}'), p.shard
-    into sources, placed
+    select coalesce(p.moves_from, '{}'), p.shard, p.placed_at
+    into sources, placed, placed_at
     from trax_router.group_placement p
     where p.group_name = group_name;
     if placed is distinct from to_shard then
@@ -249,7 +251,7 @@ begin
             asked := source;
             select d.batch, d.to_shard, d.count, d.cargo, d.is_over
             into found_batch, found_target, jobs, found_cargo, is_over
-            from trax_router.depart(source, group_name, nullif(to_shard, source), 1000) d;
+            from trax_router.depart(source, group_name, nullif(to_shard, source), 1000, trax_router.in_micros(placed_at)) d;
             if found_batch is not null then
                 asked := found_target;
                 has_come := trax_router.arrive(found_target, source, group_name, found_batch, found_cargo);

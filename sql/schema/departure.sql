@@ -1,4 +1,4 @@
--- departure and arrival: a group on its way between two databases of a cluster.
+-- departure, arrival, group_home: a group on its way between two databases of a cluster.
 
 -- What was taken from the tables of this database and is not known to be in the other one. A group
 -- has one batch at a time, so that each comes after the one before it.
@@ -33,5 +33,16 @@ comment on column trax.arrival.group_name is 'The group.';
 comment on column trax.arrival.batch is 'Identity of the batch, as in trax.departure there.';
 comment on column trax.arrival.arrived_at is 'When it came.';
 
+-- A call of a mover that is gone may come late: what has come back since does not leave by it.
+create table trax.group_home (
+    group_name text collate "C",
+    placed_at bigint not null,
+    constraint group_home_pkey primary key (group_name)
+);
+comment on table trax.group_home is 'Groups that a router has placed here.';
+comment on column trax.group_home.group_name is 'The group.';
+comment on column trax.group_home.placed_at is 'When it was placed here last, by the clock of the router: microseconds since 1970.';
+
 select pg_catalog.pg_extension_config_dump('trax.departure', '');
 select pg_catalog.pg_extension_config_dump('trax.arrival', '');
+select pg_catalog.pg_extension_config_dump('trax.group_home', '');

@@ -192,3 +192,44 @@ async fn a_group_that_was_moved_before_is_healed_by_moving_it_again() {
         "3"
     );
 }
+
+#[tokio::test]
+async fn a_late_call_of_a_mover_that_is_gone_takes_nothing_of_what_has_come_back() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let group = cluster.group_on(1).await;
+    let (s, first) = (&cluster.router, cluster.shard(1));
+    s.get(&format!(
+        "select trax.enqueue('t', group_name => '{group}'); select trax_router.begin_move('{group}', 2)"
+    ))
+    .await;
+    let placed_at = format!(
+        "select trax_router.in_micros(placed_at) from trax_router.group_placement where group_name = '{group}'"
+    );
+    let gone = s.number(&placed_at).await;
+    s.get(&call(&group, 1)).await;
+    let late = format!("select * from trax.depart('{group}', 2, 1000, {gone})");
+    let refusal = first.refusal(&late).await;
+    assert_eq!(refusal.code, "55000", "{refusal}");
+    let claim = "select count(*) from trax.claim_next('w')";
+    assert_eq!(first.get(claim).await, "1", "it is on");
+    // Whatever the clock of the router says, the next move is a later one.
+    s.get(&format!(
+        "update trax_router.group_placement set placed_at = now() + '1 h' where group_name = '{group}'"
+    ))
+    .await;
+    let ahead = s.number(&placed_at).await;
+    first
+        .get("select trax.complete(job_id, token) from trax.lease")
+        .await;
+    s.get(&call(&group, 2)).await;
+    assert!(s.number(&placed_at).await > ahead);
+    s.get(&call(&group, 1)).await;
+    let late = format!(
+        "select * from trax.depart('{group}', 2, 1000, {})",
+        ahead + 1
+    );
+    assert_eq!(first.refusal(&late).await.code, "55000");
+}
