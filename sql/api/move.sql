@@ -87,7 +87,12 @@ begin
     insert into trax.group_home as h (group_name, placed_at)
     values (group_name, placed_at)
     on conflict on constraint group_home_pkey do update
-    set placed_at = greatest(h.placed_at, excluded.placed_at);
+    set placed_at = excluded.placed_at
+    where h.placed_at <= excluded.placed_at;
+    -- A late call of a mover that is gone.
+    if not found then
+        return;
+    end if;
     perform trax.configure_group(
         group_name,
         case when settings ? 'max_active_jobs' then coalesce((settings ->> 'max_active_jobs')::int, 0) end,

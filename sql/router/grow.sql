@@ -16,10 +16,11 @@ as $$
     union select q.group_name from trax.work_queue q
     union select l.group_name from trax.lease l
     union select d.group_name from trax.dead_letter d where d.status = 'awaiting_intervention'
-    union select d.group_name from trax.departure d;
+    union select d.group_name from trax.departure d
+    union select r.group_name from trax.unique_key k join trax.run r on r.job_id = k.job_id where k.ended;
 $$;
 comment on function trax_router.known_groups(int) is
-    'Internal. Returns the groups that have settings, manifests, jobs or unresolved dead letters on a shard.';
+    'Internal. Returns the groups that have settings, manifests, jobs, living keys of ended jobs or unresolved dead letters on a shard.';
 
 create function trax_router.survey_group(
     shard int,

@@ -253,6 +253,13 @@ begin
             into found_batch, found_target, jobs, found_cargo, is_over
             from trax_router.depart(source, group_name, nullif(to_shard, source), 1000, trax_router.in_micros(placed_at)) d;
             if found_batch is not null then
+                -- Of a move that was broken off: where it goes it is no more at home than here.
+                if found_target <> to_shard and found_target <> all (left_from) then
+                    left_from := left_from || found_target;
+                    insert into trax_router.move (source, target)
+                    values (found_target, to_shard)
+                    on conflict do nothing;
+                end if;
                 asked := found_target;
                 has_come := trax_router.arrive(found_target, source, group_name, found_batch, found_cargo);
                 carried := carried + case when has_come then jobs else 0 end;

@@ -73,6 +73,13 @@ begin
                         where a.kind = k.kind
                             and a.name = k.name
                     )
+                returning k.name
+            ),
+            -- Who has an older snapshot finds the place changed: trax_router.refuse_old_snapshot().
+            changed as (
+                update trax_router.place p
+                set shard = p.shard
+                where p.place in (select trax_router.place_of(e.name) from ended e)
             )
             insert into trax_router.key_placement (kind, name, shard)
             select a.kind, a.name, shard

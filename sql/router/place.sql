@@ -157,15 +157,24 @@ create function trax_router.is_spread(
     group_name text
 )
 returns boolean
-language sql stable security definer
+language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
-    select case
-        when p.group_name is not null then p.shard is null
-        else coalesce($1, 'default') = 'default'
-    end
-    from (values (coalesce($1, 'default'))) asked (name)
-    left join trax_router.group_placement p on p.group_name = asked.name
+#variable_conflict use_variable
+declare
+    name constant text := coalesce(group_name, 'default');
+begin
+    perform trax_router.refuse_old_snapshot(array[name]);
+    -- A statement of its own: it sees what was written by whoever it has waited for.
+    return coalesce(
+        (
+            select p.shard is null
+            from trax_router.group_placement p
+            where p.group_name = name
+        ),
+        name = 'default'
+    );
+end;
 $$;
 comment on function trax_router.is_spread(text) is
     'Internal. Returns whether the jobs of a group are on all shards, each where its key is; null is the group default.';
@@ -239,6 +248,8 @@ begin
         and not current_setting('transaction_read_only')::boolean
     then
         begin
+            -- In the order in which the tables are locked.
+            lock table trax_router.group_placement in access share mode;
             -- Whoever changes where a group is changes the row of its place, too.
             perform
             from trax_router.place p
@@ -365,6 +376,7 @@ as $$
 begin
     -- In the order in which the tables are locked.
     lock table trax_router.group_placement in access share mode;
+    perform trax_router.refuse_old_snapshot(array[coalesce(name, '')]);
     return coalesce(trax_router.shard_of_key('token', coalesce(name, '')), trax_router.any_shard());
 end;
 $$;

@@ -314,3 +314,23 @@ async fn a_dump_of_the_router_has_its_shards_and_places() {
     );
     assert_eq!(copy.get("select * from trax_router.manifest").await, "m|2");
 }
+
+#[tokio::test]
+async fn a_group_stays_as_long_as_a_key_of_an_ended_job_lives() {
+    if !has_plproxy() {
+        return;
+    }
+    let mut cluster = Cluster::of(2).await;
+    let keyed = "select trax.enqueue('a', group_name => 'e' || n, unique_key => 'u' || n, unique_for => '1 h')
+        from generate_series(1, 40) n";
+    let first = cluster.router.get(keyed).await;
+    for shard in [1, 2] {
+        let complete = "select count(trax.complete(job_id, token)) from trax.claim_next('w', 100)";
+        cluster.shard(shard).get(complete).await;
+    }
+    let server = shard_server();
+    cluster.add(&server).await;
+    let s = &cluster.router;
+    s.get("select trax_router.spread_places()").await;
+    assert_eq!(s.get(keyed).await, first, "no key is taken twice");
+}

@@ -233,3 +233,32 @@ async fn a_late_call_of_a_mover_that_is_gone_takes_nothing_of_what_has_come_back
     );
     assert_eq!(first.refusal(&late).await.code, "55000");
 }
+
+#[tokio::test]
+async fn a_batch_that_was_on_its_way_elsewhere_follows_to_the_end() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(3).await;
+    let group = cluster.group_on(1).await;
+    let s = &cluster.router;
+    s.get(&format!(
+        "select trax.configure_group('{group}', max_active_jobs => 1);
+        select count(*) from trax.enqueue_many('t', array_fill('1'::jsonb, array[5]), group_name => '{group}');
+        select trax_router.begin_move('{group}', 2)"
+    ))
+    .await;
+    let carry = format!("select outcome from trax_router.carry('{group}', 2)");
+    assert_eq!(s.get(&carry).await, "waits", "it is off now");
+    let depart = format!("select count from trax.depart('{group}', 2)");
+    assert_eq!(cluster.shard(1).get(&depart).await, "5");
+    // Shard 2 has nothing to give, and is asked no more.
+    s.get("select trax_router.close_shard(1, 'new disks')")
+        .await;
+    s.refusal(&call(&group, 3)).await;
+    s.get("select trax_router.open_shard(1)").await;
+    s.get(&call(&group, 3)).await;
+    let waiting = "select count(*) from trax.work_queue";
+    assert_eq!(cluster.shard(3).get(waiting).await, "5");
+    assert_eq!(cluster.shard(2).get(LEFT).await, "0");
+}

@@ -172,3 +172,37 @@ async fn of_two_who_move_a_group_to_one_shard_none_takes_its_limit_away() {
     let limit = format!("select max_active_jobs from trax.manifest_group where name = '{group}'");
     assert_eq!(cluster.shard(2).get(&limit).await, "3");
 }
+
+#[tokio::test]
+async fn who_waited_for_a_move_goes_where_the_group_is_then() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let s = &cluster.router;
+    s.get(
+        "select trax_router.spread_group('wide'); begin; select trax_router.begin_move('wide', 2)",
+    )
+    .await;
+    let looking = Session::of(&cluster.database).await;
+    let mut waiting = Vec::new();
+    for call in [
+        "select count(*) from trax.enqueue_many('t', array_fill('1'::jsonb, array[9]), group_name => 'wide')",
+        "select trax.configure_group('wide', max_active_jobs => 4) is not null",
+    ] {
+        let session = Session::of(&cluster.database).await;
+        let pid = session.pid();
+        waiting.push(session.spawn(call.to_owned()));
+        looking.sees_waiting(pid).await;
+    }
+    s.get("commit").await;
+    for call in waiting {
+        let (_, answer) = call.await.expect("it does not panic");
+        assert!(answer.is_ok(), "{answer:?}");
+    }
+    let queued = "select count(*) from trax.work_queue";
+    assert_eq!(cluster.shard(2).get(queued).await, "9");
+    let limit = "select max_active_jobs from trax.manifest_group where name = 'wide'";
+    assert_eq!(cluster.shard(2).get(limit).await, "4");
+    assert_ne!(cluster.shard(1).get(limit).await, "4");
+}
