@@ -386,6 +386,12 @@ begin
     back := jsonb_populate_record(null::trax_outbox.entry, stored);
     -- The null of JSON is an input, and not the null of SQL.
     back.input := stored -> 'input';
+    -- It was never carried, and goes where its group goes now.
+    back.target := (
+        select p.target
+        from trax_outbox.placement p
+        where p.group_name = coalesce(back.group_name, 'default')
+    );
     insert into trax_outbox.entry select back.*;
     perform pg_notify('trax_outbox', '');
     return true;
@@ -501,22 +507,18 @@ begin
         document := null;
         code := null;
         error := null;
-        -- A shorter one cannot become too long, and the block costs a subtransaction.
-        if pg_column_size(row.input) + coalesce(pg_column_size(row.trace), 0) < 100000 then
+        -- What is stored says nothing of it: 12 bytes are a number of 131,072 digits.
+        begin
             document := to_jsonb(row)::text;
-        else
-            begin
-                document := to_jsonb(row)::text;
-                if octet_length(document) > 536870912 then
-                    document := null;
-                    raise exception 'the row has more than 512 MB as text' using errcode = 'program_limit_exceeded';
-                end if;
-            exception
-                when program_limit_exceeded or out_of_memory then
-                    code := sqlstate;
-                    error := sqlerrm;
-            end;
-        end if;
+            if octet_length(document) > 536870912 then
+                raise exception 'the row has more than 512 MB as text' using errcode = 'program_limit_exceeded';
+            end if;
+        exception
+            when program_limit_exceeded or out_of_memory or internal_error then
+                document := null;
+                code := sqlstate;
+                error := sqlerrm;
+        end;
         bytes := bytes + coalesce(octet_length(document), 0);
         return next;
     end loop;
@@ -570,6 +572,11 @@ begin
     set target = replace_target.target
     where e.target = lost;
     get diagnostics moved = row_count;
+    -- Nobody will say what became of what it has.
+    update trax_outbox.result r
+    set state = 'unknown', finished_at = clock_timestamp()
+    where r.target = lost
+        and r.state is null;
     delete from trax_outbox.target t
     where t.target = lost;
     return moved;

@@ -262,14 +262,46 @@ async fn a_row_that_cannot_become_text_is_refused_and_stops_no_other() {
             "select trax_outbox.enqueue('before');
              insert into trax_outbox.entry (task, input)
              values ('huge', to_jsonb(repeat(chr(1), 180 * 1024 * 1024)));
+             select trax_outbox.enqueue('grows', jsonb_agg('1e131071'::numeric)) from generate_series(1, 10000);
              select trax_outbox.enqueue('after')",
         )
         .await;
     trax_relay(&source, &target).once();
     let tasks = "select string_agg(task, ' ' order by job_id) from trax.work_queue";
     assert_eq!(target.get(tasks).await, "before after");
-    let refused = "select sqlstate, entry->>'task' from trax_outbox.refused";
-    assert_eq!(source.get(refused).await, "54000|huge");
+    let refused = "select sqlstate, entry->>'task' from trax_outbox.refused order by id";
+    assert_eq!(source.get(refused).await, "54000|huge\n54000|grows");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_takes_too_long_is_found_although_each_look_ends_before() {
+    let (source, target) = pair().await;
+    let role = relay_role(&source, &target).await;
+    target
+        .get(&format!(
+            "alter role {role} set statement_timeout = '1500 ms';
+            create function stop_one() returns trigger language plpgsql as $$
+            begin
+                perform pg_sleep(60);
+                return null;
+            end
+            $$;
+            create trigger stop_one before insert on trax_relay.carried
+            for each row when (new.id = 2) execute function stop_one()"
+        ))
+        .await;
+    source
+        .get("select trax_outbox.enqueue(n::text) from generate_series(1, 8) n")
+        .await;
+    let relay = trax_relay(&source, &target)
+        .role(&role)
+        .arguments(&["--patience", "2 s"])
+        .start();
+    target.reaches(&relay, JOBS, "7 7").await;
+    let held = "select waiting, held, trouble is not null from trax_relay.source";
+    target.reaches(&relay, held, "1|1|t").await;
+    drop(relay);
+    drop_role(&source, &target, &role).await;
 }
 
 #[tokio::test]

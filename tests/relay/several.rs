@@ -201,8 +201,27 @@ async fn a_group_that_moves_moves_with_its_next_rows() {
     assert_eq!(refusal.code, "42704");
     // b is gone for ever.
     source.get(enqueue).await;
+    // What it refused was never carried; what it has nobody will know.
+    source
+        .get(&format!(
+            "with moved as (
+                delete from trax_outbox.entry
+                where id = (select max(id) from trax_outbox.entry)
+                returning *
+            )
+            insert into trax_outbox.refused (id, sqlstate, error, entry)
+            select m.id, '54000', 'no', to_jsonb(m)
+            from moved m;
+            insert into trax_outbox.result (id, job_id, task, target) values (-1, 1, 't', '{b_has}')"
+        ))
+        .await;
     source
         .get(&format!("select trax_outbox.replace_target('{b_has}', (select target from trax_outbox.target where target <> '{b_has}'))"))
+        .await;
+    let unknown = "select state from trax_outbox.result where id = -1";
+    assert_eq!(source.get(unknown).await, "unknown");
+    source
+        .get("select trax_outbox.retry(id) from trax_outbox.refused")
         .await;
     trax_relay(&source, a).once();
     assert_eq!([a.get(count).await, b.get(count).await], ["3", "1"]);

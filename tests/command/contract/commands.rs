@@ -176,7 +176,7 @@ const COMMANDS: [Contract; 49] = [
         .wrong(&["", "t {", "t {} --file x", "t --file /no/such/file", "t --timeout -1", "t --retry-delay -1", "t --unique-for 60", "t --priority high", "t --sql vacuum", "t --run-as ada", "--sql vacuum --stream"]),
     of("relay", "--from dbname=nobody_has_this")
         .run_elsewhere()
-        .wrong(&["", "--from a=b", "--from dbname=a --to dbname=b --to dbname=c", "--from dbname=a --batch 0", "--from dbname=a --poll 1ms", "--outbox-sql --target-sql"]),
+        .wrong(&["", "--from a=b", "--from dbname=a --batch 0", "--from dbname=a --poll 1ms", "--outbox-sql --target-sql"]),
     of("status", "")
         .code(2)
         .shows("scheduler")

@@ -39,6 +39,8 @@ struct Pair<'a, L> {
     options: &'a Options,
     log: &'a L,
     held: Held,
+    /// The most rows of a look: fewer after one of which a part took too long, until all goes well.
+    batch: i64,
     numbers: Numbers,
     trouble: Option<String>,
     reported: Option<Reported>,
@@ -78,6 +80,7 @@ pub(crate) async fn serve<L: Fn(&str)>(
         options,
         log,
         held: Held::default(),
+        batch: options.batch,
         numbers: Numbers::default(),
         trouble: last.map(|trouble| trouble.to_string()),
         reported: None,
@@ -123,17 +126,22 @@ impl<L: Fn(&str)> Pair<'_, L> {
         self.try_again().await?;
         let candidates = self.seat.candidates();
         let look = self.source.look(
-            self.options.batch,
+            self.batch,
             candidates.as_deref().unwrap_or_default(),
             &self.held,
         );
         let rows = step(patience, look).await?;
+        let mut trouble = None;
         if !rows.is_empty() {
             step(patience, self.source.set_asleep(false)).await?;
-            self.carry(&rows, LOCK_PATIENCE).await?;
+            trouble = self.carry(&rows, LOCK_PATIENCE).await?;
         }
-        // Whatever stopped the carrying before has not done so again.
-        if self.trouble.take().is_some() {
+        if trouble.is_none() {
+            self.batch = self.batch.saturating_mul(2).min(self.options.batch);
+        }
+        // Whatever stopped the carrying before has not done so again, or has.
+        if self.trouble != trouble {
+            self.trouble = trouble;
             self.next_report = Instant::now();
         }
         self.write_results().await?;
@@ -154,9 +162,10 @@ impl<L: Fn(&str)> Pair<'_, L> {
     }
 
     /// Carries rows and settles them. A batch that fails is halved, its first half first; what was
-    /// carried by then is settled.
-    async fn carry(&mut self, rows: &[Entry], lock_patience: Duration) -> Result<()> {
+    /// carried by then is settled. Returns why some were left for the next look, which takes fewer.
+    async fn carry(&mut self, rows: &[Entry], lock_patience: Duration) -> Result<Option<String>> {
         let begin = Instant::now();
+        let mut reason = None;
         let mut lock_patience = lock_patience;
         let mut parts: Vec<Vec<&Entry>> = vec![self.readable(rows).await?];
         while let Some(mut part) = parts.pop() {
@@ -165,7 +174,8 @@ impl<L: Fn(&str)> Pair<'_, L> {
                 continue;
             }
             if begin.elapsed() > LOOK_PATIENCE.min(self.options.patience) {
-                return Ok(());
+                self.batch = i64::try_from(part.len()).unwrap_or(i64::MAX);
+                return Ok(reason);
             }
             let carrying = self.target.carry(&part, lock_patience);
             match (step(self.options.patience, carrying).await?, &part[..]) {
@@ -179,14 +189,15 @@ impl<L: Fn(&str)> Pair<'_, L> {
                 }
                 (Outcome::Refused(report), [entry]) => self.refuse(entry, &report).await?,
                 (Outcome::Held(report), [entry]) => self.hold(entry, &report)?,
-                (Outcome::Refused(_) | Outcome::Held(_), _) => {
+                (Outcome::Refused(report) | Outcome::Held(report), _) => {
+                    reason = Some(format!("{} ({})", report.message, report.sqlstate));
                     let second = part.split_off(part.len() / 2);
                     parts.extend([second, part]);
                     lock_patience = SHORT_LOCK_PATIENCE;
                 }
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Refuses the rows that cannot become text, and returns the others.

@@ -1,11 +1,10 @@
 -- The targets that rows wait for and that are not among those of the relay.
-select pg_catalog.format('%s (%s)', t.name, t.target)
-from trax_outbox.target t
-where t.target operator(pg_catalog.<>) all ($1::uuid[])
-    and exists (
-        select
-        from trax_outbox.entry e
-        where e.target operator(pg_catalog.=) t.target
-    )
-order by t.name, t.target
+select pg_catalog.format('%s (%s)', coalesce(t.name, 'a target that was replaced'), e.target)
+from (
+    select distinct x.target
+    from trax_outbox.entry x
+    where x.target operator(pg_catalog.<>) all ($1::uuid[])
+) e
+left join trax_outbox.target t on t.target operator(pg_catalog.=) e.target
+order by t.name, e.target
 limit 10
