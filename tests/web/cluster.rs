@@ -419,6 +419,8 @@ async fn a_reader_of_the_cluster_looks_and_does_nothing() {
     let page = web.page("/jobs").await;
     assert!(page.contains("<h2>Shard 1</h2>"), "{page}");
     assert!(page.contains("shard 2: "), "{page}");
+    let sums = web.get("/live").await;
+    assert_eq!(sums.status, 403, "they count shard 2: {}", sums.body);
 }
 
 #[tokio::test]

@@ -43,7 +43,8 @@ pub(crate) struct Cluster {
 }
 
 enum Known {
-    Nothing,
+    /// Why it did not answer when it was asked last.
+    Nothing(Option<(Instant, Trouble)>),
     /// It is no router.
     Database,
     Router {
@@ -76,7 +77,7 @@ impl Cluster {
     pub(crate) fn of(address: Address) -> Self {
         Cluster {
             address,
-            known: Mutex::new(Known::Nothing),
+            known: Mutex::new(Known::Nothing(None)),
         }
     }
 
@@ -98,7 +99,11 @@ impl Cluster {
                 }
                 Some(Arc::clone(shards))
             }
-            Known::Nothing => None,
+            // Those who waited meanwhile do not wait for an answer each.
+            Known::Nothing(Some((asked, trouble))) if asked.elapsed() < FRESH => {
+                return Err(trouble.clone());
+            }
+            Known::Nothing(_) => None,
         };
         let answer = self.ask(shared, before.as_deref()).await;
         let (shards, trouble) = match (answer, before) {
@@ -108,7 +113,10 @@ impl Cluster {
                 return Ok(None);
             }
             (Err(trouble), Some(before)) => (before, Some(trouble.words())),
-            (Err(trouble), None) => return Err(trouble),
+            (Err(trouble), None) => {
+                *known = Known::Nothing(Some((Instant::now(), trouble.clone())));
+                return Err(trouble);
+            }
         };
         *known = Known::Router {
             asked: Instant::now(),
@@ -184,6 +192,13 @@ impl Shard {
 }
 
 impl Shards {
+    /// Makes every answer old: something was done, perhaps by way of the router.
+    fn forget(&self) {
+        for database in self.all.iter().filter_map(|shard| shard.database.as_ref()) {
+            database.glances.forget();
+        }
+    }
+
     fn find(&self, number: i32) -> Result<&Shard, Trouble> {
         let found = self.all.iter().find(|shard| shard.number == number);
         found.ok_or_else(|| Trouble::missing(format!("the router has no shard {number}")))
@@ -287,6 +302,7 @@ pub(crate) async fn act(
     if let Some((shard, path)) = split(shards, &visit.path)? {
         *visit = visit.of_shard(shard.number, &path);
         let done = dispatch::act(shard.database()?, &shared.database, visit, form).await;
+        shards.forget();
         return done.map_err(|trouble| trouble.of_shard(shard.number));
     }
     let name = visit.act()?;

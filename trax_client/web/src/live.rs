@@ -144,7 +144,7 @@ pub(crate) async fn of_database(
     }))
 }
 
-/// Returns the stream of all shards together for one viewer, whose role may read one that answers.
+/// Returns the stream of all shards together for one viewer, whose role may read all that answer.
 pub(crate) async fn of_shards(
     shared: &Arc<Shared>,
     shards: &Shards,
@@ -158,9 +158,15 @@ pub(crate) async fn of_shards(
         .into_iter()
         .map(|(_, answer)| answer)
         .collect();
-    if !checked.iter().any(Result::is_ok) {
-        let refusal = checked.into_iter().find_map(Result::err);
-        return Err(refusal.unwrap_or_else(|| Trouble::missing("the router has no shard")));
+    // The sum is for those who could count all of it; one that is away is not in it.
+    let away = StatusCode::SERVICE_UNAVAILABLE;
+    let is_read = checked.iter().any(Result::is_ok);
+    let mut refusals = checked.into_iter().filter_map(Result::err);
+    if let Some(refusal) = refusals.find(|trouble| !is_read || trouble.status != away) {
+        return Err(refusal);
+    }
+    if !is_read {
+        return Err(Trouble::missing("the router has no shard"));
     }
     let shared = Arc::clone(shared);
     Ok(stream(live, move || {
