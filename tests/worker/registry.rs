@@ -1,13 +1,14 @@
 //! Who is alive: workers as `trax.worker_state` shows them.
 
-use super::{enqueue, start, worker};
+use super::{enqueue, start, worker, worker_at};
 use harness::process::{Process, send_signal, trax_binary};
+use harness::proxy::Slow;
 use harness::scheduler::{connect, execute, value};
 use harness::session::{Session, session};
 use harness::{PATIENCE, database, eventually, shared_server};
 use std::process::Command;
 use std::time::Duration;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Config};
 use trax_client::Context;
 
 async fn state_is(client: &Client, name: &str, wanted: &str) {
@@ -60,6 +61,30 @@ async fn a_worker_is_seen_before_it_has_claimed_anything_and_until_it_stops() {
     go_on.notify_one();
     running.drain().await;
     state_is(&client, "w", "unknown").await;
+}
+
+#[tokio::test]
+async fn a_worker_that_ends_while_it_reports_that_it_stops_leaves_nothing() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let host = Slow::before(shared_server().port(), Duration::from_millis(20)).await;
+    let mut config = Config::new();
+    config
+        .host("127.0.0.1")
+        .port(host.port())
+        .user("postgres")
+        .dbname(database.name());
+    for name in ["a", "b", "c"] {
+        let running = start(
+            worker_at(config.clone())
+                .name(name)
+                .handle("t", |(): (), _: Context| async { Ok(()) }),
+        );
+        state_is(&client, name, "idle").await;
+        running.drain().await;
+        let left = value::<i64>(&client, "select count(*) from trax.worker").await;
+        assert_eq!(left, 0, "{name}");
+    }
 }
 
 #[tokio::test]

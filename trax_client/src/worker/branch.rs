@@ -134,7 +134,7 @@ impl<S: Send + Sync + 'static> Branch<S> {
     pub(super) async fn run(self) -> Result<Summary> {
         let summary = self.dispatch.run().await;
         // Only now: leases are extended until the last outcome is reported.
-        drop(self.heartbeat);
+        self.heartbeat.end().await;
         summary
     }
 }

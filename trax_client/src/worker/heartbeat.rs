@@ -18,14 +18,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use super::connection::{Backoff, Connection, answer_within, open_hearing_cancels};
 use super::event::{Event, Events};
 use super::health::{Health, Part};
 use super::held_leases::HeldLeases;
 use super::keep_polling::keep_polling;
-use super::registration::Registration;
+use super::registration::{LAST_LIMIT, Registration};
 use crate::address::Address;
 use crate::client::Client;
 use crate::clock::{CHECK_PERIOD, Moment};
@@ -47,6 +47,8 @@ const SHORTEST_LIMIT: Duration = Duration::from_millis(500);
 /// The thread; it ends when this is dropped.
 pub(crate) struct Heartbeat {
     stop: watch::Sender<bool>,
+    /// Closed when the thread ends.
+    ended: oneshot::Receiver<()>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -60,6 +62,7 @@ impl Heartbeat {
         registration: Registration,
     ) -> Result<Self> {
         let (stop, stopped) = watch::channel(false);
+        let (end, ended) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -78,6 +81,7 @@ impl Heartbeat {
         let thread = std::thread::Builder::new()
             .name("trax-heartbeat".to_owned())
             .spawn(move || {
+                let _end = end;
                 runtime.block_on(async {
                     tokio::select! {
                         () = heart.run(stopped) => {}
@@ -89,8 +93,16 @@ impl Heartbeat {
             .map_err(|error| Error::Conversion(error.into()))?;
         Ok(Heartbeat {
             stop,
+            ended,
             thread: Some(thread),
         })
+    }
+
+    /// Ends the thread without holding up one of the caller's.
+    pub(crate) async fn end(mut self) {
+        self.stop.send_replace(true);
+        // Nothing is ever sent.
+        (&mut self.ended).await.ok();
     }
 }
 
@@ -164,9 +176,8 @@ impl HeartbeatLoop {
                 let in_stream = |last: &Moment| (*last + BEGIN_PERIOD * 2).after(now).is_some();
                 let until = last_begun.filter(in_stream).unwrap_or(now);
                 let report = self.report_begun(until, left);
-                let is_reported = tokio::select! {
-                    _ = stopped.changed() => return,
-                    is_reported = wait_for(&health, &held, report) => is_reported,
+                let Some(is_reported) = wait_for(report, &health, &held, &mut stopped).await else {
+                    return;
                 };
                 last_begun = Some(now);
                 next_begun = if is_reported {
@@ -180,9 +191,9 @@ impl HeartbeatLoop {
                 && now >= next_report
                 && let Some(left) = next.after(now)
             {
-                let all = tokio::select! {
-                    _ = stopped.changed() => return,
-                    all = wait_for(&health, &held, self.report(left)) => all,
+                let report = self.report(left);
+                let Some(all) = wait_for(report, &health, &held, &mut stopped).await else {
+                    return;
                 };
                 reported = !all;
                 next_report = Moment::now() + REPORT_PERIOD;
@@ -194,9 +205,9 @@ impl HeartbeatLoop {
             if holds_any {
                 health.asking(Part::Heartbeat);
             }
-            let beat = tokio::select! {
-                _ = stopped.changed() => return,
-                beat = wait_for(&health, &held, tokio::time::timeout(period, self.beat())) => beat,
+            let beat = tokio::time::timeout(period, self.beat());
+            let Some(beat) = wait_for(beat, &health, &held, &mut stopped).await else {
+                return;
             };
             let beat = beat.unwrap_or_else(|_| Err(Error::unanswered(period)));
             let wait = match beat {
@@ -343,12 +354,23 @@ impl HeartbeatLoop {
     }
 }
 
-/// Waits for a call; meanwhile it keeps the loop alive and expires leases.
-async fn wait_for<T>(health: &Health, held: &HeldLeases, call: impl Future<Output = T>) -> T {
+/// Waits for a call; meanwhile it keeps the loop alive and expires leases. Returns `None` when the
+/// worker has stopped: the call is then given a moment to end, because one that is dropped takes
+/// the connection with it on which the worker's end is reported.
+async fn wait_for<T>(
+    call: impl Future<Output = T>,
+    health: &Health,
+    held: &HeldLeases,
+    stopped: &mut watch::Receiver<bool>,
+) -> Option<T> {
     tokio::pin!(call);
     loop {
         tokio::select! {
-            answer = &mut call => return answer,
+            answer = &mut call => return Some(answer),
+            _ = stopped.changed() => {
+                tokio::time::timeout(LAST_LIMIT, call).await.ok();
+                return None;
+            }
             () = tokio::time::sleep(health.round().min(CHECK_PERIOD)) => {
                 health.iterated(Part::Heartbeat);
                 held.expire(Moment::now());

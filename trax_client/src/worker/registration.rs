@@ -15,8 +15,8 @@ use crate::json::Json;
 
 /// The shortest time from one report to the next.
 const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
-/// How long the last report may take.
-const LAST_LIMIT: Duration = Duration::from_millis(500);
+/// How long the last report may take, and before it what is under way when the worker stops.
+pub(super) const LAST_LIMIT: Duration = Duration::from_millis(500);
 /// The most text of the names of tasks in a report.
 const TASKS_BYTES: usize = 4096;
 
