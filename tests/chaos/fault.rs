@@ -147,7 +147,8 @@ impl Fault {
             ServerKill | ServerFreeze | ServerRestart | ServerImmediate | ShardClose
         );
         let of_a_route = matches!(self, Cut | Stall | Silence | HalfOpen);
-        of_the_fleet || of_a_session || of_a_server || of_a_route
+        let of_an_administrator = matches!(self, TableLock | Snapshot | Maintenance | Setting);
+        of_the_fleet || of_a_session || of_a_server || of_a_route || of_an_administrator
     }
 
     /// Whether the server as a whole goes: one at a time, and nothing else beside it.

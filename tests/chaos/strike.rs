@@ -5,8 +5,11 @@ use crate::fact::Crash;
 use crate::fault::{Fault, Strike};
 use crate::fleet::Fleet;
 use crate::shim::Shim;
-use crate::target::{SCHEDULER, break_route, execute, freeze, hit, restart, strike_worker, victim};
-use crate::testbed::{CHANGED, ROUTES, Testbed, now};
+use crate::target::{
+    SCHEDULER, SNAPSHOT, break_route, execute, freeze, hit, hold_by, lock_table, maintain, restart,
+    set, strike_worker, victim,
+};
+use crate::testbed::{CHANGED, DATABASE, ROUTES, Testbed, now};
 use harness::process::{is_alive, send_signal};
 use harness::sweep::LimitChange;
 use tokio::task::block_in_place;
@@ -29,6 +32,8 @@ pub(crate) enum Wound {
     Limit,
     /// A statement undoes it, in a new session.
     Undo(String),
+    /// The same, at the router or at a shard.
+    UndoAt(usize, String),
     /// The clock is wrong.
     Clock,
     /// The disk is full, since a time, when the log told of so many panics.
@@ -42,7 +47,7 @@ impl Wound {
             Wound::Frozen(_) => "a stopped process",
             Wound::Route(_) | Wound::RouteTo(..) => "a route",
             Wound::Standby => "the standby",
-            Wound::Session(_, sql) | Wound::Undo(sql) => sql,
+            Wound::Session(_, sql) | Wound::Undo(sql) | Wound::UndoAt(_, sql) => sql,
             Wound::Limit => "the limit",
             Wound::Clock => "the clock",
             Wound::Disk(..) => "the disk",
@@ -51,7 +56,10 @@ impl Wound {
 
     /// Whether nothing ends well before it is healed. What is done may be in the way of it.
     pub(crate) fn must_be_healed(&self) -> bool {
-        matches!(self, Wound::Limit | Wound::Undo(_) | Wound::Disk(..))
+        matches!(
+            self,
+            Wound::Limit | Wound::Undo(_) | Wound::UndoAt(..) | Wound::Disk(..)
+        )
     }
 }
 
@@ -92,29 +100,29 @@ pub(crate) fn text_of(error: impl std::fmt::Debug) -> String {
 const CLIENTS: &str = "backend_type = 'client backend' and datname = 'chaos' and usename in ('worker', 'producer', 'caller')";
 
 /// What sessions may begin with; each must be borne.
-const SETTINGS: [&str; 18] = [
+pub(crate) const SETTINGS: [&str; 18] = [
     "role worker set statement_timeout = '100 ms'",
     "role worker set lock_timeout = '20 ms'",
     "role producer set statement_timeout = '50 ms'",
     "role caller set idle_in_transaction_session_timeout = '300 ms'",
-    "database chaos set statement_timeout = '200 ms'",
-    "database chaos set lock_timeout = '10 ms'",
-    "database chaos set default_transaction_isolation = 'repeatable read'",
-    "database chaos set default_transaction_isolation = 'serializable'",
-    "database chaos set idle_in_transaction_session_timeout = '500 ms'",
-    "database chaos set enable_indexscan = off",
-    "database chaos set plan_cache_mode = 'force_generic_plan'",
-    "database chaos set search_path = 'nowhere'",
-    "database chaos set datestyle = 'German, DMY'",
-    "database chaos set intervalstyle = 'iso_8601'",
-    "database chaos set timezone = 'Asia/Kathmandu'",
-    "database chaos set bytea_output = 'escape'",
-    "database chaos set trax.tick_interval = '30 s'",
-    "database chaos set default_transaction_deferrable = on",
+    "database set statement_timeout = '200 ms'",
+    "database set lock_timeout = '10 ms'",
+    "database set default_transaction_isolation = 'repeatable read'",
+    "database set default_transaction_isolation = 'serializable'",
+    "database set idle_in_transaction_session_timeout = '500 ms'",
+    "database set enable_indexscan = off",
+    "database set plan_cache_mode = 'force_generic_plan'",
+    "database set search_path = 'nowhere'",
+    "database set datestyle = 'German, DMY'",
+    "database set intervalstyle = 'iso_8601'",
+    "database set timezone = 'Asia/Kathmandu'",
+    "database set bytea_output = 'escape'",
+    "database set trax.tick_interval = '30 s'",
+    "database set default_transaction_deferrable = on",
 ];
 
 /// What an administrator does to the tables of trax.
-const MAINTENANCE: [&str; 10] = [
+pub(crate) const MAINTENANCE: [&str; 10] = [
     "vacuum full trax.work_queue",
     "vacuum full trax.lease",
     "vacuum freeze trax.work_queue",
@@ -127,6 +135,7 @@ const MAINTENANCE: [&str; 10] = [
     "vacuum full",
 ];
 
+/// What an administrator locks.
 const TABLES: [&str; 5] = [
     "trax.work_queue",
     "trax.lease",
@@ -189,46 +198,12 @@ impl Striker for Campaigner<'_> {
                 Ok((String::new(), Some(Wound::Standby)))
             }
             Fault::Prepared => self.prepare(pick).await,
-            Fault::Snapshot => {
-                let sql =
-                    "begin isolation level repeatable read; select count(*) from trax.work_queue";
-                self.hold(sql, "commit").await
-            }
-            Fault::TableLock => {
-                let table = TABLES[index(TABLES.len())];
-                let mode = ["share", "access exclusive", "share row exclusive"][index(3)];
-                self.hold(
-                    &format!("begin; lock table {table} in {mode} mode"),
-                    "commit",
-                )
-                .await
-            }
-            Fault::Maintenance => {
-                let sql = MAINTENANCE[index(MAINTENANCE.len())];
-                let client = self.testbed.address.connect().await.map_err(text_of)?;
-                let sql = sql.to_owned();
-                let words = sql.clone();
-                // It may wait for a long transaction: the campaign does not.
-                tokio::spawn(async move {
-                    if client
-                        .simple_query("set lock_timeout = '20 s'")
-                        .await
-                        .is_err()
-                    {
-                        return;
-                    }
-                    if let Err(error) = client.simple_query(&sql).await {
-                        println!("        {sql}: {error}");
-                    }
-                });
-                Ok((words, None))
-            }
+            Fault::Snapshot => hold_by(address, SNAPSHOT, "commit").await,
+            Fault::TableLock => lock_table(address, &TABLES, pick).await,
+            Fault::Maintenance => maintain(address, MAINTENANCE[index(MAINTENANCE.len())]).await,
             Fault::Setting => {
                 let setting = SETTINGS[index(SETTINGS.len())];
-                self.execute(&format!("alter {setting}")).await?;
-                let (whose, what) = setting.split_once(" set ").unwrap_or((setting, ""));
-                let name = what.split(' ').next().unwrap_or("");
-                let undo = format!("alter {whose} reset {name}");
+                let undo = set(address, DATABASE, setting).await?;
                 Ok((setting.to_owned(), Some(Wound::Undo(undo))))
             }
             Fault::Operator => self.operate(pick).await,
@@ -277,7 +252,7 @@ impl Striker for Campaigner<'_> {
                 self.testbed.wire.heal(*route);
                 Ok(())
             }
-            Wound::RouteTo(..) => Err("there are no shards".to_owned()),
+            Wound::RouteTo(..) | Wound::UndoAt(..) => Err("there are no shards".to_owned()),
             Wound::Standby => {
                 let stopped = self.testbed.standby.as_mut();
                 match stopped.filter(|standby| standby.pid().is_none()) {
@@ -332,14 +307,6 @@ impl Campaigner<'_> {
 
     async fn execute(&self, sql: &str) -> Result<()> {
         execute(&self.testbed.address, sql).await
-    }
-
-    async fn hold(&self, sql: &str, end: &str) -> Result<(String, Option<Wound>)> {
-        let client = self.testbed.address.connect().await.map_err(text_of)?;
-        let set = "set lock_timeout = '5 s'";
-        client.simple_query(set).await.map_err(text_of)?;
-        client.simple_query(sql).await.map_err(text_of)?;
-        Ok((sql.to_owned(), Some(Wound::Session(client, end.to_owned()))))
     }
 
     /// Jobs and a claim in a transaction that is prepared, and committed or rolled back later.

@@ -64,6 +64,63 @@ pub(crate) async fn execute(address: &Address, sql: &str) -> Result<()> {
         .map_err(|error| format!("{sql}: {error:?}"))
 }
 
+/// A snapshot is held.
+pub(crate) const SNAPSHOT: &str =
+    "begin isolation level repeatable read; select count(*) from trax.work_queue";
+
+/// Runs a statement whose transaction holds something until it is healed with `end`.
+pub(crate) async fn hold_by(
+    address: &Address,
+    sql: &str,
+    end: &str,
+) -> Result<(String, Option<Wound>)> {
+    let client = address.connect().await.map_err(text_of)?;
+    let set = "set lock_timeout = '5 s'";
+    client.simple_query(set).await.map_err(text_of)?;
+    client.simple_query(sql).await.map_err(text_of)?;
+    Ok((sql.to_owned(), Some(Wound::Session(client, end.to_owned()))))
+}
+
+/// Locks one of the tables.
+pub(crate) async fn lock_table(
+    address: &Address,
+    tables: &[&str],
+    pick: u64,
+) -> Result<(String, Option<Wound>)> {
+    let table = tables[(pick % tables.len() as u64) as usize];
+    let mode = ["share", "access exclusive", "share row exclusive"][(pick % 3) as usize];
+    let lock = format!("begin; lock table {table} in {mode} mode");
+    hold_by(address, &lock, "commit").await
+}
+
+/// Begins what an administrator does. It may wait for a long transaction: the campaign does not.
+pub(crate) async fn maintain(address: &Address, sql: &str) -> Result<(String, Option<Wound>)> {
+    let client = address.connect().await.map_err(text_of)?;
+    let (sql, words) = (sql.to_owned(), sql.to_owned());
+    tokio::spawn(async move {
+        let set = client.simple_query("set lock_timeout = '20 s'").await;
+        if set.is_err() {
+            return;
+        }
+        if let Err(error) = client.simple_query(&sql).await {
+            println!("        {sql}: {error}");
+        }
+    });
+    Ok((words, None))
+}
+
+/// Changes what sessions of a role or of the database begin with; returns what undoes it.
+pub(crate) async fn set(address: &Address, database: &str, setting: &str) -> Result<String> {
+    let (whose, what) = setting.split_once(" set ").unwrap_or((setting, ""));
+    let whose = match whose {
+        "database" => format!("database {database}"),
+        role => role.to_owned(),
+    };
+    execute(address, &format!("alter {whose} set {what}")).await?;
+    let name = what.split(' ').next().unwrap_or("");
+    Ok(format!("alter {whose} reset {name}"))
+}
+
 /// Stops a server one way or the other, and starts it again; returns when it crashed.
 pub(crate) fn restart(server: &mut Server, fault: Fault, hold: Duration) -> Result<Option<i64>> {
     block_in_place(|| {

@@ -5,9 +5,10 @@ use crate::course::Striker;
 use crate::fact::Crash;
 use crate::fault::{Fault, Strike};
 use crate::fleet::Fleet;
-use crate::strike::{Damage, Result, Wound, text_of, thaw};
+use crate::strike::{Damage, MAINTENANCE, Result, SETTINGS, Wound, text_of, thaw};
 use crate::target::{
-    SCHEDULER, break_route, children, execute, freeze, hit, restart, strike_worker, victim,
+    SCHEDULER, SNAPSHOT, break_route, children, execute, freeze, hit, hold_by, lock_table,
+    maintain, restart, set, strike_worker, victim,
 };
 use crate::testbed::now;
 use harness::process::send_signal;
@@ -15,6 +16,40 @@ use harness::process::send_signal;
 /// Sessions of those who take part, and of the router in a shard.
 const CLIENTS: &str =
     "backend_type = 'client backend' and usename in ('worker', 'producer', 'mover')";
+
+/// What snapshots are of, and what an administrator locks and maintains: at the router, at a shard.
+const SNAPSHOTS: [&str; 2] = [
+    "begin isolation level repeatable read; select count(*) from trax_router.place",
+    SNAPSHOT,
+];
+const TABLES: [&[&str]; 2] = [
+    &[
+        "trax_router.group_placement",
+        "trax_router.place",
+        "trax_router.manifest",
+        "trax_router.move",
+    ],
+    &[
+        "trax.work_queue",
+        "trax.lease",
+        "trax.manifest",
+        "trax.manifest_group",
+        "trax.departure",
+        "trax.arrival",
+        "trax.group_home",
+    ],
+];
+const MAINTENANCES: [&[&str]; 2] = [
+    &[
+        "vacuum full trax_router.group_placement",
+        "vacuum full trax_router.manifest",
+        "reindex schema trax_router",
+        "cluster trax_router.place using place_pkey",
+        "analyze",
+        "vacuum full",
+    ],
+    &MAINTENANCE,
+];
 
 /// Who strikes a router and its shards.
 pub(crate) struct Campaigner<'a> {
@@ -36,6 +71,8 @@ impl Striker for Campaigner<'_> {
         let (place, pick) = (place as usize, pick / 8);
         let site = self.testbed.site(place);
         let (address, name) = (&site.address, site.name.clone());
+        let kind = usize::from(site.number.is_some());
+        let index = |length: usize| (pick % length as u64) as usize;
         let of_the_fleet = matches!(
             fault,
             Fault::WorkerKill | Fault::WorkerStop | Fault::WorkerFreeze
@@ -83,7 +120,7 @@ impl Striker for Campaigner<'_> {
                 (words, Some(Wound::Frozen([vec![pid], others].concat())))
             }
             Fault::Cut | Fault::Stall | Fault::Silence | Fault::HalfOpen => {
-                let route = (pick % site.wire.len() as u64) as usize;
+                let route = index(site.wire.len());
                 let is_open = break_route(&site.wire, route, fault);
                 let wound = is_open.then_some(Wound::RouteTo(place, route));
                 (format!("route {route}"), wound)
@@ -91,9 +128,20 @@ impl Striker for Campaigner<'_> {
             Fault::ShardClose => {
                 let number = site.number.ok_or("the router cannot be closed")?;
                 let close = format!("select trax_router.close_shard({number}, 'chaos')");
-                self.execute(&close).await?;
+                self.execute(0, &close).await?;
                 let open = format!("select trax_router.open_shard({number})");
-                (String::new(), Some(Wound::Undo(open)))
+                (String::new(), Some(Wound::UndoAt(0, open)))
+            }
+            Fault::Snapshot => hold_by(address, SNAPSHOTS[kind], "commit").await?,
+            Fault::TableLock => lock_table(address, TABLES[kind], pick).await?,
+            Fault::Maintenance => {
+                let all = MAINTENANCES[kind];
+                maintain(address, all[index(all.len())]).await?
+            }
+            Fault::Setting => {
+                let setting = SETTINGS[index(SETTINGS.len())].replace("caller", "mover");
+                let undo = set(address, &name, &setting).await?;
+                (setting, Some(Wound::UndoAt(place, undo)))
             }
             other => return Err(format!("{other:?} is not for shards")),
         };
@@ -115,7 +163,12 @@ impl Striker for Campaigner<'_> {
                 self.testbed.site(*place).wire.heal(*route);
                 Ok(())
             }
-            Wound::Undo(sql) => self.execute(sql).await,
+            Wound::UndoAt(place, sql) => self.execute(*place, sql).await,
+            // With the server the session may be gone.
+            Wound::Session(client, sql) => {
+                client.simple_query(sql).await.ok();
+                Ok(())
+            }
             other => Err(format!("{} is not of shards", other.name())),
         }
     }
@@ -130,13 +183,12 @@ impl Striker for Campaigner<'_> {
 }
 
 impl Campaigner<'_> {
-    /// Runs a statement at the router.
-    async fn execute(&self, sql: &str) -> Result<()> {
-        let router = &self.testbed.router;
-        if router.is_frozen {
-            return Err("the router is stopped".to_owned());
+    async fn execute(&mut self, place: usize, sql: &str) -> Result<()> {
+        let site = self.testbed.site(place);
+        if site.is_frozen {
+            return Err(format!("{} is stopped", site.name));
         }
-        execute(&router.address, sql).await
+        execute(&site.address, sql).await
     }
 
     /// A crash of a shard undoes claims; the router has none.
