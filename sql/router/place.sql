@@ -411,10 +411,13 @@ returns table (
     first int,
     last int
 )
-language sql volatile security definer
+language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
+#variable_conflict use_variable
+begin
     -- As many of the numbers 1 to count for each shard as it has places, from a random one on.
+    return query
     select d.shard, d.first, d.last
     from (
         select
@@ -422,14 +425,18 @@ as $$
             1 + (count * (sum(s.places) over (order by s.turn) - s.places) / sum(s.places) over ())::int as first,
             (count * sum(s.places) over (order by s.turn) / sum(s.places) over ())::int as last
         from (
-            select p.shard, count(*) as places, random() as turn
-            from trax_router.place p
+            select p.shard, p.places, random() as turn
+            from (
+                select p.shard, count(*) as places
+                from trax_router.place p
+                group by p.shard
+            ) p
             join trax_router.shard s on s.number = p.shard and s.closed is null
-            group by p.shard
         ) s
     ) d
     where d.first <= d.last
-    order by d.first
+    order by d.first;
+end;
 $$;
 comment on function trax_router.shares(int) is
     'Internal. Divides the numbers 1 to count over the open shards.';
