@@ -6,7 +6,7 @@ use crate::router::{Cluster, has_plproxy};
 use harness::shared_server;
 
 /// A router with two shards, a group on each, and jobs: one and two.
-async fn cluster() -> (Cluster, [String; 2]) {
+pub(super) async fn cluster() -> (Cluster, [String; 2]) {
     let cluster = Cluster::of(2).await;
     let groups = [cluster.group_on(1).await, cluster.group_on(2).await];
     for (group, count) in groups.iter().zip([1, 2]) {
@@ -18,17 +18,17 @@ async fn cluster() -> (Cluster, [String; 2]) {
     (cluster, groups)
 }
 
-async fn web(cluster: &Cluster, arguments: &[&str]) -> Web {
+pub(super) async fn web(cluster: &Cluster, arguments: &[&str]) -> Web {
     Web::of(shared_server(), &cluster.database, arguments).await
 }
 
 /// Returns where an answer sends the browser.
-fn location(answer: &Answer) -> &str {
+pub(super) fn location(answer: &Answer) -> &str {
     assert_eq!(answer.status, 303, "{}", answer.body);
     between(&answer.head, "location: ", "\r\n")
 }
 
-async fn waiting(cluster: &Cluster, shard: usize) -> i64 {
+pub(super) async fn waiting(cluster: &Cluster, shard: usize) -> i64 {
     let id = "select job_id from trax.work_queue order by job_id limit 1";
     let id = cluster.shard(shard).get(id).await;
     id.parse().expect("a number")
@@ -156,133 +156,6 @@ async fn a_list_of_a_router_has_a_part_for_each_shard_and_leads_to_it() {
     }
     let document = web.page("/shards/2/export").await;
     assert!(document.contains("a manifest"), "{document}");
-}
-
-#[tokio::test]
-async fn a_job_that_moved_with_its_group_is_found_where_it_is() {
-    if !has_plproxy() {
-        return;
-    }
-    let (cluster, groups) = cluster().await;
-    let id = waiting(&cluster, 1).await;
-    let group = &groups[0];
-    cluster
-        .router
-        .get(&format!("call trax_router.move_group('{group}', 2, null)"))
-        .await;
-    let web = web(&cluster, &[]).await;
-    let found = web.get(&format!("/jobs/{id}")).await;
-    assert_eq!(location(&found), format!("/shards/2/jobs/{id}"));
-    let old = web.get(&format!("/shards/1/jobs/{id}")).await;
-    assert_eq!(location(&old), format!("/jobs/{id}"));
-    // One that ended before the move is queued again where its group is now.
-    cluster
-        .shard(2)
-        .get("select trax.complete(job_id, token) from trax.claim_next('w')")
-        .await;
-    let back = format!("call trax_router.move_group('{group}', 1, null)");
-    cluster.router.get(&back).await;
-    let act = format!("/shards/2/act/again?job={id}");
-    let form = web.page(&act).await;
-    assert!(
-        form.contains("task =&gt; &#39;waits&#39;") || form.contains("task =&gt; 'waits'"),
-        "{form}"
-    );
-    let done = web.act(&act, &format!("job={id}"), &[]).await;
-    assert_eq!(done.status, 200, "{}", done.body);
-    let again = "select task, group_name from trax.work_queue";
-    assert_eq!(cluster.shard(1).get(again).await, format!("waits|{group}"));
-}
-
-#[tokio::test]
-async fn an_act_is_done_on_the_shard_or_on_each_that_it_is_about() {
-    if !has_plproxy() {
-        return;
-    }
-    let (cluster, groups) = cluster().await;
-    let file = harness::process::Scratch::new("roles");
-    let roles = file.path().join("roles");
-    std::fs::write(&roles, "anna postgres\n").expect("it can be written");
-    let roles = roles.display().to_string();
-    let web = web(&cluster, &["--trust-header", "X-User", "--roles", &roles]).await;
-    let anna = [("X-User", "anna")];
-    let id = waiting(&cluster, 2).await;
-    let done = web
-        .act(
-            &format!("/shards/2/act/cancel?job={id}"),
-            &format!("job={id}&reason=why"),
-            &anna,
-        )
-        .await;
-    assert!(done.body.contains("<b>cancelled</b>"), "{}", done.body);
-    let audit = "select program from trax.audit where action = 'cancel'";
-    assert_eq!(cluster.shard(2).get(audit).await, "trax web, anna: why");
-    let answer = web
-        .ask("GET", &format!("/act/cancel?job={id}"), &anna, "")
-        .await;
-    assert_eq!(answer.status, 400, "{}", answer.body);
-
-    // A group of one shard gets no settings on another; a spread one has them on all.
-    let settings =
-        |group: &str| format!("select enabled from trax.manifest_group where name = '{group}'");
-    let one = &groups[1];
-    let done = web
-        .act(
-            &format!("/act/pause-group?group={one}"),
-            &format!("group={one}"),
-            &anna,
-        )
-        .await;
-    assert_eq!(done.status, 200, "{}", done.body);
-    assert!(!done.body.contains("Shard 1 answered"), "{}", done.body);
-    assert_eq!(cluster.shard(2).get(&settings(one)).await, "f");
-    assert_eq!(cluster.shard(1).get(&settings(one)).await, "");
-    let spread = "select trax_router.spread_group('wide'); select trax.configure_group('wide', priority => 3)";
-    cluster.router.get(spread).await;
-    let list = web.ask("GET", "/shards/1/groups", &anna, "").await;
-    assert!(
-        list.body.contains("href=\"/act/pause-group?group=wide\""),
-        "{}",
-        list.body
-    );
-    let form = web
-        .ask("GET", "/act/pause-group?group=wide", &anna, "")
-        .await;
-    assert!(form.body.contains("On the shards 1, 2"), "{}", form.body);
-    web.act("/act/pause-group?group=wide", "group=wide", &anna)
-        .await;
-    for shard in [1, 2] {
-        assert_eq!(cluster.shard(shard).get(&settings("wide")).await, "f");
-    }
-
-    for shard in [1, 2] {
-        let dies = "select trax.enqueue('dies', max_retries => 0);
-            select trax.fail(job_id, token, 'no') from trax.claim_next('w', tasks => '{dies}')";
-        cluster.shard(shard).get(dies).await;
-    }
-    let dead = web.ask("GET", "/dead?task=dies", &anna, "").await;
-    assert!(
-        dead.body.contains("href=\"/act/requeue-many?task=dies\""),
-        "{}",
-        dead.body
-    );
-    let done = web
-        .act(
-            "/act/requeue-many?task=dies",
-            "task=dies&reason=mended",
-            &anna,
-        )
-        .await;
-    assert_eq!(
-        done.body.matches("answered: <b>1</b>").count(),
-        2,
-        "{}",
-        done.body
-    );
-    for shard in [1, 2] {
-        let note = "select status || ' ' || resolution_note from trax.dead_letter";
-        assert_eq!(cluster.shard(shard).get(note).await, "requeued mended");
-    }
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ mod act;
 mod browser;
 mod client;
 mod cluster;
+mod cluster_act;
 mod dead;
 mod demo;
 mod driver;

@@ -267,7 +267,7 @@ pub(crate) async fn show(
 ) -> Result<Response, Trouble> {
     if let Some((shard, path)) = split(shards, &visit.path)? {
         let home = std::mem::replace(visit, visit.of_shard(shard.number, &path));
-        let shown = dispatch::show(shard.database()?, &shared.database, visit).await;
+        let shown = dispatch::show(shard.database()?, shared.home(Some(shards)), visit).await;
         return match (shown, visit.words().as_slice()) {
             // Its group may have moved.
             (Err(trouble), ["jobs", id]) if trouble.status == StatusCode::NOT_FOUND => {
@@ -301,7 +301,7 @@ pub(crate) async fn act(
 ) -> Result<Response, Trouble> {
     if let Some((shard, path)) = split(shards, &visit.path)? {
         *visit = visit.of_shard(shard.number, &path);
-        let done = dispatch::act(shard.database()?, &shared.database, visit, form).await;
+        let done = dispatch::act(shard.database()?, shared.home(Some(shards)), visit, form).await;
         shards.forget();
         return done.map_err(|trouble| trouble.of_shard(shard.number));
     }
@@ -320,7 +320,8 @@ async fn targets<'s>(
     name: &str,
     values: &Values,
 ) -> Result<Vec<Target<'s>>, Trouble> {
-    let target = |shard: &'s Shard| Target::of(shard.number, shard.database(), &shared.database);
+    let home = shared.home(Some(shards));
+    let target = |shard: &'s Shard| Target::of(shard.number, shard.database(), home);
     match acts::scope(name)? {
         Scope::Database => Ok(shards.all.iter().map(target).collect()),
         Scope::Row => Err(Trouble::invalid("this is done on the page of one shard")),

@@ -13,8 +13,8 @@ use axum::response::Response;
 use maud::{Markup, html};
 use trax_client::Address;
 
-use crate::acts::Target;
-use crate::cluster::Cluster;
+use crate::acts::{Home, Target};
+use crate::cluster::{Cluster, Shards};
 use crate::database::Database;
 use crate::identity::{Identity, Person};
 use crate::trouble::Trouble;
@@ -61,6 +61,14 @@ impl Shared {
             options,
             guess: tokio::sync::Mutex::new(()),
             key: rand::random(),
+        }
+    }
+
+    /// Returns the database of the address, and what it is the router of.
+    pub(crate) fn home<'s>(&'s self, shards: Option<&'s Shards>) -> Home<'s> {
+        Home {
+            address: &self.database,
+            shards,
         }
     }
 }
@@ -152,7 +160,7 @@ async fn enter(
         }
         return match cluster::enter(shared, visit).await? {
             Some(shards) => cluster::act(shared, &shards, visit, &form).await,
-            None => act(&shared.database, &shared.database, visit, &form).await,
+            None => act(&shared.database, shared.home(None), visit, &form).await,
         };
     }
     if parts.method != Method::GET && parts.method != Method::HEAD {
@@ -168,17 +176,17 @@ async fn enter(
     }
     match cluster::enter(shared, visit).await? {
         Some(shards) => cluster::show(shared, &shards, visit).await,
-        None => show(&shared.database, &shared.database, visit).await,
+        None => show(&shared.database, shared.home(None), visit).await,
     }
 }
 
-/// Returns what a path of one database names; `address` is that of the site.
+/// Returns what a path of one database names.
 pub(crate) async fn show(
     database: &Arc<Database>,
-    address: &Arc<Database>,
+    home: Home<'_>,
     visit: &Visit,
 ) -> Result<Response, Trouble> {
-    let targets = [Target::only(database, address)];
+    let targets = [Target::only(database, home)];
     match visit.words().as_slice() {
         ["export"] => Ok(file(pages::export(database, visit).await?)),
         ["live"] => live::of_database(database, visit).await,
@@ -190,12 +198,12 @@ pub(crate) async fn show(
 /// Does in one database what a form asks for.
 pub(crate) async fn act(
     database: &Arc<Database>,
-    address: &Arc<Database>,
+    home: Home<'_>,
     visit: &Visit,
     form: &Values,
 ) -> Result<Response, Trouble> {
     let name = visit.act()?;
-    let targets = [Target::only(database, address)];
+    let targets = [Target::only(database, home)];
     Ok(page(acts::perform(&targets, visit, name, form).await?))
 }
 

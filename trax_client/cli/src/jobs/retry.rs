@@ -8,22 +8,16 @@
 //! it where its group is now.
 
 use std::process::ExitCode;
-use std::time::SystemTime;
 
 use serde::Serialize;
-use tokio_postgres::Row;
 use tokio_postgres::types::Type;
-use trax_client::{JobId, Json, RunNow};
+use trax_client::{JobId, RunNow};
 
 use super::show::{Job, find};
 use super::unknown;
 use crate::output::Options;
 use crate::session::{Argument, Session};
-use trax_terminal::{FAILED, Failure};
-
-const JOB_ENDED: &str = include_str!("../query/job_ended.sql");
-const JOB_ENQUEUE: &str = include_str!("../query/job_enqueue.sql");
-const MANIFEST_SINCE: &str = include_str!("../query/manifest_since.sql");
+use trax_terminal::{EndedJob, FAILED, Failure};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -98,61 +92,51 @@ async fn again(session: &Session, id: i64, arguments: &Arguments) -> Result<Retr
             via: "dead_letter",
         });
     }
-    let ended = session.find(JOB_ENDED, &[(&id, Type::INT8)]).await?;
-    let ended = ended.first().ok_or_else(|| unknown(session, id))?;
-    let (new_job_id, via) = match manifest_of(session, ended).await? {
-        Some(name) => {
-            let input: Json = ended.try_get("input")?;
-            let new = session.client().trigger(&name, Some(input)).await?;
-            (new.0, "manifest")
-        }
-        None => (enqueue(session, ended).await?, "enqueue"),
+    let ended = ended_job(session, id).await?;
+    let via = match ended.has_manifest() {
+        true => "manifest",
+        false => "enqueue",
     };
     Ok(RetriedJob {
         job_id: id,
-        new_job_id,
+        new_job_id: queue(session, ended).await?,
         via,
     })
 }
 
-/// Returns the manifest that an ended job came from, when that still exists: at a router it may
-/// have moved to another shard since.
-async fn manifest_of(session: &Session, ended: &Row) -> Result<Option<String>, Failure> {
-    let name: Option<String> = ended.try_get("manifest")?;
-    let is_there: bool = ended.try_get("has_manifest")?;
-    if name.is_none() || is_there || !session.is_router() {
-        return Ok(name.filter(|_| is_there));
+/// Returns what an ended job was queued with. At a router its manifest may have moved to another
+/// shard since.
+async fn ended_job(session: &Session, id: i64) -> Result<EndedJob, Failure> {
+    let rows = session
+        .find(EndedJob::READ, &[(&id.to_string(), Type::TEXT)])
+        .await?;
+    let row = rows.first().ok_or_else(|| unknown(session, id))?;
+    let mut ended = EndedJob::of(row)?;
+    if let Some([name, at]) = ended.gone()
+        && session.is_router()
+    {
+        let arguments: &[Argument<'_>] = &[(&name, Type::TEXT), (&at, Type::TEXT)];
+        if !session
+            .find(EndedJob::FIND_MANIFEST, arguments)
+            .await?
+            .is_empty()
+        {
+            ended.set_found();
+        }
     }
-    let queued_at: SystemTime = ended.try_get("queued_at")?;
-    let arguments: &[Argument<'_>] = &[(&name, Type::TEXT), (&queued_at, Type::TIMESTAMPTZ)];
-    let moved = session.find(MANIFEST_SINCE, arguments).await?;
-    Ok(name.filter(|_| !moved.is_empty()))
+    Ok(ended)
 }
 
-/// Queues a job with what is known of an ended one.
-async fn enqueue(session: &Session, ended: &Row) -> Result<i64, Failure> {
-    let text = |column: &str| ended.try_get::<_, Option<String>>(column);
-    let (input, trace): (Json, Option<Json>) = (ended.try_get("input")?, ended.try_get("trace")?);
-    let priority: i32 = ended.try_get("priority")?;
-    let max_retries: Option<i32> = ended.try_get("max_retries")?;
-    let new = session
-        .value(
-            JOB_ENQUEUE,
-            &[
-                (&text("task")?, Type::TEXT),
-                (&input, Type::JSONB),
-                (&text("group_name")?, Type::TEXT),
-                (&priority, Type::INT4),
-                (&max_retries, Type::INT4),
-                (&text("timeout")?, Type::TEXT),
-                (&text("retry_delay")?, Type::TEXT),
-                (&text("unique_key")?, Type::TEXT),
-                (&text("concurrency_key")?, Type::TEXT),
-                (&trace, Type::JSONB),
-            ],
-        )
-        .await?;
-    Ok(new)
+/// Queues it anew; returns the new job.
+async fn queue(session: &Session, ended: EndedJob) -> Result<i64, Failure> {
+    let statement = ended.statement();
+    let values = ended.into_values();
+    let arguments: Vec<Argument<'_>> = values
+        .iter()
+        .map(|value| (value as _, Type::TEXT))
+        .collect();
+    let new: String = session.value(statement, &arguments).await?;
+    Ok(new.parse().expect("the id of a job is a number"))
 }
 
 /// Returns a waiting job, before its time.

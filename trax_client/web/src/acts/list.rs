@@ -1,5 +1,7 @@
 //! What a person can do: the statements, what they ask for, and where pages lead back to.
 
+use trax_terminal::EndedJob;
+
 use crate::trouble::Trouble;
 use crate::visit::{Values, Visit};
 
@@ -88,7 +90,7 @@ pub(super) const ACTS: [Act; 16] = [
         name: AGAIN,
         title: "Queue this job again",
         function: "enqueue",
-        sql: include_str!("../query/job_again.sql"),
+        sql: EndedJob::ENQUEUE,
         fields: JOB,
         back: "jobs/{}",
         can_be_tried: false,

@@ -11,8 +11,11 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use maud::{Markup, html};
+use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
+use trax_terminal::EndedJob;
 
+use crate::cluster::Shards;
 use crate::database::Database;
 use crate::layout::{self, Reader};
 use crate::pages::manifest;
@@ -21,23 +24,6 @@ use crate::visit::{Values, Visit};
 use crate::work::Purpose;
 use list::{AGAIN, Act, REQUEUE_MANY, find, typed};
 pub(crate) use list::{Scope, scope};
-
-const JOB_OPTIONS: &str = include_str!("../query/job_options.sql");
-/// Its columns, which are the parameters of the statements that queue the job again.
-const OPTIONS: [&str; 11] = [
-    "manifest",
-    "task",
-    "input",
-    "group_name",
-    "priority",
-    "max_retries",
-    "timeout",
-    "retry_delay",
-    "unique_key",
-    "concurrency_key",
-    "trace",
-];
-const MANIFEST_AGAIN: &str = include_str!("../query/manifest_again.sql");
 
 /// How many jobs may be queued by the requeueing of many, a second on average.
 const REQUEUED_A_SECOND: f64 = 100.0;
@@ -48,30 +34,38 @@ pub(crate) struct Target<'d> {
     shard: Option<i32>,
     /// Or why it is away.
     database: Result<&'d Arc<Database>, Trouble>,
+    home: Home<'d>,
+}
+
+/// What the site was started for.
+#[derive(Clone, Copy)]
+pub(crate) struct Home<'d> {
     /// Where jobs are queued: at a router, which knows where their groups are.
-    address: &'d Arc<Database>,
+    pub(crate) address: &'d Arc<Database>,
+    /// The shards of that router.
+    pub(crate) shards: Option<&'d Shards>,
 }
 
 impl<'d> Target<'d> {
-    /// A shard, among others, of the router with this address.
+    /// A shard, among others.
     pub(crate) fn of(
         shard: i32,
         database: Result<&'d Arc<Database>, Trouble>,
-        address: &'d Arc<Database>,
+        home: Home<'d>,
     ) -> Self {
         Target {
             shard: Some(shard),
             database,
-            address,
+            home,
         }
     }
 
-    /// One database, of the site with this address.
-    pub(crate) fn only(database: &'d Arc<Database>, address: &'d Arc<Database>) -> Self {
+    /// One database.
+    pub(crate) fn only(database: &'d Arc<Database>, home: Home<'d>) -> Self {
         Target {
             shard: None,
             database: Ok(database),
-            address,
+            home,
         }
     }
 
@@ -106,25 +100,60 @@ impl<'d> Order<'d> {
                 values: values(),
             });
         }
-        let work = database.pool.begin(&visit.person, Purpose::Read).await?;
-        let job: Vec<_> = given.iter().map(|value| (value as _, Type::TEXT)).collect();
-        let rows = work.rows(JOB_OPTIONS, &job).await?;
-        work.commit().await?;
-        let row = rows
-            .first()
-            .ok_or_else(|| Trouble::missing("no such job has ended here"))?;
-        let value = |name: &&str| Ok(row.try_get(*name)?);
-        let values: Vec<Option<String>> =
-            OPTIONS.iter().map(value).collect::<Result<_, Trouble>>()?;
+        let ended = ended_job(database, target.home, visit, given).await?;
         Ok(Order {
-            database: target.address,
-            sql: match values[0] {
-                Some(_) => MANIFEST_AGAIN,
-                None => act.sql,
-            },
-            values,
+            database: target.home.address,
+            sql: ended.statement(),
+            values: ended.into_values(),
         })
     }
+}
+
+/// Returns what an ended job was queued with. At a router its manifest may have moved to another
+/// shard since.
+async fn ended_job(
+    database: &Database,
+    home: Home<'_>,
+    visit: &Visit,
+    given: &[Option<&str>],
+) -> Result<EndedJob, Trouble> {
+    let rows = read(database, visit, EndedJob::READ, given).await?;
+    let row = rows
+        .first()
+        .ok_or_else(|| Trouble::missing("no such job has ended here"))?;
+    let mut ended = EndedJob::of(row)?;
+    if let (Some(gone), Some(shards)) = (ended.gone(), home.shards) {
+        let gone = gone.map(Some);
+        let find = async |database: Arc<Database>| {
+            let found = read(&database, visit, EndedJob::FIND_MANIFEST, &gone).await?;
+            Ok(!found.is_empty())
+        };
+        let answers = shards.each(|_, database| find(database)).await;
+        if answers
+            .iter()
+            .any(|(_, is_there)| matches!(is_there, Ok(true)))
+        {
+            ended.set_found();
+        }
+    }
+    Ok(ended)
+}
+
+/// Returns the rows of a statement whose parameters are text.
+async fn read(
+    database: &Database,
+    visit: &Visit,
+    sql: &str,
+    values: &[Option<&str>],
+) -> Result<Vec<Row>, Trouble> {
+    let work = database.pool.begin(&visit.person, Purpose::Read).await?;
+    let values: Vec<_> = values
+        .iter()
+        .map(|value| (value as _, Type::TEXT))
+        .collect();
+    let rows = work.rows(sql, &values).await?;
+    work.commit().await?;
+    Ok(rows)
 }
 
 /// Returns the page that asks.

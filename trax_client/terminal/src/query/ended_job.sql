@@ -1,15 +1,13 @@
--- An ended job, for one that is queued in its place: what its run and its dead letter keep, and
--- whether its manifest is here. A unique key that the job itself still keeps alive (unique_for)
--- stays with it. $1 the job.
+-- What an ended job was queued with, as text: what its run and its dead letter keep, and the
+-- manifest that it came from, if that is here. A unique key that the job itself still keeps alive
+-- (unique_for) stays with it. $1 the job.
 select
+    m.name as manifest,
     r.task,
-    r.input,
+    r.input::text as input,
     r.group_name,
-    r.priority::int as priority,
-    r.queued_at,
-    r.manifest,
-    m.name is not null as has_manifest,
-    d.max_retries,
+    r.priority::text as priority,
+    d.max_retries::text as max_retries,
     d.timeout::text as timeout,
     d.retry_delay::text as retry_delay,
     case
@@ -22,9 +20,11 @@ select
             then d.unique_key
     end as unique_key,
     d.concurrency_key,
-    d.trace
+    d.trace::text as trace,
+    r.manifest as came_from,
+    pg_catalog.to_json(r.queued_at) #>> '{}' as queued_at
 from trax.run r
 left join trax.manifest m on m.manifest_id = r.manifest_id
 left join trax.dead_letter d on d.job_id = r.job_id
-where r.job_id = $1
+where r.job_id = $1::bigint
     and r.final

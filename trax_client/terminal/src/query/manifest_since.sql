@@ -3,4 +3,4 @@
 select m.name
 from trax.manifest m
 where m.name = $1
-    and m.created_at <= $2
+    and m.created_at <= $2::timestamptz

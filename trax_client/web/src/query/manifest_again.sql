@@ -1,2 +1,0 @@
--- Queues a job of a manifest anew, with the columns of job_options.sql.
-select trax.trigger(name => $1, input => $3::jsonb)::text
