@@ -7,7 +7,7 @@ set search_path = pg_catalog, pg_temp
 as $$
     select array[
         'functions_of_owner', 'grant_use', 'withdraw_use', 'look_at', 'refuse_version', 'known_groups', 'copy_settings',
-        'add_shard', 'move_shard', 'close_shard', 'open_shard', 'spread_places', 'keys_alive', 'pin_keys', 'place_group',
+        'add_shard', 'move_shard', 'close_shard', 'open_shard', 'spread_places', 'keys_alive', 'pin_keys', 'pin_group', 'place_group',
         'spread_group', 'cluster', 'identify', 'survey_group', 'survey', 'survey_whole', 'in_micros', 'placing_at',
         'put_settings', 'give_settings', 'hold_placement', 'put_placement', 'depart', 'arrive', 'end_departure',
         'refuse_ties', 'begin_move', 'carry', 'move_group', 'departed'
@@ -63,11 +63,11 @@ begin
                 detail = format('address is %s.', coalesce(quote_literal(address), 'null')),
                 hint = 'For example: select trax_router.add_shard(1, ''host=shard1.example port=5432 dbname=jobs'')';
     end if;
-    if address ~ '\ypassword\s*=' then
+    if address ~ '\y(ssl)?password\s*=' then
         raise exception 'argument "address" must not have a password'
             using errcode = '22023',
                 detail = 'Whoever may use the router may see the addresses.',
-                hint = 'Put passwords into the file that passfile names, ~/.pgpass of the server''s user, or use certificates.';
+                hint = 'Put passwords into ~/.pgpass of the server''s user, or use certificates.';
     end if;
     begin
         select i.number, i.version

@@ -73,6 +73,10 @@ declare
     done int[] := '{}';
     failure trax_router.failure;
 begin
+    if level = 'none' then
+        perform trax.revoke_access(role);
+        return;
+    end if;
     for shard in select * from trax_router.numbers() loop
         begin
             perform trax_router.grant_access(shard, role::text, level, tasks, groups);
@@ -88,11 +92,7 @@ begin
                 perform trax_router.raise(failure, trax_router.done_on(done));
         end;
     end loop;
-    if level = 'none' then
-        perform trax_router.withdraw_use(role);
-    else
-        perform trax_router.grant_use(role, level = 'admin');
-    end if;
+    perform trax_router.grant_use(role, level = 'admin');
 end;
 $$;
 comment on function trax.grant_access(regrole, text, text[], text[]) is
@@ -110,6 +110,7 @@ declare
     shard int;
     done int[] := '{}';
     failure trax_router.failure;
+    first_failure trax_router.failure;
 begin
     for shard in select * from trax_router.numbers() loop
         begin
@@ -123,9 +124,16 @@ begin
                     failure.detail = pg_exception_detail,
                     failure.hint = pg_exception_hint;
                 failure.shard := shard;
-                perform trax_router.raise(failure, trax_router.done_on(done));
+                -- Where there is no such role it has no rights.
+                if failure.state <> '42704' then
+                    first_failure := case when first_failure.state is null then failure else first_failure end;
+                end if;
+                exit when trax_router.is_cancelled(failure);
         end;
     end loop;
+    if first_failure.state is not null then
+        perform trax_router.raise(first_failure, trax_router.done_on(done));
+    end if;
     perform trax_router.withdraw_use(role);
 end;
 $$;

@@ -103,3 +103,36 @@ end;
 $$;
 comment on function trax_router.pin_keys(jsonb) is
     'Internal. Keeps keys that are alive on the shards that had their places before, and forgets those that have ended since they were kept.';
+
+create function trax_router.pin_group(
+    shard int,
+    group_name text
+)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    failure trax_router.failure;
+begin
+    insert into trax_router.key_placement (kind, name, shard)
+    select a.kind, a.name, shard
+    from trax_router.keys_alive(shard, array[group_name]) a
+    join trax_router.place p on p.place = trax_router.place_of(a.name)
+    where a.kind = 'job'
+        and p.shard <> shard
+    on conflict on constraint key_placement_pkey do nothing;
+exception
+    when others or query_canceled then
+        get stacked diagnostics
+            failure.state = returned_sqlstate,
+            failure.message = message_text,
+            failure.detail = pg_exception_detail,
+            failure.hint = pg_exception_hint;
+        failure.shard := shard;
+        perform trax_router.raise(failure);
+end;
+$$;
+comment on function trax_router.pin_group(int, text) is
+    'Internal. Keeps the living keys of a group that is to be spread on the shard that has them.';

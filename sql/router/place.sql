@@ -96,7 +96,16 @@ begin
                 detail = 'trax_router.shard has no row.',
                 hint = 'Add one: select trax_router.add_shard(1, ''host=... dbname=...'')';
     end if;
-    raise exception 'the router has no shard %', shard
+    if shard is null and id is null and not exists (select from trax_router.shard s where s.closed is null) then
+        raise exception 'every shard is closed'
+            using errcode = '55000',
+                detail = (
+                    select string_agg(format('Shard %s: %s', s.number, s.closed), '; ' order by s.number)
+                    from trax_router.shard s
+                ),
+                hint = format('When one may be called again: select trax_router.open_shard(%s)', (select min(s.number) from trax_router.shard s));
+    end if;
+    raise exception 'the router has no shard %', coalesce(shard::text, 'null')
         using errcode = '42704',
             detail = format('%sIts shards are %s.', 'The id ' || id || ' carries this number. ', known),
             hint = 'Specify an id that this router returned, or add the shard: select trax_router.add_shard(number, address)';

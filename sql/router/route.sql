@@ -584,6 +584,7 @@ begin
                 return query select 'shard_away', 'critical', failure.message, 'start its server'::text, shard;
         end;
     end loop;
+    return query select own.* from trax_router.unended_moves($1) own;
 end;
 $$;
 comment on function trax.diagnose(interval, name) is

@@ -164,3 +164,49 @@ async fn a_worker_sees_its_job_after_a_group_has_moved() {
     let state = format!("select state from trax.get_jobs('{{{id}}}')");
     assert_eq!(w.get(&state).await, "queued");
 }
+
+#[tokio::test]
+async fn rights_are_revoked_wherever_that_is_possible() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(3).await;
+    let s = &cluster.router;
+    let role = format!("{}_lone", cluster.database.name());
+    make_role(&cluster, &role).await;
+    let grant = format!("select trax.grant_access('{role}', 'producer')");
+    let revoke = format!("select trax.revoke_access('{role}')");
+    let may = format!("select has_schema_privilege('{role}', 'trax', 'usage')");
+    s.get(&grant).await;
+    let address = "select address from trax_router.shard where number = 1";
+    let address = s.get(address).await;
+    s.get(
+        "update trax_router.shard set address = 'host=127.0.0.1 port=1 dbname=x' where number = 1",
+    )
+    .await;
+    let refusal = s.refusal(&revoke).await;
+    assert_eq!(refusal.code, "08001", "{refusal}");
+    assert!(
+        refusal.detail.contains("Done on the shards 2, 3"),
+        "{refusal}"
+    );
+    for shard in [2, 3] {
+        assert_eq!(cluster.shard(shard).get(&may).await, "f");
+    }
+    s.get(&format!(
+        "update trax_router.shard set address = '{address}' where number = 1"
+    ))
+    .await;
+    s.get(&grant).await;
+    // Where there is no such role any more, there is nothing to revoke.
+    let first = cluster.shard(1);
+    first
+        .get(&format!(
+            "select trax.revoke_access('{role}'); drop role {role}"
+        ))
+        .await;
+    s.get(&format!("select trax.grant_access('{role}', 'none')"))
+        .await;
+    assert_eq!(s.get(&may).await, "f");
+    s.get(&format!("drop role {role}")).await;
+}

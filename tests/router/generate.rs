@@ -529,6 +529,13 @@ exit when trax_router.is_cancelled(failure);
                 } else {
                     (self.ask("called.*, shard"), format!("{away}, shard"))
                 };
+                // What the router knows itself.
+                let own = match &*self.name {
+                    "diagnose" => {
+                        "    return query select own.* from trax_router.unended_moves($1) own;\n"
+                    }
+                    _ => "",
+                };
                 format!(
                     "begin
     for shard in select * from trax_router.numbers() loop
@@ -536,7 +543,7 @@ exit when trax_router.is_cancelled(failure);
 {}        exception
 {}        end;
     end loop;
-end;
+{own}end;
 ",
                     indent(&asked, 3),
                     indent(

@@ -17,6 +17,7 @@ mod move_load;
 mod move_lock;
 mod operate;
 mod pin;
+mod placement;
 mod refusal;
 mod signature;
 mod wire;
