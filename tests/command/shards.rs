@@ -328,3 +328,65 @@ async fn a_list_without_a_shard_that_is_away_says_so() {
         .await;
     assert_eq!(operator.list(&["jobs", "list"]).len(), 4);
 }
+
+#[tokio::test]
+async fn what_is_only_tried_at_a_router_stays_nowhere() {
+    if !has_plproxy() {
+        return;
+    }
+    let (operator, _) = operator().await;
+    let file = std::env::temp_dir().join(format!("{}.cron", operator.cluster.database.name()));
+    std::fs::write(&file, "*/5 * * * * /bin/true\n0 4 * * * /bin/echo x\n").expect("it is written");
+    let path = file.to_str().expect("it is text");
+    let said = operator.done(&["import", "crontab", path]);
+    assert!(said.contains("bin-true"), "{said}");
+    let names = operator.list(&["manifest", "list"]);
+    assert_eq!(all(&names, "name"), ["m-1", "m-2"]);
+    operator.done(&["import", "crontab", path, "--apply", "--yes"]);
+    assert_eq!(operator.list(&["manifest", "list"]).len(), 4);
+    std::fs::remove_file(&file).ok();
+
+    let (code, _, errors) = operator.run(&["enqueue", "bulk", "--file", "/dev/null"]);
+    assert_eq!(code, Some(64), "{errors}");
+    assert!(errors.contains("--stream"), "{errors}");
+}
+
+#[tokio::test]
+async fn a_job_whose_dead_letter_has_moved_is_retried_through_it() {
+    if !has_plproxy() {
+        return;
+    }
+    let (operator, groups) = operator().await;
+    let failed = operator.list(&["jobs", "list", "--state", "failed"]);
+    let in_first = |job: &&Value| job["group_name"] == groups[0].as_str();
+    let id = &failed.iter().find(in_first).expect("it has failed")["job_id"];
+    let job = id.to_string();
+    let letters = operator.list(&["dead", "list"]);
+    let of_job = |letter: &&Value| letter["job_id"] == *id;
+    let letter = letters.iter().find(of_job).expect("it has one")["id"].to_string();
+    operator.done(&["group", "move", &groups[0], "--to", "2"]);
+    let shown = operator.list(&["dead", "show", &letter]);
+    assert_eq!(shown[0]["status"], "awaiting_intervention");
+    let again = operator.list(&["jobs", "retry", &job]);
+    assert_eq!(again[0]["via"], "dead_letter");
+    let shown = operator.list(&["dead", "show", &letter]);
+    assert_eq!(shown[0]["status"], "requeued");
+    let (code, _, errors) = operator.run(&["jobs", "retry", &job]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("already been requeued"), "{errors}");
+}
+
+#[tokio::test]
+async fn a_refusal_of_a_shard_that_is_away_says_what_the_others_did() {
+    if !has_plproxy() {
+        return;
+    }
+    let (operator, _) = operator().await;
+    let away =
+        "update trax_router.shard set address = 'host=127.0.0.1 port=1 dbname=x' where number = 2";
+    operator.cluster.router.get(away).await;
+    let (code, _, errors) = operator.run(&["pause", "--reason", "disks"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("Done on the shards 1"), "{errors}");
+    assert!(errors.contains("close_shard(2"), "{errors}");
+}

@@ -94,11 +94,9 @@ impl Error {
             | Error::NotInstalled(report)
             | Error::Unsupported(report)
             | Error::Database(report) => Some(report),
-            Error::Connection(_)
-            | Error::Address(_)
-            | Error::Tls(_)
-            | Error::Setup(_)
-            | Error::Conversion(_) => None,
+            // Of a router, whose shard is away.
+            Error::Connection(cause) => cause.downcast_ref::<Told>().map(|told| &told.0),
+            Error::Address(_) | Error::Tls(_) | Error::Setup(_) | Error::Conversion(_) => None,
         }
     }
 
@@ -202,7 +200,7 @@ impl Error {
             "08P01" => Error::Connection(Box::new(Unreadable(report.message))),
             code if code.starts_with("22") => Error::InvalidArgument(report),
             code => match blame(code) {
-                Blame::Connection => Error::Connection(report.message.into()),
+                Blame::Connection => Error::Connection(Box::new(Told(report))),
                 Blame::Moment if code.starts_with("40") => Error::Conflict(report),
                 Blame::Moment => Error::Busy(report),
                 Blame::Call => Error::Database(report),
@@ -247,6 +245,18 @@ fn blame(sqlstate: &str) -> Blame {
         },
     }
 }
+
+/// What a server said of a connection: of its own that ends, or of that to a shard.
+#[derive(Debug)]
+struct Told(Report);
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl std::error::Error for Told {}
 
 /// The message of a server that may soon accept calls.
 #[derive(Debug)]

@@ -50,7 +50,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ROLE")]
     run_as: Option<String>,
     /// Queue lines as they come: those before a line that is wrong stay queued. Without it all
-    /// lines are queued when the last one has been read, or none
+    /// lines are queued when the last one has been read, or none. A router needs it
     #[arg(long)]
     stream: bool,
     /// Not claimable before this time, in PostgreSQL's syntax ('2030-01-01 10:00', 'tomorrow') and
@@ -110,6 +110,12 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         return one(url, arguments).await;
     };
     let session = Session::open(url.as_deref(), &arguments.output).await?;
+    if session.is_router() && !arguments.stream {
+        return Err(Failure::usage(
+            "at a router it cannot be all lines or none: each call commits on a shard",
+        )
+        .hint("use --stream, or the address of the shard that has the group"));
+    }
     let options = options(&session, &arguments).await?;
     let mut printed = EnqueueOutput::new(&arguments.output, arguments.stream)?;
     let queued = match arguments.stream {

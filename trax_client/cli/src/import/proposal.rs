@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use tokio_postgres::Client as Connection;
 use tokio_postgres::types::Type;
 
 use crate::output::{
@@ -202,9 +203,15 @@ pub(super) async fn preview_and_apply(
     how: &ImportOptions,
     mut proposals: Vec<Proposal>,
 ) -> Result<ExitCode, Failure> {
-    session.connection.batch_execute("begin").await?;
-    let tried = try_out(session, how.count, &mut proposals).await;
-    session.connection.batch_execute("rollback").await?;
+    // At a router each call commits on a shard: a shard undoes it.
+    let databases = session.databases().await?;
+    let connection = *databases.first().ok_or_else(|| {
+        Failure::new("no shard can be reached, to try what becomes of the lines")
+            .hint("see which are away: trax status")
+    })?;
+    connection.batch_execute("begin").await?;
+    let tried = try_out(connection, how.count, &mut proposals).await;
+    connection.batch_execute("rollback").await?;
     tried?;
     let manifests: Vec<&Value> = proposals
         .iter()
@@ -232,18 +239,21 @@ pub(super) async fn preview_and_apply(
         output.note("nothing was changed");
         return Ok(ExitCode::from(FAILED));
     }
-    apply(session, &json!({ "manifests": manifests })).await?;
+    apply(&session.connection, &json!({ "manifests": manifests })).await?;
     output.note(&format!("{count} of {of} lines are now manifests"));
     Ok(ExitCode::SUCCESS)
 }
 
 /// Makes each manifest in a transaction that will be undone, and asks when it runs.
-async fn try_out(session: &Session, count: i32, proposals: &mut [Proposal]) -> Result<(), Failure> {
+async fn try_out(
+    connection: &Connection,
+    count: i32,
+    proposals: &mut [Proposal],
+) -> Result<(), Failure> {
     for proposal in proposals.iter_mut().filter(|p| p.left_out.is_none()) {
-        session.connection.batch_execute("savepoint line").await?;
-        let tried = try_one(session, count, proposal).await;
-        session
-            .connection
+        connection.batch_execute("savepoint line").await?;
+        let tried = try_one(connection, count, proposal).await;
+        connection
             .batch_execute("rollback to savepoint line")
             .await?;
         match tried {
@@ -262,7 +272,7 @@ async fn try_out(session: &Session, count: i32, proposals: &mut [Proposal]) -> R
 }
 
 async fn try_one(
-    session: &Session,
+    connection: &Connection,
     count: i32,
     proposal: &mut Proposal,
 ) -> Result<(), trax_client::Error> {
@@ -271,12 +281,11 @@ async fn try_one(
     if let Some(members) = manifest.as_object_mut() {
         members.remove("enabled");
     }
-    apply(session, &json!({ "manifests": [manifest] })).await?;
+    apply(connection, &json!({ "manifests": [manifest] })).await?;
     let sql =
         "select p.run_at, p.local_time from trax.preview($1, pg_catalog.clock_timestamp(), $2) p";
     let name = proposal.name().to_owned();
-    let rows = session
-        .connection
+    let rows = connection
         .query_typed(sql, &[(&name, Type::TEXT), (&count, Type::INT4)])
         .await?;
     for row in &rows {
@@ -286,10 +295,9 @@ async fn try_one(
     Ok(())
 }
 
-async fn apply(session: &Session, document: &Value) -> Result<(), trax_client::Error> {
+async fn apply(connection: &Connection, document: &Value) -> Result<(), trax_client::Error> {
     let sql = "select a.action from trax.apply(document => $1) a";
-    session
-        .connection
+    connection
         .query_typed(sql, &[(document, Type::JSONB)])
         .await?;
     Ok(())

@@ -1,6 +1,7 @@
 //! `trax jobs show`.
 
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use serde::Serialize;
 use tokio_postgres::Row;
@@ -14,6 +15,7 @@ use trax_terminal::Failure;
 use trax_terminal::sql_output::{as_psql, statement};
 
 const JOB_SHOW: &str = include_str!("../query/job_show.sql");
+const JOB_DEAD_LETTER: &str = include_str!("../query/job_dead_letter.sql");
 const JOB_ATTEMPTS: &str = include_str!("../query/job_attempts.sql");
 
 #[derive(clap::Args)]
@@ -102,10 +104,33 @@ pub(super) async fn find(session: &Session, id: i64) -> Result<Option<Job>, Fail
         return Ok(None);
     };
     let mut job = Job::read(row)?;
+    if session.is_router() {
+        follow_dead_letter(session, &mut job).await?;
+    }
     for row in session.find(JOB_ATTEMPTS, &[(&id, Type::INT8)]).await? {
         job.attempts.push(Attempt::read(&row)?);
     }
     Ok(Some(job))
+}
+
+/// Each shard that the group of a dead letter has left has an acknowledged one: the last counts.
+async fn follow_dead_letter(session: &Session, job: &mut Job) -> Result<(), Failure> {
+    let mut newest = None;
+    for row in session
+        .find(JOB_DEAD_LETTER, &[(&job.job_id, Type::INT8)])
+        .await?
+    {
+        let resolved_at: Option<SystemTime> = row.try_get("resolved_at")?;
+        let age = Some((resolved_at.is_none(), resolved_at));
+        if age > newest {
+            newest = age;
+            job.dead_letter_id = row.try_get("dead_letter_id")?;
+            job.dead_letter_status = row.try_get("dead_letter_status")?;
+            job.dead_letter_reason = row.try_get("dead_letter_reason")?;
+            job.requeued_job_id = row.try_get("requeued_job_id")?;
+        }
+    }
+    Ok(())
 }
 
 impl Job {

@@ -1,0 +1,9 @@
+-- The dead letter of a job, as it is on this shard. $1 the job.
+select
+    d.id as dead_letter_id,
+    d.status as dead_letter_status,
+    d.reason as dead_letter_reason,
+    d.requeued_job_id,
+    d.resolved_at
+from trax.dead_letter d
+where d.job_id = $1
