@@ -88,6 +88,43 @@ async fn a_worker_that_ends_while_it_reports_that_it_stops_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn a_worker_that_could_not_report_does_so_when_it_can() {
+    let database = database().await;
+    let client = connect(&database).await;
+    // As in the middle of an update.
+    let hide = "alter function trax.report_worker rename to hidden";
+    execute(&client, hide).await;
+    let running = start(
+        worker(&database)
+            .lease(Duration::from_secs(3))
+            .handle("t", |(): (), _: Context| async { Ok(()) }),
+    );
+    enqueue(&client, "t", ()).await;
+    let reported = "select count(*) from trax.worker where info ? 'concurrency'";
+    let completed = "select count(*) from trax.run where state = 'completed'";
+    for (show, wanted) in [
+        (completed, None),
+        (
+            reported,
+            Some("alter function trax.hidden rename to report_worker"),
+        ),
+    ] {
+        if let Some(sql) = wanted {
+            execute(&client, sql).await;
+        }
+        eventually(show, PATIENCE, async || {
+            match value::<i64>(&client, show).await {
+                1 => Ok(()),
+                count => Err(count.to_string()),
+            }
+        })
+        .await;
+    }
+    running.drain().await;
+    assert_eq!(value::<i64>(&client, reported).await, 0);
+}
+
+#[tokio::test]
 async fn who_is_not_heard_of_for_two_reports_is_gone_and_not_counted() {
     let (_db, s) = session().await;
     let seen = "select string_agg(name || ' ' || state, ', ' order by name) from trax.worker_state";

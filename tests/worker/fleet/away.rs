@@ -194,3 +194,40 @@ async fn a_shard_that_refuses_the_role_stops_its_own_jobs_only() {
     assert_eq!((health.live(), health.ready()), (Ok(()), Ok(())));
     assert_eq!(worker.drain().await.completed, 1);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_whose_address_is_none_stops_its_own_jobs_only() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let s = &cluster.router;
+    // PL/Proxy knows this word, and the driver does not.
+    s.get("update trax_router.shard set address = address || ' passfile=/x' where number = 2")
+        .await;
+    let (said, heard) = std::sync::mpsc::channel();
+    let config = || cluster.database.config();
+    let worker = worker_at(config()).router().handle_any(nothing);
+    let worker = start(worker.on_event(move |event| {
+        said.send(event.to_string()).ok();
+    }));
+    let first = cluster.shard(1);
+    first.get("select trax.enqueue('t')").await;
+    first.becomes(COMPLETED, "1").await;
+    assert_eq!(worker.drain().await.completed, 1);
+    let told: Vec<String> = heard.try_iter().collect();
+    let names = |said: &&String| said.contains("the address of shard 2");
+    assert_eq!(told.iter().filter(names).count(), 1, "{told:?}");
+    // Who says that all queues are empty has not seen that one.
+    let error = worker_at(config())
+        .router()
+        .until_empty()
+        .handle_any(nothing)
+        .run()
+        .await
+        .expect_err("a queue is not known");
+    assert!(
+        error.to_string().contains("the address of shard 2"),
+        "{error}"
+    );
+}

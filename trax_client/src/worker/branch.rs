@@ -146,7 +146,10 @@ pub(super) fn place(address: &Address) -> String {
     let host = match address.get_hosts().first() {
         Some(Host::Tcp(host)) => host.clone(),
         Some(Host::Unix(path)) => path.display().to_string(),
-        None => "localhost".to_owned(),
+        None => match address.get_hostaddrs().first() {
+            Some(addr) => addr.to_string(),
+            None => "localhost".to_owned(),
+        },
     };
     let port = address.get_ports().first().copied().unwrap_or(5432);
     let database = address.get_dbname().or(address.get_user());

@@ -334,6 +334,7 @@ impl ClaimConnection {
             batch_size,
             reply,
             last_error: outcome_error,
+            failures: 0,
         };
         reports.report_singles().await?;
         if want == 0 {

@@ -6,6 +6,8 @@
 
 use std::time::{Duration, Instant};
 
+/// The longest time that can be set, ten years: any clock can add it.
+pub(super) const LONGEST: Duration = Duration::from_secs(3650 * 86_400);
 /// The time from asking handlers to stop until dropping them.
 const STOP_PATIENCE: Duration = Duration::from_secs(1);
 /// The time from dropping handlers until abandoning those that block their thread.

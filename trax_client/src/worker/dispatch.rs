@@ -212,8 +212,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         }
         let due = now >= self.polling.next_claim() || !self.outbox.is_empty();
         let due = due && now >= self.no_claim_until;
-        let full = self.retries.len() >= UNREPORTED_AT_MOST.max(2 * self.setup.concurrency);
-        let claims = due && !full && self.shutdown.phase() == Phase::Running;
+        let claims = due && !self.is_full() && self.shutdown.phase() == Phase::Running;
         let want = if claims { self.room(now) } else { 0 };
         // With places that others have, it is told when one is free.
         let here = self.running.len() + self.waiting.len();
@@ -441,7 +440,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         let mut moments = vec![now + self.health.round()];
         if let Some(deadlines) = &self.deadlines {
             moments.extend(deadlines.next(now));
-        } else if self.exchange.is_idle() && self.room(now) > 0 {
+        } else if self.exchange.is_idle() && !self.is_full() && self.room(now) > 0 {
             let claim = self.polling.next_claim().max(self.no_claim_until);
             moments.push(claim.max(self.paused_until));
         }
@@ -460,6 +459,11 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 .map(|waiting| waiting.since + PREFETCH_PATIENCE),
         );
         moments.into_iter().min().unwrap_or(now)
+    }
+
+    /// Returns whether so many outcomes wait to be reported again that nothing is claimed.
+    fn is_full(&self) -> bool {
+        self.retries.len() >= UNREPORTED_AT_MOST.max(2 * self.setup.concurrency)
     }
 
     /// Returns how many jobs to claim now.

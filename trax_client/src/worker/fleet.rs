@@ -35,6 +35,7 @@ pub(super) async fn run<S: Send + Sync + 'static>(
         known: Vec::new(),
         running: JoinSet::new(),
         total: Summary::default(),
+        unreadable: None,
     };
     fleet.begin(addresses)?;
     loop {
@@ -50,19 +51,27 @@ pub(super) async fn run<S: Send + Sync + 'static>(
         };
         tokio::select! {
             Some(ended) = fleet.running.join_next() => {
-                match ended.map_err(|error| Error::Conversion(error.into()))? {
-                    (_, Ok(summary)) => fleet.total.add(&summary),
-                    (at, Err(error)) if router.is_some() && fleet.goes_on() => {
+                match ended {
+                    Ok((_, Ok(summary))) => fleet.total.add(&summary),
+                    Ok((at, Err(error))) if router.is_some() && fleet.goes_on() => {
                         fleet.try_again(at, error);
                     }
-                    (_, Err(error)) => {
+                    Ok((_, Err(error))) => {
                         fleet.branches.shutdown.drain();
                         failed.get_or_insert(error);
+                    }
+                    // It panicked: the others give back what they have.
+                    Err(error) => {
+                        fleet.branches.shutdown.drain();
+                        failed.get_or_insert(Error::Conversion(error.into()));
                     }
                 }
             }
             shards = next => match shards {
-                Ok(shards) => fleet.begin(shards)?,
+                Ok(shards) => {
+                    fleet.unreadable = shards.unreadable;
+                    fleet.begin(shards.addresses)?;
+                }
                 Err(error) => {
                     fleet.branches.shutdown.drain();
                     failed.get_or_insert(error);
@@ -78,16 +87,31 @@ pub(super) async fn run<S: Send + Sync + 'static>(
     }
 }
 
+/// Returns all that leads to a database: two that differ in any of it are two.
+fn way(address: &Address) -> String {
+    format!(
+        "{:?} {:?} {:?} {:?}",
+        address.get_hosts(),
+        address.get_hostaddrs(),
+        address.get_ports(),
+        address.get_dbname(),
+    )
+}
+
 struct Fleet<S> {
     branches: Branches<S>,
     known: Vec<Known>,
     /// With where they are in `known`.
     running: JoinSet<(usize, Result<Summary>)>,
     total: Summary,
+    /// Why a shard has no branch: its address is none.
+    unreadable: Option<Error>,
 }
 
 /// A database that a branch was begun for, as one role.
 struct Known {
+    /// All that leads to it.
+    way: String,
     place: String,
     user: Option<String>,
     /// What it is called in a log.
@@ -111,8 +135,12 @@ impl<S: Send + Sync + 'static> Fleet<S> {
             }
             (known.runs, known.refusal) = (true, None);
             let counts = known.counts.clone();
-            let branch = self.branches.another(address, &known.name, counts)?;
-            begun.push((at, branch));
+            match self.branches.another(address, &known.name, counts) {
+                Ok(branch) => begun.push((at, branch)),
+                // Out of threads or files: those that work go on.
+                Err(error) if self.goes_on() => self.try_again(at, error),
+                Err(error) => return Err(error),
+            }
         }
         for (at, branch) in begun {
             self.running.spawn(async move { (at, branch.run().await) });
@@ -124,7 +152,8 @@ impl<S: Send + Sync + 'static> Fleet<S> {
     /// the first may not, and has a branch of its own.
     fn known(&mut self, address: &Address) -> usize {
         let (place, user) = (place(address), address.get_user());
-        let is_same = |known: &Known| known.place == place && known.user.as_deref() == user;
+        let way = way(address);
+        let is_same = |known: &Known| known.way == way && known.user.as_deref() == user;
         if let Some(at) = self.known.iter().position(is_same) {
             return at;
         }
@@ -134,6 +163,7 @@ impl<S: Send + Sync + 'static> Fleet<S> {
             _ => place.clone(),
         };
         self.known.push(Known {
+            way,
             place,
             user: user.map(str::to_owned),
             name,
@@ -167,6 +197,34 @@ impl<S: Send + Sync + 'static> Fleet<S> {
             return None;
         }
         let mut refusals = self.known.iter_mut().map(|known| known.refusal.take());
-        refusals.find_map(|refusal| refusal)
+        refusals
+            .find_map(|refusal| refusal)
+            .or_else(|| self.unreadable.take())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn databases_that_differ_in_any_host_are_two() {
+        let way = |text: &str| way(&text.parse().expect("it is an address"));
+        for (one, other) in [
+            (
+                "hostaddr=10.0.0.1 dbname=jobs",
+                "hostaddr=10.0.0.2 dbname=jobs",
+            ),
+            (
+                "host=db hostaddr=10.0.0.1 dbname=jobs",
+                "host=db hostaddr=10.0.0.2 dbname=jobs",
+            ),
+            ("host=a,b dbname=jobs", "host=a,c dbname=jobs"),
+            ("host=a port=1 dbname=jobs", "host=a port=2 dbname=jobs"),
+            ("host=a dbname=jobs", "host=a dbname=more"),
+        ] {
+            assert_ne!(way(one), way(other));
+            assert_eq!(way(one), way(one));
+        }
     }
 }

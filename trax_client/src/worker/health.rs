@@ -99,7 +99,9 @@ impl Health {
             shared.changed = Arc::clone(&self.0.changed);
         }
         let mut branches = self.lock_branches();
-        branches.get_or_insert_default().push(branch.clone());
+        let branches = branches.get_or_insert_default();
+        branches.retain(|branch| branch.facts().stage != Stage::Ended);
+        branches.push(branch.clone());
         branch
     }
 

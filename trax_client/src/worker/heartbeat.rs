@@ -89,6 +89,8 @@ impl Heartbeat {
                     }
                     heart.leave().await;
                 });
+                // A name that is being looked up holds up nobody.
+                runtime.shutdown_background();
             })
             .map_err(|error| Error::Conversion(error.into()))?;
         Ok(Heartbeat {

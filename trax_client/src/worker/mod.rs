@@ -354,26 +354,26 @@ impl<S: Send + Sync + 'static> Worker<S> {
 
     /// Sets how long a lease lasts without a heartbeat (30 s); they come every third of it.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.setup.lease = lease.max(Duration::from_millis(30));
+        self.setup.lease = lease.clamp(Duration::from_millis(30), deadline::LONGEST);
         self
     }
 
     /// Sets how often to poll an empty queue (200 ms). Up to five times slower after a long idle
     /// time, and up to 25 times while the server's notifications announce work.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
-        self.setup.poll_interval = interval.max(Duration::from_millis(1));
+        self.setup.poll_interval = interval.clamp(Duration::from_millis(1), deadline::LONGEST);
         self
     }
 
     /// Sets how long running handlers may continue after the first signal (30 s).
     pub fn grace(mut self, grace: Duration) -> Self {
-        self.setup.grace = grace;
+        self.setup.grace = grace.min(deadline::LONGEST);
         self
     }
 
     /// Sets how long a handler may continue after its cancellation before it is dropped (10 s).
     pub fn cancel_patience(mut self, patience: Duration) -> Self {
-        self.setup.cancel_patience = patience;
+        self.setup.cancel_patience = patience.min(deadline::LONGEST);
         self
     }
 

@@ -17,6 +17,8 @@ use crate::json::Json;
 const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
 /// How long the last report may take, and before it what is under way when the worker stops.
 pub(super) const LAST_LIMIT: Duration = Duration::from_millis(500);
+/// For how many periods nothing is reported to a server that refused it.
+const REFUSED_PERIODS: u32 = 3;
 /// The most text of the names of tasks in a report.
 const TASKS_BYTES: usize = 4096;
 
@@ -30,8 +32,9 @@ pub(crate) struct Registration {
     reported: Option<(Moment, &'static str)>,
     /// A report was sent, if only begun: the server may have heard it without our knowledge.
     may_be_known: bool,
-    /// The server refuses reports: it is older, or its owner gives this role no right to them.
-    refused: bool,
+    /// Until when nothing is reported: the server refused, as one that is older, that is being
+    /// updated, or whose owner gives this role no right to it.
+    refused_until: Option<Moment>,
 }
 
 impl Registration {
@@ -65,7 +68,7 @@ impl Registration {
             shutdown,
             reported: None,
             may_be_known: false,
-            refused: false,
+            refused_until: None,
         }
     }
 
@@ -92,7 +95,10 @@ impl Registration {
         let is_fresh = self.reported.is_some_and(|(at, said)| {
             said == state && (at + self.period * 3 / 4).after(now).is_some()
         });
-        if self.refused || is_fresh {
+        let is_refused = self
+            .refused_until
+            .is_some_and(|until| until.after(now).is_some());
+        if is_refused || is_fresh {
             return Ok(());
         }
         let first = self.reported.is_none();
@@ -103,11 +109,11 @@ impl Registration {
             .report_worker(&self.name, self.period, state, info)
             .await
         {
-            Ok(true) => self.reported = Some((now, state)),
+            Ok(true) => (self.reported, self.refused_until) = (Some((now, state)), None),
             // It is due again, with all that it says, at the next heartbeat.
             Ok(false) => {}
             Err(error) if error.is_transient() => return Err(error),
-            Err(_) => self.refused = true,
+            Err(_) => self.refused_until = Some(now + self.period * REFUSED_PERIODS),
         }
         Ok(())
     }
@@ -115,12 +121,12 @@ impl Registration {
     /// Lets the next report be of everything: a connection is lost, perhaps with what the server
     /// had not yet written.
     pub(crate) fn begin_anew(&mut self) {
-        self.reported = None;
+        (self.reported, self.refused_until) = (None, None);
     }
 
     /// Reports that the worker has ended. If that fails it is soon seen to be gone.
     pub(crate) async fn leave(&self, connection: &Connection) {
-        if self.may_be_known && !self.refused {
+        if self.may_be_known && self.refused_until.is_none() {
             let client = Client::new(&**connection);
             let left = async {
                 while !client

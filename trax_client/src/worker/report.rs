@@ -90,6 +90,8 @@ pub(crate) struct OutcomeReports<'a> {
     pub(super) batch_size: &'a mut usize,
     pub(super) reply: &'a mut Reply,
     pub(super) last_error: &'a mut Option<Error>,
+    /// For how many outcomes of this exchange the server had no time.
+    pub(super) failures: usize,
 }
 
 impl OutcomeReports<'_> {
@@ -162,7 +164,18 @@ impl OutcomeReports<'_> {
             }
             Blame::Call => {}
         }
-        if !self.report_each(batch).await? {
+        let has_time = match (error.blame(), batch.pop()) {
+            // It was alone: there is nothing to find.
+            (Blame::Moment, Some(outcome)) if batch.is_empty() => {
+                self.had_no_time(outcome, error);
+                self.failures < FAILURES_AT_MOST
+            }
+            (_, last) => {
+                batch.extend(last);
+                self.report_each(batch).await?
+            }
+        };
+        if !has_time {
             let untried = std::mem::take(&mut self.reply.unreported);
             self.reply.retries.splice(0..0, untried);
         }
@@ -172,17 +185,13 @@ impl OutcomeReports<'_> {
     /// Reports one by one; false when the server had no time for several, and the rest is put in
     /// front of those that are reported later.
     async fn report_each(&mut self, all: Vec<UnreportedOutcome>) -> Result<bool> {
-        let (mut left, mut failures) = (VecDeque::from(all), 0);
+        let mut left = VecDeque::from(all);
         while let Some(outcome) = left.pop_front() {
-            match self.report_one(outcome, failures > 0).await {
-                Ok(true) => {}
-                Ok(false) => failures += 1,
-                Err(error) => {
-                    self.reply.unreported.splice(0..0, left);
-                    return Err(error);
-                }
+            if let Err(error) = self.report_one(outcome).await {
+                self.reply.unreported.splice(0..0, left);
+                return Err(error);
             }
-            if failures == FAILURES_AT_MOST {
+            if self.failures >= FAILURES_AT_MOST {
                 self.reply.retries.splice(0..0, left);
                 return Ok(false);
             }
@@ -190,10 +199,9 @@ impl OutcomeReports<'_> {
         Ok(true)
     }
 
-    /// Returns false when the server had no time for it. With `hasty`, after such an outcome, it
-    /// waits only briefly for a lock.
-    async fn report_one(&mut self, mut outcome: UnreportedOutcome, hasty: bool) -> Result<bool> {
-        let call = match outcome.again || hasty {
+    /// Reports one. After one for which the server had no time it waits only briefly for a lock.
+    async fn report_one(&mut self, outcome: UnreportedOutcome) -> Result<()> {
+        let call = match outcome.again || self.failures > 0 {
             true => self.retry_calls,
             false => self.calls,
         };
@@ -202,20 +210,25 @@ impl OutcomeReports<'_> {
             Ok(answer) => {
                 let (job_id, token) = (outcome.job_id, outcome.token);
                 self.reply.answers.push((job_id, token, answer));
-                Ok(true)
+                Ok(())
             }
             Err(error) if error.blame() == Blame::Connection => {
                 Err(self.connection_broke(vec![outcome], error))
             }
             Err(error) => {
-                // The server read it.
-                outcome.breaks = 0;
-                outcome.again = true;
-                self.reply.retries.push(outcome);
-                *self.last_error = Some(error);
-                Ok(false)
+                self.had_no_time(outcome, error);
+                Ok(())
             }
         }
+    }
+
+    fn had_no_time(&mut self, mut outcome: UnreportedOutcome, error: Error) {
+        // The server read it.
+        outcome.breaks = 0;
+        outcome.again = true;
+        self.reply.retries.push(outcome);
+        *self.last_error = Some(error);
+        self.failures += 1;
     }
 
     /// Handles a connection that ended, or did not answer, while these were reported.

@@ -1,5 +1,6 @@
 //! The shards that a router knows.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,15 @@ pub(super) struct Router {
     backoff: Backoff,
     has_answered: bool,
     failing: bool,
+    /// What was said of addresses that are none.
+    told: HashSet<String>,
+}
+
+/// What a router knows.
+pub(super) struct Shards {
+    pub(super) addresses: Vec<Address>,
+    /// What is wrong with the first address that is none; the other shards are worked for.
+    pub(super) unreadable: Option<Error>,
 }
 
 impl Router {
@@ -41,6 +51,7 @@ impl Router {
             backoff: Backoff::new(PERIOD),
             has_answered: false,
             failing: false,
+            told: HashSet::new(),
         }
     }
 
@@ -48,8 +59,8 @@ impl Router {
     /// after ten seconds. Waits for a router that cannot be reached. Safe to drop and call again.
     ///
     /// # Errors
-    /// Before the first answer, when the database refuses to give one.
-    pub(super) async fn shards(&mut self) -> Result<Vec<Address>> {
+    /// Before the first answer, when the database refuses to give one, or no address is one.
+    pub(super) async fn shards(&mut self) -> Result<Shards> {
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(self.next.into()) => {}
@@ -82,7 +93,7 @@ impl Router {
         }
     }
 
-    async fn ask(&mut self) -> Result<Vec<Address>> {
+    async fn ask(&mut self) -> Result<Shards> {
         let client = match &mut self.client {
             Some(client) if !client.is_closed() => client,
             client => {
@@ -108,15 +119,31 @@ impl Router {
                 false => Error::from(error),
             }
         })?;
-        rows.iter()
-            .map(|row| {
-                let (number, text): (i32, &str) = (row.try_get(0)?, row.try_get(1)?);
-                let shard: Address = text.parse().map_err(|error: Error| {
-                    Error::Address(format!("the address of shard {number}: {error}"))
-                })?;
-                Ok(shard.completed_by(&self.address))
-            })
-            .collect()
+        let mut shards = Shards {
+            addresses: Vec::new(),
+            unreadable: None,
+        };
+        for row in &rows {
+            let (number, text): (i32, &str) = (row.try_get(0)?, row.try_get(1)?);
+            match text.parse::<Address>() {
+                Ok(shard) => shards.addresses.push(shard.completed_by(&self.address)),
+                Err(error) => {
+                    let error = Error::Address(format!("the address of shard {number}: {error}"));
+                    if self.told.insert(error.to_string()) {
+                        self.events.emit(Event::Trouble {
+                            during: "router",
+                            error: error.to_string(),
+                            retry_in: PERIOD,
+                        });
+                    }
+                    shards.unreadable.get_or_insert(error);
+                }
+            }
+        }
+        match shards.unreadable {
+            Some(error) if shards.addresses.is_empty() => Err(error),
+            _ => Ok(shards),
+        }
     }
 }
 
