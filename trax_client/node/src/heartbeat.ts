@@ -60,6 +60,8 @@ interface Held extends Lease {
 
 /** The most leases that one call extends. */
 const BATCH = 1000;
+/** For how many periods nothing is reported to a server that refused it. */
+const REFUSED_PERIODS = 3;
 /** The least time between two heartbeats about cancels, and between two rounds of progress. */
 const ASK_PERIOD = 100;
 const PROGRESS_PERIOD = 500;
@@ -79,10 +81,10 @@ export class Heartbeat {
   #nextProgress = 0;
   #failing = false;
   #state: "running" | "stopping" | "stopped" = "running";
-  /** The last report of the worker itself that was taken, what it said, and whether the server refuses them. */
+  /** The last report of the worker itself that was taken, what it said, and how long none is sent after a refusal. */
   #reportedAt = -Infinity;
   #reported = "";
-  #reportRefused = false;
+  #refusedUntil: number | undefined;
   #mayBeKnown = false;
 
   constructor(options: HeartbeatOptions, post: (message: FromHeart) => void) {
@@ -226,11 +228,12 @@ export class Heartbeat {
     const state = this.#state;
     const connection = await this.#connected();
     const fresh = this.#reported === state && now() < this.#reportedAt + period * 0.75;
-    if (this.#reportRefused || fresh) return;
+    if (fresh || (this.#refusedUntil !== undefined && now() < this.#refusedUntil)) return;
     try {
       const info = this.#reported === "" ? this.#options.info : undefined;
       this.#mayBeKnown = true;
       const [row] = await connection.query(sql.reportWorker(this.#options.name, period, state, info));
+      this.#refusedUntil = undefined;
       // Otherwise it is due again, with all that it says, at the next heartbeat.
       if (row?.["result"] === true) {
         this.#reported = state;
@@ -238,7 +241,7 @@ export class Heartbeat {
       }
     } catch (error) {
       if (blame(translated(error)) !== "call") throw error;
-      this.#reportRefused = true;
+      this.#refusedUntil = now() + REFUSED_PERIODS * period;
     }
   }
 
@@ -247,7 +250,8 @@ export class Heartbeat {
     const connection = this.#connection;
     if (connection === undefined || connection.isClosed) return false;
     const report = async (): Promise<boolean> => {
-      if (this.#reportRefused || !this.#mayBeKnown) return this.#reportRefused;
+      const isRefused = this.#refusedUntil !== undefined;
+      if (isRefused || !this.#mayBeKnown) return isRefused;
       const [row] = await connection.query(sql.reportWorker(this.#options.name, this.#period, "stopped"));
       return row?.["result"] === true;
     };
@@ -262,6 +266,7 @@ export class Heartbeat {
     // There must be time for a second call, on another connection, before the lease ends.
     const limit = Math.min(Math.max(lease / 6, 500), lease / 3);
     this.#reported = "";
+    this.#refusedUntil = undefined;
     this.#connection = await Connection.open({
       hosts,
       applicationName: `trax worker ${name}`,

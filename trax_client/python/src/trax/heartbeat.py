@@ -34,6 +34,8 @@ BEGIN_PERIOD = 0.1
 PROGRESS_PERIOD = 0.5
 SHORTEST_LIMIT = 0.5
 LEAVE_LIMIT = 0.5
+# For how many periods nothing is reported to a server that refused it.
+REFUSED_PERIODS = 3
 # A look at the leases, to notice those that ran out.
 CHECK_PERIOD = 1.0
 
@@ -65,7 +67,7 @@ class Heartbeat(threading.Thread):
         )
         self._is_known = False
         self._may_be_known = False
-        self._is_refused = False
+        self._refused_until: float | None = None
         self._link: Link | None = None
         self._state = "running"
         self._is_over = False
@@ -186,7 +188,7 @@ class Heartbeat(threading.Thread):
                 self._held.stop(attempt, Reason.LEASE_LOST)
 
     def _report_worker(self) -> None:
-        if self._is_refused:
+        if self._refused_until is not None and now() < self._refused_until:
             return
         try:
             link = self._linked()
@@ -197,8 +199,9 @@ class Heartbeat(threading.Thread):
             if blame(error) is not Blame.CALL:
                 raise
             # An older server, or a role without the right: it works all the same.
-            self._is_refused = True
+            self._refused_until = now() + REFUSED_PERIODS * self._period
             return
+        self._refused_until = None
         # One that was not taken is repeated, with all that it says, by the next heartbeat.
         self._is_known = self._is_known or rows[0][0]
 
@@ -210,7 +213,7 @@ class Heartbeat(threading.Thread):
         if self._link is not None:
             self._state = "stopped"
             try:
-                if self._may_be_known and not self._is_refused:
+                if self._may_be_known and self._refused_until is None:
                     self._link.call(sql.REPORT_WORKER, self._registration(None), LEAVE_LIMIT)
             except psycopg.Error as error:
                 # It is soon seen to be gone.
@@ -219,7 +222,8 @@ class Heartbeat(threading.Thread):
 
     def _linked(self) -> Link:
         if self._link is None:
-            self._is_known = self._is_refused = False
+            self._is_known = False
+            self._refused_until = None
             link = Link(self._parameters, self._watchdog, self._heard)
             self._link = link
             link.listen("trax_cancel", self._limit)
