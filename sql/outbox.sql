@@ -513,7 +513,16 @@ begin
             if octet_length(document) > 536870912 then
                 raise exception 'the row has more than 512 MB as text' using errcode = 'program_limit_exceeded';
             end if;
+            -- What the relay reads: WIN1252, say, has bytes that are no character there.
+            if getdatabaseencoding() <> 'UTF8' then
+                perform convert_to(document, 'UTF8');
+            end if;
         exception
+            when untranslatable_character then
+                document := null;
+                unique_key := null;
+                code := sqlstate;
+                error := sqlerrm;
             when program_limit_exceeded or out_of_memory or internal_error then
                 document := null;
                 code := sqlstate;

@@ -8,6 +8,7 @@ mod killed;
 mod outbox;
 mod result;
 mod several;
+mod text;
 
 use harness::process::{Process, run, run_quietly, trax_binary};
 use harness::scheduler::new_name;

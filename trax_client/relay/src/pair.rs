@@ -221,8 +221,7 @@ impl<L: Fn(&str)> Pair<'_, L> {
     }
 
     async fn refuse(&mut self, entry: &Entry, report: &Report) -> Result<()> {
-        let refusing = self.source.refuse(entry, report);
-        if !step(self.options.patience, refusing).await? {
+        if !self.source.refuse(entry, report).await? {
             return self.hold(entry, report);
         }
         self.held.release(entry.id);
@@ -268,7 +267,7 @@ impl<L: Fn(&str)> Pair<'_, L> {
             let open = step(self.options.patience, self.source.unfinished()).await?;
             if !open.is_empty() {
                 let ended = step(self.options.patience, self.target.ended(&open)).await?;
-                step(self.options.patience, self.source.finish(&ended)).await?;
+                self.source.finish(ended).await?;
             }
             if open.is_empty() || !self.options.once {
                 break;

@@ -1,11 +1,12 @@
 //! The side with the outbox.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 use trax_client::{Address, Report};
@@ -35,6 +36,8 @@ pub(crate) struct Lag {
     pub(crate) unplaced: i64,
 }
 
+/// Most statements that find out which characters the source cannot hold; the others count as such.
+const MOST_QUESTIONS: usize = 1000;
 /// How often a session that waits for notifications says that it is there.
 const TOUCH: Duration = Duration::from_secs(20);
 
@@ -51,6 +54,45 @@ pub(crate) struct Source {
 
 fn read(error: tokio_postgres::Error) -> Trouble {
     Trouble::of(SIDE, error)
+}
+
+/// Returns whether the source cannot store a text: its encoding lacks a character, say.
+fn is_of_the_text(error: &tokio_postgres::Error) -> bool {
+    let code = error.code().map(|code| code.code());
+    code.is_some_and(|code| code.starts_with("22"))
+}
+
+/// Whether a statement with texts has stored them, or the source's error.
+type Stored = Result<(), tokio_postgres::Error>;
+
+/// Returns whether a refusal was stored; false when the row is the reason that it was not.
+fn was_stored(stored: Stored) -> Result<bool> {
+    match stored {
+        Ok(()) => Ok(true),
+        Err(error) if is_too_large(&error) || is_of_the_text(&error) => Ok(false),
+        Err(error) => Err(read(error)),
+    }
+}
+
+/// What was done to the texts of results before they are stored.
+#[derive(Clone, Copy)]
+enum Texts {
+    AsTheyAre,
+    Replaced,
+    Dropped,
+}
+
+/// Returns the characters of texts that an encoding may lack, each once.
+fn beyond_ascii<'t>(texts: impl Iterator<Item = Option<&'t str>>) -> Vec<char> {
+    let chars = texts.flatten().flat_map(str::chars);
+    let chars: BTreeSet<char> = chars.filter(|char| !char.is_ascii()).collect();
+    chars.into_iter().collect()
+}
+
+/// Returns the text with `?` for each of these characters.
+fn replace(text: &str, missing: &HashSet<char>) -> String {
+    let known = |char| if missing.contains(&char) { '?' } else { char };
+    text.chars().map(known).collect()
 }
 
 /// Returns whether a row is more than the server can hold in one value.
@@ -212,9 +254,26 @@ impl Source {
         rows(SIDE, &self.client, sql, &arguments).await.map(drop)
     }
 
-    /// Takes a row that was refused out of those that wait; false when it is too large to be kept
-    /// with the refused ones, and waits on.
+    /// Takes a row that was refused out of those that wait; false when it cannot be kept with the
+    /// refused ones, and waits on.
     pub(crate) async fn refuse(&self, entry: &Entry, report: &Report) -> Result<bool> {
+        match self.store_refusal(entry, report).await? {
+            Err(error) if is_of_the_text(&error) => {}
+            stored => return was_stored(stored),
+        }
+        let (detail, hint) = (report.detail.as_deref(), report.hint.as_deref());
+        let texts = [Some(report.message.as_str()), detail, hint];
+        let missing = self.missing(beyond_ascii(texts.into_iter())).await?;
+        let report = Report {
+            sqlstate: report.sqlstate.clone(),
+            message: replace(&report.message, &missing),
+            detail: detail.map(|text| replace(text, &missing)),
+            hint: hint.map(|text| replace(text, &missing)),
+        };
+        was_stored(self.store_refusal(entry, &report).await?)
+    }
+
+    async fn store_refusal(&self, entry: &Entry, report: &Report) -> Result<Stored> {
         let sql = include_str!("query/source/refuse.sql");
         let arguments: [(&(dyn ToSql + Sync), Type); 6] = [
             (&entry.id, Type::INT8),
@@ -224,11 +283,39 @@ impl Source {
             (&report.detail, Type::TEXT),
             (&report.hint, Type::TEXT),
         ];
-        match self.client.query_typed(sql, &arguments).await {
-            Ok(_) => Ok(true),
-            Err(error) if is_too_large(&error) => Ok(false),
-            Err(error) => Err(read(error)),
+        self.store(sql, &arguments).await
+    }
+
+    /// Runs a statement with texts that the source may not be able to store.
+    async fn store(&self, sql: &str, arguments: &[(&(dyn ToSql + Sync), Type)]) -> Result<Stored> {
+        let storing = async { Ok(self.client.query_typed(sql, arguments).await.map(drop)) };
+        step(self.patience, storing).await
+    }
+
+    /// Returns those of the characters that the encoding of the source lacks.
+    async fn missing(&self, chars: Vec<char>) -> Result<HashSet<char>> {
+        let mut missing = HashSet::new();
+        let mut parts = vec![&chars[..]];
+        let mut questions = 0;
+        while let Some(part) = parts.pop() {
+            questions += 1;
+            if questions > MOST_QUESTIONS {
+                missing.extend(part);
+                continue;
+            }
+            let text: String = part.iter().collect();
+            let arguments = [(&text as &(dyn ToSql + Sync), Type::TEXT)];
+            match self.store("select where $1 is null", &arguments).await? {
+                Ok(()) => {}
+                Err(error) if !is_of_the_text(&error) => return Err(read(error)),
+                Err(_) if part.len() == 1 => missing.extend(part),
+                Err(_) => {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([second, first]);
+                }
+            }
         }
+        Ok(missing)
     }
 
     /// Returns the next rows that have no result yet, with their jobs, around and around; none at
@@ -245,8 +332,60 @@ impl Source {
         Ok(pairs)
     }
 
-    /// Writes down what became of jobs.
-    pub(crate) async fn finish(&self, ended: &[Ended]) -> Result<()> {
+    /// Writes down what became of jobs. Where the source cannot store a text, `?` stands for each
+    /// character that its encoding lacks; if it cannot yet, the page is halved down to the job,
+    /// which is stored without its output.
+    pub(crate) async fn finish(&self, ended: Vec<Ended>) -> Result<()> {
+        let mut parts = vec![(ended, Texts::AsTheyAre)];
+        while let Some((mut part, texts)) = parts.pop() {
+            let Err(error) = self.store_results(&part).await? else {
+                continue;
+            };
+            if !is_of_the_text(&error) && !is_too_large(&error) {
+                return Err(read(error));
+            }
+            match texts {
+                Texts::AsTheyAre => {
+                    self.replace_missing(&mut part).await?;
+                    parts.push((part, Texts::Replaced));
+                }
+                Texts::Replaced if part.len() > 1 => {
+                    let second = part.split_off(part.len() / 2);
+                    parts.extend([(second, texts), (part, texts)]);
+                }
+                // This passes.
+                Texts::Replaced if error.code() == Some(&SqlState::OUT_OF_MEMORY) => {
+                    return Err(read(error));
+                }
+                Texts::Replaced => {
+                    let reason = error.as_db_error().map_or("", |error| error.message());
+                    for job in &mut part {
+                        job.output = None;
+                        job.error = Some(format!("the result cannot be stored: {reason}"));
+                    }
+                    parts.push((part, Texts::Dropped));
+                }
+                Texts::Dropped => return Err(read(error)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn replace_missing(&self, ended: &mut [Ended]) -> Result<()> {
+        let texts = ended.iter().flat_map(|job| [&job.output, &job.error]);
+        let chars = beyond_ascii(texts.map(Option::as_deref));
+        let missing = self.missing(chars).await?;
+        for text in ended
+            .iter_mut()
+            .flat_map(|job| [&mut job.output, &mut job.error])
+            .flatten()
+        {
+            *text = replace(text, &missing);
+        }
+        Ok(())
+    }
+
+    async fn store_results(&self, ended: &[Ended]) -> Result<Stored> {
         fn column<'a, T>(ended: &'a [Ended], of: impl Fn(&'a Ended) -> T) -> Vec<T> {
             ended.iter().map(of).collect()
         }
@@ -258,7 +397,7 @@ impl Source {
             (&column(ended, |job| &job.error), Type::TEXT_ARRAY),
             (&column(ended, |job| &job.finished_at), Type::TEXT_ARRAY),
         ];
-        rows(SIDE, &self.client, sql, &arguments).await.map(drop)
+        self.store(sql, &arguments).await
     }
 
     /// Removes results whose time is over, a page of them; returns how many.

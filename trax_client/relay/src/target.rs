@@ -237,7 +237,11 @@ impl Target {
                 }
                 Err(error) => error,
             };
-            if error.code() != Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
+            // The text of one of them may be what cannot be sent: no character of UTF-8.
+            let code = error.code().map(|code| code.code());
+            if error.code() != Some(&SqlState::INSUFFICIENT_PRIVILEGE)
+                && !code.is_some_and(|code| code.starts_with("22"))
+            {
                 return Err(read(error));
             }
             self.ready().await?;
