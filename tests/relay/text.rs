@@ -152,3 +152,53 @@ async fn a_result_that_cannot_leave_the_target_stops_no_other() {
     let seen = "select task, state, error like '%UTF8%' from trax_outbox.result order by id";
     assert_eq!(source.get(seen).await, "good|unknown|t\nbad|failed|f");
 }
+
+#[tokio::test]
+async fn times_and_intervals_are_the_same_whatever_style_a_side_has() {
+    let (source, target) = pair().await;
+    for (side, styles) in [
+        (&source, ["German, DMY", "sql_standard", "America/New_York"]),
+        (&target, ["SQL, DMY", "iso_8601", "Asia/Kolkata"]),
+    ] {
+        let settings = ["datestyle", "intervalstyle", "timezone"];
+        for (setting, style) in settings.iter().zip(styles) {
+            let name = side.database().name();
+            side.get(&format!("alter database {name} set {setting} = '{style}'"))
+                .await;
+        }
+    }
+    source
+        .get(
+            "select trax_outbox.enqueue('good', timeout => '1 month 2 days 3.5 s'),
+             trax_outbox.enqueue('later', run_at => '2100-02-01 01:02:03.456789+00')",
+        )
+        .await;
+    let relay = trax_relay(&source, &target).arguments(&["--results"]);
+    relay.once();
+    let queued = "select task, run_at at time zone 'utc', timeout from trax.work_queue
+        where task = 'later' or run_at <= now() order by task";
+    let seen = target.get(queued).await;
+    assert!(
+        seen.starts_with("good|") && seen.contains("|1 mon 2 days 00:00:03.5\n"),
+        "{seen}"
+    );
+    assert!(
+        seen.ends_with("later|2100-02-01 01:02:03.456789|"),
+        "{seen}"
+    );
+    let good = target.claim_one("tasks => '{good}'").await;
+    target
+        .get(&format!("select trax.complete({}, '1')", good.key()))
+        .await;
+    relay.once();
+    let at_target = "select extract(epoch from j.finished_at) from trax.get_jobs(array[ID]) j";
+    let job = source
+        .get("select job_id from trax_outbox.result where task = 'good'")
+        .await;
+    let at_source =
+        "select extract(epoch from finished_at) from trax_outbox.result where task = 'good'";
+    assert_eq!(
+        source.get(at_source).await,
+        target.get(&at_target.replace("ID", &job)).await
+    );
+}

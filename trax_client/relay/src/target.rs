@@ -84,6 +84,8 @@ impl Target {
     pub(crate) async fn open(address: &Address, patience: Duration) -> Result<Self> {
         let client = address.connect().await;
         let client = client.map_err(|error| Trouble::of(SIDE, error))?;
+        let sql = include_str!("query/target/begin_session.sql");
+        rows(SIDE, &client, sql, &[]).await?;
         let mut target = Target {
             client,
             id: String::new(),
