@@ -8,6 +8,7 @@ mod killed;
 mod outbox;
 mod result;
 mod several;
+mod slow;
 mod text;
 
 use harness::process::{Process, run, run_quietly, trax_binary};

@@ -237,7 +237,7 @@ impl<L: Fn(&str)> Pair<'_, L> {
         self.held.hold(entry, reason, now)
     }
 
-    /// Tries rows again that were held back, each by itself.
+    /// Tries rows again that were held back, each by itself; what is left waits for the next look.
     async fn try_again(&mut self) -> Result<()> {
         let due = self.held.due(Instant::now());
         if due.is_empty() {
@@ -245,7 +245,11 @@ impl<L: Fn(&str)> Pair<'_, L> {
         }
         let looking = self.source.look_again(&due);
         let rows = step(self.options.patience, looking).await?;
+        let begin = Instant::now();
         for id in due {
+            if begin.elapsed() > LOOK_PATIENCE.min(self.options.patience) {
+                break;
+            }
             match rows.iter().find(|entry| entry.id == id) {
                 Some(entry) => {
                     let one = std::slice::from_ref(entry);

@@ -85,7 +85,8 @@ impl Target {
         let client = address.connect().await;
         let client = client.map_err(|error| Trouble::of(SIDE, error))?;
         let sql = include_str!("query/target/begin_session.sql");
-        rows(SIDE, &client, sql, &[]).await?;
+        let limit = format!("{}ms", (patience / 2).as_millis());
+        rows(SIDE, &client, sql, &[(&limit, Type::TEXT)]).await?;
         let mut target = Target {
             client,
             id: String::new(),
@@ -204,7 +205,7 @@ impl Target {
         // One round trip for both.
         let limits = format!(
             "set local lock_timeout = {}; set local idle_in_transaction_session_timeout = {}",
-            lock_patience.as_millis(),
+            lock_patience.min(self.patience / 8).as_millis().max(1),
             self.patience.as_millis()
         );
         let sql = include_str!("query/target/fence.sql");
@@ -361,9 +362,14 @@ async fn enqueue(
     let sql = include_str!("query/target/carry.sql");
     transaction.query_typed(sql, &arguments).await?;
     let sql = include_str!("query/target/jobs.sql");
-    let found = transaction
-        .query_typed(sql, &[(&keys, Type::TEXT_ARRAY)])
-        .await?;
+    let arguments: [(&(dyn ToSql + Sync), Type); 1] = [(&keys, Type::TEXT_ARRAY)];
+    // No limit holds during a commit: triggers that are deferred to it run before.
+    let (found, checked) = tokio::join!(
+        transaction.query_typed(sql, &arguments),
+        transaction.batch_execute("set constraints all immediate")
+    );
+    let found = found?;
+    checked?;
     let carried = |row: &Row| {
         Ok(Carried {
             id: row.try_get(0)?,

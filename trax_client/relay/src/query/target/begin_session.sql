@@ -1,4 +1,16 @@
--- The relay reads times and intervals as text, and the source reads what this session writes.
-select
-    pg_catalog.set_config('datestyle', 'ISO', false),
-    pg_catalog.set_config('intervalstyle', 'postgres', false)
+-- The relay reads times and intervals as text, and the source reads what this session writes. The
+-- server ends a statement before the relay leaves it; a lower limit, of the role say, stays.
+select pg_catalog.set_config(s.name, s.value, false)
+from (
+    values
+        ('datestyle', 'ISO'),
+        ('intervalstyle', 'postgres')
+) s (name, value)
+union all
+select pg_catalog.set_config(l.name, l.most, false)
+from (
+    values
+        ('statement_timeout', $1)
+) l (name, most)
+where pg_catalog.current_setting(l.name)::interval operator(pg_catalog.=) interval '0'
+    or pg_catalog.current_setting(l.name)::interval operator(pg_catalog.>) l.most::interval

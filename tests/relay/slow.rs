@@ -1,0 +1,36 @@
+//! What takes longer in the target than a relay waits.
+
+use super::{JOBS, pair, trax_relay};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_takes_longer_than_the_patience_is_held_and_stops_no_other() {
+    let (source, target) = pair().await;
+    target
+        .get(
+            "create function stop_one() returns trigger language plpgsql as $$
+            begin
+                perform pg_sleep(60);
+                return new;
+            end
+            $$;
+            create trigger stop_one before insert on trax_relay.carried
+            for each row when (new.id = 2) execute function stop_one();
+            create constraint trigger stop_one_at_last after insert on trax_relay.carried
+            deferrable initially deferred
+            for each row when (new.id = 4) execute function stop_one()",
+        )
+        .await;
+    source
+        .get("select trax_outbox.enqueue(n::text) from generate_series(1, 8) n")
+        .await;
+    let relay = trax_relay(&source, &target)
+        .arguments(&["--patience", "2 s"])
+        .start();
+    target.reaches(&relay, JOBS, "6 6").await;
+    let held = "select waiting, held, trouble like '2 rows are held back; row 2 %(57014)' from trax_relay.source";
+    target.reaches(&relay, held, "2|2|t").await;
+    source
+        .get("select trax_outbox.enqueue(n::text) from generate_series(9, 12) n")
+        .await;
+    target.reaches(&relay, JOBS, "10 10").await;
+}
