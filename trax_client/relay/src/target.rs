@@ -85,8 +85,12 @@ impl Target {
         let client = address.connect().await;
         let client = client.map_err(|error| Trouble::of(SIDE, error))?;
         let sql = include_str!("query/target/begin_session.sql");
-        let limit = format!("{}ms", (patience / 2).as_millis());
-        rows(SIDE, &client, sql, &[(&limit, Type::TEXT)]).await?;
+        let limit = |part| format!("{}ms", (patience / part).as_millis());
+        let limits = [
+            (&limit(2) as &(dyn ToSql + Sync), Type::TEXT),
+            (&limit(4), Type::TEXT),
+        ];
+        rows(SIDE, &client, sql, &limits).await?;
         let mut target = Target {
             client,
             id: String::new(),

@@ -1,5 +1,6 @@
 -- The relay reads times and intervals as text, and the source reads what this session writes. The
--- server ends a statement before the relay leaves it; a lower limit, of the role say, stays.
+-- server ends a statement before the relay leaves it, so that no session stays behind; a lower
+-- limit, of the role say, remains.
 select pg_catalog.set_config(s.name, s.value, false)
 from (
     values
@@ -10,7 +11,8 @@ union all
 select pg_catalog.set_config(l.name, l.most, false)
 from (
     values
-        ('statement_timeout', $1)
+        ('statement_timeout', $1),
+        ('lock_timeout', $2)
 ) l (name, most)
 where pg_catalog.current_setting(l.name)::interval operator(pg_catalog.=) interval '0'
     or pg_catalog.current_setting(l.name)::interval operator(pg_catalog.>) l.most::interval
