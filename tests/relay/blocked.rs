@@ -274,6 +274,41 @@ async fn a_row_that_cannot_become_text_is_refused_and_stops_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_the_source_has_no_memory_for_is_held_and_not_refused() {
+    let (source, target) = pair().await;
+    // The relay's function finds this one first.
+    source
+        .get(
+            "create schema shortage;
+            create function shortage.to_jsonb(entry trax_outbox.entry) returns jsonb language plpgsql as $$
+            begin
+                if entry.task = '2' then
+                    raise out_of_memory using message = 'out of memory';
+                end if;
+                return pg_catalog.to_jsonb(entry);
+            end
+            $$;
+            alter function trax_outbox.look(uuid, uuid[], bigint, bigint[], text[], bigint[])
+            set search_path = shortage, pg_catalog, pg_temp;
+            select trax_outbox.enqueue(n::text) from generate_series(1, 3) n",
+        )
+        .await;
+    let relay = trax_relay(&source, &target).start();
+    target.reaches(&relay, JOBS, "2 2").await;
+    let held =
+        "select waiting, refused, held, trouble like 'row 2 %(53200)' from trax_relay.source";
+    target.reaches(&relay, held, "1|0|1|t").await;
+    source
+        .get(
+            "alter function trax_outbox.look(uuid, uuid[], bigint, bigint[], text[], bigint[])
+            set search_path = pg_catalog, pg_temp",
+        )
+        .await;
+    target.reaches(&relay, JOBS, "3 3").await;
+    source.reaches(&relay, WAITING, "0").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_takes_too_long_is_found_although_each_look_ends_before() {
     let (source, target) = pair().await;
     let role = relay_role(&source, &target).await;

@@ -29,6 +29,10 @@ const RESULT_PERIOD: Duration = Duration::from_millis(200);
 /// for the next look: the session of the source must not seem to hang.
 const LOOK_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How the source says that a row can never become text: more than one value holds, or a character
+/// that is none in UTF-8. A shortage of memory passes.
+const NEVER_TEXT: [&str; 3] = ["54000", "XX000", "22P05"];
+
 /// What was reported last: how far the relay is, what it holds back, why rows wait.
 type Reported = (Lag, usize, Option<String>);
 
@@ -200,7 +204,8 @@ impl<L: Fn(&str)> Pair<'_, L> {
         Ok(None)
     }
 
-    /// Refuses the rows that cannot become text, and returns the others.
+    /// Refuses the rows that can never become text, holds back those that cannot now, and returns
+    /// the others.
     async fn readable<'r>(&mut self, rows: &'r [Entry]) -> Result<Vec<&'r Entry>> {
         let mut readable = Vec::with_capacity(rows.len());
         for entry in rows {
@@ -213,7 +218,10 @@ impl<L: Fn(&str)> Pair<'_, L> {
                         detail: None,
                         hint: None,
                     };
-                    self.refuse(entry, &report).await?;
+                    match NEVER_TEXT.contains(&sqlstate.as_str()) {
+                        true => self.refuse(entry, &report).await?,
+                        false => self.hold(entry, &report)?,
+                    }
                 }
             }
         }
