@@ -231,3 +231,15 @@ async fn a_shard_whose_address_is_none_stops_its_own_jobs_only() {
         "{error}"
     );
 }
+
+#[tokio::test]
+async fn without_a_shard_there_is_no_queue_whose_end_could_be_waited_for() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::on(&[]).await;
+    let worker = worker_at(cluster.database.config()).router().until_empty();
+    let error = worker.handle_any(nothing).run().await;
+    let error = error.expect_err("there is nothing to work for").to_string();
+    assert!(error.contains("trax_router.add_shard"), "{error}");
+}

@@ -16,11 +16,15 @@ use super::summary::{Counts, Stopped, Summary};
 use crate::address::Address;
 use crate::error::{Error, Result};
 
+const NO_SHARD: &str = "the router has no shard, and so no queue that could be empty; to add one, type there: \
+    select trax_router.add_shard(1, 'host=... dbname=...')";
+
 /// Runs a branch for each address, and for each shard of the router, until all have ended.
 ///
 /// # Errors
 /// The first refusal that ends the worker; the other branches are stopped then, and end as in any
-/// stop. When all other queues are empty, that of a shard.
+/// stop. When all other queues are empty, that of a shard. For a worker that ends with its queues,
+/// that the router has no shard.
 pub(super) async fn run<S: Send + Sync + 'static>(
     branches: Branches<S>,
     addresses: Vec<Address>,
@@ -71,6 +75,9 @@ pub(super) async fn run<S: Send + Sync + 'static>(
                 Ok(shards) => {
                     fleet.unreadable = shards.unreadable;
                     fleet.begin(shards.addresses)?;
+                    if fleet.known.is_empty() && fleet.branches.setup.until_empty {
+                        return Err(Error::Setup(NO_SHARD.to_owned()));
+                    }
                 }
                 Err(error) => {
                     fleet.branches.shutdown.drain();
