@@ -74,6 +74,38 @@ $$;
 comment on function trax_router.refuse_ties(int, text) is
     'Internal. Refuses a group of which a manifest on a shard depends on one of another group, or the other way round.';
 
+create function trax_router.roles_of_group(
+    shard int,
+    text
+)
+returns setof text
+language plproxy volatile
+set search_path = pg_catalog, pg_temp
+set client_min_messages = warning
+as $$
+    connect trax_router.address($1);
+    select q.run_as from trax.work_queue q where q.group_name = $2::text and q.run_as is not null
+    union select l.run_as from trax.lease l where l.group_name = $2::text and l.run_as is not null
+    union select m.run_as from trax.manifest m where m.group_name = $2::text and m.run_as is not null;
+$$;
+comment on function trax_router.roles_of_group(int, text) is
+    'Internal. Returns the roles as which statements of a group run on a shard.';
+
+create function trax_router.missing_roles(
+    shard int,
+    text[]
+)
+returns setof text
+language plproxy volatile
+set search_path = pg_catalog, pg_temp
+set client_min_messages = warning
+as $$
+    connect trax_router.address($1);
+    select n from unnest($2::text[]) n where n not in (select r.rolname from pg_catalog.pg_roles r) order by n;
+$$;
+comment on function trax_router.missing_roles(int, text[]) is
+    'Internal. Returns those of these roles that do not exist on the server of a shard.';
+
 create function trax_router.begin_move(
     group_name text,
     to_shard int
@@ -95,6 +127,8 @@ declare
     sources int[];
     source int;
     settings jsonb;
+    asked int;
+    missing text[];
     failure trax_router.failure;
 begin
     perform trax_router.refuse_group_name(group_name);
@@ -113,7 +147,19 @@ begin
     foreach one in array known loop
         begin
             if one.shard <> to_shard and one.has_work then
-                perform trax_router.refuse_ties(one.shard, group_name);
+                asked := one.shard;
+                perform trax_router.refuse_ties(asked, group_name);
+                missing := array(select r from trax_router.roles_of_group(asked, group_name) r);
+                asked := to_shard;
+                if missing <> '{}' then
+                    missing := array(select r from trax_router.missing_roles(asked, missing) r);
+                end if;
+                if missing <> '{}' then
+                    raise exception 'role "%" does not exist on shard %', missing[1], to_shard
+                        using errcode = '42704',
+                            detail = format('Statements of group "%s" run as this role. Nothing has moved.', group_name),
+                            hint = format('Create it there: create role %I login; then move the group again.', missing[1]);
+                end if;
             end if;
         exception
             when others or query_canceled then
@@ -122,7 +168,7 @@ begin
                     failure.message = message_text,
                     failure.detail = pg_exception_detail,
                     failure.hint = pg_exception_hint;
-                failure.shard := one.shard;
+                failure.shard := asked;
                 perform trax_router.raise(failure);
         end;
     end loop;
