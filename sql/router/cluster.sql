@@ -92,8 +92,8 @@ begin
     if found_number <> number then
         raise exception 'the database at this address is shard %, not %', found_number, number
             using errcode = '55000',
-                detail = 'Its ids carry that number; 0 is also that of a database whose number was never set.',
-                hint = format('Before it gives its first id, type there: select trax.set_shard(%s)', number);
+                detail = 'Its ids carry that number; 0 is also that of a database whose number was never set, and of a restored one that waits for trax.adopt().',
+                hint = format('In a new database, before it gives its first id: select trax.set_shard(%s); in a restored one, which has its number then: select trax.adopt()', number);
     end if;
 end;
 $$;
