@@ -248,3 +248,16 @@ async fn an_outbox_that_fails_stops_no_other_that_is_carried_once() {
         "600"
     );
 }
+
+#[tokio::test]
+async fn targets_of_a_cluster_are_told_apart_by_their_numbers() {
+    let (source, [a, b, _]) = three().await;
+    a.get("select trax.set_shard(7)").await;
+    trax_relay(&source, &a).and_to(&b).once();
+    let named = "select string_agg(name, ', ' order by length(name) desc) from trax_outbox.target";
+    let (first, second) = (a.database.name(), b.database.name());
+    assert_eq!(
+        source.get(named).await,
+        format!("{first} (shard 7), {second}")
+    );
+}
