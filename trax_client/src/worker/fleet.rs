@@ -33,13 +33,13 @@ pub(super) async fn run<S: Send + Sync + 'static>(
     branches.health.has_branches();
     let mut phase = branches.shutdown.subscribe();
     let mut router = router.map(|address| Router::new(address, branches.events.clone()));
-    let mut failed = None;
     let mut fleet = Fleet {
         branches,
         known: Vec::new(),
         running: JoinSet::new(),
         total: Summary::default(),
         unreadable: None,
+        failed: None,
     };
     fleet.begin(addresses)?;
     loop {
@@ -60,15 +60,9 @@ pub(super) async fn run<S: Send + Sync + 'static>(
                     Ok((at, Err(error))) if router.is_some() && fleet.goes_on() => {
                         fleet.try_again(at, error);
                     }
-                    Ok((_, Err(error))) => {
-                        fleet.branches.shutdown.drain();
-                        failed.get_or_insert(error);
-                    }
+                    Ok((_, Err(error))) => fleet.fail(error),
                     // It panicked: the others give back what they have.
-                    Err(error) => {
-                        fleet.branches.shutdown.drain();
-                        failed.get_or_insert(Error::Conversion(error.into()));
-                    }
+                    Err(error) => fleet.fail(Error::Conversion(error.into())),
                 }
             }
             shards = next => match shards {
@@ -80,15 +74,14 @@ pub(super) async fn run<S: Send + Sync + 'static>(
                     }
                 }
                 Err(error) => {
-                    fleet.branches.shutdown.drain();
-                    failed.get_or_insert(error);
+                    fleet.fail(error);
                     router = None;
                 }
             },
             Ok(()) = phase.changed() => {}
         }
     }
-    match failed.or_else(|| fleet.unseen()) {
+    match fleet.failed.take().or_else(|| fleet.unseen()) {
         Some(error) => Err(error),
         None => Ok(fleet.total),
     }
@@ -96,12 +89,15 @@ pub(super) async fn run<S: Send + Sync + 'static>(
 
 /// Returns all that leads to a database: two that differ in any of it are two.
 fn way(address: &Address) -> String {
+    let ports = match address.get_ports() {
+        [] => &[5432],
+        ports => ports,
+    };
     format!(
-        "{:?} {:?} {:?} {:?}",
+        "{:?} {:?} {ports:?} {:?}",
         address.get_hosts(),
         address.get_hostaddrs(),
-        address.get_ports(),
-        address.get_dbname(),
+        address.get_dbname().or(address.get_user()),
     )
 }
 
@@ -113,6 +109,8 @@ struct Fleet<S> {
     total: Summary,
     /// Why a shard has no branch: its address is none.
     unreadable: Option<Error>,
+    /// The first refusal that ends the worker.
+    failed: Option<Error>,
 }
 
 /// A database that a branch was begun for, as one role.
@@ -181,6 +179,12 @@ impl<S: Send + Sync + 'static> Fleet<S> {
         self.known.len() - 1
     }
 
+    /// Ends the worker, as a stop does.
+    fn fail(&mut self, error: Error) {
+        self.branches.shutdown.drain();
+        self.failed.get_or_insert(error);
+    }
+
     /// Returns whether a shard that refuses ends nothing: others work, or have.
     fn goes_on(&self) -> bool {
         !self.running.is_empty() || self.branches.start.is_over()
@@ -231,7 +235,12 @@ mod tests {
             ("host=a dbname=jobs", "host=a dbname=more"),
         ] {
             assert_ne!(way(one), way(other));
-            assert_eq!(way(one), way(one));
+        }
+        for (one, other) in [
+            ("host=a dbname=jobs", "host=a port=5432 dbname=jobs"),
+            ("host=a user=jobs", "host=a user=jobs dbname=jobs"),
+        ] {
+            assert_eq!(way(one), way(other));
         }
     }
 }
