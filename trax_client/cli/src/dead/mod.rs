@@ -6,6 +6,7 @@ mod show;
 
 use std::time::SystemTime;
 
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::command::commands;
@@ -23,6 +24,20 @@ commands! {
     Requeue(resolve::Arguments) => resolve::requeue,
     /// Resolve dead letters without running anything
     Ack(resolve::Arguments) => resolve::acknowledge,
+}
+
+/// Returns the row of a dead letter that counts, of one from each shard that has it: each that its
+/// group has left has an acknowledged one.
+pub(crate) fn last_of(rows: &[Row]) -> Result<Option<&Row>, tokio_postgres::Error> {
+    let mut last = None;
+    for row in rows {
+        let resolved_at: Option<SystemTime> = row.try_get("resolved_at")?;
+        let age = (resolved_at.is_none(), resolved_at);
+        if last.as_ref().is_none_or(|(_, oldest)| age > *oldest) {
+            last = Some((row, age));
+        }
+    }
+    Ok(last.map(|(row, _)| row))
 }
 
 /// Which dead letters.

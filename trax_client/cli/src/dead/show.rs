@@ -1,12 +1,12 @@
 //! `trax dead show`.
 
 use std::process::ExitCode;
-use std::time::SystemTime;
 
 use serde::Serialize;
 use tokio_postgres::types::Type;
 use trax_client::Json;
 
+use super::last_of;
 use super::list::DeadLetter;
 use crate::output::{Facts, Listed, Moment, Options, json, say};
 use crate::session::Session;
@@ -40,16 +40,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let mut letters = Vec::with_capacity(arguments.ids.len());
     for id in &arguments.ids {
         let rows = session.find(DEAD_LETTER_SHOW, &[(id, Type::INT8)]).await?;
-        // Each shard that its group has left has an acknowledged one: the last of them counts.
-        let mut found = None;
-        for row in &rows {
-            let resolved_at: Option<SystemTime> = row.try_get("resolved_at")?;
-            let age = (resolved_at.is_none(), resolved_at);
-            if found.as_ref().is_none_or(|(_, newest)| age > *newest) {
-                found = Some((row, age));
-            }
-        }
-        let (row, _) = found.ok_or_else(|| {
+        let row = last_of(&rows)?.ok_or_else(|| {
             let failure = Failure::new(format!("dead letter {id} does not exist"))
                 .hint("resolved ones are kept for trax.dead_letter_retention; see: trax dead list");
             session.absent(failure)

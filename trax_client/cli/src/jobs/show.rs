@@ -1,7 +1,6 @@
 //! `trax jobs show`.
 
 use std::process::ExitCode;
-use std::time::SystemTime;
 
 use serde::Serialize;
 use tokio_postgres::Row;
@@ -9,6 +8,7 @@ use tokio_postgres::types::Type;
 use trax_client::Json;
 
 use super::{tone, unknown};
+use crate::dead::last_of;
 use crate::output::{Cell, Column, Facts, Moment, Options, Record, elapsed, json, say};
 use crate::session::Session;
 use trax_terminal::Failure;
@@ -105,32 +105,15 @@ pub(super) async fn find(session: &Session, id: i64) -> Result<Option<Job>, Fail
     };
     let mut job = Job::read(row)?;
     if session.is_router() {
-        follow_dead_letter(session, &mut job).await?;
+        let letters = session.find(JOB_DEAD_LETTER, &[(&id, Type::INT8)]).await?;
+        if let Some(letter) = last_of(&letters)? {
+            job.take_dead_letter(letter)?;
+        }
     }
     for row in session.find(JOB_ATTEMPTS, &[(&id, Type::INT8)]).await? {
         job.attempts.push(Attempt::read(&row)?);
     }
     Ok(Some(job))
-}
-
-/// Each shard that the group of a dead letter has left has an acknowledged one: the last counts.
-async fn follow_dead_letter(session: &Session, job: &mut Job) -> Result<(), Failure> {
-    let mut newest = None;
-    for row in session
-        .find(JOB_DEAD_LETTER, &[(&job.job_id, Type::INT8)])
-        .await?
-    {
-        let resolved_at: Option<SystemTime> = row.try_get("resolved_at")?;
-        let age = Some((resolved_at.is_none(), resolved_at));
-        if age > newest {
-            newest = age;
-            job.dead_letter_id = row.try_get("dead_letter_id")?;
-            job.dead_letter_status = row.try_get("dead_letter_status")?;
-            job.dead_letter_reason = row.try_get("dead_letter_reason")?;
-            job.requeued_job_id = row.try_get("requeued_job_id")?;
-        }
-    }
-    Ok(())
 }
 
 impl Job {
@@ -166,6 +149,14 @@ impl Job {
             requeued_job_id: row.try_get("requeued_job_id")?,
             attempts: Vec::new(),
         })
+    }
+
+    fn take_dead_letter(&mut self, row: &Row) -> Result<(), tokio_postgres::Error> {
+        self.dead_letter_id = row.try_get("dead_letter_id")?;
+        self.dead_letter_status = row.try_get("dead_letter_status")?;
+        self.dead_letter_reason = row.try_get("dead_letter_reason")?;
+        self.requeued_job_id = row.try_get("requeued_job_id")?;
+        Ok(())
     }
 
     fn text(&self, now: Moment) -> String {
