@@ -7,8 +7,8 @@ set search_path = pg_catalog, pg_temp
 as $$
     select array[
         'functions_of_owner', 'grant_use', 'withdraw_use', 'look_at', 'refuse_version', 'known_groups', 'copy_settings',
-        'add_shard', 'move_shard', 'close_shard', 'open_shard', 'spread_places', 'keys_alive', 'pin_keys', 'pin_group', 'place_group',
-        'spread_group', 'cluster', 'identify', 'survey_group', 'survey', 'survey_whole', 'in_micros', 'placing_at',
+        'add_shard', 'move_shard', 'close_shard', 'open_shard', 'spread_places', 'keys_alive', 'pin_keys', 'pin_group',
+        'place_group', 'spread_group', 'hold_group', 'cluster', 'identify', 'survey_group', 'survey', 'survey_whole', 'in_micros', 'placing_at',
         'put_settings', 'give_settings', 'hold_placement', 'put_placement', 'depart', 'arrive', 'end_departure',
         'refuse_ties', 'roles_of_group', 'missing_roles', 'begin_move', 'carry', 'move_group', 'departed'
     ]

@@ -101,7 +101,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select n from unnest($2::text[]) n where n not in (select r.rolname from pg_catalog.pg_roles r) order by n;
+    select n from unnest($2::text[]) n where n not in (select r.rolname from pg_catalog.pg_roles r);
 $$;
 comment on function trax_router.missing_roles(int, text[]) is
     'Internal. Returns those of these roles that do not exist on the server of a shard.';
@@ -128,7 +128,8 @@ declare
     source int;
     settings jsonb;
     asked int;
-    missing text[];
+    roles text[];
+    missing text;
     failure trax_router.failure;
 begin
     perform trax_router.refuse_group_name(group_name);
@@ -149,16 +150,16 @@ begin
             if one.shard <> to_shard and one.has_work then
                 asked := one.shard;
                 perform trax_router.refuse_ties(asked, group_name);
-                missing := array(select r from trax_router.roles_of_group(asked, group_name) r);
+                roles := array(select r from trax_router.roles_of_group(asked, group_name) r);
                 asked := to_shard;
-                if missing <> '{}' then
-                    missing := array(select r from trax_router.missing_roles(asked, missing) r);
-                end if;
-                if missing <> '{}' then
-                    raise exception 'role "%" does not exist on shard %', missing[1], to_shard
+                missing := case
+                    when roles <> '{}' then (select min(r) from trax_router.missing_roles(asked, roles) r)
+                end;
+                if missing is not null then
+                    raise exception 'role "%" does not exist on shard %', missing, to_shard
                         using errcode = '42704',
                             detail = format('Statements of group "%s" run as this role. Nothing has moved.', group_name),
-                            hint = format('Create it there: create role %I login; then move the group again.', missing[1]);
+                            hint = format('Create it there: create role %I login; then move the group again.', missing);
                 end if;
             end if;
         exception

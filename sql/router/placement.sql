@@ -18,10 +18,7 @@ begin
     if shard is null or shard not in (select trax_router.numbers()) then
         perform trax_router.refuse_number(shard, null);
     end if;
-    -- Before anybody waits here: one that is away is refused.
-    perform trax_router.survey_whole(group_name);
-    perform trax_router.hold_placement();
-    perform trax_router.refuse_moving(group_name);
+    perform trax_router.hold_group(group_name);
     homes := array(select trax_router.shards_of_settings(group_name));
     for known in select * from trax_router.survey_whole(group_name) loop
         continue when known.shard = shard;
@@ -58,10 +55,7 @@ declare
     homes int[];
 begin
     perform trax_router.refuse_group_name(group_name);
-    -- Before anybody waits here: one that is away is refused.
-    perform trax_router.survey_whole(group_name);
-    perform trax_router.hold_placement();
-    perform trax_router.refuse_moving(group_name);
+    perform trax_router.hold_group(group_name);
     homes := array(select trax_router.shards_of_settings(group_name));
     known := array(select s from trax_router.survey_whole(group_name) s);
     -- Its home has them; a shard on which it was once may have old ones.
@@ -125,3 +119,20 @@ end;
 $$;
 comment on function trax_router.refuse_moving(text) is
     'Internal. Refuses a group that is between two shards.';
+
+create function trax_router.hold_group(
+    group_name text
+)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- Before anybody waits here: one that is away is refused.
+    perform trax_router.survey_whole(group_name);
+    perform trax_router.hold_placement();
+    perform trax_router.refuse_moving(group_name);
+end;
+$$;
+comment on function trax_router.hold_group(text) is
+    'Internal. Keeps everybody from placing anything until the transaction ends; refuses when a shard is away or the group moves.';

@@ -255,6 +255,10 @@ async fn what_is_no_shard_is_not_added() {
             "argument \"address\" must not have a password",
         ),
         (
+            "2, 'host=x sslpassword=y'",
+            "argument \"address\" must not have a password",
+        ),
+        (
             "2, 'host=127.0.0.1 port=1 dbname=x'",
             "shard 2 cannot be reached",
         ),
