@@ -88,6 +88,22 @@ async fn a_worker_that_ends_while_it_reports_that_it_stops_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn times_without_end_are_taken_as_very_long() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let running = start(
+        worker(&database)
+            .grace(Duration::MAX)
+            .cancel_patience(Duration::MAX)
+            .handle("t", |(): (), _: Context| async { Ok(()) }),
+    );
+    enqueue(&client, "t", ()).await;
+    let completed = "select count(*) from trax.run where state = 'completed'";
+    Session::of(&database).await.becomes(completed, "1").await;
+    assert_eq!(running.drain().await.completed, 1);
+}
+
+#[tokio::test]
 async fn a_worker_that_could_not_report_does_so_when_it_can() {
     let database = database().await;
     let client = connect(&database).await;
@@ -102,24 +118,14 @@ async fn a_worker_that_could_not_report_does_so_when_it_can() {
     enqueue(&client, "t", ()).await;
     let reported = "select count(*) from trax.worker where info ? 'concurrency'";
     let completed = "select count(*) from trax.run where state = 'completed'";
-    for (show, wanted) in [
-        (completed, None),
-        (
-            reported,
-            Some("alter function trax.hidden rename to report_worker"),
-        ),
-    ] {
-        if let Some(sql) = wanted {
-            execute(&client, sql).await;
-        }
-        eventually(show, PATIENCE, async || {
-            match value::<i64>(&client, show).await {
-                1 => Ok(()),
-                count => Err(count.to_string()),
-            }
-        })
-        .await;
-    }
+    let session = Session::of(&database).await;
+    session.becomes(completed, "1").await;
+    execute(
+        &client,
+        "alter function trax.hidden rename to report_worker",
+    )
+    .await;
+    session.becomes(reported, "1").await;
     running.drain().await;
     assert_eq!(value::<i64>(&client, reported).await, 0);
 }
