@@ -1,13 +1,12 @@
 //! Databases that do not answer, and those that refuse.
 
-use super::{COMPLETED, Gate, nothing, through};
+use super::{COMPLETED, Gate, Heard, nothing, through};
 use crate::router::{Cluster, has_plproxy};
 use crate::worker::{start, worker, worker_at};
 use harness::prompt::takes_less_than;
 use harness::proxy::Freezer;
 use harness::session::{Session, session};
 use harness::{PATIENCE, eventually};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tokio_postgres::Config;
 use trax_client::Stopped;
@@ -57,24 +56,13 @@ async fn one_that_comes_back_not_ready_is_waited_for() {
     later.user("postgres");
     server.kill().expect("it is killed");
     let (here, s) = session().await;
-    let (said, heard) = std::sync::mpsc::channel();
     let worker = worker(&here).also(later).handle_any(nothing);
-    let worker = start(worker.on_event(move |event| {
-        said.send(event.to_string()).ok();
-    }));
+    let (worker, heard) = Heard::of(worker);
+    let worker = start(worker);
     s.get("select trax.enqueue('t')").await;
     s.becomes(COMPLETED, "1").await;
     server.start().expect("it starts");
-    let all = Mutex::new(String::new());
-    eventually("it is told", PATIENCE, async || {
-        let mut all = all.lock().expect("no test panics here");
-        all.extend(heard.try_iter().map(|said| said + "\n"));
-        match all.contains("database \"later\" does not exist") {
-            true => Ok(()),
-            false => Err(all.clone()),
-        }
-    })
-    .await;
+    heard.hears(&["database \"later\" does not exist"]).await;
     let there = server.database("later").await.expect("a database is made");
     let t = Session::of(&there).await;
     t.get("select trax.enqueue('t')").await;
@@ -82,6 +70,41 @@ async fn one_that_comes_back_not_ready_is_waited_for() {
     s.get("select trax.enqueue('t')").await;
     s.becomes(COMPLETED, "2").await;
     assert_eq!(worker.drain().await.completed, 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_comes_back_not_ready_is_waited_for_when_no_place_is_free_at_its_return() {
+    let mut server = Server::options().fast().start().expect("a server starts");
+    let mut later = server.config("later");
+    later.user("postgres");
+    server.kill().expect("it is killed");
+    let (here, s) = session().await;
+    let gate = Gate::new();
+    let worker = gate.guard(worker(&here).also(later));
+    let (worker, heard) = Heard::of(worker.concurrency(1).prefetch(0));
+    let worker = start(worker);
+    heard.hears(&["claim: next try"]).await;
+    s.get("select trax.enqueue('t')").await;
+    eventually("the only place is taken", PATIENCE, async || {
+        match gate.of(&here) {
+            1 => Ok(()),
+            n => Err(n.to_string()),
+        }
+    })
+    .await;
+    server.start().expect("it starts");
+    let there = server.plain_database("later").await;
+    let there = there.expect("a database is made");
+    // It connects without a claim, and the first claim meets a database without the extension.
+    heard.hears(&["claim: works again"]).await;
+    gate.open.add_permits(1);
+    heard.hears(&["schema \"trax\" does not exist"]).await;
+    let t = Session::of(&there).await;
+    t.get("create extension trax; select trax.enqueue('t')")
+        .await;
+    gate.open.add_permits(1);
+    t.becomes(COMPLETED, "1").await;
+    assert_eq!(worker.drain().await.completed, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -170,27 +193,14 @@ async fn a_shard_that_refuses_the_role_stops_its_own_jobs_only() {
     let config = with_a_role_that_shard_2_refuses(&cluster).await;
     let here = cluster.group_on(1).await;
     let s = &cluster.router;
-    let (said, heard) = std::sync::mpsc::channel();
     let worker = worker_at(config).router().handle_any(nothing);
     let health = worker.health();
-    let worker = start(worker.on_event(move |event| {
-        said.send(event.to_string()).ok();
-    }));
+    let (worker, heard) = Heard::of(worker);
+    let worker = start(worker);
     s.get(&format!("select trax.enqueue('t', group_name => '{here}')"))
         .await;
     cluster.shard(1).becomes(COMPLETED, "1").await;
-    let all = Mutex::new(String::new());
-    eventually("it is told", PATIENCE, async || {
-        let mut all = all.lock().expect("no test panics here");
-        all.extend(heard.try_iter().map(|said| said + "\n"));
-        let refused =
-            |line: &str| line.contains("claim: next try in 10.0 s") && line.contains("42501");
-        match all.lines().any(refused) {
-            true => Ok(()),
-            false => Err(all.clone()),
-        }
-    })
-    .await;
+    heard.hears(&["claim: next try in 10.0 s", "42501"]).await;
     assert_eq!((health.live(), health.ready()), (Ok(()), Ok(())));
     assert_eq!(worker.drain().await.completed, 1);
 }
@@ -205,17 +215,15 @@ async fn a_shard_whose_address_is_none_stops_its_own_jobs_only() {
     // PL/Proxy knows this word, and the driver does not.
     s.get("update trax_router.shard set address = address || ' passfile=/x' where number = 2")
         .await;
-    let (said, heard) = std::sync::mpsc::channel();
     let config = || cluster.database.config();
     let worker = worker_at(config()).router().handle_any(nothing);
-    let worker = start(worker.on_event(move |event| {
-        said.send(event.to_string()).ok();
-    }));
+    let (worker, heard) = Heard::of(worker);
+    let worker = start(worker);
     let first = cluster.shard(1);
     first.get("select trax.enqueue('t')").await;
     first.becomes(COMPLETED, "1").await;
     assert_eq!(worker.drain().await.completed, 1);
-    let told: Vec<String> = heard.try_iter().collect();
+    let told: Vec<String> = heard.heard.try_iter().collect();
     let names = |said: &&String| said.contains("the address of shard 2");
     assert_eq!(told.iter().filter(names).count(), 1, "{told:?}");
     // Who says that all queues are empty has not seen that one.

@@ -9,6 +9,7 @@ use harness::prompt::takes_less_than;
 use harness::session::{Session, session};
 use harness::{PATIENCE, database, eventually};
 use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
@@ -63,6 +64,39 @@ impl Gate {
                 Ok(())
             }
         })
+    }
+}
+
+/// What a worker has reported.
+struct Heard {
+    heard: Receiver<String>,
+    all: Mutex<String>,
+}
+
+impl Heard {
+    /// Returns the worker, and what it will report.
+    fn of(worker: Worker) -> (Worker, Self) {
+        let (said, heard) = channel();
+        let worker = worker.on_event(move |event| {
+            // A test that has ended does not listen.
+            said.send(event.to_string()).ok();
+        });
+        let all = Mutex::default();
+        (worker, Heard { heard, all })
+    }
+
+    /// Waits for a line with each of these texts.
+    async fn hears(&self, wanted: &[&str]) {
+        eventually(&format!("{wanted:?}"), PATIENCE, async || {
+            let mut all = self.all.lock().expect("no test panics here");
+            all.extend(self.heard.try_iter().map(|said| said + "\n"));
+            let is_it = |line: &str| wanted.iter().all(|text| line.contains(text));
+            match all.lines().any(is_it) {
+                true => Ok(()),
+                false => Err(all.clone()),
+            }
+        })
+        .await;
     }
 }
 

@@ -93,6 +93,9 @@ pub(crate) struct ExchangeState {
     /// False until the first claim succeeded; before that a refusal ends the run, unless it comes
     /// late.
     has_claimed: bool,
+    /// An exchange failed before the first claim succeeded. It stays set: an exchange may succeed
+    /// without a claim, when other branches hold all places.
+    failed_at_first: bool,
     /// The last exchange failed, and perhaps not for its connection but for its claim, which only
     /// another claim shows to work.
     exchange_failed: bool,
@@ -116,6 +119,7 @@ impl ExchangeState {
         ExchangeState {
             connection: None,
             has_claimed: false,
+            failed_at_first: false,
             exchange_failed: false,
             claim_failed: false,
             was_refused: false,
@@ -183,7 +187,7 @@ impl ClaimConnection {
                 }
             }
             Err(error) => {
-                let is_late = self.state.exchange_failed && self.start.is_over();
+                let is_late = self.state.failed_at_first && self.start.is_over();
                 let error = match self.state.has_claimed || is_late || error.is_transient() {
                     true => error,
                     false => self.before_update(error).await?,
@@ -200,6 +204,7 @@ impl ClaimConnection {
                     _ if unopened => reply.pause_for = Some(retry_in),
                     Blame::Moment | Blame::Call => reply.no_claim_for = Some(retry_in),
                 }
+                self.state.failed_at_first |= !self.state.has_claimed;
                 self.state.exchange_failed = true;
                 self.state.claim_failed = want > 0 && error.blame() != Blame::Connection;
                 self.health.troubled(Part::Claim, &error.to_string());
