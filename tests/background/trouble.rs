@@ -219,8 +219,6 @@ async fn a_scheduler_that_would_run_code_of_others_waits_and_says_so_once() {
     let client = connect(&database).await;
     let name = database.name();
     let old = scheduler_of(&client, name, PATIENCE).await;
-    // It has read its settings, whose change it is to notice.
-    scheduler_wakes(&client, name, 1).await;
     execute(
         &client,
         &format!(
@@ -276,8 +274,6 @@ async fn switched_off_for_one_database_its_scheduler_stays_and_does_nothing() {
     let client = connect(&database).await;
     let pid = scheduler_of(&client, database.name(), PATIENCE).await;
     let name = database.name();
-    // Its first look is over: what changes before that it notices with the next change only.
-    a_cycle_runs(&client, PATIENCE).await;
     execute(
         &client,
         &format!("alter database {name} set trax.enabled = off; alter database {name} set trax.tick_interval = '50 ms'"),
@@ -297,6 +293,31 @@ async fn switched_off_for_one_database_its_scheduler_stays_and_does_nothing() {
     .await;
     another_scheduler_of(&client, name, pid, PATIENCE).await;
     a_cycle_runs(&client, PATIENCE).await;
+}
+
+#[tokio::test]
+async fn a_setting_that_is_stored_while_the_scheduler_connects_counts() {
+    let database = live_database().await;
+    let client = connect(&database).await;
+    let name = database.name();
+    for change in ["set trax.enabled = on", "reset trax.enabled"] {
+        let off = format!("alter database {name} set trax.enabled = off");
+        execute(&client, &off).await;
+        let old = scheduler_of(&client, name, PATIENCE).await;
+        // It has connected, and cannot read whether the extension is there.
+        let locker = Session::of(&database).await;
+        let lock = "begin; lock table pg_catalog.pg_extension in access exclusive mode";
+        locker.get(lock).await;
+        locker
+            .get(&format!("select pg_terminate_backend({old})"))
+            .await;
+        let other = connect(&live_server().existing("postgres")).await;
+        let pid = another_scheduler_of(&other, name, old, PATIENCE).await;
+        locker.sees_waiting(pid).await;
+        execute(&other, &format!("alter database {name} {change}")).await;
+        locker.get("rollback").await;
+        a_cycle_runs(&client, PATIENCE).await;
+    }
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@
 pub(crate) mod closed_database;
 mod executor;
 mod executors;
+mod late_settings;
 pub(crate) mod launcher;
 mod notify_room;
 mod scheduler;

@@ -8,7 +8,8 @@ use super::executors::Executors;
 use super::notify_room::NotifyRoom;
 use super::vacuum::Vacuums;
 use super::{
-    LIBRARY, SCHEDULER, TERMINATED, in_transaction, receive_signals, reload_if_asked, wait,
+    LIBRARY, SCHEDULER, TERMINATED, in_transaction, late_settings, receive_signals,
+    reload_if_asked, wait,
 };
 use crate::lease::ReapFrom;
 use crate::memory;
@@ -285,7 +286,12 @@ impl Connected {
             if let Some(settings) = in_transaction(c"trax: start", || {
                 version::installed().map(|_| {
                     look_for_older_prepared();
-                    stored_settings()
+                    let settings = stored_settings();
+                    let role = pg_sys::BOOTSTRAP_SUPERUSERID.into();
+                    if late_settings::any(role, isolate_session) {
+                        end(Exit::Restart);
+                    }
+                    settings
                 })
             }) {
                 return Self {

@@ -15,6 +15,7 @@ pub(crate) mod lock;
 pub(crate) mod procedure;
 pub(crate) mod random;
 pub(crate) mod rights;
+pub(crate) mod session_settings;
 pub(crate) mod spi;
 pub(crate) mod sql_report;
 pub(crate) mod sql_result;
