@@ -292,6 +292,13 @@ int_setting! {
 }
 
 int_setting! {
+    sql_worker_idle_timeout -> Duration: millis;
+    c"trax.sql_worker_idle_timeout" = 60_000, 100 => DAY_MS, GucFlags::UNIT_MS;
+    c"How long a background worker for SQL jobs waits for the next one before it ends.",
+    c"At 100ms a statement that comes alone waits for the start of a process; at 1d up to trax.max_sql_workers of the server's max_worker_processes stay taken."
+}
+
+int_setting! {
     run_retention -> Duration: seconds;
     c"trax.run_retention" = 7 * DAY_S, 0 => i32::MAX, GucFlags::UNIT_S;
     c"How long finished runs are kept.",
@@ -351,6 +358,7 @@ pub fn define() {
     dependent_priority_boost::define();
     priority_aging::define();
     max_sql_workers::define();
+    sql_worker_idle_timeout::define();
     run_retention::define();
     dead_letter_retention::define();
     audit_retention::define();

@@ -50,7 +50,7 @@ in the server: `TRAX_WRITE_PAGES=1 cargo test -p trax_tests readme::reference` w
 const SETTINGS: [(&str, &str); 5] = [
     (
         "The scheduler",
-        "enabled databases home tick_interval max_entries_per_cycle max_sql_workers vacuum",
+        "enabled databases home tick_interval max_entries_per_cycle max_sql_workers sql_worker_idle_timeout vacuum",
     ),
     (
         "Leases and time limits",

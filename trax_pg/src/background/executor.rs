@@ -10,7 +10,9 @@
 //! The process is authenticated as the role, so no statement can make it anybody else. Its own work
 //! on the tables of trax it does with the rights of the extension's owner.
 
-use super::{EXECUTOR, LIBRARY, in_transaction, receive_signals, reload_if_asked, wait};
+use super::{
+    EXECUTOR, LIBRARY, in_transaction, late_settings, receive_signals, reload_if_asked, wait,
+};
 use crate::claim;
 use crate::claim::SqlJob;
 use crate::error::Error;
@@ -49,8 +51,6 @@ row! {
 }
 statement!(ExecutorGround, "background/executor_ground.sql", { role: OIDOID, database: OIDOID } -> Ground);
 
-/// How long an executor without a job stays.
-const STAY: Duration = Duration::from_secs(60);
 /// The SQLSTATE of a statement that was cancelled.
 const QUERY_CANCELED: &str = "57014";
 /// How often a transaction that lost against another one runs again at once.
@@ -86,7 +86,8 @@ pub(crate) extern "C-unwind" fn trax_executor_main(argument: pg_sys::Datum) {
     sql_report::install();
     let ground = in_transaction(c"trax: start", || {
         sql_session::begin();
-        ground(seat.role)
+        let ground = ground(seat.role);
+        ground.filter(|_| !late_settings::any(seat.role, || ()))
     });
     let role_name = ground.as_ref().and_then(|ground| ground.role_name.clone());
     if let (Some(ground), Some(role_name)) = (ground, role_name)
@@ -156,7 +157,11 @@ enum Ended {
 impl Executor {
     fn serve(&self) {
         let mut last = Instant::now();
-        while !seats::retires(self.place) && last.elapsed() < STAY {
+        while !seats::retires(self.place) {
+            let idle = setting::sql_worker_idle_timeout().saturating_sub(last.elapsed());
+            if idle.is_zero() {
+                return;
+            }
             if sql_session::libraries() != self.libraries {
                 return self.hand_over();
             }
@@ -169,7 +174,7 @@ impl Executor {
                     self.execute(&job);
                     last = Instant::now();
                 }
-                Claim::None => wait(STAY.saturating_sub(last.elapsed())),
+                Claim::None => wait(idle),
                 Claim::Over => return,
             }
         }
