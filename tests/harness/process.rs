@@ -3,6 +3,7 @@
 use crate::eventually;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,6 +24,8 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 impl Process {
     /// Starts it; gathers what it writes to standard output and standard error.
     pub fn start(mut command: Command) -> Self {
+        // A group of its own, which ends with this value: a program may leave children behind.
+        command.process_group(0);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let output = Arc::new(Mutex::new(Vec::new()));
@@ -90,6 +93,12 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        // No such group, if all of it has ended.
+        Command::new("kill")
+            .args(["-KILL", "--", &format!("-{}", self.child.id())])
+            .stderr(Stdio::null())
+            .status()
+            .ok();
         if self.child.kill().is_ok() {
             // Only to leave no zombie.
             self.child.wait().ok();

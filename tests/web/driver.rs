@@ -3,12 +3,13 @@
 use harness::process::{Process, Scratch};
 use harness::{PATIENCE, eventually};
 use serde_json::{Value, json};
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Command;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A browser; it ends with its driver.
+/// A browser; it ends when this is dropped.
 pub(super) struct Browser {
     _driver: Process,
     _profile: Scratch,
@@ -18,15 +19,7 @@ pub(super) struct Browser {
 
 impl Browser {
     pub(super) async fn start() -> Self {
-        let mut command = Command::new("chromedriver");
-        command.arg("--port=0");
-        let driver = Process::start(command);
-        let said = driver.says("successfully on port", PATIENCE).await;
-        let port = said
-            .split("successfully on port ")
-            .nth(1)
-            .and_then(|rest| rest.split('.').next()?.trim().parse().ok());
-        let port = port.unwrap_or_else(|| panic!("a port: {said}"));
+        let (driver, port) = start_driver().await;
         let profile = Scratch::new("chromium");
         let directory = format!("--user-data-dir={}", profile.path().display());
         let options = json!({"args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", directory]});
@@ -185,6 +178,52 @@ impl Browser {
         self.post("se/log", json!({"type": "browser"}))
             .await
             .to_string()
+    }
+}
+
+impl Drop for Browser {
+    /// Ends the browser: the driver that is killed leaves it behind.
+    fn drop(&mut self) {
+        let end = || -> std::io::Result<()> {
+            let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port))?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            let (session, port) = (&self.session, self.port);
+            write!(
+                stream,
+                "DELETE /session/{session} HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n"
+            )?;
+            // The answer comes when it has ended.
+            stream.read(&mut [0; 1024]).map(|_| ())
+        };
+        if let Err(error) = end() {
+            eprintln!("the browser at port {} stays: {error}", self.port);
+        }
+    }
+}
+
+/// Starts the driver; returns it with the port that it has chosen.
+async fn start_driver() -> (Process, u16) {
+    const STARTED: &str = "successfully on port ";
+    loop {
+        let mut command = Command::new("chromedriver");
+        command.arg("--port=0");
+        let driver = Process::start(command);
+        // It takes a free port of IPv6, and ends if another program has that of IPv4.
+        let said = eventually("the driver starts or ends", PATIENCE, async || {
+            let said = driver.output();
+            match said.contains(STARTED) || said.contains("port not available") {
+                true => Ok(said),
+                false => Err(said),
+            }
+        })
+        .await;
+        if let Some((_, rest)) = said.split_once(STARTED) {
+            let port = rest
+                .split('.')
+                .next()
+                .and_then(|port| port.trim().parse().ok());
+            return (driver, port.unwrap_or_else(|| panic!("a port: {said}")));
+        }
     }
 }
 
