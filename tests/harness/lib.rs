@@ -1,6 +1,7 @@
 //! What the tests stand on: a shared server with one database a test, and waits that have a
 //! deadline.
 
+pub mod database;
 pub mod http;
 pub mod limit;
 pub mod manifest;
@@ -15,6 +16,7 @@ pub mod standby;
 pub mod statement;
 pub mod sweep;
 
+use database::Shared;
 use process::run_quietly;
 use std::future::Future;
 use std::path::Path;
@@ -30,26 +32,23 @@ pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The server that tests share which do not stop, crash or configure one. Its databases have no
 /// schedulers: the tests call `trax.tick()`.
-pub fn shared_server() -> &'static Server {
-    static SERVER: OnceLock<Server> = OnceLock::new();
+pub fn shared_server() -> &'static Shared {
+    static SERVER: OnceLock<Shared> = OnceLock::new();
     SERVER.get_or_init(|| {
-        Server::options()
+        let options = Server::options()
             .fast()
             .setting("trax.databases", "no_database_has_this_name")
-            .setting("max_connections", "400")
-            .start()
-            .expect("a server starts")
+            .setting("max_connections", "400");
+        Shared(options.start().expect("a server starts"))
     })
 }
 
-/// A new database with the extension on the shared server.
+/// A new database with the extension on the shared server; it is dropped after the test.
 pub async fn database() -> Database {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed));
-    shared_server()
-        .database(&name)
-        .await
-        .expect("a database with the extension is made")
+    let made = shared_server().database(&name).await;
+    made.expect("a database with the extension is made")
 }
 
 /// Asks again until `probe` gives a value; panics at the deadline with what was last seen.
@@ -58,14 +57,20 @@ where
     F: FnMut() -> Fut,
     Fut: Future<Output = Result<T, String>>,
 {
-    let deadline = Instant::now() + limit;
+    let begun = Instant::now();
     loop {
         match probe().await {
             Ok(value) => return value,
-            Err(seen) if Instant::now() >= deadline => {
+            Err(seen) if begun.elapsed() >= limit => {
                 panic!("{what} did not happen within {limit:?}; last seen: {seen}")
             }
-            Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            // The longer it takes, the less often it is asked: a question costs the server a
+            // millisecond, and many tests wait at once.
+            Err(_) => {
+                let pause = begun.elapsed() / 20;
+                let pause = pause.clamp(Duration::from_millis(5), Duration::from_millis(100));
+                tokio::time::sleep(pause).await;
+            }
         }
     }
 }

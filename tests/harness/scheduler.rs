@@ -1,5 +1,6 @@
 //! Servers with schedulers, and what can be seen of these in `pg_stat_activity`.
 
+use crate::database::Shared;
 use crate::{PATIENCE, eventually};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,16 +17,16 @@ pub fn scheduling() -> Options {
 }
 
 /// The server that tests share which need schedulers and leave the server as a whole alone.
-pub fn live_server() -> &'static Server {
-    static SERVER: OnceLock<Server> = OnceLock::new();
-    SERVER.get_or_init(|| scheduling().start().expect("a server starts"))
+pub fn live_server() -> &'static Shared {
+    static SERVER: OnceLock<Shared> = OnceLock::new();
+    SERVER.get_or_init(|| Shared(scheduling().start().expect("a server starts")))
 }
 
 /// The same for the tests of SQL jobs: a launcher has schedulers for 128 databases, and no server
 /// must get more of them.
-pub fn sql_server() -> &'static Server {
-    static SERVER: OnceLock<Server> = OnceLock::new();
-    SERVER.get_or_init(|| scheduling().start().expect("a server starts"))
+pub fn sql_server() -> &'static Shared {
+    static SERVER: OnceLock<Shared> = OnceLock::new();
+    SERVER.get_or_init(|| Shared(scheduling().start().expect("a server starts")))
 }
 
 /// A name that no other database has.
@@ -44,7 +45,7 @@ pub async fn sql_database() -> Database {
     scheduled_database(sql_server()).await
 }
 
-async fn scheduled_database(server: &Server) -> Database {
+async fn scheduled_database(server: &Shared) -> Database {
     let name = new_name("live");
     let database = server
         .database(&name)

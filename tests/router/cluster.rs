@@ -48,7 +48,8 @@ pub(crate) fn address(server: &Server, database: &Database, number: usize) -> St
 pub(crate) async fn shard(server: &Server, number: usize) -> (Database, Session) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("shard_{}", NEXT.fetch_add(1, Ordering::Relaxed));
-    let database = server.database(&name).await.expect("a database is made");
+    let database = harness::database::clone(server, &name).await;
+    let database = database.expect("a database is made");
     let session = Session::of(&database).await;
     session
         .get(&format!("select trax.set_shard({number})"))
