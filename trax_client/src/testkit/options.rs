@@ -45,6 +45,8 @@ impl Options {
             ("unix_socket_directories", socket_dir.display().to_string()),
             ("max_connections", "200".to_owned()),
             ("logging_collector", "off".to_owned()),
+            // In the server's directory, which is removed also after it was killed.
+            ("dynamic_shared_memory_type", "mmap".to_owned()),
             ("log_line_prefix", "%m [%p] %b %d ".to_owned()),
         ];
         if !self.plain {
