@@ -120,28 +120,51 @@ impl Drop for Proxy {
 
 async fn accept(listener: TcpListener, server_port: u16, wanted: Arc<Cut>) {
     while let Ok((client, _)) = listener.accept().await {
-        let Ok(server) = TcpStream::connect(("127.0.0.1", server_port)).await else {
-            continue;
-        };
-        let (cut, is_cut) = watch::channel(false);
-        let cut = Arc::new(cut);
-        let (from_client, to_client) = client.into_split();
-        let (from_server, to_server) = server.into_split();
-        for (from, to, is_first) in [
-            (from_client, to_server, true),
-            (from_server, to_client, false),
-        ] {
-            let (wanted, cut, mut is_cut) = (Arc::clone(&wanted), Arc::clone(&cut), is_cut.clone());
-            tokio::spawn(async move {
-                tokio::select! {
-                    () = pass(from, to, is_first, &wanted) => {}
-                    _ = is_cut.wait_for(|cut| *cut) => {}
-                }
-                // Both directions end together, as those of a broken connection.
-                cut.send_replace(true);
-            });
-        }
+        tokio::spawn(connect(client, server_port, Arc::clone(&wanted)));
     }
+}
+
+async fn connect(mut client: TcpStream, server_port: u16, wanted: Arc<Cut>) {
+    if refuse_tls(&mut client).await.is_err() {
+        return;
+    }
+    let Ok(server) = TcpStream::connect(("127.0.0.1", server_port)).await else {
+        return;
+    };
+    let (cut, is_cut) = watch::channel(false);
+    let cut = Arc::new(cut);
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    for (from, to, is_first) in [
+        (from_client, to_server, true),
+        (from_server, to_client, false),
+    ] {
+        let (wanted, cut, mut is_cut) = (Arc::clone(&wanted), Arc::clone(&cut), is_cut.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = pass(from, to, is_first, &wanted) => {}
+                _ = is_cut.wait_for(|cut| *cut) => {}
+            }
+            // Both directions end together, as those of a broken connection.
+            cut.send_replace(true);
+        });
+    }
+}
+
+/// Answers a client that asks for TLS, as a server without it does. The question is not counted.
+async fn refuse_tls(client: &mut TcpStream) -> std::io::Result<()> {
+    const TLS: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+    let mut first = [0; 8];
+    // A startup message is longer.
+    while client.peek(&mut first).await? < first.len() {
+        client.readable().await?;
+        tokio::task::yield_now().await;
+    }
+    if first == TLS {
+        client.read_exact(&mut first).await?;
+        client.write_all(b"N").await?;
+    }
+    Ok(())
 }
 
 /// Passes whole messages on until the connection ends or the count does.

@@ -1,33 +1,11 @@
 //! What the hot statements cost, in buffers touched: the same however much waits, is blocked or has
 //! ended.
 
+use harness::limit::{buffers, typical_buffers};
 use harness::session::{Claimed, Session, session};
 
 /// Deeper trees and a page more or less at the edges.
 const SLACK: i64 = 12;
-
-/// Shared buffers that one execution of a statement touches.
-async fn buffers(s: &Session, sql: &str) -> i64 {
-    let plan = s
-        .get(&format!("explain (analyze, buffers, format json) {sql}"))
-        .await;
-    let plan: serde_json::Value = serde_json::from_str(&plan).expect("explain gives JSON");
-    let blocks = |key: &str| plan[0]["Plan"][key].as_i64().expect("a number of blocks");
-    blocks("Shared Hit Blocks") + blocks("Shared Read Blocks")
-}
-
-/// The middle of several executions, after some that fill this backend's caches.
-async fn typical(s: &Session, sql: &str) -> i64 {
-    for _ in 0..3 {
-        s.get(sql).await;
-    }
-    let mut seen = Vec::new();
-    for _ in 0..5 {
-        seen.push(buffers(s, sql).await);
-    }
-    seen.sort();
-    seen[2]
-}
 
 const CLAIM: &str = "select * from trax.claim_next()";
 const CLAIM_MANY: &str = "select * from trax.claim_next(max_jobs => 20)";
@@ -44,7 +22,10 @@ async fn claim_cost_with(db: &trax_client::testkit::Database, settings: &str) ->
     s.get("truncate trax.lease").await;
     s.get("vacuum trax.work_queue").await;
     s.get(settings).await;
-    (typical(&s, CLAIM).await, typical(&s, CLAIM_MANY).await)
+    (
+        typical_buffers(&s, CLAIM).await,
+        typical_buffers(&s, CLAIM_MANY).await,
+    )
 }
 
 /// Adds waiting jobs to the lane of task `a`. `columns` are further columns and `values` their
@@ -103,7 +84,7 @@ async fn a_claim_costs_the_same_behind_delayed_and_disabled_jobs() {
         claim_cost(&db).await,
     );
     let filtered = "select * from trax.claim_next(tasks => array['nothing', 'else'])";
-    let cost = typical(&Session::of(&db).await, filtered).await;
+    let cost = typical_buffers(&Session::of(&db).await, filtered).await;
     assert!(
         cost <= before.0,
         "a claim of other tasks looks at none of these: {cost}"
@@ -217,10 +198,10 @@ async fn assert_idle_cycle_is_a_probe(settle: &str) {
         )
     };
     s.get(&add(1, 100)).await;
-    let before = typical(&Session::of(&db).await, "select * from trax.tick()").await;
+    let before = typical_buffers(&Session::of(&db).await, "select * from trax.tick()").await;
     s.get(&add(101, 100_000)).await;
     s.get(settle).await;
-    let after = typical(&Session::of(&db).await, "select * from trax.tick()").await;
+    let after = typical_buffers(&Session::of(&db).await, "select * from trax.tick()").await;
     println!("a cycle after {settle}: {before} buffers before, {after} after");
     assert!(
         after <= before + SLACK,
@@ -249,14 +230,14 @@ async fn a_heartbeat_and_an_enqueue_cost_the_same_however_much_waits() {
     let enqueue = "select trax.enqueue('a', unique_key => gen_random_uuid()::text)";
     let them = Session::of(&db).await;
     let before = (
-        typical(&them, &heartbeat).await,
-        typical(&them, enqueue).await,
+        typical_buffers(&them, &heartbeat).await,
+        typical_buffers(&them, enqueue).await,
     );
     load(&s, 100_000, "default", "", "").await;
     let them = Session::of(&db).await;
     let after = (
-        typical(&them, &heartbeat).await,
-        typical(&them, enqueue).await,
+        typical_buffers(&them, &heartbeat).await,
+        typical_buffers(&them, enqueue).await,
     );
     println!("a heartbeat and an enqueue: {before:?} buffers before, {after:?} after");
     assert!(
@@ -322,11 +303,18 @@ async fn one_job(s: &Session) -> Vec<(String, i64)> {
     costs
 }
 
-/// The second time in a backend, when its plans are made and its caches are full.
+/// After the first time in a backend, when its plans are made and its caches are full. The least
+/// of a few times counts: DDL in other databases empties the caches.
 async fn assert_one_job_is_cheap(s: &Session, what: &str) {
     one_job(s).await;
-    for (sql, cost) in one_job(s).await {
-        assert!(cost <= ONE_JOB, "{what}: {sql}\n  touched {cost} buffers");
+    let rounds = [one_job(s).await, one_job(s).await, one_job(s).await];
+    for (at, (sql, _)) in rounds[0].iter().enumerate() {
+        let costs = rounds.each_ref().map(|round| round[at].1);
+        let least = costs.into_iter().min().expect("three rounds");
+        assert!(
+            least <= ONE_JOB,
+            "{what}: {sql}\n  touched {costs:?} buffers"
+        );
     }
 }
 
@@ -384,14 +372,14 @@ async fn check_reads_the_history_of_the_last_hour_once_and_none_of_the_days_befo
     s.get("select count(trax.enqueue('a')) from generate_series(1, 10)")
         .await;
     s.claim("max_jobs => 5, lease => '1 h'").await;
-    let before = typical(&Session::of(&db).await, CHECK).await;
+    let before = typical_buffers(&Session::of(&db).await, CHECK).await;
     for (first, ago) in [(1_000_000, "2 days"), (2_000_000, "3 days")] {
         let pages = history(&s, first, 50_000, ago).await;
         assert!(pages > 500, "{pages} pages");
     }
-    let with_old = typical(&Session::of(&db).await, CHECK).await;
+    let with_old = typical_buffers(&Session::of(&db).await, CHECK).await;
     let pages = history(&s, 3_000_000, 50_000, "0 s").await;
-    let with_new = typical(&Session::of(&db).await, CHECK).await;
+    let with_new = typical_buffers(&Session::of(&db).await, CHECK).await;
     println!("check: {before} buffers, {with_old} with old and {with_new} with {pages} new pages");
     // The jobs that live are looked up in each partition, whose trees are deeper.
     assert!(with_old < before + 300, "{before} and {with_old} buffers");

@@ -23,13 +23,22 @@ async fn an_input_that_no_type_can_hold_fails_its_own_job_for_good_and_no_other(
     }
     let any = |_: Value, _: Context| async { HandlerResult::Ok(()) };
     let summary = run(worker(&database).handle("t", any)).await;
+    // With serde_json's feature arbitrary_precision, which the command turns on for all that is
+    // built with it, only the arrays have no room.
+    let unfit = match serde_json::from_str::<Value>("1e400") {
+        Ok(_) => 1,
+        Err(_) => 3,
+    };
     assert_eq!(
         (summary.completed, summary.dead, summary.lost),
-        (11, 3, 0),
+        (14 - unfit, unfit, 0),
         "{summary}"
     );
     let said = "select count(*) from trax.dead_letter where last_error like 'the input cannot be decoded: %'";
-    assert_eq!(value::<i64>(&client, said).await, 3);
+    assert_eq!(
+        value::<i64>(&client, said).await,
+        i64::try_from(unfit).expect("a few")
+    );
 }
 
 #[tokio::test]
