@@ -1,9 +1,12 @@
 # make demo      see it work, on a private throw-away server
-# make test      everything that is checked
+# make test      what a change needs: the build with lints, all tests, a minute of faults by a fixed seed
+# make ci        make test, and what else is checked before a change lands: other features, the majors 16 to 18, faults
+#                over three shards, the packages
+# make lint      the form and the lints alone
 # make proof     the long forms: a minute of load under changing limits, 100,000 jobs past a late one, a worker under siege
 # make chaos     everything goes wrong by the dice of SEED for SECONDS (120); SHARDS=3 for a router and so many shards;
 #                CHAOS_ONLY=Promote,Cut for some kinds only
-# make matrix    compiles for, and runs the tests of tests/ on, PostgreSQL 15, 16, 17 and 18, which it fetches
+# make matrix    compiles for, and runs the tests of tests/ on, PostgreSQL 15, 16, 17 and 18, which it fetches; before a release
 # make docs      the book of docs/, with search, into target/docs/book; checks its links
 # make package   .deb and tarballs for PostgreSQL 15 to 18 and the command, the crate, the sources, the packages for Python
 #                and Node, into target/package
@@ -14,13 +17,9 @@
 
 PG_CONFIG ?= pg_config
 export PG_CONFIG
-# The feature of trax_pg for that PostgreSQL; asked only after setup, which may have to install it.
-PG = pg$(shell $(PG_CONFIG) --version | sed -E 's/^PostgreSQL ([0-9]+).*/\1/')
 export PGRX_HOME := $(CURDIR)/target/pgrx
 
-TRAX := target/debug/trax
-
-.PHONY: demo all test proof chaos matrix docs package package-test pgspot install needs setup lint
+.PHONY: demo all test ci proof chaos matrix docs package package-test build install needs setup lint
 
 demo: needs
 	scripts/demo
@@ -29,20 +28,13 @@ demo: needs
 all: needs
 	DESTDIR=$(CURDIR)/target/all scripts/install
 
-test: setup lint install pgspot $(TRAX)
-	cargo test --package trax_schedule
-	cargo test --package trax_pg --lib --no-default-features --features $(PG)
-	cargo test --package trax_client --features testkit,tls,opentelemetry
-	cargo test --package trax_terminal --package trax_bench --package trax_web --package trax_cli --package trax_pools
-	TRAX_BIN=$(CURDIR)/$(TRAX) cargo test --package trax_tests
-	$(MAKE) chaos SEED=1 SECONDS=120
-	$(MAKE) chaos SEED=1 SECONDS=45 SHARDS=3
-	scripts/versions compile 16 17
-	scripts/versions test 18
-	COMMAND_PROFILE=debug scripts/debian $(PG:pg%=%)
-	scripts/package-test 12
+test:
+	scripts/test
 
-matrix: setup $(TRAX)
+ci: test
+	scripts/ci
+
+matrix: setup
 	scripts/versions test 15 16 17 18
 
 docs:
@@ -59,26 +51,26 @@ package-test: package
 	scripts/old-package
 	scripts/package-test 12 13
 
-pgspot: setup install
-	scripts/pgspot
-
-proof: setup install
-	TRAX_SWEEP_SECONDS=60 TRAX_LATE_JOBS=100000 cargo test --package trax_tests --test trax -- --nocapture limit::sweep whole::late whole::model
-	TRAX_FAULTS=whole cargo test --package trax_tests --test trax -- --nocapture worker::fault worker::siege relay::fault
+proof: setup build
+	TRAX_SWEEP_SECONDS=60 TRAX_LATE_JOBS=100000 scripts/cargo test --test trax -- --nocapture limit::sweep whole::late whole::model
+	TRAX_FAULTS=whole scripts/cargo test --test trax -- --nocapture worker::fault worker::siege relay::fault
 
 chaos: SECONDS ?= 120
-chaos: setup install $(TRAX)
-	cargo build --package trax_tests --bin chaos
-	TRAX_BIN=$(CURDIR)/$(TRAX) SEED=$(SEED) SECONDS=$(SECONDS) SHARDS=$(SHARDS) target/debug/chaos
+chaos: setup build
+	TRAX_BIN=$(CURDIR)/target/debug/trax SEED=$(SEED) SECONDS=$(SECONDS) SHARDS=$(SHARDS) target/debug/chaos
+
+# What the tests are run with, in the server of PG_CONFIG.
+build: needs
+	scripts/cargo build --all-targets
+	scripts/install built
 
 install: needs
 	scripts/install
 
-lint: setup
+lint: needs
 	cargo fmt --all --check
 	scripts/dependencies
-	cargo clippy --workspace --all-targets --no-default-features --features trax_pg/$(PG),trax_client/testkit,trax_client/tls,trax_client/opentelemetry
-	cargo clippy --package trax_client --lib --no-default-features
+	scripts/cargo build --all-targets
 
 # Only what building and the demo need.
 needs:
@@ -86,7 +78,3 @@ needs:
 
 setup:
 	@scripts/setup
-
-.PHONY: $(TRAX)
-$(TRAX): needs
-	cargo build --package trax_cli

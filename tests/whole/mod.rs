@@ -6,6 +6,7 @@ mod crash;
 mod diagnose;
 mod dump;
 mod errors;
+mod every_major;
 mod extreme_value;
 mod house;
 mod idle;
