@@ -54,6 +54,13 @@ impl Gate {
         running.get(database.name()).copied().unwrap_or_default()
     }
 
+    /// Lets one of four running handlers end, once the place of the last that did is taken again.
+    fn end_one(&self, running: usize) {
+        if running == 4 && self.open.available_permits() == 0 {
+            self.open.add_permits(1);
+        }
+    }
+
     /// A worker whose handlers wait at this gate.
     fn guard(&self, worker: Worker) -> Worker {
         let gate = self.clone();
@@ -139,7 +146,9 @@ async fn jobs_of_all_databases_run_and_are_reported_where_they_are_from() {
 async fn the_queues_are_empty_when_each_was_after_the_end_of_the_last_job() {
     let (first, a) = session().await;
     let (second, b) = session().await;
-    b.get("select trax.enqueue('t')").await;
+    for s in [&a, &b] {
+        s.get("select trax.enqueue('t')").await;
+    }
     let (here, a) = (second.name().to_owned(), Arc::new(a));
     let there = Arc::clone(&a);
     let worker = worker(&first).also(second.config());
@@ -150,18 +159,16 @@ async fn the_queues_are_empty_when_each_was_after_the_end_of_the_last_job() {
         let there = Arc::clone(&there);
         async move {
             if is_here {
-                let claims = "select count(*) from pg_stat_activity a
-                    where a.datname = current_database() and a.state = 'idle' and a.query like '%claim%'
-                        and a.pid <> pg_backend_pid()";
-                there.becomes(claims, "1").await;
+                // The claim that came with this found the other queue empty.
+                there.becomes(COMPLETED, "1").await;
                 there.get("select trax.enqueue('t')").await;
             }
             Ok(())
         }
     });
     let summary = run(worker).await;
-    assert_eq!((summary.completed, summary.stopped), (2, Stopped::Empty));
-    assert_eq!(a.get(COMPLETED).await, "1");
+    assert_eq!((summary.completed, summary.stopped), (3, Stopped::Empty));
+    assert_eq!(a.get(COMPLETED).await, "2");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
