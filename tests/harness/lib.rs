@@ -10,6 +10,7 @@ pub mod pooler;
 pub mod process;
 pub mod prompt;
 pub mod proxy;
+pub mod rights;
 pub mod scheduler;
 pub mod session;
 pub mod standby;

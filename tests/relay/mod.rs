@@ -9,6 +9,7 @@ mod outbox;
 mod result;
 mod several;
 mod slow;
+mod stranger;
 mod text;
 
 use harness::process::{Process, run, run_quietly, trax_binary};
@@ -44,7 +45,9 @@ const WAITING: &str = "select count(*) from trax_outbox.entry";
 
 /// A new database of a server with an outbox and without the extension, and a session in it.
 async fn outbox_on(server: &Server) -> (Database, Session) {
-    let database = server.plain_database(&new_name("outbox")).await;
+    let name = new_name("outbox");
+    harness::database::drop_after_test(server, &name);
+    let database = server.plain_database(&name).await;
     let database = database.expect("a database is made");
     play(server, &database, "outbox.sql");
     let session = Session::of(&database).await;

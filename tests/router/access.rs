@@ -1,7 +1,10 @@
 //! Rights are those that a role has on each shard, where it goes as itself.
 
 use super::{Cluster, has_plproxy};
+use harness::rights::{default_privileges_for, rights};
+use harness::scheduler::new_name;
 use harness::session::Session;
+use harness::shared_server;
 
 /// Makes a role on the router and on all shards.
 async fn make_role(cluster: &Cluster, role: &str) {
@@ -209,4 +212,22 @@ async fn rights_are_revoked_wherever_that_is_possible() {
         .await;
     assert_eq!(s.get(&may).await, "f");
     s.get(&format!("drop role {role}")).await;
+}
+
+#[tokio::test]
+async fn default_privileges_give_no_rights_at_a_router() {
+    if !has_plproxy() {
+        return;
+    }
+    let database = shared_server().plain_database(&new_name("router")).await;
+    let s = Session::of(&database.expect("a database is made")).await;
+    let role = new_name("team");
+    s.get(&format!("create role {role} login")).await;
+    default_privileges_for(&s, &role).await;
+    // In its own schema, PL/Proxy has the rights of every procedural language.
+    s.get("create extension plproxy; create extension trax_router")
+        .await;
+    for schema in ["trax", "trax_router"] {
+        assert_eq!(rights(&s, &role, schema).await, "", "{schema}");
+    }
 }
