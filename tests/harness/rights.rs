@@ -2,9 +2,9 @@
 
 use crate::session::Session;
 
-/// From now on, what this session makes is for a role and for everybody.
-pub async fn default_privileges_for(s: &Session, role: &str) {
-    for kind in ["tables", "sequences", "functions", "schemas"] {
+/// From now on, what this session makes of these kinds is for a role and for everybody.
+pub async fn default_privileges_for(s: &Session, role: &str, kinds: &[&str]) {
+    for kind in kinds {
         let defaults = format!("alter default privileges grant all on {kind} to {role}, public");
         s.get(&defaults).await;
     }

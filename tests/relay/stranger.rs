@@ -116,7 +116,12 @@ async fn a_schema_in_which_others_have_a_hand_is_refused() {
 async fn default_privileges_give_no_rights_in_the_files_schemas() {
     for (file, schema, _) in FILES {
         let (database, session, role) = with_a_stranger().await;
-        default_privileges_for(&session, &role).await;
+        default_privileges_for(
+            &session,
+            &role,
+            &["tables", "sequences", "functions", "schemas"],
+        )
+        .await;
         let has = async || rights(&session, &role, schema).await;
         play(shared_server(), &database, file);
         assert_eq!(has().await, "", "{file}");

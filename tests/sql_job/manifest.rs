@@ -45,12 +45,22 @@ async fn statements_and_tasks_of_workers_are_one_graph() {
     assert_eq!(violations(s.client()).await, Vec::<String>::new());
 }
 
+/// Fails unless a change of a statement is refused with what to type.
+async fn is_refused(s: &Session, change: &str) {
+    let refused = s.refusal(change).await;
+    assert_eq!(refused.code, "42501", "{change}: {refused}");
+    assert!(!refused.hint.is_empty(), "{change}: {refused}");
+}
+
 #[tokio::test]
-async fn a_schedule_runs_its_statement_as_whoever_gave_it() {
+async fn a_schedule_runs_its_statement_as_whoever_gave_it_and_whoever_changes_the_rest() {
     let (database, s) = live().await;
     let (alice, a) = role(&database, &s, "alice").await;
-    s.get(&format!("select trax.grant_access('{alice}', 'admin')"))
-        .await;
+    let (bob, b) = role(&database, &s, "bob").await;
+    s.get(&format!(
+        "select trax.grant_access('{alice}', 'admin'), trax.grant_access('{bob}', 'admin')"
+    ))
+    .await;
     a.get("select trax.schedule('beat', sql => 'select session_user', every => '1 h')")
         .await;
     let job = ran(&s, "beat").await;
@@ -58,18 +68,59 @@ async fn a_schedule_runs_its_statement_as_whoever_gave_it() {
         "select input ->> 'run_as', output -> 'result' -> 0 ->> 0 from trax.run where job_id = {job}"
     );
     assert_eq!(s.get(&who).await, format!("{alice}|{alice}"));
-    // Whoever gives it another statement gives his own rights with it.
-    s.get("select trax.schedule('beat', sql => 'select session_user')")
-        .await;
+    let stored = "select run_as, input ->> 'command', every from trax.manifest where name = 'beat'";
+    // Another time, by whoever may change manifests, in a call and in a document.
+    for (every, other) in [("02:00:00", &s), ("03:00:00", &b)] {
+        other
+            .get(&format!(
+                "select trax.schedule('beat', sql => 'select session_user', every => '{every}')"
+            ))
+            .await;
+        assert_eq!(
+            s.get(stored).await,
+            format!("{alice}|select session_user|{every}")
+        );
+    }
+    s.get(
+        "select * from trax.apply('{\"manifests\": [{\"name\": \"beat\", \"sql\": \"select session_user\", \"every\": \"4 h\"}]}')",
+    )
+    .await;
     assert_eq!(
-        s.get("select run_as = session_user from trax.manifest")
-            .await,
-        "t"
+        s.get(stored).await,
+        format!("{alice}|select session_user|04:00:00")
     );
-    let refused = a
-        .refusal("select trax.schedule('beat', sql => 'select 1', run_as => 'postgres')")
+    // Another statement or another role, by others, the superuser included unless he says whose.
+    let other = "select trax.schedule('beat', sql => 'select 1'";
+    is_refused(&s, &format!("{other})")).await;
+    is_refused(&b, &format!("{other})")).await;
+    is_refused(&b, &format!("{other}, run_as => '{bob}')")).await;
+    is_refused(&b, &format!("{other}, run_as => '{alice}')")).await;
+    is_refused(
+        &b,
+        &format!("select trax.schedule('beat', sql => 'select session_user', run_as => '{bob}')"),
+    )
+    .await;
+    is_refused(
+        &s,
+        "select * from trax.apply('{\"manifests\": [{\"name\": \"beat\", \"sql\": \"select 1\"}]}')",
+    )
+    .await;
+    s.get(&format!("{other}, run_as => '{alice}')")).await;
+    assert_eq!(s.get(stored).await, format!("{alice}|select 1|04:00:00"));
+    a.get("select trax.schedule('beat', sql => 'select 2')")
         .await;
-    assert_eq!(refused.code, "42501", "{refused}");
+    s.get("select trax.schedule('beat', sql => 'select 2', run_as => 'postgres')")
+        .await;
+    // And the other way round.
+    is_refused(&a, &format!("{other})")).await;
+    is_refused(
+        &a,
+        "select trax.schedule('beat', sql => 'select 1', run_as => 'postgres')",
+    )
+    .await;
+    a.get("select trax.schedule('beat', sql => 'select 2', every => '5 h')")
+        .await;
+    assert_eq!(s.get(stored).await, "postgres|select 2|05:00:00");
     a.get(
         "select * from trax.apply('{\"manifests\": [{\"name\": \"doc\", \"sql\": \"vacuum\", \"cron\": \"0 3 * * *\"}]}')",
     )

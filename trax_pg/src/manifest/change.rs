@@ -1,6 +1,7 @@
 //! Changes of a manifest, in a call of `trax.schedule` or in a document.
 
 use super::definition::{Definition, Written};
+use super::run_as::Statement;
 use crate::columns::{HIGHEST_PRIORITY, SQL_TASK};
 use crate::error::{Error, Result};
 use crate::server::call::Call;
@@ -88,6 +89,7 @@ pub(crate) struct Change {
     pub(crate) source: Option<String>,
     /// The role that runs it, of a statement.
     pub(crate) run_as: Option<String>,
+    pub(super) statement: Option<Statement>,
     pub(crate) now: Timestamp,
 }
 
@@ -96,6 +98,7 @@ pub(super) struct What {
     pub(super) task: String,
     pub(super) input: Option<pg_sys::Datum>,
     pub(super) run_as: Option<String>,
+    pub(super) statement: Option<Statement>,
 }
 
 impl What {
@@ -122,6 +125,7 @@ impl What {
                 task,
                 input,
                 run_as: None,
+                statement: None,
             });
         };
         if task.is_some() || input.is_some() {
@@ -129,11 +133,16 @@ impl What {
                 .detail("The manifest names sql beside one of them.")
                 .hint("Specify sql => '...', or task => '...' with its input."));
         }
-        let run_as = sql_job::role(caller.user, run_as)?;
+        let role = sql_job::role(caller.user, run_as.clone())?;
         Ok(Self {
             task: SQL_TASK.to_owned(),
-            input: Some(sql_job::input(&sql, &run_as)?),
-            run_as: Some(run_as),
+            input: Some(sql_job::input(&sql, &role)?),
+            run_as: Some(role),
+            statement: Some(Statement {
+                command: sql,
+                run_as,
+                caller: caller.user,
+            }),
         })
     }
 }
@@ -190,6 +199,7 @@ impl Change {
             applied: false,
             source: None,
             run_as: what.run_as,
+            statement: what.statement,
             now: Timestamp::now(),
         };
         change.check()?;

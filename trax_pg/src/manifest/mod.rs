@@ -11,6 +11,7 @@ mod change;
 pub(crate) mod clock_correction;
 mod definition;
 mod preview;
+mod run_as;
 pub(crate) mod zone_update;
 
 use crate::access_scope;
@@ -51,10 +52,11 @@ sql_function!(trax_schedule, pg_finfo_trax_schedule, |call| {
     as_owner(call, |caller| {
         let change = Change::from_call(call, caller)?;
         let id = spi::connected(|spi| {
-            let before = StoredSettings::of_manifest(spi, &change.name);
-            let id = schedule(spi, &change)?;
-            let difference = before.difference(&StoredSettings::of_manifest(spi, &change.name));
-            audit::record_change(spi, "schedule", Kind::Manifest, &change.name, &difference);
+            let name = change.name.clone();
+            let before = StoredSettings::of_manifest(spi, &name);
+            let id = schedule(spi, change)?;
+            let difference = before.difference(&StoredSettings::of_manifest(spi, &name));
+            audit::record_change(spi, "schedule", Kind::Manifest, &name, &difference);
             Ok(id)
         })?;
         Ok(call.value(id))
@@ -142,11 +144,12 @@ sql_function!(
 );
 
 /// Creates or changes a manifest and returns its id.
-fn schedule(spi: &Spi, change: &Change) -> Result<i64> {
+fn schedule(spi: &Spi, mut change: Change) -> Result<i64> {
     if change.names_parents() || dependency::has_parents(spi, &change.name) {
         dependency::lock_edges();
     }
     let before = lock(spi, &change.name);
+    run_as::keep(spi, &mut change)?;
     match &before {
         Some(before) => change.check_against(before)?,
         None => change.check_new()?,

@@ -278,7 +278,7 @@ fn store_manifest(spi: &Spi, entry: &Entry, now: Timestamp) -> Result<Action> {
     let about = |error: Error| error.about(&entry.name);
     let change = entry.change(spi, now).map_err(about)?;
     let before = StoredSettings::of_manifest(spi, &entry.name);
-    schedule(spi, &change).map_err(about)?;
+    schedule(spi, change).map_err(about)?;
     let after = StoredSettings::of_manifest(spi, &entry.name);
     Ok(compared(Kind::Manifest, entry.name.clone(), before, after))
 }
@@ -443,6 +443,7 @@ impl<'a> Entry<'a> {
             applied: true,
             source: self.source.map(str::to_owned),
             run_as: what.run_as,
+            statement: what.statement,
             now,
         };
         change.check()?;
