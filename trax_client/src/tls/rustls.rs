@@ -1,8 +1,10 @@
 //! TLS by rustls: the files that an address names, and what is trusted by them.
 
+use std::cmp::Reverse;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::{CryptoProvider, ring};
@@ -10,6 +12,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion, version};
 use tokio_postgres_rustls::MakeRustlsConnect;
+use x509_cert::crl::CertificateList;
+use x509_cert::der::Decode;
 
 use super::verifier::{Trust, Verifier};
 use crate::address::{Address, SslMode};
@@ -152,7 +156,23 @@ fn revocation_lists(address: &Address) -> Result<Vec<CertificateRevocationListDe
             }
         }
     }
+    // Of several lists of one CA the verifier takes the first, and libpq the latest.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or_default();
+    all.sort_by_cached_key(|list| Reverse(validity(list, now)));
     Ok(all)
+}
+
+/// Returns whether a list is valid at `now`, and when it was issued, since 1970. One that cannot be
+/// read comes last; the verifier reports it.
+fn validity(list: &CertificateRevocationListDer<'_>, now: Duration) -> (bool, Duration) {
+    let Ok(list) = CertificateList::from_der(list) else {
+        return (false, Duration::ZERO);
+    };
+    let issued = list.tbs_cert_list.this_update.to_unix_duration();
+    let until = list.tbs_cert_list.next_update;
+    let is_over = until.is_some_and(|until| until.to_unix_duration() < now);
+    (issued <= now && !is_over, issued)
 }
 
 fn lists_in(parameter: &str, path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>> {
