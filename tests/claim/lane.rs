@@ -94,9 +94,9 @@ async fn more_lanes_than_have_places_are_all_found_in_their_order_and_hinder_no_
     enqueue_names(&beside, 1000, "'task' || n").await;
     beside.get("vacuum analyze trax.work_queue").await;
     let cost = typical_buffers(&beside, CLAIM).await;
-    // 12, and 97 more if it reads its list of lanes again, which no place in shared memory is left
-    // for: that of its own lanes, every twentieth part of the time. Those of the crowded one would
-    // be ten thousand.
+    // 12, and 97 more for a claim that reads the list of lanes again: without places in shared
+    // memory a session keeps it for twenty times as long as the reading took. The lanes of the
+    // crowded database would add ten thousand.
     assert!(cost < 130, "a claim in another database touches {cost}");
     assert_eq!(claim_all(&beside).await.len(), 1000 - 8);
 
