@@ -152,7 +152,7 @@ async fn fire(bench: &BenchDatabase, at_once: bool) -> Result<Sample, Failure> {
     let begun = bench.meter.begin().await?;
     let mut queued = 0;
     while queued < due {
-        let (more, _) = queue_due(&connection).await?;
+        let (more, _) = run_cycle(&connection).await?;
         if more == 0 {
             break;
         }
@@ -198,7 +198,7 @@ async fn fire_plainly(bench: &BenchDatabase) -> Result<Sample, Failure> {
 
 /// Runs one cycle that must queue so many; returns its time in milliseconds.
 async fn tick(connection: &Connection, expected: i64) -> Result<f64, Failure> {
-    let (queued, time) = queue_due(connection).await?;
+    let (queued, time) = run_cycle(connection).await?;
     expect("manifests queued in a cycle", queued, expected)?;
     Ok(time)
 }
@@ -207,7 +207,7 @@ async fn tick(connection: &Connection, expected: i64) -> Result<f64, Failure> {
 const TRIES: u32 = 1000;
 
 /// Runs one cycle; returns how many manifests it queued, and its time in milliseconds.
-async fn queue_due(connection: &Connection) -> Result<(i64, f64), Failure> {
+pub(crate) async fn run_cycle(connection: &Connection) -> Result<(i64, f64), Failure> {
     for _ in 0..TRIES {
         let sent = Instant::now();
         let rows = connection
