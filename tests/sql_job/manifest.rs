@@ -45,11 +45,12 @@ async fn statements_and_tasks_of_workers_are_one_graph() {
     assert_eq!(violations(s.client()).await, Vec::<String>::new());
 }
 
-/// Fails unless a change of a statement is refused with what to type.
-async fn is_refused(s: &Session, change: &str) {
+/// Fails unless a change of a statement is refused; returns the hint.
+async fn is_refused(s: &Session, change: &str) -> String {
     let refused = s.refusal(change).await;
     assert_eq!(refused.code, "42501", "{change}: {refused}");
     assert!(!refused.hint.is_empty(), "{change}: {refused}");
+    refused.hint
 }
 
 #[tokio::test]
@@ -127,6 +128,23 @@ async fn a_schedule_runs_its_statement_as_whoever_gave_it_and_whoever_changes_th
     .await;
     let row = "select task, run_as, input ->> 'command' from trax.manifest where name = 'doc'";
     assert_eq!(s.get(row).await, format!("sql|{alice}|vacuum"));
+}
+
+#[tokio::test]
+async fn the_line_to_type_for_a_statement_quotes_the_name_of_its_role() {
+    let (_database, s) = session().await;
+    s.get(
+        "create role \"o'b\"\"x\";
+         select trax.schedule('odd', sql => 'select 1', run_as => 'o''b\"x')",
+    )
+    .await;
+    let hint = is_refused(&s, "select trax.schedule('odd', sql => 'select 2')").await;
+    assert_eq!(
+        hint,
+        "Type before it: set role \"o'b\"\"x\"; or, as a member of that role, specify whose it is: run_as => 'o''b\"x'"
+    );
+    s.get("select trax.unschedule('odd'); drop role \"o'b\"\"x\"")
+        .await;
 }
 
 #[tokio::test]

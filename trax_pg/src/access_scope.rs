@@ -12,13 +12,13 @@
 
 use crate::error::{Error, Result};
 use crate::server::call::sql_function;
+use crate::server::quote::{identifier, literal};
 use crate::server::rights;
 use crate::server::rights::Caller;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::cell::RefCell;
-use std::ffi::{CStr, CString};
 use std::rc::Rc;
 
 row! {
@@ -275,27 +275,6 @@ fn argument(name: &str, names: Option<Vec<String>>) -> String {
         let names: Vec<String> = names.iter().map(|name| literal(name)).collect();
         format!(", {name} => array[{}]", names.join(", "))
     })
-}
-
-fn literal(text: &str) -> String {
-    // SAFETY: takes a C string and returns a new one.
-    quoted(text, |text| unsafe { pg_sys::quote_literal_cstr(text) })
-}
-
-fn identifier(name: &str) -> String {
-    // SAFETY: takes a C string and returns it, or a new one.
-    quoted(name, |name| unsafe { pg_sys::quote_identifier(name) })
-}
-
-fn quoted(
-    text: &str,
-    quote: impl FnOnce(*const std::ffi::c_char) -> *const std::ffi::c_char,
-) -> String {
-    let text = CString::new(text).expect("a text of the server has no zero byte");
-    // SAFETY: the result lives as long as `text` and the memory context.
-    unsafe { CStr::from_ptr(quote(text.as_ptr())) }
-        .to_string_lossy()
-        .into_owned()
 }
 
 /// What a session has found.

@@ -11,7 +11,7 @@ use crate::columns::SQL_TASK;
 use crate::error::{Error, Result};
 use crate::server::call::{Call, sql_function};
 use crate::server::clock::Timestamp;
-use crate::server::rights::{as_owner, is_member};
+use crate::server::rights::{as_owner, is_member, role_oid};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
 use crate::server::sql_text::Parsed;
@@ -76,14 +76,11 @@ pub(crate) fn role(caller: pg_sys::Oid, wanted: Option<String>) -> Result<String
         let name = unsafe { CStr::from_ptr(pg_sys::GetUserNameFromId(caller, false)) };
         return Ok(name.to_string_lossy().into_owned());
     };
-    let text = CString::new(name.as_str()).expect("a text of the server has no zero byte");
-    // SAFETY: a lookup in a transaction.
-    let oid = unsafe { pg_sys::get_role_oid(text.as_ptr(), true) };
-    if oid == pg_sys::InvalidOid {
+    let Some(oid) = role_oid(&name) else {
         return Err(Error::unknown(format!("role \"{name}\" does not exist"))
             .detail("The argument run_as is the name of a role.")
             .hint("List the roles with: select rolname from pg_roles order by rolname"));
-    }
+    };
     if !is_member(caller, oid) {
         return Err(Error::new(
             PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,

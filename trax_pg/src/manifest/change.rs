@@ -89,6 +89,7 @@ pub(crate) struct Change {
     pub(crate) source: Option<String>,
     /// The role that runs it, of a statement.
     pub(crate) run_as: Option<String>,
+    /// As the change says it.
     pub(super) statement: Option<Statement>,
     pub(crate) now: Timestamp,
 }

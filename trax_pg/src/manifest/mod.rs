@@ -149,9 +149,11 @@ fn schedule(spi: &Spi, mut change: Change) -> Result<i64> {
         dependency::lock_edges();
     }
     let before = lock(spi, &change.name);
-    run_as::keep(spi, &mut change)?;
     match &before {
-        Some(before) => change.check_against(before)?,
+        Some(before) => {
+            run_as::keep(spi, &mut change)?;
+            change.check_against(before)?;
+        }
         None => change.check_new()?,
     }
     let mut after = change.save(spi, before.as_ref());

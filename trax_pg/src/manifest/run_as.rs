@@ -1,17 +1,17 @@
-//! The role that runs the statement of a manifest, and who may change either.
+//! The role that runs the statement of a manifest.
 //!
-//! Enters: a change of a manifest, and what is stored. Leaves: the change with the role that is to
-//! be stored. Holds: the role stays unless the change says another; the statement and the role are
-//! changed only by that role, or by a member of it that says whose the statement is to be. Else
-//! whoever gives a schedule another time would run its statement as themselves, and whoever may
-//! change one would have theirs run as another.
+//! Enters: a change of a stored manifest. Leaves: the change with the role to store. Holds: the
+//! stored role stays unless the change names another one. The statement and the role are changed
+//! only by that role, or by a member of it whose change names the role. Otherwise a superuser who
+//! gives a schedule another time would run its statement as a superuser, and an administrator of
+//! manifests could have a statement run as a superuser.
 
 use super::change::Change;
 use crate::error::{Error, Result};
-use crate::server::rights::is_member;
+use crate::server::quote::{identifier, literal};
+use crate::server::rights::{is_member, role_oid};
 use crate::server::spi::{Spi, arg, row, statement};
 use pgrx::{PgSqlErrorCode, pg_sys};
-use std::ffi::CString;
 
 row! {
     struct Stored {
@@ -30,11 +30,11 @@ pub(super) struct Statement {
     pub(super) caller: pg_sys::Oid,
 }
 
-/// Has a change keep the stored role.
+/// Has a change of a stored manifest keep its role. An input that it keeps lives until SPI is
+/// closed.
 ///
 /// # Errors
-/// 42501 when the caller may not change the statement or its role. What the change keeps of the
-/// stored input lives until SPI is closed.
+/// 42501 when the caller may not change the statement or its role.
 pub(super) fn keep(spi: &Spi, change: &mut Change) -> Result<()> {
     let Some(statement) = &change.statement else {
         return Ok(());
@@ -53,7 +53,7 @@ pub(super) fn keep(spi: &Spi, change: &mut Change) -> Result<()> {
         change.run_as = Some(stored.run_as);
         return Ok(());
     }
-    let role = role(&stored.run_as);
+    let role = role_oid(&stored.run_as);
     let may = match wanted {
         None => role == Some(statement.caller),
         Some(_) => role.is_some_and(|role| is_member(statement.caller, role)),
@@ -64,13 +64,6 @@ pub(super) fn keep(spi: &Spi, change: &mut Change) -> Result<()> {
     }
 }
 
-fn role(name: &str) -> Option<pg_sys::Oid> {
-    let name = CString::new(name).expect("a text of the server has no zero byte");
-    // SAFETY: a lookup in a transaction.
-    let oid = unsafe { pg_sys::get_role_oid(name.as_ptr(), true) };
-    (oid != pg_sys::InvalidOid).then_some(oid)
-}
-
 fn refusal(name: &str, role: &str) -> Error {
     Error::new(
         PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
@@ -78,6 +71,8 @@ fn refusal(name: &str, role: &str) -> Error {
     )
     .detail(format!("Its statement runs as role \"{role}\"."))
     .hint(format!(
-        "Type before it: set role \"{role}\"; or, as a member of that role, specify whose it is: run_as => '{role}'."
+        "Type before it: set role {}; or, as a member of that role, specify whose it is: run_as => {}",
+        identifier(role),
+        literal(role)
     ))
 }

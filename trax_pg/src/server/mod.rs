@@ -13,6 +13,7 @@ pub(crate) mod json;
 pub(crate) mod latch;
 pub(crate) mod lock;
 pub(crate) mod procedure;
+pub(crate) mod quote;
 pub(crate) mod random;
 pub(crate) mod rights;
 pub(crate) mod session_settings;

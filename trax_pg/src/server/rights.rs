@@ -3,6 +3,7 @@
 use crate::server::call::Call;
 use pgrx::{pg_guard, pg_sys};
 use std::cell::RefCell;
+use std::ffi::CString;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -114,6 +115,14 @@ pub(crate) fn with_rights_of<T>(owner: pg_sys::Oid, work: impl FnOnce() -> T) ->
         pg_sys::SetUserIdAndSecContext(user, context);
         result
     }
+}
+
+/// Returns the oid of a role; none when there is none of this name.
+pub(crate) fn role_oid(name: &str) -> Option<pg_sys::Oid> {
+    let name = CString::new(name).expect("a text of the server has no zero byte");
+    // SAFETY: a lookup in a transaction.
+    let oid = unsafe { pg_sys::get_role_oid(name.as_ptr(), true) };
+    (oid != pg_sys::InvalidOid).then_some(oid)
 }
 
 /// Returns whether a role may act as another one.
