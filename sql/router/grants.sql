@@ -3,31 +3,21 @@
 
 do $$
 declare
-    granted record;
+    grantee text;
 begin
-    for granted in
-        select distinct
-            o.object,
-            case a.grantee when 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end as grantee
-        from (
-            select format('schema %I', n.nspname) as object, n.oid as namespace, n.nspowner as owner, n.nspacl as acl
-            from pg_namespace n
-            union all
-            select
-                format('%s %s', case c.relkind when 'S' then 'sequence' else 'table' end, c.oid::regclass),
-                c.relnamespace, c.relowner, c.relacl
-            from pg_class c
-            union all
-            select
-                format('routine %s', p.oid::regprocedure), p.pronamespace, p.proowner,
-                coalesce(p.proacl, acldefault('f', p.proowner))
-            from pg_proc p
-        ) o
-        cross join aclexplode(o.acl) a
-        where o.namespace in ('trax'::regnamespace, 'trax_router'::regnamespace)
-            and a.grantee <> o.owner
+    for grantee in
+        select 'public'
+        union
+        select quote_ident(pg_get_userbyid(a.grantee))
+        from pg_default_acl d
+        cross join aclexplode(d.defaclacl) a
+        where d.defaclrole = current_user::regrole
+            and a.grantee not in (0, d.defaclrole)
     loop
-        execute format('revoke all on %s from %s cascade', granted.object, granted.grantee);
+        execute format('revoke all on schema trax, trax_router from %s cascade', grantee);
+        execute format('revoke all on all tables in schema trax, trax_router from %s cascade', grantee);
+        execute format('revoke all on all sequences in schema trax, trax_router from %s cascade', grantee);
+        execute format('revoke all on all routines in schema trax, trax_router from %s cascade', grantee);
     end loop;
 end;
 $$;
