@@ -1,8 +1,8 @@
-//! What default privileges give, and what a role then has.
+//! Default privileges, and the rights of a role.
 
 use crate::session::Session;
 
-/// From now on, what this session makes of these kinds is for a role and for everybody.
+/// Sets default privileges: all rights on new objects of these kinds for a role and for PUBLIC.
 pub async fn default_privileges_for(s: &Session, role: &str, kinds: &[&str]) {
     for kind in kinds {
         let defaults = format!("alter default privileges grant all on {kind} to {role}, public");
@@ -10,8 +10,7 @@ pub async fn default_privileges_for(s: &Session, role: &str, kinds: &[&str]) {
     }
 }
 
-/// The rights that a role and everybody have on a schema and what is in it, as names and
-/// privileges.
+/// Returns the rights of a role and of PUBLIC on a schema and its objects, as names and privileges.
 pub async fn rights(s: &Session, role: &str, schema: &str) -> String {
     s.get(&format!(
         "select coalesce(string_agg(distinct o.name || ' ' || a.privilege_type, ', '), '')

@@ -1,5 +1,5 @@
-//! What another role has made or been given in the database before `outbox.sql` and `relay.sql` are
-//! run there by a superuser.
+//! `outbox.sql` and `relay.sql`, run by a superuser where another role has made objects or has
+//! rights.
 
 use super::{play, sql_file};
 use harness::rights::{default_privileges_for, rights};
@@ -125,7 +125,7 @@ async fn default_privileges_give_no_rights_in_the_files_schemas() {
         let has = async || rights(&session, &role, schema).await;
         play(shared_server(), &database, file);
         assert_eq!(has().await, "", "{file}");
-        // What grant_access gives stays when the file is run again; what is new then has no more.
+        // A later run of the file keeps the rights that grant_access gave, and adds none.
         session
             .get(&format!("select {schema}.grant_access('{role}', 'relay')"))
             .await;
@@ -140,5 +140,15 @@ async fn default_privileges_give_no_rights_in_the_files_schemas() {
             .await;
         play(shared_server(), &database, file);
         assert_eq!(has().await, given, "{file}");
+        // Rights from before the file withdrew them.
+        session
+            .get(&format!(
+                "grant all on all tables in schema {schema} to {role};
+                 grant all on all sequences in schema {schema} to {role};
+                 grant all on all functions in schema {schema} to {role};
+                 select {schema}.grant_access('{role}', 'none')"
+            ))
+            .await;
+        assert_eq!(has().await, "", "{file}");
     }
 }
