@@ -93,12 +93,15 @@ async fn more_lanes_than_have_places_are_all_found_in_their_order_and_hinder_no_
     let beside = Session::of(&other).await;
     enqueue_names(&beside, 1000, "'task' || n").await;
     beside.get("vacuum analyze trax.work_queue").await;
-    let cost = typical_buffers(&beside, CLAIM).await;
-    // 12, and 97 more for a claim that reads the list of lanes again: without places in shared
-    // memory a session keeps it for twenty times as long as the reading took. The lanes of the
-    // crowded database would add ten thousand.
-    assert!(cost < 130, "a claim in another database touches {cost}");
-    assert_eq!(claim_all(&beside).await.len(), 1000 - 8);
+    assert_eq!(beside.claim("").await.len(), 1);
+    // Ten in one statement: without places in shared memory a session keeps its list of lanes for
+    // twenty times as long as it took to read, and on a busy machine that can end between two
+    // statements. 12 buffers each, and 97 for each reading.
+    let ten = "select count(*) from generate_series(1, 10) n
+        cross join lateral (select from trax.claim_next(max_jobs => least(n, 1)) offset 0) c";
+    let cost = buffers(&beside, ten).await / 10;
+    assert!(cost < 60, "a claim in another database touches {cost}");
+    assert_eq!(claim_all(&beside).await.len(), 1000 - 11);
 
     let fresh = Session::of(&crowded).await;
     let urgent = s.enqueue("'urgent', priority => 9").await;
