@@ -39,7 +39,7 @@ comment on function trax.schedule(
     text, interval, int, text, int, interval, jsonb, timestamptz, timestamptz, boolean, text,
     text, text
 ) is
-    'Creates or changes a manifest and returns its id; an argument that is left out keeps its value. One of cron, every, run_at and depends_on defines when it runs; with none of them it runs only when triggered. sql instead of a task and its input is a statement that the server runs by itself, as trax.enqueue_sql() queues one, in a session of the calling role or of run_as. Whoever changes the rest of such a manifest keeps its role; its statement and its role are changed by that role, or by a member of it that says run_as. Jobs that wait or run keep what they were queued with; a new schedule counts from now.';
+    'Creates or changes a manifest and returns its id; an argument that is left out keeps its value. One of cron, every, run_at and depends_on defines when it runs; with none of them it runs only when triggered. sql instead of a task and its input is a statement that the server runs by itself, as trax.enqueue_sql() queues one, in a session of the calling role or of run_as. A change of anything else keeps the stored role; the statement and the role are changed by that role, or by a member of it that specifies run_as. Jobs that wait or run keep what they were queued with; a new schedule counts from now.';
 
 create function trax.unschedule(
     name text

@@ -304,7 +304,7 @@ async fn a_setting_that_is_stored_while_the_scheduler_connects_counts() {
         let off = format!("alter database {name} set trax.enabled = off");
         execute(&client, &off).await;
         let old = scheduler_of(&client, name, PATIENCE).await;
-        // It has connected, and cannot read whether the extension is there.
+        // The next scheduler connects, and waits where it looks for the extension.
         let locker = Session::of(&database).await;
         let lock = "begin; lock table pg_catalog.pg_extension in access exclusive mode";
         locker.get(lock).await;

@@ -92,7 +92,7 @@ impl Drop for OfThisTest {
     fn drop(&mut self) {
         if PANICKED.try_with(Cell::get) == Ok(false) {
             for leftover in self.0.take() {
-                // It stays if the process is ending.
+                // A process that ends drops nothing any more.
                 to_dropper().send(leftover).ok();
             }
         }
