@@ -1,6 +1,7 @@
 //! Child processes of a test: they end with it, and what they say is kept.
 
-use crate::eventually;
+use crate::session::Session;
+use crate::{PATIENCE, eventually};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -140,6 +141,24 @@ impl Halted {
     pub fn new(pid: i32) -> Self {
         send_signal("STOP", pid);
         Self(pid)
+    }
+
+    /// Halts a process of the server while it waits for its next work, and holds no lock that
+    /// others need.
+    pub async fn asleep(s: &Session, pid: i32) -> Self {
+        let waits = format!(
+            "select wait_event_type in ('Activity', 'Extension') from pg_stat_activity where pid = {pid}"
+        );
+        eventually("a process that sleeps", PATIENCE, async || {
+            let halted = Halted::new(pid);
+            // The look itself needs locks that the process may hold.
+            match tokio::time::timeout(Duration::from_secs(1), s.get(&waits)).await {
+                Ok(sleeps) if sleeps == "t" => Ok(halted),
+                Ok(_) => Err("awake".to_owned()),
+                Err(_) => Err("it holds a lock".to_owned()),
+            }
+        })
+        .await
     }
 }
 

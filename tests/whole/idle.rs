@@ -208,14 +208,7 @@ async fn who_waits_for_the_end_of_a_scheduler_says_so() {
         )
     };
     // It cannot end, and holds nothing that others need.
-    let halted = eventually("a scheduler that sleeps", PATIENCE, async || {
-        let halted = Halted::new(pid);
-        match s.get(&wait_of(pid)).await.as_str() {
-            "" => Err("awake".to_owned()),
-            _ => Ok(halted),
-        }
-    })
-    .await;
+    let halted = Halted::asleep(&s, pid).await;
     let dropping = Session::of(&live_server().existing("postgres")).await;
     let by = dropping.pid();
     let drop_it = format!("drop database {}", database.name());

@@ -13,7 +13,7 @@ use trax_client::{Context, Stopped};
 async fn places_are_shared_and_a_database_without_work_leaves_them() {
     let (first, a) = session().await;
     let (second, b) = session().await;
-    a.get("select trax.enqueue('t') from generate_series(1, 100)")
+    a.get("select trax.enqueue('t') from generate_series(1, 1000)")
         .await;
     let gate = Gate::new();
     let worker = gate.guard(worker(&first).also(second.config()));
@@ -28,7 +28,7 @@ async fn places_are_shared_and_a_database_without_work_leaves_them() {
         .await;
     };
     sees(4, 0).await;
-    b.get("select trax.enqueue('t') from generate_series(1, 100)")
+    b.get("select trax.enqueue('t') from generate_series(1, 1000)")
         .await;
     // What becomes free goes to the one that has less, until each has its half.
     eventually("each has its half", PATIENCE, async || {
