@@ -31,7 +31,7 @@ fn sql_file(name: &str) -> PathBuf {
 }
 
 /// Runs a file of `sql/` as its head says.
-fn play(server: &Server, database: &Database, file: &str) {
+pub(crate) fn play(server: &Server, database: &Database, file: &str) {
     let mut psql = server.command("psql");
     psql.args(["-q", "-v", "ON_ERROR_STOP=1", "--single-transaction"])
         .args(["-d", database.name(), "-f"])

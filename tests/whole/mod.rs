@@ -13,6 +13,7 @@ mod idle;
 mod late;
 mod lock_order;
 mod model;
+mod neighbor;
 mod pair;
 mod plan;
 mod readme;

@@ -60,12 +60,12 @@ impl BenchDatabase {
         progress: Progress,
     ) -> Result<Self, Failure> {
         let config = server.config();
-        let hand = address::connect(&config).await?;
+        let hand = address::connect(&config).await?.into_client();
         hand.batch_execute(include_str!("bench_database.sql"))
             .await?;
         Ok(BenchDatabase {
             sizes,
-            meter: Meter::new(address::connect(&config).await?).await?,
+            meter: Meter::new(address::connect(&config).await?.into_client()).await?,
             hand,
             config,
             progress,
@@ -91,7 +91,7 @@ impl BenchDatabase {
     }
 
     pub(crate) async fn connect(&self) -> Result<Connection, Failure> {
-        address::connect(&self.config).await
+        Ok(address::connect(&self.config).await?.into_client())
     }
 
     /// Shows the current step to a person.

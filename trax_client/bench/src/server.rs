@@ -29,7 +29,7 @@ impl BenchServer {
         if given.get_dbname().is_none() {
             given.dbname("postgres");
         }
-        let connection = address::connect(&given).await?;
+        let connection = address::connect(&given).await?.into_client();
         let sql = "select
                 current_user::text,
                 (select r.rolcreatedb or r.rolsuper from pg_catalog.pg_roles r where r.rolname = current_user),
@@ -89,7 +89,7 @@ impl BenchServer {
 
     /// Returns a connection to the database that was named: it exists before and after.
     pub(crate) async fn outside(&self) -> Result<Connection, Failure> {
-        address::connect(&self.given).await
+        Ok(address::connect(&self.given).await?.into_client())
     }
 
     pub(crate) fn config(&self) -> Address {

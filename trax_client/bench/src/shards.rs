@@ -45,7 +45,7 @@ struct Shard {
 
 impl Shard {
     async fn make(address: Address, number: usize) -> Result<Self, Failure> {
-        let hand = address::connect(&address).await?;
+        let hand = address::connect(&address).await?.into_client();
         let sql = format!("create extension trax; select trax.set_shard({number})");
         hand.batch_execute(&sql).await?;
         Ok(Shard { address, hand })
@@ -97,7 +97,7 @@ async fn routed(bench: &BenchDatabase, shard: &Shard) -> Result<Vec<Figure>, Fai
         select * from trax_router.spread_places()"
     );
     router.batch_execute(&sql).await?;
-    let direct = address::connect(&shard.address).await?;
+    let direct = address::connect(&shard.address).await?.into_client();
     // The flush of the shard is in both and is not the question.
     let database = shard.address.get_dbname().unwrap_or_default();
     let sql = format!("alter database {database} set synchronous_commit = off");
@@ -177,7 +177,7 @@ impl OwnServer {
         server.plain_database("shard").await?;
         let shard = Shard::make(server.config("shard").into(), number).await?;
         Ok(OwnServer {
-            meter: Meter::new(address::connect(&shard.address).await?).await?,
+            meter: Meter::new(address::connect(&shard.address).await?.into_client()).await?,
             shard,
             _server: server,
         })

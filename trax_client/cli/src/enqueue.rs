@@ -134,10 +134,10 @@ async fn all_or_none(
     source: Box<dyn Read + Send>,
     printed: &mut EnqueueOutput,
 ) -> Result<(), Failure> {
-    session.connection.batch_execute("begin").await?;
+    session.connection.begin().await?;
     // What ends before the commit is undone with the connection.
     lines(session, arguments, options, source, printed).await?;
-    session.connection.batch_execute("commit").await?;
+    session.connection.commit().await?;
     printed.release()
 }
 

@@ -147,12 +147,13 @@ async fn move_group(url: Option<String>, arguments: MoveArguments) -> Result<Exi
     let MoveArguments { name, to, output } = arguments;
     let session = Session::open(url.as_deref(), &output).await?;
     let given: [Argument; 2] = [(&name, Type::TEXT), (&to, Type::INT4)];
-    let moved = session.value(MOVE_GROUP, &given).await;
-    let jobs: i64 = moved.map_err(|error| match error {
+    let moved = session.connection.call(MOVE_GROUP, &given).await;
+    let moved = moved.map_err(|error| match Error::from(error) {
         Error::NotInstalled(_) => Failure::new("this database is no router")
             .hint("give its address: --database-url; create extension trax_router makes one"),
-        error => error.into(),
+        error => Failure::from(error),
     })?;
+    let jobs = moved.try_get(0)?;
     let moved = GroupMove {
         name,
         shard: to,

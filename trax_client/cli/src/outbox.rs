@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use tokio_postgres::{Client, Row};
-use trax_client::Address;
-use trax_terminal::Failure;
+use tokio_postgres::Row;
+use trax_client::{Address, Error, Neighbor};
+use trax_terminal::{Connection, Failure};
 
 use crate::shards::Shards;
 
@@ -51,7 +51,7 @@ impl Outbox {
     }
 }
 
-/// Outboxes, and why shards cannot be asked for theirs.
+/// Outboxes, and why databases are not asked for theirs.
 #[derive(Default)]
 pub(crate) struct Outboxes {
     pub(crate) found: Vec<Outbox>,
@@ -60,15 +60,14 @@ pub(crate) struct Outboxes {
 
 impl Outboxes {
     /// Returns those of the database; at a router, of all shards that this program can reach.
-    pub(crate) async fn of(database: &Client, address: &Address) -> Result<Self, Failure> {
+    pub(crate) async fn of(database: &Connection, address: &Address) -> Result<Self, Failure> {
         let mut outboxes = Self::default();
         let Some(shards) = Shards::behind(database, address).await? else {
             outboxes.add(database, None).await?;
             return Ok(outboxes);
         };
         for (number, shard) in shards.numbered() {
-            if let Err(error) = outboxes.add(shard, Some(number)).await {
-                let failure = Failure::from(error);
+            if let Err(failure) = outboxes.add(shard, Some(number)).await {
                 outboxes.away.push(failure.at(&format!("shard {number}")));
             }
         }
@@ -77,11 +76,20 @@ impl Outboxes {
     }
 
     /// Adds them; none where there is no relay, or its numbers may not be read.
-    async fn add(
-        &mut self,
-        database: &Client,
-        shard: Option<i32>,
-    ) -> Result<(), tokio_postgres::Error> {
+    async fn add(&mut self, database: &Connection, shard: Option<i32>) -> Result<(), Failure> {
+        match Neighbor::Relay.is_in(&**database).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(error @ Error::NotPermitted(_)) => {
+                let failure = Failure::from(error);
+                self.away.push(match shard {
+                    Some(number) => failure.at(&format!("shard {number}")),
+                    None => failure,
+                });
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        }
         let readable = database.query_typed(READABLE, &[]).await?;
         match readable.first().map(|row| row.try_get(0)).transpose()? {
             Some(true) => {}

@@ -5,14 +5,14 @@ use std::time::SystemTime;
 
 use jiff::tz::TimeZone;
 use tokio::sync::OnceCell;
+use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type};
-use tokio_postgres::{Client as Connection, Row};
 use trax_client::{Address, Client, Error};
 
 use crate::output::{Listed, Moment, Options, Placed};
 pub(crate) use crate::shards::Argument;
-use crate::shards::Shards;
-use trax_terminal::{FAILED, Failure};
+use crate::shards::{self, Shards};
+use trax_terminal::{Connection, FAILED, Failure};
 use trax_terminal::{address, print};
 
 /// An open connection.
@@ -35,8 +35,8 @@ impl Session {
     /// Connects to this address.
     pub(crate) async fn to(config: &Address, options: &Options) -> Result<Self, Failure> {
         let connection = address::connect(config).await?;
-        let sql = "select pg_catalog.clock_timestamp(), pg_catalog.current_setting('server_version'), \
-                   pg_catalog.to_regprocedure('trax_router.shards()') is not null";
+        let sql =
+            "select pg_catalog.clock_timestamp(), pg_catalog.current_setting('server_version')";
         let row = connection.query_typed_one(sql, &[]).await?;
         if options.verbose {
             let version: String = row.try_get(1)?;
@@ -47,7 +47,7 @@ impl Session {
             );
         }
         let now = row.try_get(0)?;
-        let is_router: bool = row.try_get(2)?;
+        let is_router = shards::is_router(&connection).await?;
         Ok(Session {
             connection,
             now,
@@ -57,7 +57,7 @@ impl Session {
     }
 
     /// Returns the contract over this connection.
-    pub(crate) fn client(&self) -> Client<'_, Connection> {
+    pub(crate) fn client(&self) -> Client<'_, tokio_postgres::Client> {
         Client::new(&self.connection)
     }
 
@@ -185,10 +185,12 @@ impl Session {
     async fn time_or(&self, text: &str, hint: &str) -> Result<SystemTime, Failure> {
         // The zone holds for this transaction alone: behind a pooler the next one is somebody
         // else's.
-        self.connection.batch_execute("begin").await?;
+        self.connection.begin().await?;
         let read = self.read_time(text).await;
-        let end = if read.is_ok() { "commit" } else { "rollback" };
-        self.connection.batch_execute(end).await?;
+        match read {
+            Ok(_) => self.connection.commit().await?,
+            Err(_) => self.connection.roll_back().await?,
+        }
         read.map_err(|error| match error {
             Error::InvalidArgument(_) => {
                 Failure::usage(format!("\"{text}\" is not a time")).hint(hint)

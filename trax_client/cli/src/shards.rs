@@ -1,15 +1,14 @@
 //! The shards of a router, asked one statement each.
 
 use futures_util::future::join_all;
+use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client as Connection, Row};
-use trax_client::Address;
-use trax_terminal::{Failure, address};
+use trax_client::{Address, Error, Neighbor};
+use trax_terminal::{Connection, Failure, address};
 
 /// An argument of a statement and its type: nothing is prepared, which also works behind a pooler.
 pub(crate) type Argument<'a> = (&'a (dyn ToSql + Sync), Type);
 
-const IS_ROUTER: &str = "select pg_catalog.to_regprocedure('trax_router.shards()') is not null";
 const SHARDS: &str = "select s.number, s.address, s.closed from trax_router.shards() s";
 
 /// Connections to the shards that can be reached.
@@ -47,8 +46,7 @@ impl Shards {
         database: &Connection,
         address: &Address,
     ) -> Result<Option<Self>, Failure> {
-        let row = database.query_typed_one(IS_ROUTER, &[]).await?;
-        match row.try_get(0)? {
+        match is_router(database).await? {
             true => Self::of(database, address).await.map(Some),
             false => Ok(None),
         }
@@ -93,6 +91,15 @@ impl Shards {
 
     pub(crate) fn into_away(self) -> Vec<Failure> {
         self.away
+    }
+}
+
+/// Returns whether the database is a router. A schema of that name that is somebody else's makes
+/// none: `trax doctor` tells of it.
+pub(crate) async fn is_router(database: &tokio_postgres::Client) -> Result<bool, Failure> {
+    match Neighbor::Router.is_in(database).await {
+        Err(Error::NotPermitted(_)) => Ok(false),
+        answer => Ok(answer?),
     }
 }
 

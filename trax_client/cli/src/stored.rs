@@ -10,12 +10,11 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
-use tokio_postgres::Client;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::Type;
 use trax_client::{Address, Context, Error};
 
-use trax_terminal::{address, print};
+use trax_terminal::{Connection, address, print};
 
 /// The variable that contains where the input of a program is from.
 pub(crate) const VARIABLE: &str = "TRAX_INPUT_FROM";
@@ -48,7 +47,7 @@ impl Source {
 #[derive(Default)]
 pub(crate) struct StoredInput {
     /// By the description of their addresses: one that does not answer delays its own jobs only.
-    connections: std::sync::Mutex<HashMap<String, Arc<Mutex<Option<Client>>>>>,
+    connections: std::sync::Mutex<HashMap<String, Arc<Mutex<Option<Connection>>>>>,
 }
 
 impl StoredInput {
@@ -81,7 +80,7 @@ impl StoredInput {
         Source::Unknown
     }
 
-    fn connection(&self, address: &Address) -> Arc<Mutex<Option<Client>>> {
+    fn connection(&self, address: &Address) -> Arc<Mutex<Option<Connection>>> {
         let mut connections = self
             .connections
             .lock()
@@ -92,7 +91,7 @@ impl StoredInput {
 
 async fn ask(
     address: &Address,
-    connection: &Mutex<Option<Client>>,
+    connection: &Mutex<Option<Connection>>,
     ctx: &Context,
 ) -> Result<bool, Error> {
     let mut connection = connection.lock().await;
@@ -105,7 +104,7 @@ async fn ask(
             if primary.get_target_session_attrs() == TargetSessionAttrs::Any {
                 primary.target_session_attrs(TargetSessionAttrs::ReadWrite);
             }
-            none.insert(primary.connect().await?)
+            none.insert(Connection::new(primary.connect().await?))
         }
     };
     let sql = "select trax.runs_as_stored(job_id => $1, token => $2::text::uuid)";

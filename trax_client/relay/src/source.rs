@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
-use trax_client::{Address, Report};
+use trax_client::{Address, Neighbor, Report};
 
 use crate::held::Held;
 use crate::target::{Carried, Ended, OldKey};
@@ -111,6 +111,8 @@ impl Source {
         let limit = format!("{}ms", (patience * 3).as_millis());
         let sql = include_str!("query/source/begin_session.sql");
         rows(SIDE, &client, sql, &[(&limit, Type::TEXT)]).await?;
+        let genuine = Neighbor::Outbox.is_in(&client).await;
+        genuine.map_err(|error| Trouble::of(SIDE, error))?;
         let listening = client.batch_execute("listen trax_outbox").await;
         listening.map_err(read)?;
         Ok(Source {

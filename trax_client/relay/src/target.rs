@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Transaction};
-use trax_client::{Address, Report};
+use trax_client::{Address, Error, Neighbor, Report};
 
 use crate::source::{Entry, Lag};
 use crate::{Result, Trouble, rows};
@@ -91,6 +91,10 @@ impl Target {
             (&limit(4), Type::TEXT),
         ];
         rows(SIDE, &client, sql, &limits).await?;
+        for neighbor in [Neighbor::Trax, Neighbor::Relay] {
+            let genuine = neighbor.is_in(&client).await;
+            genuine.map_err(|error| Trouble::of(SIDE, error))?;
+        }
         let mut target = Target {
             client,
             id: String::new(),
@@ -326,9 +330,14 @@ impl Target {
 /// Returns whether this is a router, and whether the role may enqueue and keep what a relay keeps;
 /// none is not there.
 pub(crate) async fn rights(client: &Client) -> Result<(bool, Option<bool>, Option<bool>)> {
+    // A schema of that name which is not the router's makes no router.
+    let is_router = match Neighbor::Router.is_in(client).await {
+        Err(Error::NotPermitted(_)) => false,
+        answer => answer.map_err(|error| Trouble::of(SIDE, error))?,
+    };
     let sql = include_str!("query/target/ready.sql");
     let found = rows(SIDE, client, sql, &[]).await?;
-    let all = |row: &Row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
+    let all = |row: &Row| Ok((is_router, row.try_get(0)?, row.try_get(1)?));
     all(&found[0]).map_err(read)
 }
 

@@ -11,6 +11,7 @@ use super::connection::Backoff;
 use super::event::{Event, Events};
 use crate::address::Address;
 use crate::error::{Error, Result};
+use crate::neighbor::Neighbor;
 
 /// How often the router is asked for new shards.
 pub(super) const PERIOD: Duration = Duration::from_secs(10);
@@ -105,20 +106,15 @@ impl Router {
                 client.insert(opened)
             }
         };
+        if !Neighbor::Router.is_in(client).await? {
+            return Err(Error::Setup(
+                "this database is no router: create extension trax_router cascade makes one, trax_router.add_shard() \
+                 adds shards"
+                    .to_owned(),
+            ));
+        }
         let sql = "select number, address from trax_router.shards()";
-        let rows = client.query_typed(sql, &[]).await.map_err(|error| {
-            let missing = error
-                .code()
-                .is_some_and(|code| ["3F000", "42883"].contains(&code.code()));
-            match missing {
-                true => Error::Setup(
-                    "this database is no router: create extension trax_router cascade makes one, trax_router.add_shard() \
-                     adds shards"
-                        .to_owned(),
-                ),
-                false => Error::from(error),
-            }
-        })?;
+        let rows = client.query_typed(sql, &[]).await?;
         let mut shards = Shards {
             addresses: Vec::new(),
             unreadable: None,

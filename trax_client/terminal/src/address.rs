@@ -3,11 +3,11 @@
 use std::env::VarError;
 use std::path::Path;
 
+use tokio_postgres::Config;
 use tokio_postgres::config::Host;
-use tokio_postgres::{Client, Config};
-use trax_client::{Address, Error};
+use trax_client::{Address, Error, Neighbor};
 
-use crate::Failure;
+use crate::{Connection, Failure};
 
 /// Where Debian's servers put their socket.
 const SOCKET_DIR: &str = "/var/run/postgresql";
@@ -120,9 +120,17 @@ fn hosts(config: &Config) -> Vec<String> {
 }
 
 /// Returns a connection; the failure names the address that was tried.
-pub async fn connect(address: &Address) -> Result<Client, Failure> {
+///
+/// # Errors
+/// Also when the schema trax there is somebody else's.
+pub async fn connect(address: &Address) -> Result<Connection, Failure> {
     let connected = address.connect().await;
-    connected.map_err(|error| unreachable(address, &error))
+    let connected = connected.map_err(|error| unreachable(address, &error))?;
+    match Neighbor::Trax.is_in(&connected).await {
+        Ok(_) => Ok(Connection::new(connected)),
+        Err(error @ Error::Connection(_)) => Err(unreachable(address, &error)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Returns the failure that names the address that was tried.

@@ -61,6 +61,11 @@ impl Failure {
         self
     }
 
+    /// Returns what to do about it, if that is known.
+    pub fn advice(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
     /// With the place where the mistake is in front.
     pub fn at(mut self, place: &str) -> Self {
         self.message = format!("{place}: {}", self.message);

@@ -4,6 +4,7 @@
 
 pub mod address;
 mod command;
+mod connection;
 mod duration;
 mod ended_job;
 mod failure;
@@ -14,6 +15,7 @@ pub mod stdout;
 pub mod text;
 
 pub use command::as_commands;
+pub use connection::Connection;
 pub use duration::{LONGEST, at_least_a_second, duration, duration_from};
 pub use ended_job::EndedJob;
 pub use failure::{FAILED, Failure, TIMEOUT, UNHEALTHY, USAGE};

@@ -27,7 +27,6 @@ use crate::visit::{Place, Values, Visit};
 use crate::work::{Purpose, Work};
 use crate::{live, pages};
 
-const IS_ROUTER: &str = include_str!("query/is_router.sql");
 const SHARDS: &str = include_str!("query/shard_list.sql");
 const SHARDS_OF_GROUP: &str = include_str!("query/group_shards.sql");
 
@@ -137,15 +136,9 @@ impl Cluster {
     ) -> Result<Option<Arc<[Shard]>>, Trouble> {
         let nobody = Person::default();
         let work = shared.database.pool.begin(&nobody, Purpose::Read).await?;
-        if before.is_none() {
-            let rows = work.rows(IS_ROUTER, &[]).await?;
-            let is_router: bool = rows
-                .first()
-                .map_or(Ok(false), |row| row.try_get("is_router"))?;
-            if !is_router {
-                work.commit().await?;
-                return Ok(None);
-            }
+        if !work.is_router().await? {
+            work.commit().await?;
+            return Ok(None);
         }
         let rows = work.rows(SHARDS, &[]).await?;
         work.commit().await?;

@@ -2,6 +2,7 @@
 
 use axum::http::StatusCode;
 use tokio_postgres::error::SqlState;
+use trax_client::Error;
 
 /// A refusal or a failure.
 #[derive(Clone, Debug)]
@@ -67,6 +68,23 @@ impl Trouble {
         );
         trouble.detail = Some(cause.to_string());
         trouble.hint("Nothing is shown because nothing is known. Reload this page to ask again.")
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::NotPermitted(report) => {
+                let mut trouble = Trouble::forbidden(report.message);
+                (trouble.detail, trouble.hint) = (report.detail, report.hint);
+                trouble
+            }
+            error => {
+                let mut trouble = Trouble::unknown(&error);
+                trouble.disconnected = matches!(error, Error::Connection(_));
+                trouble
+            }
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
-use trax_client::Address;
+use trax_client::{Address, Error, Neighbor};
 
 use crate::identity::Person;
 use crate::trouble::Trouble;
@@ -89,6 +89,8 @@ impl Pool {
             Ok(Err(error)) => return Err(Trouble::unknown(error)),
             Err(_) => return Err(Trouble::unknown("no connection within 5 s")),
         };
+        let genuine = timeout(PATIENCE, Neighbor::Trax.is_in(&client)).await;
+        genuine.map_err(|_| Trouble::unknown("no answer within 5 s"))??;
         start(&client, person, purpose).await?;
         Ok(Work {
             pool: self,
@@ -141,6 +143,16 @@ impl Work<'_> {
         match timeout(limit, self.client.query_typed(sql, arguments)).await {
             Ok(rows) => Ok(rows?),
             Err(_) => Err(Trouble::unknown("no answer within 40 s")),
+        }
+    }
+
+    /// Returns whether the database is a router. A schema of that name that is somebody else's
+    /// makes none.
+    pub(crate) async fn is_router(&self) -> Result<bool, Trouble> {
+        match timeout(PATIENCE, Neighbor::Router.is_in(&self.client)).await {
+            Ok(Err(Error::NotPermitted(_))) => Ok(false),
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(Trouble::unknown("no answer within 5 s")),
         }
     }
 

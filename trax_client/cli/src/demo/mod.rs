@@ -133,7 +133,7 @@ async fn ensure_ticking(
     }
     output
         .print("  no scheduler is running in this database: the demo calls trax.tick() itself")?;
-    let ticking = address::connect(config).await?;
+    let ticking = address::connect(config).await?.into_client();
     Ok(Some(tokio::spawn(async move {
         loop {
             if let Err(error) = Client::new(&ticking).tick().await

@@ -20,7 +20,7 @@ impl Pool {
     pub(crate) async fn open(config: &Address, size: usize) -> Result<Self, Failure> {
         let mut idle = Vec::with_capacity(size);
         for _ in 0..size {
-            idle.push(address::connect(config).await?);
+            idle.push(address::connect(config).await?.into_client());
         }
         Ok(Pool {
             idle: Mutex::new(idle),

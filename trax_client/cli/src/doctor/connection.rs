@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::net::{TcpStream, UnixStream};
+use tokio_postgres::Config;
 use tokio_postgres::config::Host;
-use tokio_postgres::{Client, Config};
-use trax_client::{Address, Error};
+use trax_client::{Address, Error, Neighbor};
 
 use super::{Finding, Severity};
-use trax_terminal::address;
+use trax_terminal::{Connection, address};
 
 /// The version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A server that answered.
 pub(super) struct Reached {
-    pub(super) client: Client,
+    pub(super) client: Connection,
     pub(super) role: String,
     /// Whether the extension is there, or that of a router.
     pub(super) installed: bool,
@@ -90,6 +90,22 @@ pub(super) async fn reach(config: &Address) -> Result<Reached, Box<Finding>> {
         ));
     }
     findings.extend(versions(extension.as_deref(), available.as_deref()));
+    for neighbor in [Neighbor::Trax, Neighbor::Router, Neighbor::PgCron] {
+        match neighbor.is_in(&*client).await {
+            Ok(_) => {}
+            Err(Error::NotPermitted(report)) => findings.push(Finding::new(
+                Severity::Critical,
+                "stranger_schema",
+                format!(
+                    "A role pretends to be a part of trax: {}. {}",
+                    report.message,
+                    report.detail.unwrap_or_default()
+                ),
+                report.hint.unwrap_or_default(),
+            )),
+            Err(error) => return Err(Box::new(unreachable(config, &error))),
+        }
+    }
     if !row.try_get("encrypted").map_err(broken)? && is_remote(&host) {
         findings.push(Finding::new(
             Severity::Warning,
@@ -120,14 +136,14 @@ pub(super) async fn reach(config: &Address) -> Result<Reached, Box<Finding>> {
 async fn connect(
     config: &Address,
     findings: &mut Vec<Finding>,
-) -> Result<(Client, Host), Box<Finding>> {
+) -> Result<(Connection, Host), Box<Finding>> {
     let hosts = hosts(config);
     let mut last = None;
     for (place, host) in hosts.iter().enumerate() {
         let one = only(config, place, host);
         match tokio::time::timeout(PATIENCE, one.connect()).await {
             Ok(Ok(client)) => {
-                return Ok((client, host.clone()));
+                return Ok((Connection::new(client), host.clone()));
             }
             Ok(Err(error)) => last = Some(unreachable(&one, &error)),
             Err(_) => last = Some(silent(&one)),
@@ -273,7 +289,7 @@ fn numbers(version: &str) -> Vec<u64> {
 }
 
 /// Returns the shortest of some round trips, and how far the server's clock is ahead, in seconds.
-async fn clock(client: &Client) -> Result<(Duration, f64), tokio_postgres::Error> {
+async fn clock(client: &Connection) -> Result<(Duration, f64), tokio_postgres::Error> {
     let mut best: Option<(Duration, f64)> = None;
     for _ in 0..3 {
         let (begin, here) = (Instant::now(), SystemTime::now());
@@ -328,7 +344,7 @@ fn describe(host: &Host) -> String {
 
 /// Returns whether the server sees another connection than the one that was made here, and whether
 /// that is shared.
-async fn between(config: &Address, host: &Host, first: &Client) -> Option<Finding> {
+async fn between(config: &Address, host: &Host, first: &Connection) -> Option<Finding> {
     let place = hosts(config).iter().position(|one| one == host)?;
     let one = only(config, place, host);
     let port = one.get_ports().first().copied()?;
@@ -344,6 +360,7 @@ async fn between(config: &Address, host: &Host, first: &Client) -> Option<Findin
             (one.connect_over(stream, "").await.ok()?, None)
         }
     };
+    let second = Connection::new(second);
     let sql = "select pg_catalog.inet_client_port()";
     let row = second.query_typed_one(sql, &[]).await.ok()?;
     // Null, or -1, for a connection through a socket of the server's own machine.
@@ -368,7 +385,7 @@ async fn between(config: &Address, host: &Host, first: &Client) -> Option<Findin
 
 /// Returns whether two connections of ours meet the same server process: what one of them leaves
 /// the other gets.
-async fn shares_a_process(first: &Client, second: &Client) -> bool {
+async fn shares_a_process(first: &Connection, second: &Connection) -> bool {
     let mut pids = Vec::new();
     for client in [first, second, first, second] {
         let sql = "select pg_catalog.pg_backend_pid()";

@@ -26,8 +26,10 @@ pub(super) async fn findings(
         Finding::new(
             Severity::Notice,
             "outboxes_unseen",
-            format!("Outboxes of a shard are not looked at: {failure}"),
-            "Run trax doctor where the address that the router has of this shard is reached",
+            format!("Outboxes are not looked at: {failure}"),
+            failure.advice().unwrap_or(
+                "Run trax doctor where the address that the router has of this shard is reached",
+            ),
         )
     }));
     Ok(findings)

@@ -14,6 +14,7 @@ use super::proposal::{
 };
 use super::run::Input;
 use crate::session::Session;
+use trax_client::Neighbor;
 use trax_terminal::Failure;
 use trax_terminal::address;
 use trax_terminal::quote;
@@ -85,18 +86,11 @@ pub(super) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let from = arguments.from.as_deref().or(url.as_deref());
     let address = address::from_environment(from)?;
     let source = address::connect(&address).await?;
-    let rows = source.query_typed(JOBS, &[]).await.map_err(|error| {
-        let error = trax_client::Error::from(error);
-        let missing = error
-            .report()
-            .is_some_and(|report| matches!(report.sqlstate.as_str(), "42P01" | "3F000"));
-        if missing {
-            Failure::new("this database has no table cron.job")
-                .hint("name the one of pg_cron: --from postgres://host/database")
-        } else {
-            error.into()
-        }
-    })?;
+    if !Neighbor::PgCron.is_in(&*source).await? {
+        return Err(Failure::new("this database has no table cron.job")
+            .hint("name the one of pg_cron: --from postgres://host/database"));
+    }
+    let rows = source.query_typed(JOBS, &[]).await?;
     let jobs: Vec<Job> = rows.iter().map(Job::read).collect::<Result<_, _>>()?;
     let here = session.connection.query_typed(HERE, &[]).await?;
     let there = source.query_typed(HERE, &[]).await?;

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio_postgres::Client as Connection;
 use tokio_postgres::types::Type;
 
 use crate::output::{
@@ -13,7 +12,7 @@ use crate::output::{
 };
 use crate::session::Session;
 use trax_terminal::print;
-use trax_terminal::{FAILED, Failure};
+use trax_terminal::{Connection, FAILED, Failure};
 
 /// How proposals are made and applied; part of the arguments of each source.
 #[derive(clap::Args)]
@@ -209,9 +208,9 @@ pub(super) async fn preview_and_apply(
         Failure::new("no shard can be reached, to try what becomes of the lines")
             .hint("see which are away: trax status")
     })?;
-    connection.batch_execute("begin").await?;
+    connection.begin().await?;
     let tried = try_out(connection, how.count, &mut proposals).await;
-    connection.batch_execute("rollback").await?;
+    connection.roll_back().await?;
     tried?;
     let manifests: Vec<&Value> = proposals
         .iter()

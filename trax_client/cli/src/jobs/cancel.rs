@@ -3,14 +3,13 @@
 use std::process::ExitCode;
 
 use serde::Serialize;
-use tokio_postgres::Client as Connection;
 use tokio_postgres::types::Type;
 use trax_client::{Cancelled, JobId};
 
 use crate::output::{Consent, Options, confirmed};
 use crate::session::{Argument, Session};
 use crate::similar::{self, Kind, explained};
-use trax_terminal::{FAILED, Failure};
+use trax_terminal::{Connection, FAILED, Failure};
 
 const JOB_CANCEL_MANY: &str = include_str!("../query/job_cancel_many.sql");
 

@@ -89,7 +89,8 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         });
         let time = format!("{} ms", time.as_millis());
         session
-            .rows(
+            .connection
+            .call(
                 "call trax.await_jobs($1, cast($2 as text)::interval, null)",
                 &[(&left, Type::INT8_ARRAY), (&time, Type::TEXT)],
             )

@@ -10,14 +10,13 @@ use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio_postgres::{Client, Row};
+use tokio_postgres::Row;
 use trax_client::Address;
 
 use crate::outbox::Outboxes;
 use crate::output::{Options, json as print_json, say};
 use crate::session::Session;
-use trax_terminal::Failure;
-use trax_terminal::address;
+use trax_terminal::{Connection, Failure, address};
 
 const HELP: &str = "Give Prometheus the address:
 
@@ -89,7 +88,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
 
 /// Asks the database; returns also why shards of a router do not say what outboxes they have.
 async fn scrape(
-    client: &Client,
+    client: &Connection,
     address: &Address,
 ) -> Result<(Vec<Sample>, Vec<Failure>), Failure> {
     let begin = Instant::now();

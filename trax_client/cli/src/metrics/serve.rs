@@ -12,13 +12,11 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
-use tokio_postgres::Client;
 use trax_client::Address;
 use trax_client::http::{self, Page};
 
 use super::{Sample, scrape, text};
-use trax_terminal::Failure;
-use trax_terminal::{address, print};
+use trax_terminal::{Connection, Failure, address, print};
 
 /// How long an answer of the database may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -30,7 +28,7 @@ const EXPOSITION: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The database behind the address.
 struct Source {
     config: Address,
-    client: Mutex<Option<Client>>,
+    client: Mutex<Option<Connection>>,
 }
 
 pub(super) async fn run(config: Address, listen: &str) -> Result<ExitCode, Failure> {
@@ -94,7 +92,7 @@ impl Source {
 
     async fn samples(&self) -> Result<Vec<Sample>, String> {
         let mut kept = self.client.lock().await;
-        if kept.as_ref().is_none_or(Client::is_closed) {
+        if kept.as_ref().is_none_or(|client| client.is_closed()) {
             let connected = timeout(PATIENCE, address::connect(&self.config)).await;
             let client = connected.map_err(|_| "the database does not answer".to_owned())?;
             *kept = Some(client.map_err(|failure| failure.to_string())?);

@@ -1,9 +1,11 @@
--- Sets the limits, the names and the role of one transaction; all end with it. $1 longest
--- statement, $2 who acts, as trax.audit shows it, $3 the role; none: the one that connects.
+-- Sets the limits, the names and the role of one transaction; all end with it. Nothing that a role
+-- could have made is found without its schema. $1 longest statement, $2 who acts, as trax.audit
+-- shows it, $3 the role; none: the one that connects.
 select
     pg_catalog.set_config('statement_timeout', $1, true),
     pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', true),
     pg_catalog.set_config('application_name', 'trax web', true),
     pg_catalog.set_config('jit', 'off', true),
+    pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
     case when $2 is not null then pg_catalog.set_config('trax.program', $2, true) end,
     case when $3 is not null then pg_catalog.set_config('role', $3, true) end

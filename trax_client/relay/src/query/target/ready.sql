@@ -1,12 +1,5 @@
 -- What is here, and whether this role may use it; null is not here. Needs no right on any of it.
 select
-    exists (
-        select
-        from pg_catalog.pg_proc p
-        join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) p.pronamespace
-        where n.nspname operator(pg_catalog.=) 'trax_router'
-            and p.proname operator(pg_catalog.=) 'shards'
-    ),
     (
         select pg_catalog.bool_or(
             pg_catalog.has_schema_privilege(n.oid, 'USAGE') and pg_catalog.has_function_privilege(p.oid, 'EXECUTE')

@@ -1,0 +1,113 @@
+//! The schemas that programs of trax use by name, and whether each is what its name says.
+//!
+//! A role that may create schemas in a database can make one of these names, with functions, views
+//! and triggers of its own, which run with the rights of whoever uses them; the addresses that they
+//! return would be connected to. So every program asks for the owner first.
+
+use tokio_postgres::GenericClient;
+use tokio_postgres::types::Type;
+
+use crate::error::{Error, Report, Result};
+
+/// A schema that programs of trax read, call or take addresses from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Neighbor {
+    /// `trax`, of the extension, or of the extension `trax_router`.
+    Trax,
+    /// `trax_router`, of the extension of this name.
+    Router,
+    /// `trax_outbox`, made by `outbox.sql`.
+    Outbox,
+    /// `trax_relay`, made by `relay.sql`.
+    Relay,
+    /// `cron`, of the extension `pg_cron`, or a superuser's copy of it.
+    PgCron,
+}
+
+impl Neighbor {
+    /// All of them.
+    pub const ALL: [Neighbor; 5] = [
+        Neighbor::Trax,
+        Neighbor::Router,
+        Neighbor::Outbox,
+        Neighbor::Relay,
+        Neighbor::PgCron,
+    ];
+
+    /// Returns the name of the schema.
+    pub fn schema(self) -> &'static str {
+        match self {
+            Neighbor::Trax => "trax",
+            Neighbor::Router => "trax_router",
+            Neighbor::Outbox => "trax_outbox",
+            Neighbor::Relay => "trax_relay",
+            Neighbor::PgCron => "cron",
+        }
+    }
+
+    /// Returns the extensions that make it; none: a file of SQL does.
+    fn extensions(self) -> Option<&'static [&'static str]> {
+        match self {
+            Neighbor::Trax => Some(&["trax", "trax_router"]),
+            Neighbor::Router => Some(&["trax_router"]),
+            Neighbor::PgCron => Some(&["pg_cron"]),
+            Neighbor::Outbox | Neighbor::Relay => None,
+        }
+    }
+
+    /// Returns whether the database has the schema, and it is what its name says. Reads catalogs
+    /// alone, in one round trip.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`], when the schema is not of its extension, or an object in it belongs
+    /// to a role that the current one has no reason to trust.
+    pub async fn is_in<C: GenericClient + Sync>(self, database: &C) -> Result<bool> {
+        let (schema, extensions) = (self.schema(), self.extensions());
+        let arguments: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+            [(&schema, Type::TEXT), (&extensions, Type::TEXT_ARRAY)];
+        let rows = database
+            .query_typed(include_str!("query/schema.sql"), &arguments)
+            .await?;
+        let Some(row) = rows.first() else {
+            return Ok(false);
+        };
+        let owner: &str = row.try_get(0)?;
+        let (is_member, reader): (bool, Option<&str>) = (row.try_get(1)?, row.try_get(2)?);
+        let stranger: Option<&str> = row.try_get(3)?;
+        let mut hint = format!("as a superuser: drop schema {schema} cascade");
+        let message = match (extensions, stranger) {
+            (Some(extensions), _) if !is_member && self != Neighbor::PgCron => format!(
+                "the schema \"{schema}\" is not that of the extension {}: it belongs to \"{owner}\"",
+                extensions[0]
+            ),
+            (_, None) => return Ok(true),
+            (_, Some(stranger)) => {
+                if let Some(reader) = reader {
+                    hint = format!(
+                        "{hint}; or, if that role may do all that this one may: grant {} to {}",
+                        quoted(reader),
+                        quoted(stranger)
+                    );
+                }
+                format!(
+                    "an object in the schema \"{schema}\" belongs to \"{stranger}\", which this role has no reason to trust"
+                )
+            }
+        };
+        Err(Error::NotPermitted(Report {
+            sqlstate: "42501".to_owned(),
+            message,
+            detail: Some(
+                "What its owner made would run with the rights of this role: nothing of it was read or called."
+                    .to_owned(),
+            ),
+            hint: Some(hint),
+        }))
+    }
+}
+
+/// Returns a name as an identifier of SQL.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
