@@ -251,6 +251,37 @@ impl Session {
         .await;
     }
 
+    /// Makes commits of this server wait for a standby that it does not have, and waits until they
+    /// do: the checkpointer decides it, some time after it was told to read its settings again.
+    pub async fn lose_standby(&self, database: &Database) {
+        self.get("alter system set synchronous_standby_names = 'nobody'")
+            .await;
+        self.get("select pg_reload_conf()").await;
+        eventually("a commit that waits", PATIENCE, async || {
+            let probe = Session::of(database).await;
+            probe.get("set synchronous_commit = on").await;
+            let wait = format!(
+                "select coalesce(wait_event, 'none') from pg_stat_activity where pid = {}",
+                probe.pid()
+            );
+            let commit = probe.spawn("select pg_logical_emit_message(true, 'probe', '')");
+            while !commit.is_finished() {
+                if self.get(&wait).await == "SyncRep" {
+                    return Ok(());
+                }
+            }
+            Err("it does not".to_owned())
+        })
+        .await;
+    }
+
+    /// Lets them go on.
+    pub async fn need_no_standby(&self) {
+        self.get("alter system reset synchronous_standby_names")
+            .await;
+        self.get("select pg_reload_conf()").await;
+    }
+
     /// Everything that is stored in the tables of trax, as one text: the same before and after
     /// means that no row changed.
     pub async fn everything(&self) -> String {

@@ -297,9 +297,7 @@ async fn a_heartbeat_waits_for_no_standby() {
     let server = own_server();
     let db = server.database("app").await.expect("a database is made");
     let ([other, worker, s], jobs) = three_jobs_of(&db, Session::of(&db).await).await;
-    s.get("alter system set synchronous_standby_names = 'nobody'")
-        .await;
-    s.get("select pg_reload_conf()").await;
+    s.lose_standby(&db).await;
     for session in [&s, &other, &worker] {
         eventually("the setting", PATIENCE, async || {
             match session.get("show synchronous_standby_names").await {
@@ -329,8 +327,7 @@ async fn a_heartbeat_waits_for_no_standby() {
     alive.await.expect("a heartbeat does not wait");
     let left = "select count(*) from trax.lease where lease_expires_at > now() + interval '59 min'";
     assert_eq!(s.number(left).await, 2);
-    s.get("alter system reset synchronous_standby_names").await;
-    s.get("select pg_reload_conf()").await;
+    s.need_no_standby().await;
     assert_eq!(completion.await.expect("it ends"), "t");
     assert_eq!(beats(&worker, &jobs).await, "false true true");
     assert_eq!(s.tick("reap_expired_leases").await, 0);

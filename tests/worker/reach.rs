@@ -3,8 +3,11 @@
 use super::{enqueue, start, state_becomes, worker_at, worker_config};
 use harness::proxy::{BlackHole, Freezer};
 use harness::scheduler::{connect, execute, live_database, live_server, scheduling, value};
+use harness::session::Session;
 use harness::{PATIENCE, database, eventually, shared_server};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 use tokio_postgres::{Client, Config};
 use trax_client::testkit::{Database, Stop};
 use trax_client::{Client as Trax, Context, JobError, NewJobs, Worker};
@@ -83,6 +86,17 @@ async fn a_server_that_freezes_costs_neither_the_lease_nor_the_claims_that_anoth
     .await;
     freezer.freeze();
     let frozen = Instant::now();
+    // A claim that is on its way would take the next job, and its answer would not arrive.
+    let busy = format!("{of_worker} and state <> 'idle'");
+    eventually(
+        "no call on its way",
+        PATIENCE,
+        async || match value::<i64>(&client, &busy).await {
+            0 => Ok(()),
+            seen => Err(seen.to_string()),
+        },
+    )
+    .await;
     let next = enqueue(&client, "nap", 0).await;
     let claimed = async {
         state_becomes(&client, next, "completed").await;
@@ -216,18 +230,25 @@ async fn a_standby_that_does_not_answer_costs_no_lease() {
         .expect("a server starts");
     let database = server.database("app").await.expect("a database is made");
     let client = connect(&database).await;
-    let short = enqueue(&client, "nap", 2500).await;
+    let s = Session::of(&database).await;
+    let short = enqueue(&client, "gated", 0).await;
     let long = enqueue(&client, "nap", 2 * LEASE.as_millis() as u64).await;
-    let running = start(napping(database.config()).concurrency(2));
+    let (open, gate) = oneshot::channel::<()>();
+    let gate = Mutex::new(Some(gate));
+    let gated = move |_: u64, _: Context| {
+        let gate = gate.lock().expect("no test panics here").take();
+        async move {
+            gate.expect("it runs once").await.ok();
+            Ok::<_, JobError>(())
+        }
+    };
+    let worker = napping(database.config()).handle("gated", gated);
+    let running = start(worker.concurrency(2));
     for job in [short, long] {
         state_becomes(&client, job, "in_progress").await;
     }
-    execute(
-        &client,
-        "alter system set synchronous_standby_names = 'nobody'",
-    )
-    .await;
-    execute(&client, "select pg_reload_conf()").await;
+    s.lose_standby(&database).await;
+    drop(open);
     eventually(
         "a completion that waits for the standby",
         PATIENCE,
@@ -248,8 +269,7 @@ async fn a_standby_that_does_not_answer_costs_no_lease() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     println!("{least:.2} s of {LEASE:?} were left at the least, with {most} sessions");
-    execute(&client, "alter system reset synchronous_standby_names").await;
-    execute(&client, "select pg_reload_conf()").await;
+    s.need_no_standby().await;
     for job in [short, long] {
         state_becomes(&client, job, "completed").await;
     }
