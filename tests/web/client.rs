@@ -70,6 +70,11 @@ impl Web {
         self.process.as_ref().map_or(String::new(), Process::output)
     }
 
+    /// Returns the id of its process.
+    pub(super) fn id(&self) -> i32 {
+        self.process.as_ref().expect("it is a program").id()
+    }
+
     /// Sends a request with these lines; the host is right unless they have one.
     pub(super) async fn ask(
         &self,

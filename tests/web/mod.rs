@@ -13,5 +13,6 @@ mod job;
 mod manifest;
 mod overview;
 mod page;
+mod people;
 mod plan;
 mod rights;

@@ -1,16 +1,21 @@
 //! `trax web`: pages for a browser.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
 
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_postgres::types::Type;
 use trax_client::Address;
-use trax_terminal::{Failure, address, print};
+use trax_terminal::{Failure, address, print, quote};
 use trax_web::{Identity, Options, Passwords, Roles, Site};
 
 /// Where the pages are unless told otherwise.
 const USUAL: &str = "127.0.0.1:8740";
+/// How often the files of people are looked at.
+const LOOK: Duration = Duration::from_secs(2);
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -41,10 +46,11 @@ pub(crate) struct Arguments {
         conflicts_with = "password_file"
     )]
     trust_header: Option<String>,
-    /// A file with a line for each person: a name and a role; the name * is everybody else
+    /// A file with a line for each person: a name and a role; the name * is everybody else. Read again
+    /// when it changes, and at SIGHUP
     #[arg(long, value_name = "FILE")]
     roles: Option<PathBuf>,
-    /// A file of names and passwords as htpasswd -B writes it
+    /// A file of names and passwords as htpasswd -B writes it. Read again like that of --roles
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
     /// Show, but do nothing
@@ -68,6 +74,8 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         .next()
         .ok_or_else(|| cannot(&"it is no address"))?;
     let identity = identity(&arguments)?;
+    check_roles(&config, &arguments, &identity).await?;
+    let mut seen = stamps(&arguments);
     let mut options = Options {
         base: base(&arguments.base)?,
         identity,
@@ -88,6 +96,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     options.hosts = hosts(bound, &arguments.hosts);
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
     let database = address::describe(&config);
     if is_open {
         print::log(
@@ -99,13 +108,84 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         "trax",
         &format!("serves http://{bound}{}/ of {database}", options.base),
     );
-    let site = Site::new(config, options);
-    tokio::select! {
-        served = site.serve(listener) => served?,
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+    let site = Site::new(config.clone(), options);
+    let serving = site.serve(listener);
+    tokio::pin!(serving);
+    let mut looks = tokio::time::interval(LOOK);
+    loop {
+        let is_told = tokio::select! {
+            served = &mut serving => {
+                served?;
+                break;
+            }
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hangup.recv() => true,
+            _ = looks.tick() => false,
+        };
+        let stamps = stamps(&arguments);
+        if is_told || stamps != seen {
+            seen = stamps;
+            let read = people(&config, &arguments);
+            match read.await {
+                Ok(identity) => {
+                    site.set_identity(identity);
+                    print::log("trax", "read who may look again");
+                }
+                Err(failure) => {
+                    print::log("trax", &format!("{failure}; what was read before counts"))
+                }
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the files of people, whose roles exist.
+async fn people(config: &Address, arguments: &Arguments) -> Result<Identity, Failure> {
+    let identity = identity(arguments)?;
+    check_roles(config, arguments, &identity).await?;
+    Ok(identity)
+}
+
+/// What changes with the files of people.
+fn stamps(arguments: &Arguments) -> Vec<Option<(SystemTime, u64, u64)>> {
+    let files = [&arguments.roles, &arguments.password_file];
+    let stamp = |file: &PathBuf| {
+        let about = std::fs::metadata(file).ok()?;
+        Some((about.modified().ok()?, about.len(), about.ino()))
+    };
+    files.into_iter().flatten().map(stamp).collect()
+}
+
+/// Refuses a role that the server does not know. One that cannot be reached yet refuses requests.
+async fn check_roles(
+    config: &Address,
+    arguments: &Arguments,
+    identity: &Identity,
+) -> Result<(), Failure> {
+    let (Some(roles), Some(file)) = (identity.roles(), &arguments.roles) else {
+        return Ok(());
+    };
+    let names: Vec<&str> = roles.roles().collect();
+    let Ok(connection) = address::connect(config).await else {
+        return Ok(());
+    };
+    let sql = "select n.name from pg_catalog.unnest($1) n (name) \
+               where not exists (select from pg_catalog.pg_roles r where r.rolname = n.name) order by 1 limit 1";
+    let unknown = connection
+        .query_typed(sql, &[(&names, Type::TEXT_ARRAY)])
+        .await?;
+    let Some(row) = unknown.first() else {
+        return Ok(());
+    };
+    let name: &str = row.try_get(0)?;
+    Err(Failure::usage(format!("role \"{name}\" does not exist"))
+        .at(&file.display().to_string())
+        .hint(format!(
+            "create role {}; or name another in the file",
+            quote::name(name)
+        )))
 }
 
 /// Serves the pages of a database on this machine until the program ends, and returns their

@@ -260,7 +260,8 @@ pub(crate) async fn show(
 ) -> Result<Response, Trouble> {
     if let Some((shard, path)) = split(shards, &visit.path)? {
         let home = std::mem::replace(visit, visit.of_shard(shard.number, &path));
-        let shown = dispatch::show(shard.database()?, shared.home(Some(shards)), visit).await;
+        let shown =
+            dispatch::show(shared, shard.database()?, shared.home(Some(shards)), visit).await;
         return match (shown, visit.words().as_slice()) {
             // Its group may have moved.
             (Err(trouble), ["jobs", id]) if trouble.status == StatusCode::NOT_FOUND => {

@@ -1,6 +1,6 @@
 //! From a request to its answer: the gate, the page or act, and the headers that every answer has.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{OriginalUri, Request};
@@ -44,6 +44,8 @@ const SAFETY: [(&str, &str); 6] = [
 /// What all requests have in common.
 pub(crate) struct Shared {
     pub(crate) options: Options,
+    /// How people are known; that of the options until it changes.
+    identity: RwLock<Arc<Identity>>,
     /// The database of the address.
     pub(crate) database: Arc<Database>,
     /// Its shards, when it is a router.
@@ -54,14 +56,30 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(address: Address, options: Options) -> Self {
+    pub(crate) fn new(address: Address, mut options: Options) -> Self {
+        let identity = std::mem::replace(&mut options.identity, Identity::Nobody);
         Shared {
+            identity: RwLock::new(Arc::new(identity)),
             database: Arc::new(Database::new(address.clone(), options.connections)),
             cluster: Cluster::of(address),
             options,
             guess: tokio::sync::Mutex::new(()),
             key: rand::random(),
         }
+    }
+
+    /// Returns how people are known now.
+    pub(crate) fn identity(&self) -> Arc<Identity> {
+        let identity = self.identity.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&identity)
+    }
+
+    pub(crate) fn set_identity(&self, identity: Identity) {
+        let mut kept = self
+            .identity
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *kept = Arc::new(identity);
     }
 
     /// Returns the database of the address, and what it is the router of.
@@ -105,7 +123,7 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: Request) -> Response {
     let answered = enter(shared, &parts, body, &mut visit, &session).await;
     let mut response = match answered {
         Ok(response) => response,
-        Err(trouble) => refusal(&visit, &trouble, &shared.options.identity),
+        Err(trouble) => refusal(&visit, &trouble, &shared.identity()),
     };
     let headers = response.headers_mut();
     for (name, value) in SAFETY {
@@ -176,12 +194,13 @@ async fn enter(
     }
     match cluster::enter(shared, visit).await? {
         Some(shards) => cluster::show(shared, &shards, visit).await,
-        None => show(&shared.database, shared.home(None), visit).await,
+        None => show(shared, &shared.database, shared.home(None), visit).await,
     }
 }
 
 /// Returns what a path of one database names.
 pub(crate) async fn show(
+    shared: &Arc<Shared>,
     database: &Arc<Database>,
     home: Home<'_>,
     visit: &Visit,
@@ -189,7 +208,7 @@ pub(crate) async fn show(
     let targets = [Target::only(database, home)];
     match visit.words().as_slice() {
         ["export"] => Ok(file(pages::export(database, visit).await?)),
-        ["live"] => live::of_database(database, visit).await,
+        ["live"] => live::of_database(shared, database, visit).await,
         ["act", name] => Ok(page(acts::ask(&targets, visit, name).await?)),
         words => Ok(page(pages::show(database, visit, words).await?)),
     }

@@ -36,7 +36,7 @@ pub(crate) async fn person(
     shared: &std::sync::Arc<crate::dispatch::Shared>,
     headers: &HeaderMap,
 ) -> Result<Person, Trouble> {
-    match &shared.options.identity {
+    match &*shared.identity() {
         Identity::Nobody => Ok(Person::default()),
         Identity::Header { name, roles } => {
             // Two of them: one of the proxy, and one of somebody who went around it.
@@ -89,7 +89,8 @@ async fn check_password(
     name: &str,
     password: &str,
 ) -> Result<(), Trouble> {
-    let Identity::Passwords { passwords, .. } = &shared.options.identity else {
+    let identity = shared.identity();
+    let Identity::Passwords { passwords, .. } = &*identity else {
         return Err(who());
     };
     if passwords.is_known(name, password) {
@@ -103,8 +104,8 @@ async fn check_password(
         )
         .hint("Wait a minute, then try again."));
     }
-    let (again, tried, password) = (shared.clone(), name.to_owned(), password.to_owned());
-    let verified = tokio::task::spawn_blocking(move || match &again.options.identity {
+    let (again, tried, password) = (identity.clone(), name.to_owned(), password.to_owned());
+    let verified = tokio::task::spawn_blocking(move || match &*again {
         Identity::Passwords { passwords, .. } => passwords.verify(&tried, &password),
         _ => false,
     });

@@ -23,6 +23,32 @@ pub enum Identity {
     },
 }
 
+impl Identity {
+    /// Returns the roles of a file.
+    pub fn roles(&self) -> Option<&Roles> {
+        match self {
+            Identity::Nobody => None,
+            Identity::Header { roles, .. } => Some(roles),
+            Identity::Passwords { roles, .. } => roles.as_ref(),
+        }
+    }
+
+    /// Returns whether a person is known, and has this role.
+    pub(crate) fn knows(&self, person: &Person) -> bool {
+        let name = person.name.as_deref();
+        let has_password = match self {
+            Identity::Passwords { passwords, .. } => {
+                name.is_some_and(|name| passwords.hashes.contains_key(name))
+            }
+            _ => true,
+        };
+        let role = self
+            .roles()
+            .map(|roles| name.and_then(|name| roles.of(name)));
+        has_password && role.is_none_or(|role| role == person.role.as_deref())
+    }
+}
+
 /// A person and what they act as.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Person {
@@ -49,6 +75,10 @@ impl Roles {
             let [name, role] = words.as_slice() else {
                 return Err(format!("line {}: write a name and a role", i + 1));
             };
+            // To the server the first is no name but the role that connects, and the second is nobody.
+            if ["none", "public"].contains(&role.to_lowercase().as_str()) {
+                return Err(format!("line {}: \"{role}\" is not a role", i + 1));
+            }
             if roles
                 .insert((*name).to_owned(), (*role).to_owned())
                 .is_some()
@@ -57,6 +87,11 @@ impl Roles {
             }
         }
         Ok(Roles(roles))
+    }
+
+    /// Returns the roles that people have.
+    pub fn roles(&self) -> impl Iterator<Item = &str> {
+        self.0.values().map(String::as_str)
     }
 
     pub(crate) fn of(&self, name: &str) -> Option<&str> {
@@ -199,6 +234,9 @@ mod tests {
         assert_eq!(roles.of("*"), None);
         assert!(Roles::parse("anna").is_err());
         assert!(Roles::parse("a b\na c").is_err());
+        for role in ["none", "NONE", "public"] {
+            assert!(Roles::parse(&format!("* {role}")).is_err(), "{role}");
+        }
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod gate;
 mod glance;
 mod identity;
 mod layout;
+mod listener;
 mod live;
 mod moment;
 mod pages;
@@ -83,8 +84,14 @@ impl Site {
         })
     }
 
+    /// Knows people in this way from now on; a stream of live numbers ends if its person has the role
+    /// no more.
+    pub fn set_identity(&self, identity: Identity) {
+        self.0.set_identity(identity);
+    }
+
     /// Serves the pages until the listener fails.
     pub async fn serve(&self, listener: tokio::net::TcpListener) -> std::io::Result<()> {
-        axum::serve(listener, self.router()).await
+        axum::serve(listener::Bounded::new(listener), self.router()).await
     }
 }

@@ -3,15 +3,17 @@
 //! Holds: the database is asked while somebody looks and never twice at a time; when it does not
 //! answer, everybody is told that nothing is known, and the old numbers are not sent again.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
+use tokio::sync::Mutex;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::broadcast::{self, Sender};
 use tokio_postgres::Row;
@@ -27,6 +29,8 @@ use crate::visit::Visit;
 use crate::work::Purpose;
 
 const PERIOD: Duration = Duration::from_secs(2);
+/// How long a viewer's right to look is believed.
+const RECHECK: Duration = Duration::from_secs(4);
 /// Most viewers at the same time.
 const VIEWERS: usize = 1_000;
 /// Numbers are counted up to this, and shown with a plus sign there.
@@ -114,6 +118,8 @@ pub(crate) struct Live(Arc<Channel>);
 
 struct Channel {
     sender: Sender<Arc<str>>,
+    /// Whether roles may read, and when that was asked.
+    readers: Mutex<HashMap<Option<String>, (Instant, bool)>>,
     asks: AtomicBool,
 }
 
@@ -121,6 +127,7 @@ impl Live {
     pub(crate) fn new() -> Self {
         Live(Arc::new(Channel {
             sender: broadcast::channel(4).0,
+            readers: Mutex::default(),
             asks: AtomicBool::new(false),
         }))
     }
@@ -128,20 +135,31 @@ impl Live {
 
 /// Returns the stream of one database for one viewer, whose role may read.
 pub(crate) async fn of_database(
+    shared: &Arc<Shared>,
     database: &Arc<Database>,
     visit: &Visit,
 ) -> Result<Response, Trouble> {
     check_viewers(&database.live)?;
-    check_reader(database, visit).await?;
+    check_reader(database, &visit.person).await?;
     let asked = Arc::clone(database);
-    Ok(stream(&database.live, move || {
+    let news = move || {
         let asked = Arc::clone(&asked);
         async move {
             let numbers = ask(&asked).await.ok()?;
             let away = Vec::new();
             Some(News { numbers, away })
         }
-    }))
+    };
+    let (shared, asked, person) = (
+        Arc::clone(shared),
+        Arc::clone(database),
+        visit.person.clone(),
+    );
+    let may_look = move || {
+        let (shared, database, person) = (shared.clone(), asked.clone(), person.clone());
+        async move { shared.identity().knows(&person) && may_read(&database, &person).await }
+    };
+    Ok(stream(&database.live, news, may_look))
 }
 
 /// Returns the stream of all shards together for one viewer, whose role may read all that answer.
@@ -152,7 +170,7 @@ pub(crate) async fn of_shards(
 ) -> Result<Response, Trouble> {
     let live = &shared.database.live;
     check_viewers(live)?;
-    let checked = shards.each(|_, shard| async move { check_reader(&shard, visit).await });
+    let checked = shards.each(|_, shard| async move { check_reader(&shard, &visit.person).await });
     let checked: Vec<_> = checked
         .await
         .into_iter()
@@ -168,15 +186,29 @@ pub(crate) async fn of_shards(
     if !is_read {
         return Err(Trouble::missing("the router has no shard"));
     }
-    let shared = Arc::clone(shared);
-    Ok(stream(live, move || {
-        let shared = Arc::clone(&shared);
+    let asked = Arc::clone(shared);
+    let news = move || {
+        let shared = Arc::clone(&asked);
         async move {
             let shards = shared.cluster.shards(&shared).await.ok()??;
             let asked = shards.each(|_, shard| async move { ask(&shard).await });
             sum(asked.await)
         }
-    }))
+    };
+    let (asked, person) = (Arc::clone(shared), visit.person.clone());
+    let may_look = move || {
+        let (shared, person) = (asked.clone(), person.clone());
+        async move {
+            let Ok(Some(shards)) = shared.cluster.shards(&shared).await else {
+                return true;
+            };
+            let person = &person;
+            let read = shards.each(|_, shard| async move { Ok(may_read(&shard, person).await) });
+            let read = read.await.into_iter().all(|(_, read)| read.unwrap_or(true));
+            read && shared.identity().knows(person)
+        }
+    };
+    Ok(stream(live, news, may_look))
 }
 
 /// Adds up what shards counted; none when none did.
@@ -202,8 +234,8 @@ fn check_viewers(live: &Live) -> Result<(), Trouble> {
 }
 
 /// Numbers are for those who could count them; while the database is away nobody knows.
-async fn check_reader(database: &Database, visit: &Visit) -> Result<(), Trouble> {
-    let work = database.pool.begin(&visit.person, Purpose::Read).await?;
+async fn check_reader(database: &Database, person: &Person) -> Result<(), Trouble> {
+    let work = database.pool.begin(person, Purpose::Read).await?;
     let reader = Reader::of(&work).await?;
     work.commit().await?;
     if reader.reads() {
@@ -215,23 +247,51 @@ async fn check_reader(database: &Database, visit: &Visit) -> Result<(), Trouble>
     )))
 }
 
-/// Returns a stream of what `ask` returns, which is called for all viewers together.
-fn stream<A, F>(live: &Live, ask: A) -> Response
+/// Returns whether a role may still read; asked for all viewers of the role together.
+async fn may_read(database: &Database, person: &Person) -> bool {
+    let mut readers = database.live.0.readers.lock().await;
+    if let Some((asked, may)) = readers.get(&person.role)
+        && asked.elapsed() < RECHECK
+    {
+        return *may;
+    }
+    // While the database is away nobody knows, and no numbers are sent.
+    let may = match check_reader(database, person).await {
+        Ok(()) => true,
+        Err(trouble) => trouble.status == StatusCode::SERVICE_UNAVAILABLE,
+    };
+    readers.insert(person.role.clone(), (Instant::now(), may));
+    may
+}
+
+/// Returns a stream of what `ask` returns, which is called for all viewers together, until
+/// `may_look` is false.
+fn stream<A, F, M, G>(live: &Live, ask: A, may_look: M) -> Response
 where
     A: Fn() -> F + Send + Sync + 'static,
     F: Future<Output = Option<News>> + Send,
+    M: Fn() -> G + Send + Sync + 'static,
+    G: Future<Output = bool> + Send,
 {
     let receiver = live.0.sender.subscribe();
     if !live.0.asks.swap(true, Ordering::AcqRel) {
         let channel = Arc::clone(&live.0);
         tokio::spawn(async move { ask_while_somebody_looks(&channel, ask).await });
     }
-    let events = stream::unfold(receiver, |mut receiver| async move {
+    let begin = (receiver, may_look, Instant::now());
+    let events = stream::unfold(begin, |(mut receiver, may_look, mut asked)| async move {
         loop {
             match receiver.recv().await {
                 Ok(text) => {
+                    if asked.elapsed() >= RECHECK {
+                        if !may_look().await {
+                            return None;
+                        }
+                        asked = Instant::now();
+                    }
                     let event = Event::default().data(text.as_ref());
-                    return Some((Ok::<_, Infallible>(event), receiver));
+                    let next = (receiver, may_look, asked);
+                    return Some((Ok::<_, Infallible>(event), next));
                 }
                 // Who reads slowly gets the newest.
                 Err(RecvError::Lagged(_)) => {}
