@@ -417,3 +417,29 @@ async fn a_job_that_was_changed_while_its_key_came_free_is_let_in() {
     assert_eq!(s.get(waits).await, "");
     s.assert_healthy().await;
 }
+
+/// A key whose FNV-1a hash, after the word "key", is that of "victims" after the word "group". It
+/// takes seconds to compute one for any name.
+const FORGED: &str = r"convert_from('\x61756c7265683c02170a183e0e04080a1301051a02040602', 'UTF8')";
+
+#[tokio::test]
+async fn a_key_that_was_computed_for_a_groups_hash_does_not_lift_its_limit() {
+    let (_db, s) = session().await;
+    s.get("select trax.configure_group('victims', max_active_jobs => 1)")
+        .await;
+    s.get("select trax.enqueue('pay', group_name => 'victims') from generate_series(1, 2)")
+        .await;
+    let of_victims = "groups => '{victims}'";
+    assert_eq!(s.claim_ids(of_victims).await.len(), 1);
+    assert_eq!(s.claim_ids(of_victims).await.len(), 0);
+    s.get(&format!(
+        "select trax.enqueue('mine', group_name => 'others', concurrency_key => {FORGED})
+         from generate_series(1, 3)"
+    ))
+    .await;
+    assert_eq!(s.claim_ids("groups => '{others}'").await.len(), 1);
+    // So long a full group is believed to be full without a count.
+    s.get("select pg_sleep(1.1)").await;
+    assert_eq!(s.claim_ids(of_victims).await.len(), 0);
+    s.assert_healthy().await;
+}

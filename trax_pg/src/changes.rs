@@ -12,7 +12,7 @@ use crate::memory;
 use crate::memory::CANCELS_AT_MOST;
 use crate::memory::prepared;
 use crate::memory::{Floor, Gate, Section};
-use crate::server::hash::name_hash;
+use crate::server::hash::name_hash_64;
 use crate::server::spi::{Rows, row};
 use crate::wake;
 use std::cell::RefCell;
@@ -186,7 +186,7 @@ pub(crate) fn gate(group: &str) -> Gate {
 }
 
 fn group_hash(group: &str) -> u64 {
-    name_hash(&[group])
+    name_hash_64(&[group])
 }
 
 /// Applies what this transaction has changed of groups, for its own claims.

@@ -12,7 +12,7 @@
 
 use crate::changes;
 use crate::memory;
-use crate::server::hash::name_hash;
+use crate::server::hash::name_hash_64;
 use crate::server::spi::{Spi, statement};
 use crate::wake;
 use pgrx::{pg_guard, pg_sys};
@@ -48,7 +48,7 @@ pub(crate) unsafe extern "C-unwind" fn before(node: *mut pg_sys::Node) -> bool {
     if ends || statement.kind == TRANS_STMT_PREPARE {
         // SAFETY: these kinds have a name.
         let name = unsafe { CStr::from_ptr(statement.gid) };
-        let hash = name_hash(&[&name.to_string_lossy()]).max(1);
+        let hash = name_hash_64(&[&name.to_string_lossy()]).max(1);
         NAMED.store(hash, Ordering::Relaxed);
     }
     if ends {

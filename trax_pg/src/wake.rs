@@ -13,7 +13,7 @@
 use crate::error::Error;
 use crate::memory;
 use crate::memory::Bell;
-use crate::server::hash::name_hash;
+use crate::server::hash::name_hash_64;
 use crate::server::latch;
 use crate::server::spi;
 use crate::server::spi::{arg, statement};
@@ -84,7 +84,7 @@ pub(crate) fn mark(what: u32) {
 
 /// Returns the class of a name of tokens.
 pub(crate) fn token_class(name: &str) -> usize {
-    (name_hash(&[name]) % memory::TOKEN_CLASSES as u64) as usize
+    (name_hash_64(&[name]) % memory::TOKEN_CLASSES as u64) as usize
 }
 
 /// Marks that a token may be free once this transaction has committed.

@@ -10,7 +10,7 @@ use crate::server::backend;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::durability;
-use crate::server::hash::name_hash;
+use crate::server::hash::name_hash_64;
 use crate::server::lock::{Lock, Mode};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
@@ -98,7 +98,7 @@ static NOTED_AT: AtomicI64 = AtomicI64::new(i64::MIN);
 
 /// Notes a worker that has claimed something.
 pub(crate) fn seen(spi: &Spi, worker: &str, now: Timestamp) {
-    let hash = name_hash(&[worker]);
+    let hash = name_hash_64(&[worker]);
     let noted_at = Timestamp(NOTED_AT.load(Ordering::Relaxed));
     let fresh = noted_at.is_finite() && noted_at <= now && now < noted_at.plus(INTERVAL_MICROS);
     if fresh && NOTED.load(Ordering::Relaxed) == hash {

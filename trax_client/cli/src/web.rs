@@ -46,8 +46,8 @@ pub(crate) struct Arguments {
         conflicts_with = "password_file"
     )]
     trust_header: Option<String>,
-    /// A file with a line for each person: a name and a role; the name * is everybody else. Read again
-    /// when it changes, and at SIGHUP
+    /// A file with a line for each person: a name and a role; the name * is everybody else. Read
+    /// again when it changes, and at SIGHUP
     #[arg(long, value_name = "FILE")]
     roles: Option<PathBuf>,
     /// A file of names and passwords as htpasswd -B writes it. Read again like that of --roles

@@ -75,7 +75,7 @@ impl Roles {
             let [name, role] = words.as_slice() else {
                 return Err(format!("line {}: write a name and a role", i + 1));
             };
-            // To the server the first is no name but the role that connects, and the second is nobody.
+            // To the server the first is the role that connects, and the second everybody.
             if ["none", "public"].contains(&role.to_lowercase().as_str()) {
                 return Err(format!("line {}: \"{role}\" is not a role", i + 1));
             }

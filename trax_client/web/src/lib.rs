@@ -84,8 +84,8 @@ impl Site {
         })
     }
 
-    /// Knows people in this way from now on; a stream of live numbers ends if its person has the role
-    /// no more.
+    /// Knows people in this way from now on; a stream of live numbers ends if its person has the
+    /// role no more.
     pub fn set_identity(&self, identity: Identity) {
         self.0.set_identity(identity);
     }

@@ -10,7 +10,6 @@ use crate::changes;
 use crate::columns::Group;
 use crate::memory::Floor;
 use crate::server::clock::Timestamp;
-use crate::server::hash::name_hash;
 use crate::server::lock;
 use crate::server::lock::{Lock, Mode};
 use crate::server::table::Key;
@@ -124,7 +123,7 @@ fn count(counter: &Counter, name: &str, limit: i64) -> i64 {
 }
 
 fn floor(name: &str) -> Floor {
-    Floor::of(name_hash(&["group", name]))
+    Floor::of("group", name)
 }
 
 /// Counts a job of a group with a limit that is being claimed.

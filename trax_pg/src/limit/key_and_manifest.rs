@@ -4,7 +4,6 @@ use super::{Counter, Held};
 use crate::changes::Claimable;
 use crate::columns::Group;
 use crate::memory::Floor;
-use crate::server::hash::name_hash;
 use crate::server::lock::{Lock, Mode};
 use crate::server::spi::{Spi, arg, array_arg, statement};
 use crate::server::table::Key;
@@ -56,10 +55,10 @@ impl Shared {
     }
 
     fn floor(&self) -> Floor {
-        Floor::of(match self {
-            Self::Key(key) => name_hash(&["key", key]),
-            Self::Manifest(id) => name_hash(&["manifest", &id.to_string()]),
-        })
+        match self {
+            Self::Key(key) => Floor::of("key", key),
+            Self::Manifest(id) => Floor::of("manifest", &id.to_string()),
+        }
     }
 
     /// Counts a job that shares it and is being claimed.

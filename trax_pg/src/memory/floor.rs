@@ -22,6 +22,7 @@
 
 use super::area::Area;
 use crate::server::backend::my_database;
+use crate::server::hash::name_hash;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -62,7 +63,7 @@ fn mixed(of: u64) -> u64 {
 /// The place of one floor.
 #[derive(Clone, Copy)]
 pub(crate) struct Floor {
-    tag: u64,
+    tag: u128,
     /// What suspends it: its own, and that of its database.
     voids: [usize; 2],
 }
@@ -85,10 +86,9 @@ impl Known {
 }
 
 impl Floor {
-    /// Returns the floor of what has the hash `of` in this database; each kind of things has its
-    /// own hashes.
-    pub(crate) fn of(of: u64) -> Self {
-        let tag = mixed(of ^ mixed(u64::from(my_database().to_u32())));
+    /// Returns the floor of a thing of this database: its kind and its name.
+    pub(crate) fn of(kind: &str, name: &str) -> Self {
+        let tag = name_hash(&[kind, name]);
         let own = OF_LIMIT + tag as usize % (VOIDS - OF_LIMIT);
         Self {
             tag,
@@ -98,7 +98,7 @@ impl Floor {
 
     /// Returns the floor of this database's limit.
     pub(crate) fn of_database() -> Self {
-        let tag = mixed(u64::from(my_database().to_u32()));
+        let tag = name_hash(&["database"]);
         let own = OF_DATABASE + tag as usize % (OF_LIMIT - OF_DATABASE);
         Self {
             tag,
@@ -107,7 +107,7 @@ impl Floor {
     }
 
     fn slot(self) -> usize {
-        (self.tag >> 40) as usize % PLACES
+        (self.tag >> 64) as usize % PLACES
     }
 
     fn voids(self, memory: &Memory) -> Option<u64> {
@@ -118,7 +118,8 @@ impl Floor {
 
     /// Returns the check value, never zero.
     fn check(self, job_id: i64, voids: u64) -> u64 {
-        mixed(self.tag ^ mixed(job_id as u64 ^ mixed(voids))) | 1
+        let [high, low] = [(self.tag >> 64) as u64, self.tag as u64];
+        mixed(low ^ mixed(high ^ mixed(job_id as u64 ^ mixed(voids)))) | 1
     }
 
     /// Returns what is known; read before the snapshot of a count is taken.

@@ -1,26 +1,80 @@
-//! Hashes of names.
+//! Keyed hashes of names.
+//!
+//! Names come from whoever may enqueue, in any database of the server. What is found by a hash must
+//! not be found by another name that somebody has computed: the key is a secret of this cluster,
+//! which no SQL function shows. It lasts as long as the data directory, as the locks of prepared
+//! transactions do, whose numbers are hashes.
+//!
+//! What shares a hash by chance:
+//! - Floors compare all 128 bits, as a check value of 63 with the rest of their state.
+//! - Two gates of one place and one half open each other, or are closed for a second at most.
+//! - Two names of one lock wait for each other, as two calls for one name do.
+//! - Of two names of prepared transactions the end of one may wake nobody: workers find its jobs when
+//!   they look by themselves.
+//! - Of two workers of one session the second is noted half a minute late.
+//! - A class of tokens has many names on purpose: whoever waits looks for its own.
 
-/// Returns the 64-bit FNV-1a hash over the parts, each ended by a zero byte, with the finalizer of
-/// MurmurHash3 so that every bit counts. For places in memory and numbers of locks, which may be
-/// shared.
-pub(crate) fn name_hash(parts: &[&str]) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325u64;
-    for byte in parts.iter().flat_map(|part| part.bytes().chain([0])) {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
-    hash ^= hash >> 33;
-    hash = hash.wrapping_mul(0xff51_afd7_ed55_8ccd);
-    hash ^= hash >> 33;
-    hash = hash.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    hash ^ (hash >> 33)
+use crate::server::backend::my_database;
+use pgrx::pg_sys;
+use std::hash::Hasher;
+#[expect(deprecated, reason = "it takes a key, where DefaultHasher does not")]
+use std::hash::SipHasher;
+use std::sync::OnceLock;
+
+/// Two keys of SipHash-2-4.
+type Keys = [(u64, u64); 2];
+
+/// Returns a hash of the parts in this database: 128 bits that nobody outside the server can
+/// compute. Either half is one of 64 bits.
+pub(crate) fn name_hash(parts: &[&str]) -> u128 {
+    static KEYS: OnceLock<Keys> = OnceLock::new();
+    keyed(KEYS.get_or_init(keys), my_database().to_u32(), parts)
+}
+
+/// Returns the same as 64 bits.
+pub(crate) fn name_hash_64(parts: &[&str]) -> u64 {
+    name_hash(parts) as u64
+}
+
+/// Returns the secret that initdb has made and pg_control keeps, for answers to unknown users.
+fn keys() -> Keys {
+    // SAFETY: the control file was read when the server started; the secret has 32 bytes.
+    let secret = unsafe {
+        let nonce = pg_sys::GetMockAuthenticationNonce().cast::<[u64; 4]>();
+        nonce.read_unaligned()
+    };
+    [(secret[0], secret[1]), (secret[2], secret[3])]
+}
+
+fn keyed(keys: &Keys, database: u32, parts: &[&str]) -> u128 {
+    let [high, low] = keys.map(|(first, second)| {
+        #[expect(deprecated, reason = "it takes a key, where DefaultHasher does not")]
+        let mut hasher = SipHasher::new_with_keys(first, second);
+        hasher.write(&database.to_ne_bytes());
+        for part in parts {
+            hasher.write(part.as_bytes());
+            // No name has a zero byte.
+            hasher.write(&[0]);
+        }
+        hasher.finish()
+    });
+    u128::from(high) << 64 | u128::from(low)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::name_hash;
+    use super::keyed;
+
+    const KEYS: [(u64, u64); 2] = [(1, 2), (3, 4)];
 
     #[test]
-    fn parts_are_distinguished() {
-        assert_ne!(name_hash(&["a", "bc"]), name_hash(&["ab", "c"]));
+    fn parts_databases_and_keys_are_distinguished() {
+        let hash = keyed(&KEYS, 5, &["a", "bc"]);
+        assert_eq!(hash, keyed(&KEYS, 5, &["a", "bc"]));
+        assert_ne!(hash, keyed(&KEYS, 5, &["ab", "c"]));
+        assert_ne!(hash, keyed(&KEYS, 6, &["a", "bc"]));
+        let other = keyed(&[(1, 2), (3, 5)], 5, &["a", "bc"]);
+        assert_eq!(hash >> 64, other >> 64);
+        assert_ne!(hash as u64, other as u64);
     }
 }

@@ -27,7 +27,7 @@
 //! reach these tags.
 
 use crate::server::backend::my_database;
-use crate::server::hash::name_hash;
+use crate::server::hash::name_hash_64;
 use pgrx::pg_sys;
 
 /// Most locks that one claim keeps on limited groups, keys and manifests: the server's lock table
@@ -161,12 +161,12 @@ impl Lock<'_> {
             Self::AllGroups => only(2),
             Self::Database => only(3),
             Self::Sections => only(4),
-            Self::Group(name) => (1, name_hash(&[name])),
-            Self::Key(key) => (2, name_hash(&[key])),
+            Self::Group(name) => (1, name_hash_64(&[name])),
+            Self::Key(key) => (2, name_hash_64(&[key])),
             Self::Manifest(id) => (3, id as u64),
-            Self::Worker(name) => (4, name_hash(&[name])),
-            Self::Token(name) => (5, name_hash(&[name])),
-            Self::TokenSlot(name, slot) => (6, name_hash(&[name, &slot.to_string()])),
+            Self::Worker(name) => (4, name_hash_64(&[name])),
+            Self::Token(name) => (5, name_hash_64(&[name])),
+            Self::TokenSlot(name, slot) => (6, name_hash_64(&[name, &slot.to_string()])),
             Self::TokenWaiter(id) => (7, id as u64),
         };
         pg_sys::LOCKTAG {
