@@ -200,6 +200,12 @@ begin
     loop
         execute format('grant %s on %s to %s', granted.privilege, granted.object, role);
     end loop;
+    -- What runs as the role ends.
+    if level = 'none' then
+        perform trax.cancel(l.job_id)
+        from trax.lease l
+        where l.run_as = role_name;
+    end if;
     insert into trax.audit (action, kind, name, note)
     values (
         case level when 'none' then 'revoke' else 'grant' end,
@@ -231,7 +237,7 @@ begin
 end;
 $$;
 comment on function trax.revoke_access(regrole) is
-    'Revokes all that trax.grant_access granted to a role, which can then be dropped.';
+    'Revokes all that trax.grant_access granted to a role, which can then be dropped, and cancels the statements that run as it.';
 
 create function trax.regrant_access(
     role regrole,

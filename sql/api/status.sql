@@ -222,8 +222,12 @@ union all
 select
     'sql jobs',
     concat_ws(' ', 'ready:', w.ready),
-    not w.wait_for_nobody,
+    not w.wait_for_nobody and w.disobedient is null,
     case
+        when w.disobedient is not null then format(
+            'These executors were told to end and go on: %s. A function that looks for no interrupt ends by itself, or with the server.',
+            w.disobedient
+        )
         when not w.wait_for_nobody then null
         when not (select f.preloaded from facts f) then format(
             'Only a server that has trax preloaded runs them. Type: alter system set shared_preload_libraries = %s; then restart PostgreSQL.',
@@ -252,6 +256,21 @@ from (
                 where a.backend_type = 'trax executor'
                     and a.datname = current_database()
             ) as wait_for_nobody,
+        (
+            select string_agg(a.pid::text, ', ' order by a.pid)
+            from pg_stat_activity a
+            where a.backend_type = 'trax executor'
+                and a.datname = current_database()
+                and a.state = 'active'
+                and a.query_start < clock_timestamp() - current_setting('trax.cancel_grace', true)::interval - interval '2 s'
+                and not exists (
+                    select
+                    from trax.lease l
+                    where l.run_as is not null
+                        and l.worker = 'trax executor:' || a.pid
+                        and not l.cancel_requested
+                )
+        ) as disobedient,
         (
             select count(*)
             from pg_stat_activity a

@@ -146,9 +146,13 @@ impl Halted {
     /// Halts a process of the server while it waits for its next work, and holds no lock that
     /// others need.
     pub async fn asleep(s: &Session, pid: i32) -> Self {
-        let waits = format!(
-            "select wait_event_type in ('Activity', 'Extension') from pg_stat_activity where pid = {pid}"
-        );
+        Self::asleep_in(s, pid, "Extension").await
+    }
+
+    /// Halts a process while it waits for something of this type.
+    pub async fn asleep_in(s: &Session, pid: i32, wait: &str) -> Self {
+        let waits =
+            format!("select wait_event_type = '{wait}' from pg_stat_activity where pid = {pid}");
         eventually("a process that sleeps", PATIENCE, async || {
             let halted = Halted::new(pid);
             // The look itself needs locks that the process may hold.

@@ -148,3 +148,29 @@ async fn a_thousand_statements_take_effect_once_each_whatever_is_killed() {
     assert_eq!(s.get(completed).await, format!("{JOBS}|{JOBS}"));
     assert_eq!(violations(s.client()).await, Vec::<String>::new());
 }
+
+#[tokio::test]
+async fn a_statement_that_crashes_the_server_has_spent_its_attempt() {
+    // A commit does not wait for the disk, but the one of the claim.
+    let server = scheduling().start().expect("a server starts");
+    let name = new_name("sql_crash");
+    let database = server.database(&name).await.expect("a database is made");
+    let s = Session::of(&database).await;
+    scheduler_of(s.client(), &name, PATIENCE).await;
+    let command = "copy (select 1) to program 'kill -9 $PPID'";
+    let job = queue_with(&s, command, "max_retries => 0").await;
+    drop(s);
+    let sql = format!("select count(*) from trax.job where job_id = {job} and state = 'failed'");
+    eventually("the end of the job", PATIENCE, async || {
+        match asked(&database, &sql).await? {
+            1 => Ok(()),
+            seen => Err(seen.to_string()),
+        }
+    })
+    .await;
+    let s = Session::of(&database).await;
+    assert_eq!(failure(&s, job).await["kind"], "lease_expired");
+    let log = std::fs::read_to_string(server.log_file()).expect("the log can be read");
+    let crashes = log.matches("was terminated by signal 9").count();
+    assert_eq!(crashes, 1, "{log}");
+}

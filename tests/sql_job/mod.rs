@@ -2,6 +2,7 @@
 
 mod command;
 mod crash;
+mod disobedient;
 mod drop;
 mod ending;
 mod fault;

@@ -6,6 +6,24 @@ use harness::scheduler::violations;
 use tokio_postgres::{AsyncMessage, NoTls};
 
 #[tokio::test]
+async fn functions_that_look_for_a_client_find_one_without_tls() {
+    let (_database, s) = live().await;
+    let has = "select count(*) from pg_available_extensions where name = 'sslinfo'";
+    if s.number(has).await == 0 {
+        eprintln!("skipped: no sslinfo");
+        return;
+    }
+    s.get("create extension sslinfo").await;
+    let sql = "select ssl_is_used(), ssl_version(), ssl_client_cert_present(), inet_client_addr(), inet_server_port()";
+    let seen = output(&s, sql).await;
+    assert_eq!(
+        seen["result"][0].to_string(),
+        "[false,null,false,null,null]",
+        "{seen}"
+    );
+}
+
+#[tokio::test]
 async fn commands_about_the_server_do_what_they_do_in_a_session_or_fail_with_words() {
     let (database, s) = live().await;
     let other = format!("{}_other", database.name());

@@ -2,7 +2,9 @@
 -- alter database and alter role have stored for it, as one text to compare.
 select
     e.extversion::text, e.extowner, a.rolname::text as role_name, a.rolsuper as is_superuser,
-    a.rolcanlogin and pg_catalog.has_database_privilege(a.oid, $database, 'connect') as may_connect,
+    a.rolcanlogin
+        and (a.rolsuper or a.rolconnlimit <> 0)
+        and pg_catalog.has_database_privilege(a.oid, $database, 'connect') as may_connect,
     (
         select
             pg_catalog.string_agg(

@@ -1,6 +1,6 @@
 -- Returns the attempts that executors have, and whether their groups are switched off.
 select
-    l.job_id, l.token, l.cancel_requested,
+    l.job_id, l.token, l.worker, l.cancel_requested,
     exists (
         select
         from trax.manifest_group g

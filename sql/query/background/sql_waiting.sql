@@ -25,7 +25,10 @@ with recursive role as (
 select
     r.run_as, a.oid as role_oid, w.jobs,
     coalesce(
-        a.rolcanlogin and pg_catalog.has_database_privilege(a.oid, pg_catalog.current_database(), 'connect'), false
+        a.rolcanlogin
+            and (a.rolsuper or a.rolconnlimit <> 0)
+            and pg_catalog.has_database_privilege(a.oid, pg_catalog.current_database(), 'connect'),
+        false
     ) as may_connect
 from role r
 cross join lateral (

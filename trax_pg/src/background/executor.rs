@@ -22,6 +22,7 @@ use crate::memory::executor as seats;
 use crate::outcome::Failure;
 use crate::server::backend::{my_database, my_pid};
 use crate::server::clock::Timestamp;
+use crate::server::durability;
 use crate::server::rights::with_rights_of;
 use crate::server::spi;
 use crate::server::spi::{arg, row, statement};
@@ -65,6 +66,11 @@ pub(super) fn registration(place: usize) -> BackgroundWorkerBuilder {
         .enable_spi_access()
 }
 
+/// Returns the name under which the leases of an executor are.
+pub(super) fn worker(pid: i32) -> String {
+    format!("{EXECUTOR}:{pid}")
+}
+
 /// Runs an executor: the entry point of its process.
 #[pg_guard]
 #[unsafe(no_mangle)]
@@ -97,7 +103,7 @@ pub(crate) extern "C-unwind" fn trax_executor_main(argument: pg_sys::Datum) {
             place,
             role: seat.role,
             role_name,
-            worker: format!("{EXECUTOR}:{}", my_pid()),
+            worker: worker(my_pid()),
             ground,
             libraries: sql_session::libraries(),
         };
@@ -210,6 +216,8 @@ impl Executor {
                     version::require();
                     // Before the commit that shows the lease: one that nobody has is lost.
                     seats::executes(self.place, job.job_id);
+                    // A statement that crashes the server has spent an attempt.
+                    durability::must_last();
                     Claim::Job(job)
                 }
                 None => Claim::None,

@@ -9,7 +9,7 @@ use crate::memory::executor as seats;
 use crate::memory::executor::Executor;
 use crate::outcome::Failure;
 use crate::server::backend::my_database;
-use crate::server::clock::Timestamp;
+use crate::server::clock::{Timestamp, micros};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::server::table::lock_all;
@@ -29,15 +29,23 @@ row! {
     }
 }
 row! {
+    /// A role in whose session nothing may run any more.
+    struct Refused {
+        role_oid: pg_sys::Oid,
+    }
+}
+row! {
     struct SqlLease {
         job_id: i64,
         token: Uuid,
+        worker: String,
         cancel_requested: bool,
         is_paused: bool,
     }
 }
 statement!(SqlWaiting, "background/sql_waiting.sql", { at_most: INT8OID } -> Waiting);
 statement!(SqlLeases, "background/sql_leases.sql" -> SqlLease);
+statement!(SqlRefused, "background/sql_refused.sql", { roles: OIDARRAYOID } -> Refused);
 statement!(
     SqlLost, "background/sql_lost.sql",
     { job_ids: INT8ARRAYOID, tokens: UUIDARRAYOID, now: TIMESTAMPTZOID }
@@ -54,6 +62,9 @@ const CANCEL_SPACING: Duration = Duration::from_millis(100);
 /// How long after there was a statement to run a notification of work may concern another: as long
 /// as an executor stays. Later ones that a limit held back wait for the scheduler's next check.
 const NEEDED_FOR: Duration = Duration::from_secs(60);
+/// After this time an executor without the lease of its job has lost it: it claims and ends a job a
+/// moment before or after that is seen.
+const LOST_AFTER: Duration = Duration::from_secs(1);
 /// Most jobs of a role that cannot run them that one look fails.
 const FAIL_AT_MOST: usize = 100;
 /// The name of whoever fails those.
@@ -68,6 +79,8 @@ pub(super) struct Executors {
     needed_at: Option<Instant>,
     /// When the last ones of a role were started, and how many.
     started: HashMap<pg_sys::Oid, (Instant, usize)>,
+    /// Executors without the lease of their job, and since when they were seen so.
+    without_lease: HashMap<(i32, i64), Instant>,
 }
 
 impl Executors {
@@ -112,8 +125,9 @@ impl Executors {
         let database = my_database();
         let now = Timestamp::now();
         seats::clear_missing(database, now.0);
-        *is_ending = look_at_leases(spi, database, now);
         let at_most = setting::max_sql_workers();
+        *is_ending = self.look_at_leases(spi, database, now);
+        *is_ending |= end_unwanted(spi, database, at_most, now);
         for one in seats::of(database).iter().skip(at_most).filter(is_idle) {
             seats::retire(one.pid);
         }
@@ -136,6 +150,56 @@ impl Executors {
             }
         }
         Ok(())
+    }
+
+    /// Cancels the statements whose jobs are to stop or whose leases are lost, and ends the leases
+    /// that no executor has. Returns whether there are such statements: a cancel that comes between
+    /// two of them is to be repeated.
+    fn look_at_leases(&mut self, spi: &Spi, database: pg_sys::Oid, now: Timestamp) -> bool {
+        let leases: Vec<SqlLease> = spi.query_latest(SqlLeases).iter().collect();
+        // After the leases: an executor is there before its lease is seen.
+        let mut executing: HashMap<(String, i64), Executor> = seats::of(database)
+            .into_iter()
+            .filter(|one| one.pid != 0 && one.job_id != 0)
+            .map(|one| ((executor::worker(one.pid), one.job_id), one))
+            .collect();
+        let (mut job_ids, mut tokens) = (Vec::new(), Vec::new());
+        let mut is_ending = false;
+        for lease in leases {
+            match executing.remove(&(lease.worker, lease.job_id)) {
+                Some(one) if lease.cancel_requested || lease.is_paused => {
+                    cancel(&one, !lease.cancel_requested, now);
+                    is_ending = true;
+                }
+                Some(_) => {}
+                None => {
+                    job_ids.push(lease.job_id);
+                    tokens.push(lease.token);
+                }
+            }
+        }
+        let before = std::mem::take(&mut self.without_lease);
+        for one in executing.into_values() {
+            let key = (one.pid, one.job_id);
+            let since = before.get(&key).copied().unwrap_or_else(Instant::now);
+            if since.elapsed() >= LOST_AFTER {
+                cancel(&one, false, now);
+            }
+            self.without_lease.insert(key, since);
+            is_ending = true;
+        }
+        if job_ids.is_empty() {
+            return is_ending;
+        }
+        let lost = spi.execute(SqlLost {
+            job_ids: arg(job_ids),
+            tokens: arg(tokens),
+            now: arg(now),
+        });
+        if lost > 0 {
+            wake::mark(wake::DUE);
+        }
+        is_ending
     }
 
     /// Sees to it that a role with jobs has executors.
@@ -194,6 +258,37 @@ impl Executors {
     }
 }
 
+fn cancel(one: &Executor, is_paused: bool, now: Timestamp) {
+    seats::cancel(
+        one.pid,
+        one.job_id,
+        is_paused,
+        now.0,
+        micros(setting::cancel_grace()),
+    );
+}
+
+/// Cancels what runs as a role that may run nothing any more, and everything when no executor is
+/// allowed: that runs later. Returns whether there is any.
+fn end_unwanted(spi: &Spi, database: pg_sys::Oid, at_most: usize, now: Timestamp) -> bool {
+    let mut busy = seats::of(database);
+    busy.retain(|one| one.pid != 0 && one.job_id != 0);
+    if busy.is_empty() {
+        return false;
+    }
+    let is_off = at_most == 0;
+    if !is_off {
+        let roles: Vec<pg_sys::Oid> = busy.iter().map(|one| one.role).collect();
+        let refused = spi.query_latest(SqlRefused { roles: arg(roles) });
+        let refused: HashSet<pg_sys::Oid> = refused.iter().map(|row| row.role_oid).collect();
+        busy.retain(|one| refused.contains(&one.role));
+    }
+    for one in &busy {
+        cancel(one, is_off, now);
+    }
+    !busy.is_empty()
+}
+
 fn is_idle(one: &&Executor) -> bool {
     one.pid != 0 && one.job_id == 0
 }
@@ -207,41 +302,6 @@ fn no_worker() {
     .detail("All background worker slots are in use.")
     .hint("Raise max_worker_processes and restart.")
     .warn();
-}
-
-/// Cancels the statements whose jobs are to stop, and ends the leases that no executor has. Returns
-/// whether there are such statements: a cancel that comes between two of them is to be repeated.
-fn look_at_leases(spi: &Spi, database: pg_sys::Oid, now: Timestamp) -> bool {
-    let leases: Vec<SqlLease> = spi.query_latest(SqlLeases).iter().collect();
-    let mut is_ending = false;
-    for lease in &leases {
-        if lease.cancel_requested || lease.is_paused {
-            seats::cancel(database, lease.job_id, !lease.cancel_requested);
-            is_ending = true;
-        }
-    }
-    if leases.is_empty() {
-        return is_ending;
-    }
-    // After the leases: an executor is there before its lease is seen.
-    let executed: HashSet<i64> = seats::of(database).iter().map(|one| one.job_id).collect();
-    let (job_ids, tokens): (Vec<i64>, Vec<Uuid>) = leases
-        .into_iter()
-        .filter(|lease| !executed.contains(&lease.job_id))
-        .map(|lease| (lease.job_id, lease.token))
-        .unzip();
-    if job_ids.is_empty() {
-        return is_ending;
-    }
-    let lost = spi.execute(SqlLost {
-        job_ids: arg(job_ids),
-        tokens: arg(tokens),
-        now: arg(now),
-    });
-    if lost > 0 {
-        wake::mark(wake::DUE);
-    }
-    is_ending
 }
 
 /// Fails the jobs of a role in whose session nothing can run.

@@ -26,8 +26,10 @@ pub(crate) struct Executor {
     pub(crate) job_id: i64,
     /// It is to end when it has no job: another role needs its place.
     retires: bool,
-    /// Its statement was cancelled because the group of the job is switched off.
+    /// Its statement was cancelled only because the job is to run later.
     is_paused: bool,
+    /// When its statement was cancelled first; 0 is not.
+    cancelled_at: pg_sys::TimestampTz,
 }
 
 const FREE: Executor = Executor {
@@ -38,6 +40,7 @@ const FREE: Executor = Executor {
     job_id: 0,
     retires: false,
     is_paused: false,
+    cancelled_at: 0,
 };
 
 type Board = AssertPGRXSharedMemory<[Executor; EXECUTORS_AT_MOST]>;
@@ -131,9 +134,10 @@ pub(crate) fn executes(place: usize, job_id: i64) {
     let mut board = EXECUTORS.exclusive();
     board[place].job_id = job_id;
     board[place].is_paused = false;
+    board[place].cancelled_at = 0;
 }
 
-/// Returns whether the job in a place was cancelled only because its group is switched off.
+/// Returns whether the job in a place was cancelled only because it is to run later.
 pub(crate) fn is_paused(place: usize) -> bool {
     EXECUTORS.share()[place].is_paused
 }
@@ -165,14 +169,22 @@ pub(crate) fn wake(pid: i32) {
     }
 }
 
-/// Cancels the statement of a job, if an executor of the database executes it: `is_paused` when the
-/// job is to run later.
-pub(crate) fn cancel(database: Oid, job_id: i64, is_paused: bool) {
+/// Cancels the statement of a job, if this executor still executes it: `is_paused` when the job is
+/// to run later. One that has not obeyed for `grace` microseconds is terminated.
+pub(crate) fn cancel(pid: i32, job_id: i64, is_paused: bool, now: pg_sys::TimestampTz, grace: i64) {
     // The executor lets go of a job under this lock, so it is not the next one that is cancelled.
     for one in EXECUTORS.exclusive().iter_mut() {
-        if one.database == database && one.job_id == job_id && one.pid != 0 {
-            one.is_paused = is_paused;
-            send_signal(one.pid, pg_sys::SIGINT as i32);
+        if one.pid != pid || one.job_id != job_id || pid == 0 {
+            continue;
+        }
+        one.is_paused = is_paused;
+        if one.cancelled_at == 0 || one.cancelled_at > now {
+            one.cancelled_at = now;
+        }
+        match now - one.cancelled_at < grace {
+            true => send_signal(pid, pg_sys::SIGINT as i32),
+            false if is_connected(pid) => send_sigterm(pid),
+            false => {}
         }
     }
 }

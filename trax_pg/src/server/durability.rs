@@ -38,6 +38,12 @@ pub(crate) fn may_be_lost() {
     LAZY_UNTIL.store(unsafe { pg_sys::XactLastRecEnd }, Ordering::Relaxed);
 }
 
+/// Makes the commit of this transaction wait for the disk, whatever the settings say.
+pub(crate) fn must_last() {
+    // SAFETY: sets a flag of this transaction.
+    unsafe { pg_sys::ForceSyncCommit() };
+}
+
 pub(crate) fn ended(end: End) {
     // SAFETY: a backend has one thread; the variable is read when the commit is recorded, after
     // `Committing`, and put back by the next.

@@ -9,8 +9,8 @@
 //! - Floors compare all 128 bits, as a check value of 63 with the rest of their state.
 //! - Two gates of one place and one half open each other, or are closed for a second at most.
 //! - Two names of one lock wait for each other, as two calls for one name do.
-//! - Of two names of prepared transactions the end of one may wake nobody: workers find its jobs when
-//!   they look by themselves.
+//! - Of two names of prepared transactions the end of one may wake nobody: workers find its jobs
+//!   when they look by themselves.
 //! - Of two workers of one session the second is noted half a minute late.
 //! - A class of tokens has many names on purpose: whoever waits looks for its own.
 

@@ -21,8 +21,23 @@ fn guard<T>(work: impl FnOnce() -> T) -> T {
     unsafe { pg_sys::ffi::pg_guard_ffi_boundary(work) }
 }
 
+/// More than a `Port` of any version has, of which the bindings know no member.
+const PORT_BYTES: usize = 16 * 1024;
+
+/// Gives functions in C what they may look at in the session of a client, and would crash without:
+/// a connection of which nothing is known, without TLS and without an address.
+fn begin_as_if_with_client() {
+    // SAFETY: the memory lasts as long as the process. All zero is what the server begins with when
+    // it makes one, and no function of a session without a client writes to it or reads from it.
+    unsafe {
+        let zeroed = pg_sys::MemoryContextAllocZero(pg_sys::TopMemoryContext, PORT_BYTES);
+        pg_sys::MyProcPort = zeroed.cast();
+    }
+}
+
 /// Does what a session with a client does at its begin, in its first transaction.
 pub(crate) fn begin() {
+    begin_as_if_with_client();
     // SAFETY: the settings of the role are in force; the name is a constant.
     unsafe {
         pg_sys::process_session_preload_libraries();

@@ -1,0 +1,11 @@
+-- Returns those of the roles as which no statement may run here: they are gone, may not log in or
+-- not connect, or have a limit of no connection.
+select o.role_oid
+from unnest($roles) o (role_oid)
+left join pg_catalog.pg_roles a on a.oid = o.role_oid
+where not coalesce(
+    a.rolcanlogin
+        and (a.rolsuper or a.rolconnlimit <> 0)
+        and pg_catalog.has_database_privilege(a.oid, pg_catalog.current_database(), 'connect'),
+    false
+)
