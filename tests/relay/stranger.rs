@@ -1,7 +1,8 @@
 //! `outbox.sql` and `relay.sql`, run by a superuser where another role has made objects or has
 //! rights.
 
-use super::{play, sql_file};
+use super::{JOBS, pair, play, sql_file, trax_relay};
+use harness::PATIENCE;
 use harness::rights::{default_privileges_for, rights};
 use harness::scheduler::new_name;
 use harness::session::Session;
@@ -151,4 +152,30 @@ async fn default_privileges_give_no_rights_in_the_files_schemas() {
             .await;
         assert_eq!(has().await, "", "{file}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_of_others_keep_no_relay_away() {
+    let (source, target) = pair().await;
+    let role = new_name("dev");
+    source.get(&format!("create role {role} login")).await;
+    let stranger = Session::as_role(source.database(), &role).await;
+    let relay = trax_relay(&source, &target).start();
+    relay.says("relay number 1", PATIENCE).await;
+    // What the relay holds, anybody may wait for.
+    let keys = "select string_agg(format('pg_advisory_lock(%s)', (classid::bigint << 32) | objid::bigint), ', ')
+        from pg_locks where locktype = 'advisory' and pid <> pg_backend_pid()
+            and database = (select oid from pg_database where datname = current_database())";
+    let locks = stranger.get(keys).await;
+    assert!(!locks.is_empty());
+    let pid = stranger.pid();
+    let waiting = stranger.spawn(format!("select {locks}"));
+    source.sees_waiting(pid).await;
+    drop(relay);
+    let (_stranger, taken) = waiting.await.expect("it ends");
+    taken.expect("the locks are taken");
+    let next = trax_relay(&source, &target).start();
+    next.says("relay number 2", PATIENCE).await;
+    source.get("select trax_outbox.enqueue('t')").await;
+    target.reaches(&next, JOBS, "1 1").await;
 }

@@ -29,11 +29,12 @@
 //! The races:
 //! - The relay ends between carrying and settling: the next one reads the row again, finds its key
 //!   in `carried`, and settles it with the job that it already has.
-//! - Two relays of a pair: one holds an advisory lock of the source, the other waits for it. One
-//!   that lost the lock without noticing, because it or its connection stood still, has an older
-//!   epoch than its successor: each transaction in the target locks the row of the source and looks
-//!   at the epoch first, and carries nothing with an older one.
-//! - A relay or its host hangs: the session that holds the lock ends when it was not used for three
+//! - Two relays of a pair: the row of the target in the source names the session of one, the other
+//!   waits until that has ended. One that lost its place without noticing, because it or its
+//!   connection stood still, has an older epoch than its successor: each transaction in the target
+//!   locks the row of the source and looks at the epoch first, and carries nothing with an older
+//!   one.
+//! - A relay or its host hangs: the session that has the place ends when it was not used for three
 //!   times the patience, and the next relay takes over.
 //! - The source fails over and forgets that rows were settled: they are read again, and their keys
 //!   are known. They are kept for an hour, and longer while the source still has the row.

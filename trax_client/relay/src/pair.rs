@@ -68,8 +68,8 @@ pub(crate) async fn serve<L: Fn(&str)>(
     let mut target = step(patience, Target::open(target, patience)).await?;
     seat.reached(target.id());
     let source = step(patience, Source::open(source, target.id(), patience)).await?;
-    take_lock(&source, options, log).await?;
     step(patience, source.register(target.name())).await?;
+    take_place(&source, options, log).await?;
     let identity = step(patience, source.identity()).await?;
     step(patience, target.begin(identity)).await?;
     log(&format!(
@@ -104,10 +104,10 @@ pub(crate) async fn serve<L: Fn(&str)>(
 }
 
 /// Waits until this relay is the only one of its outbox and target; once, not for long.
-async fn take_lock(source: &Source, options: &Options, log: &impl Fn(&str)) -> Result<()> {
+async fn take_place(source: &Source, options: &Options, log: &impl Fn(&str)) -> Result<()> {
     let begin = Instant::now();
     let mut is_told = false;
-    while !step(options.patience, source.take_lock()).await? {
+    while !step(options.patience, source.take_place()).await? {
         if options.once && begin.elapsed() > LOCK_PATIENCE_ONCE {
             return Err(
                 Trouble::new("another relay carries the rows of this outbox")

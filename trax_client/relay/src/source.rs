@@ -50,6 +50,8 @@ pub(crate) struct Source {
     is_asleep: Option<bool>,
     /// The last row whose result was asked for.
     asked: i64,
+    /// The number of the lock that this session holds.
+    key: i64,
 }
 
 fn read(error: tokio_postgres::Error) -> Trouble {
@@ -115,6 +117,13 @@ impl Source {
         genuine.map_err(|error| Trouble::of(SIDE, error))?;
         let listening = client.batch_execute("listen trax_outbox").await;
         listening.map_err(read)?;
+        let key = loop {
+            let sql = include_str!("query/source/begin_life.sql");
+            let found = rows(SIDE, &client, sql, &[]).await?;
+            if found[0].try_get(1).map_err(read)? {
+                break found[0].try_get(0).map_err(read)?;
+            }
+        };
         Ok(Source {
             client,
             target: target.to_owned(),
@@ -122,26 +131,17 @@ impl Source {
             woken,
             is_asleep: None,
             asked: 0,
+            key,
         })
     }
 
-    /// Returns whether this connection is the only one that carries.
-    pub(crate) async fn take_lock(&self) -> Result<bool> {
-        let sql = include_str!("query/source/take_lock.sql");
-        let arguments = [(&self.target as &(dyn ToSql + Sync), Type::TEXT)];
-        let found = self.client.query_typed(sql, &arguments).await;
-        let found = found.map_err(|error| {
-            let code = error.code().map(|code| code.code().to_owned());
-            let trouble = Trouble::of(SIDE, error);
-            match code.as_deref() {
-                Some("42P01" | "3F000") => trouble.hint(
-                    "there is no outbox; make it: trax relay --outbox-sql | psql -1 -v ON_ERROR_STOP=1 SOURCE",
-                ),
-                Some("42501") => trouble
-                    .hint("as the owner of the outbox: select trax_outbox.grant_access('role', 'relay')"),
-                _ => trouble,
-            }
-        })?;
+    /// Returns whether this connection is the only one that carries for the target, which is known
+    /// here.
+    pub(crate) async fn take_place(&self) -> Result<bool> {
+        let sql = include_str!("query/source/take_place.sql");
+        let arguments: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&self.target, Type::TEXT), (&self.key, Type::INT8)];
+        let found = rows(SIDE, &self.client, sql, &arguments).await?;
         found[0].try_get(0).map_err(read)
     }
 
@@ -158,7 +158,19 @@ impl Source {
         let sql = include_str!("query/source/register.sql");
         let arguments: [(&(dyn ToSql + Sync), Type); 2] =
             [(&self.target, Type::TEXT), (&name, Type::TEXT)];
-        rows(SIDE, &self.client, sql, &arguments).await.map(drop)
+        let registered = self.client.query_typed(sql, &arguments).await;
+        registered.map(drop).map_err(|error| {
+            let code = error.code().map(|code| code.code().to_owned());
+            let trouble = Trouble::of(SIDE, error);
+            match code.as_deref() {
+                Some("42P01" | "3F000") => trouble.hint(
+                    "there is no outbox; make it: trax relay --outbox-sql | psql -1 -v ON_ERROR_STOP=1 SOURCE",
+                ),
+                Some("42501") => trouble
+                    .hint("as the owner of the outbox: select trax_outbox.grant_access('role', 'relay')"),
+                _ => trouble,
+            }
+        })
     }
 
     /// Returns the first rows for the target that are visible now, without those that are held
