@@ -236,6 +236,33 @@ impl Address {
         Ok(self)
     }
 
+    /// Takes TLS parameters that this address does not set from another, and those that demand more
+    /// than its own do.
+    pub(crate) fn complete_tls(&mut self, other: &Address) {
+        let has_certificate = self.tls.get("sslcert").is_some();
+        let (floor, said) = (other.sslmode(), other.tls.get("sslmode").is_some());
+        for (parameter, _) in PARAMETERS {
+            let Some(theirs) = other.tls.get(parameter) else {
+                continue;
+            };
+            let takes = match (parameter, self.tls.get(parameter)) {
+                ("sslkey", None) => !has_certificate,
+                (_, None) => true,
+                ("channel_binding" | "ssl_min_protocol_version", Some(own)) => {
+                    let rank = |value| choices(parameter).iter().position(|one| *one == value);
+                    rank(own) < rank(theirs)
+                }
+                (_, Some(_)) => false,
+            };
+            if takes {
+                self.tls.0.insert(parameter, theirs.to_owned());
+            }
+        }
+        if self.sslmode() < floor && (said || floor > SslMode::Prefer) {
+            self.tls.0.insert("sslmode", floor.as_str().to_owned());
+        }
+    }
+
     /// Returns the variables that set the TLS parameters of this address, for a child process.
     pub fn environment(&self) -> Vec<(&'static str, &str)> {
         let said = |(parameter, name)| Some((name, self.tls.get(parameter)?));

@@ -144,8 +144,9 @@ impl Router {
 }
 
 impl Address {
-    /// Returns this address with the user, the password and the TLS parameters of another, where it
-    /// sets none: a shard is reached as its router is.
+    /// Returns this address with the user, the password and each TLS parameter of another that it
+    /// does not set: a shard is reached as its router is. It may ask for more than that, not for
+    /// less: the router's `sslmode`, `channel_binding` and oldest protocol are the least.
     #[must_use]
     pub fn completed_by(mut self, router: &Address) -> Self {
         if let (None, Some(user)) = (self.get_user(), router.get_user()) {
@@ -154,10 +155,8 @@ impl Address {
         if let (None, Some(password)) = (self.get_password(), router.get_password()) {
             self.password(password);
         }
-        match self.environment().is_empty() {
-            true => router.with_config((*self).clone()),
-            false => self,
-        }
+        self.complete_tls(router);
+        self
     }
 }
 
@@ -178,7 +177,39 @@ mod tests {
         let own = address("host=one user=me sslmode=disable").completed_by(&router);
         assert_eq!(
             (own.get_user(), own.sslmode()),
-            (Some("me"), SslMode::Disable)
+            (Some("me"), SslMode::Require)
         );
+    }
+
+    #[test]
+    fn no_word_of_a_shard_takes_away_what_the_router_demands() {
+        let address = |text: &str| text.parse::<Address>().expect("it is one");
+        let router = address("host=r sslmode=verify-full sslrootcert=/ca channel_binding=require");
+        for word in [
+            "sslmode=disable",
+            "sslmode=prefer",
+            "sslsni=0",
+            "channel_binding=disable",
+            "sslrootcert=/other",
+        ] {
+            let shard = address(&format!("host=s {word}")).completed_by(&router);
+            assert_eq!(shard.sslmode(), SslMode::VerifyFull, "{word}");
+            let said = shard.environment();
+            assert!(said.contains(&("PGCHANNELBINDING", "require")), "{word}");
+        }
+        let stricter = address("host=s sslmode=verify-full sslrootcert=/other");
+        let stricter = stricter.completed_by(&address("host=r sslmode=prefer sslrootcert=/ca"));
+        assert_eq!(stricter.sslmode(), SslMode::VerifyFull);
+        assert!(
+            stricter
+                .environment()
+                .contains(&("PGSSLROOTCERT", "/other"))
+        );
+        let quiet = address("host=s sslmode=disable").completed_by(&address("host=r"));
+        assert_eq!(quiet.sslmode(), SslMode::Disable, "nothing was demanded");
+        // A key belongs to its certificate.
+        let router = address("host=r sslcert=/r.crt sslkey=/r.key");
+        let own = address("host=s sslcert=/s.crt").completed_by(&router);
+        assert_eq!(own.environment(), [("PGSSLCERT", "/s.crt")]);
     }
 }
