@@ -3,6 +3,7 @@
 use super::client::Web;
 use harness::PATIENCE;
 use harness::process::{Process, send_signal, trax_binary};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 #[tokio::test]
@@ -16,6 +17,21 @@ async fn the_demo_ends_in_a_browser() {
         .split("http://127.0.0.1:")
         .nth(1)
         .and_then(|rest| rest.split('/').next()?.parse().ok());
+    // Its server asks for no password, and so is reached by its user alone.
+    let word = |name: &str| {
+        let rest = said
+            .split_once(name)
+            .expect("the demo says how to connect")
+            .1;
+        rest.split_whitespace()
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let server: u16 = word("--port=").parse().expect("a port");
+    assert!(std::net::TcpStream::connect(("127.0.0.1", server)).is_err());
+    let socket = std::fs::metadata(word("--host=")).expect("the directory of its socket");
+    assert_eq!(socket.permissions().mode() & 0o077, 0, "{socket:?}");
     let web = Web::at(port.unwrap_or_else(|| panic!("a port: {said}")));
     let page = web.page("/jobs?state=completed").await;
     assert!(page.contains("completed"), "{page}");

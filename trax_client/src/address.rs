@@ -4,7 +4,6 @@
 //! driver knows all of its parameters except those for TLS beyond on and off, which are taken out
 //! here and stored beside its `Config`.
 
-use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
@@ -20,6 +19,7 @@ use crate::error::{Error, Report, Result};
 use crate::libpq;
 use crate::parameter;
 use crate::tls::{Connector, connector};
+use crate::tls_parameter::{PARAMETERS, Tls, choices};
 
 /// Whether and how TLS is used: libpq's `sslmode`.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -72,73 +72,6 @@ impl FromStr for SslMode {
     }
 }
 
-/// The TLS parameters of an address, each as libpq accepts it; missing ones have libpq's defaults.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Tls(BTreeMap<&'static str, String>);
-
-/// The parameters that are not the driver's, each with libpq's environment variable.
-pub(crate) const PARAMETERS: [(&str, &str); 10] = [
-    ("sslmode", "PGSSLMODE"),
-    ("sslrootcert", "PGSSLROOTCERT"),
-    ("sslcert", "PGSSLCERT"),
-    ("sslkey", "PGSSLKEY"),
-    ("sslcrl", "PGSSLCRL"),
-    ("sslcrldir", "PGSSLCRLDIR"),
-    ("sslsni", "PGSSLSNI"),
-    ("ssl_min_protocol_version", "PGSSLMINPROTOCOLVERSION"),
-    ("ssl_max_protocol_version", "PGSSLMAXPROTOCOLVERSION"),
-    ("channel_binding", "PGCHANNELBINDING"),
-];
-
-/// Returns the possible values of a parameter that does not name a file.
-fn choices(parameter: &str) -> &'static [&'static str] {
-    match parameter {
-        "sslmode" => &[
-            "disable",
-            "allow",
-            "prefer",
-            "require",
-            "verify-ca",
-            "verify-full",
-        ],
-        "sslsni" => &["0", "1"],
-        "ssl_min_protocol_version" | "ssl_max_protocol_version" => {
-            &["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"]
-        }
-        "channel_binding" => &["disable", "prefer", "require"],
-        _ => &[],
-    }
-}
-
-impl Tls {
-    /// An error shows the value if it is not `secret`.
-    fn set(&mut self, parameter: &str, value: String, secret: bool) -> Result<()> {
-        let known = PARAMETERS.iter().find(|(name, _)| *name == parameter);
-        let (parameter, _) = known.expect("only these parameters are taken out");
-        // As in libpq: an empty value counts as not set.
-        if value.is_empty() {
-            return Ok(());
-        }
-        let choices = choices(parameter);
-        if !choices.is_empty() && !choices.contains(&value.as_str()) {
-            let value = match secret {
-                true => String::new(),
-                false => format!(" \"{value}\""),
-            };
-            return Err(Error::Address(format!(
-                "invalid {parameter}{value}; use one of {}",
-                choices.join(", ")
-            )));
-        }
-        self.0.insert(parameter, value);
-        Ok(())
-    }
-
-    pub(crate) fn get(&self, parameter: &str) -> Option<&str> {
-        self.0.get(parameter).map(String::as_str)
-    }
-}
-
 /// Where the database is: the driver's `Config`, which it is otherwise used as, and libpq's
 /// parameters for TLS: `sslmode`, `sslrootcert`, `sslcert`, `sslkey`, `sslcrl`, `sslcrldir`,
 /// `sslsni`, `ssl_min_protocol_version`, `ssl_max_protocol_version` and `channel_binding`.
@@ -183,7 +116,8 @@ impl FromStr for Address {
         let (mut tls, may_be_secret) = (Tls::default(), parameter::may_be_secret(text));
         for (name, _) in PARAMETERS {
             if let Some(value) = parameters.remove(name) {
-                tls.set(name, parameter::text_of(value)?, may_be_secret)?;
+                tls.set(name, parameter::text_of(value)?, may_be_secret)
+                    .map_err(Error::Address)?;
             }
         }
         let config = parameter::config(parameters, text)?;
@@ -230,7 +164,9 @@ impl Address {
             if self.tls.get(parameter).is_none()
                 && let Some(value) = variable(name)
             {
-                self.tls.set(parameter, value, false)?;
+                self.tls
+                    .set(parameter, value, false)
+                    .map_err(Error::Address)?;
             }
         }
         Ok(self)
@@ -239,27 +175,10 @@ impl Address {
     /// Takes TLS parameters that this address does not set from another, and those that demand more
     /// than its own do.
     pub(crate) fn complete_tls(&mut self, other: &Address) {
-        let has_certificate = self.tls.get("sslcert").is_some();
-        let (floor, said) = (other.sslmode(), other.tls.get("sslmode").is_some());
-        for (parameter, _) in PARAMETERS {
-            let Some(theirs) = other.tls.get(parameter) else {
-                continue;
-            };
-            let takes = match (parameter, self.tls.get(parameter)) {
-                ("sslkey", None) => !has_certificate,
-                (_, None) => true,
-                ("channel_binding" | "ssl_min_protocol_version", Some(own)) => {
-                    let rank = |value| choices(parameter).iter().position(|one| *one == value);
-                    rank(own) < rank(theirs)
-                }
-                (_, Some(_)) => false,
-            };
-            if takes {
-                self.tls.0.insert(parameter, theirs.to_owned());
-            }
-        }
-        if self.sslmode() < floor && (said || floor > SslMode::Prefer) {
-            self.tls.0.insert("sslmode", floor.as_str().to_owned());
+        self.tls.complete(&other.tls);
+        let (floor, is_said) = (other.sslmode(), other.tls.get("sslmode").is_some());
+        if self.sslmode() < floor && (is_said || floor > SslMode::Prefer) {
+            self.tls.put("sslmode", floor.as_str());
         }
     }
 
@@ -283,7 +202,7 @@ impl Address {
     /// Returns an address for another server, with the TLS parameters of this one.
     pub fn with_config(&self, config: Config) -> Self {
         let mut tls = self.tls.clone();
-        tls.0.insert("sslmode", self.sslmode().as_str().to_owned());
+        tls.put("sslmode", self.sslmode().as_str());
         Address { config, tls }
     }
 

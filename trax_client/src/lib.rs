@@ -92,6 +92,7 @@ mod telemetry;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 mod tls;
+mod tls_parameter;
 mod token;
 mod trace;
 mod worker;

@@ -28,11 +28,16 @@ impl DemoDatabase {
         let place = match url {
             None => {
                 output.print("Starting a private PostgreSQL server, preloaded with trax ...")?;
-                let server = tokio::task::spawn_blocking(|| Server::options().start())
+                // By its socket alone, in a directory of this user: it asks for no password.
+                let options = Server::options().setting("listen_addresses", "");
+                let server = tokio::task::spawn_blocking(|| options.start())
                     .await
                     .map_err(|error| Failure::new(error.to_string()))??;
-                let (port, data) = (server.port(), server.data_dir());
-                output.print(&format!("  port {port}, data in {}", data.display()))?;
+                let (port, socket) = (server.port(), server.socket_dir());
+                let socket = socket.display();
+                output.print(&format!(
+                    "  psql --host={socket} --port={port} --username=postgres demo"
+                ))?;
                 output.print(CREATE_EXTENSION)?;
                 server.plain_database("demo").await?;
                 DemoDatabase {
