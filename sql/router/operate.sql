@@ -33,7 +33,7 @@ begin
         where p.pronamespace = 'trax_router'::regnamespace
             and (
                 p.proname <> all (trax_router.functions_of_owner())
-                or is_admin and p.proname in ('grant_use', 'withdraw_use')
+                or is_admin and p.proname in ('grant_use', 'withdraw_use', 'hold_manifests', 'forget')
             )
     );
 end;

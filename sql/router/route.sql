@@ -2074,7 +2074,7 @@ begin
     if has_it is null then
         perform trax_router.raise(refusal);
     end if;
-    perform trax_router.remember($1, null);
+    perform trax_router.forget($1);
 end;
 $$;
 comment on function trax.unschedule(text) is

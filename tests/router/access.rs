@@ -52,6 +52,8 @@ async fn a_role_may_do_what_it_may_do_on_the_shards() {
         "select trax_router.spread_places()",
         "select trax_router.place_group('g', 1)",
         "select trax_router.grant_use('postgres', true)",
+        "select trax_router.hold_manifests()",
+        "select trax_router.forget('m')",
         "select * from trax_router.shard",
         "update trax_router.place set shard = 1",
     ] {

@@ -432,10 +432,10 @@ end if;
                 declared.push("shard integer;".to_owned());
                 declared.push("has_it integer;".to_owned());
                 declared.push("refusal trax_router.failure;".to_owned());
-                let left = if self.name == "unschedule" {
-                    "null"
+                let note = if self.name == "unschedule" {
+                    "forget($1)"
                 } else {
-                    "has_it"
+                    "remember($1, has_it)"
                 };
                 format!(
                     "begin
@@ -449,7 +449,7 @@ end if;
     if has_it is null then
         perform trax_router.raise(refusal);
     end if;
-    perform trax_router.remember($1, {left});
+    perform trax_router.{note};
 {}end;
 ",
                     indent(&self.ask("called.*"), 3),

@@ -129,7 +129,7 @@ async fn a_wrong_note_of_where_a_manifest_is_mends_itself() {
         .await;
     let reader = Session::as_role(&cluster.database, &role).await;
     let noted = "select shard from trax_router.manifest where name = 'm'";
-    for lie in ["2", "999", "null"] {
+    for lie in ["2", "null"] {
         for call in [
             "select trax.trigger('m')",
             "select trax.schedule('m', 't')",
@@ -138,6 +138,13 @@ async fn a_wrong_note_of_where_a_manifest_is_mends_itself() {
             reader
                 .get(&format!("select trax_router.remember('m', {lie})"))
                 .await;
+            assert_eq!(s.get(noted).await, "1", "{lie} is not believed");
+            // As a restore of the router may leave it.
+            s.get(&match lie {
+                "null" => "delete from trax_router.manifest".to_owned(),
+                _ => format!("update trax_router.manifest set shard = {lie}"),
+            })
+            .await;
             s.get(call).await;
             assert_eq!(s.get(noted).await, "1", "{lie}: {call}");
         }
