@@ -1,4 +1,5 @@
 //! What the extension asks of the server.
 
 mod durability;
+mod memory;
 mod statement;

@@ -117,6 +117,13 @@ impl Error {
         Self::new(PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED, message)
     }
 
+    /// Returns 53200.
+    pub(crate) fn no_memory() -> Self {
+        Self::new(PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY, "out of memory")
+            .detail("The server has no memory for a copy of an argument.")
+            .hint("Pass less, in several calls.")
+    }
+
     /// Returns 55000: the object is not in a state that allows this.
     pub(crate) fn wrong_state(message: impl Into<String>) -> Self {
         Self::new(

@@ -73,7 +73,7 @@ sql_function!(trax_enqueue_many, pg_finfo_trax_enqueue_many, |call| {
         let inputs = call
             .datum(1)
             .ok_or_else(|| Error::null_argument("inputs"))?;
-        let inputs = array_elements(pg_sys::JSONBOID, inputs);
+        let inputs = array_elements(pg_sys::JSONBOID, inputs)?;
         for input in &inputs {
             check_size(
                 "input",

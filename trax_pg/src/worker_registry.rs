@@ -46,7 +46,7 @@ const INFO_BYTES: usize = 8 * 1024;
 sql_function!(trax_report_worker, pg_finfo_trax_report_worker, |call| {
     let name = call.name(0, "name")?;
     call.positive(1, "period")?;
-    let state = call.optional::<String>(2);
+    let state = call.optional_name(2, "state")?;
     let state = state.unwrap_or_else(|| "running".to_owned());
     if !matches!(state.as_str(), "running" | "stopping" | "stopped") {
         return Err(

@@ -5,7 +5,6 @@ use super::{GivenUp, end, given_up};
 use crate::access_scope;
 use crate::audit;
 use crate::columns::Outcome;
-use crate::error::cut;
 use crate::group::require_known;
 use crate::lease;
 use crate::lease::Overdue;
@@ -49,7 +48,7 @@ sql_function!(
 sql_function!(trax_cancel_own, pg_finfo_trax_cancel_own, |call| {
     let job_id = call.required::<i64>(0, "job_id")?;
     let token = call.required::<Uuid>(1, "token")?;
-    let reason = call.optional::<String>(2).map(cut);
+    let reason = call.beginning(2);
     let now = Timestamp::now();
     let held = spi::connected(|spi| {
         let Some(lease) = lease::take(spi, job_id, token) else {

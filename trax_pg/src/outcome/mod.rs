@@ -19,7 +19,7 @@ mod release;
 
 use crate::changes::Claimable;
 use crate::columns::{Leased, Outcome};
-use crate::error::{Error, Result, cut};
+use crate::error::{Error, Result};
 use crate::lease;
 use crate::lease::{FREE_LOSSES, Held, Locked, Overdue, ReapFrom};
 use crate::limit;
@@ -104,7 +104,9 @@ sql_function!(trax_fail, pg_finfo_trax_fail, |call| {
     let job_id = call.required::<i64>(0, "job_id")?;
     let token = call.required::<Uuid>(1, "token")?;
     let failure = Failure {
-        error: cut(call.required::<String>(2, "error")?),
+        error: call
+            .beginning(2)
+            .ok_or_else(|| Error::null_argument("error"))?,
         detail: call.datum(3),
         retry_in: call.optional_not_negative(4, "retry_in")?,
         permanent: call.optional::<bool>(5).unwrap_or(false),
@@ -148,7 +150,7 @@ pub(crate) fn outputs(
     let Some(outputs) = call.datum(index) else {
         return Ok(vec![None; jobs]);
     };
-    let outputs = array_elements(pg_sys::JSONBOID, outputs);
+    let outputs = array_elements(pg_sys::JSONBOID, outputs)?;
     lease::same_length("outputs", outputs.len(), jobs)?;
     for output in outputs.iter().flatten() {
         work_queue::check_size("output", *output)?;

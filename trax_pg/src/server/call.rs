@@ -6,6 +6,7 @@
 
 use crate::error::{Error, Result};
 use crate::server::clock::interval_micros;
+use crate::server::spi;
 use pgrx::datum::{FromDatum, Interval, IntoDatum};
 use pgrx::pg_sys;
 
@@ -13,6 +14,9 @@ use pgrx::pg_sys;
 pub(crate) const NAME_BYTES: usize = 255;
 /// Longest text of a person's own words, in bytes.
 const TEXT_BYTES: usize = 64 * 1024;
+/// Most elements of an array of names, and of jobs or tokens.
+const NAMES_AT_MOST: usize = 10_000;
+const JOBS_AT_MOST: usize = 1_000_000;
 /// Longest length of time that a call may pass.
 pub(crate) const LONGEST_MICROS: i64 = 10 * 366 * 24 * 60 * 60 * 1_000_000;
 /// `MAT_SRF_USE_EXPECTED_DESC`: rows in the shape that the query expects.
@@ -117,43 +121,84 @@ impl Call {
         }
     }
 
+    /// Refuses a text that is longer than `most` bytes before it is copied: where there is no
+    /// memory for the copy, this process ends, and with it every session.
+    fn check_bytes(&self, index: usize, name: &str, most: usize) -> Result<()> {
+        let bytes = self.datum(index).map_or(0, spi::value_bytes);
+        if bytes <= most {
+            return Ok(());
+        }
+        Err(Error::too_large(format!("argument \"{name}\" is too long"))
+            .detail(format!("{name} has {bytes} bytes; the limit is {most}."))
+            .hint(match most {
+                NAME_BYTES => format!("Specify a name of 1 to {NAME_BYTES} bytes."),
+                _ => format!("Specify a shorter {name}."),
+            }))
+    }
+
+    /// Refuses an array with more than `most` elements, by its header.
+    fn check_elements(&self, index: usize, name: &str, most: usize) -> Result<()> {
+        let elements = self.datum(index).map_or(0, spi::array_length);
+        if elements <= most {
+            return Ok(());
+        }
+        Err(Error::too_large(format!("argument \"{name}\" is too long"))
+            .detail(format!(
+                "{name} has {elements} elements; the limit is {most}."
+            ))
+            .hint("Specify fewer, in several calls."))
+    }
+
+    /// Returns a text of any length, of which only the first 64 KiB are kept.
+    pub(crate) fn beginning(&self, index: usize) -> Option<String> {
+        if self.datum(index).map_or(0, spi::value_bytes) <= TEXT_BYTES {
+            return self.optional(index);
+        }
+        // SAFETY: the argument is a text; the slice is a copy of its first bytes.
+        let bytes = unsafe {
+            let text = self.datum(index)?.cast_mut_ptr();
+            let slice = pg_sys::pg_detoast_datum_slice(text, 0, TEXT_BYTES as i32);
+            pgrx::varlena_to_byte_slice(slice)
+        };
+        let whole = match std::str::from_utf8(bytes) {
+            Ok(text) => text.len(),
+            Err(error) => error.valid_up_to(),
+        };
+        Some(String::from_utf8_lossy(&bytes[..whole]).into_owned())
+    }
+
     /// Returns a name of 1 to 255 bytes.
     pub(crate) fn name(&self, index: usize, name: &str) -> Result<String> {
+        self.check_bytes(index, name, NAME_BYTES)?;
         checked_name(self.required(index, name)?, name)
     }
 
     pub(crate) fn optional_name(&self, index: usize, name: &str) -> Result<Option<String>> {
+        self.check_bytes(index, name, NAME_BYTES)?;
         self.optional(index)
             .map(|text| checked_name(text, name))
             .transpose()
     }
     /// Returns a text of at most 64 KiB.
     pub(crate) fn optional_text(&self, index: usize, name: &str) -> Result<Option<String>> {
-        match self.optional::<String>(index) {
-            Some(text) if text.len() > TEXT_BYTES => {
-                Err(Error::too_large(format!("argument \"{name}\" is too long"))
-                    .detail(format!(
-                        "{name} has {} bytes; the limit is {TEXT_BYTES}.",
-                        text.len()
-                    ))
-                    .hint(format!("Specify a shorter {name}.")))
-            }
-            other => Ok(other),
-        }
+        self.check_bytes(index, name, TEXT_BYTES)?;
+        Ok(self.optional(index))
     }
 
     /// Returns an array of names; a null element is 22004.
     pub(crate) fn optional_names(&self, index: usize, name: &str) -> Result<Option<Vec<String>>> {
+        self.check_elements(index, name, NAMES_AT_MOST)?;
         self.optional::<Vec<Option<String>>>(index)
             .map(|names| without_nulls(names, name))
             .transpose()
     }
 
-    /// Returns an array whose null elements are 22004.
+    /// Returns an array of jobs or tokens; a null element is 22004.
     pub(crate) fn array<T>(&self, index: usize, name: &str) -> Result<Vec<T>>
     where
         Vec<Option<T>>: FromDatum,
     {
+        self.check_elements(index, name, JOBS_AT_MOST)?;
         without_nulls(self.required(index, name)?, name)
     }
 

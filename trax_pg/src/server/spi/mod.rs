@@ -18,7 +18,7 @@ pub(crate) use row::{Column, Expected, Row, Rows, Values, attribute, row};
 pub(crate) use statement::{Query, Statement, kept, statement};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicI32, Ordering};
-pub(crate) use value::{arg, array_arg, array_elements, outlive, value_bytes};
+pub(crate) use value::{arg, array_arg, array_elements, array_length, outlive, value_bytes};
 
 /// `PLAN_CACHE_MODE_AUTO`: lets the generic plan that each statement asks for stand.
 const PLAN_CACHE_AUTO: i32 = 0;

@@ -1,5 +1,6 @@
 //! Values as parameters of statements.
 
+use crate::error::{Error, Result};
 use pgrx::datum::IntoDatum;
 use pgrx::pg_sys;
 
@@ -43,11 +44,25 @@ pub(crate) fn array_arg(
     Some(pg_sys::Datum::from(array))
 }
 
+/// Returns how many elements an array has.
+pub(crate) fn array_length(array: pg_sys::Datum) -> usize {
+    // SAFETY: the argument is declared as an array; the server allocates what it has to copy.
+    unsafe {
+        let array: *mut pg_sys::ArrayType = pg_sys::pg_detoast_datum(array.cast_mut_ptr()).cast();
+        let dimensions = array.byte_add(size_of::<pg_sys::ArrayType>()).cast();
+        pg_sys::ArrayGetNItems((*array).ndim, dimensions) as usize
+    }
+}
+
 /// Returns the elements of an array argument, as they were passed.
+///
+/// # Errors
+/// 53200 when there is no memory for them.
 pub(crate) fn array_elements(
     element: pg_sys::Oid,
     array: pg_sys::Datum,
-) -> Vec<Option<pg_sys::Datum>> {
+) -> Result<Vec<Option<pg_sys::Datum>>> {
+    let mut elements = Vec::new();
     let (mut length, mut by_value, mut align) = (0i16, false, 0 as std::ffi::c_char);
     let (mut values, mut nulls) = (std::ptr::null_mut(), std::ptr::null_mut());
     let mut count = 0i32;
@@ -64,10 +79,14 @@ pub(crate) fn array_elements(
             &raw mut nulls,
             &raw mut count,
         );
-        (0..count as usize)
-            .map(|index| (!*nulls.add(index)).then(|| *values.add(index)))
-            .collect()
+        elements
+            .try_reserve_exact(count as usize)
+            .map_err(|_| Error::no_memory())?;
+        elements.extend(
+            (0..count as usize).map(|index| (!*nulls.add(index)).then(|| *values.add(index))),
+        );
     }
+    Ok(elements)
 }
 
 /// Returns a copy of a variable-length value, whole, that outlives the connection and its snapshot.
@@ -82,6 +101,6 @@ pub(crate) fn outlive(datum: pg_sys::Datum) -> pg_sys::Datum {
 /// Returns the size in bytes of a variable-length value, whether it is stored out of line,
 /// compressed or plain.
 pub(crate) fn value_bytes(datum: pg_sys::Datum) -> usize {
-    // SAFETY: the callers pass jsonb values only.
+    // SAFETY: the callers pass text and jsonb only.
     unsafe { pg_sys::toast_raw_datum_size(datum) - pg_sys::VARHDRSZ }
 }
