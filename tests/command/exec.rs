@@ -452,7 +452,7 @@ async fn a_program_gets_no_credentials_unless_they_are_passed() {
     let database = database().await;
     let client = connect(&database).await;
     let files = Scratch::new("credentials");
-    let tell = r#"cat >/dev/null; printf '"%s %s %s %s"' "${DATABASE_URL-}" "${PGPASSWORD-}" "${PGPASSFILE-}" "${OTHER-}""#;
+    let tell = r#"cat >/dev/null; printf '"%s%s %s %s %s"' "${DATABASE_URL-}" "${PGSSLPASSWORD-}" "${PGPASSWORD-}" "${PGPASSFILE-}" "${OTHER-}""#;
     let exec = program(&files, "tell.sh", tell);
     for (passed, told) in [
         (vec![], "   mine"),
@@ -470,6 +470,7 @@ async fn a_program_gets_no_credentials_unless_they_are_passed() {
         worker.envs([
             ("PGPASSWORD", "secret"),
             ("PGPASSFILE", "/pass"),
+            ("PGSSLPASSWORD", "secret"),
             ("OTHER", "mine"),
         ]);
         let (code, _, errors) = run(&mut worker);

@@ -248,3 +248,22 @@ async fn a_manifest_runs_as_who_stored_it_the_owner_of_a_definer_or_a_role_that_
     assert_eq!(ended(&s, job).await, "failed");
     assert_eq!(failure(&s, job).await["sqlstate"], "42501");
 }
+
+#[tokio::test]
+async fn a_statement_queued_as_another_role_stays_that_roles() {
+    let (database, s) = live().await;
+    let (alice, a) = role(&database, &s, "alice").await;
+    let (bob, _b) = role(&database, &s, "bob").await;
+    s.get(&format!("grant {bob} to {alice}")).await;
+    let options = format!("run_as => '{bob}', run_at => now() + interval '1 h'");
+    let job = queue_with(&a, "select current_user, session_user", &options).await;
+    s.get(&format!("revoke {bob} from {alice}")).await;
+    let refusal = a
+        .refusal(&format!("select trax.enqueue_sql('select 1', {options})"))
+        .await;
+    assert_eq!(refusal.code, "42501", "{refusal}");
+    s.get(&format!("select trax.run_now({job})")).await;
+    assert_eq!(ended(&s, job).await, "completed");
+    let ran_as = format!("select output #>> '{{result,0,0}}' from trax.run where job_id = {job}");
+    assert_eq!(s.get(&ran_as).await, bob);
+}

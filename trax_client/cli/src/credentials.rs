@@ -4,7 +4,7 @@
 //! administrator, all.
 
 /// What libpq and this program take a password, or the place of one, from.
-const OURS: [&str; 7] = [
+const OURS: [&str; 8] = [
     "DATABASE_URL",
     "PGPASSWORD",
     "PGPASSFILE",
@@ -12,6 +12,7 @@ const OURS: [&str; 7] = [
     "PGSERVICEFILE",
     "PGSSLCERT",
     "PGSSLKEY",
+    "PGSSLPASSWORD",
 ];
 
 /// Keeps what this process was started with, and its memory, from the programs that it starts: they
@@ -28,8 +29,8 @@ pub(crate) fn hide() {
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct PassedVariables {
     /// Also pass this variable to the program, one of DATABASE_URL, PGPASSWORD, PGPASSFILE,
-    /// PGSERVICE, PGSERVICEFILE, PGSSLCERT and PGSSLKEY, which are otherwise withheld; may be
-    /// repeated
+    /// PGSERVICE, PGSERVICEFILE, PGSSLCERT, PGSSLKEY and PGSSLPASSWORD, which are otherwise
+    /// withheld; may be repeated
     #[arg(long = "pass-env", value_name = "NAME")]
     names: Vec<String>,
 }
