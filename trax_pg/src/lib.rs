@@ -71,6 +71,7 @@ mod error;
 #[pgrx::pg_guard]
 pub extern "C-unwind" fn _PG_init() {
     server::version::be_the_only_one();
+    server::backtrace::never();
     setting::define();
     server::deadlock::install();
     server::foreign_code::install();

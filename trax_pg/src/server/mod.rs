@@ -2,6 +2,7 @@
 //! code.
 
 pub(crate) mod backend;
+pub(crate) mod backtrace;
 pub(crate) mod call;
 pub(crate) mod catalog;
 pub(crate) mod clock;
