@@ -115,11 +115,19 @@ async fn one_that_hangs_keeps_no_place_and_no_stop_waits_long_for_it() {
     let gate = Gate::new();
     let worker = worker(&here).also(through(freezer.port(), &there));
     let worker = gate.guard(worker.concurrency(4).prefetch(0));
-    let health = worker.health();
+    let (health, counts) = (worker.health(), worker.counts());
     let worker = start(worker);
     t.get("select trax.enqueue('t')").await;
     gate.open.add_permits(1);
-    t.becomes(COMPLETED, "1").await;
+    eventually(
+        "the worker knows that it is completed",
+        PATIENCE,
+        async || match counts.now().completed {
+            1 => Ok(()),
+            count => Err(count.to_string()),
+        },
+    )
+    .await;
     // Its next claim, which keeps places, gets no answer.
     freezer.freeze();
     t.get("select count(trax.enqueue('t')) from generate_series(1, 9)")
