@@ -18,7 +18,7 @@ async fn every_test_of_the_worker_passes_behind_a_transaction_pooler() {
     let this = std::env::current_exe().expect("a process knows its program");
     tests.arg("900").arg(this);
     // Not those that restart the server or start workers of their own.
-    tests.args(["worker::", "--test-threads", "8"]);
+    tests.args(["worker::", "--test-threads", "4"]);
     for left_out in [
         "pooler::",
         "connection::",
