@@ -31,10 +31,8 @@ async fn no_error_has_frames_of_ours_in_its_detail() {
         (refusal.code.as_str(), refusal.detail.as_str()),
         ("55P03", "")
     );
-    let log = running.output();
-    assert!(
-        log.contains("canceling statement due to lock timeout"),
-        "{log}"
-    );
+    let log = running
+        .says("canceling statement due to lock timeout", PATIENCE)
+        .await;
     assert!(!log.contains("std::"), "{log}");
 }
