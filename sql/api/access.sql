@@ -200,7 +200,7 @@ begin
     loop
         execute format('grant %s on %s to %s', granted.privilege, granted.object, role);
     end loop;
-    -- What runs as the role ends.
+    -- The statements that run as the role end.
     if level = 'none' then
         perform trax.cancel(l.job_id)
         from trax.lease l

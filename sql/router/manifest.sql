@@ -74,7 +74,7 @@ begin
     then
         return;
     end if;
-    -- Whoever may use the router may call this: only what the shard confirms is believed.
+    -- Every role that may use the router may call this: a place counts if the shard confirms it.
     if exists (select from trax_router.has_manifests(seen_on, array[manifest])) then
         insert into trax_router.manifest as m (name, shard)
         values (remember.manifest, seen_on)
@@ -200,7 +200,7 @@ declare
     later jsonb;
     parents jsonb;
 begin
-    -- The shards refuse whoever may not place any, and they hold up nobody.
+    -- A role that may not place manifests is refused by the shards, and holds up nobody here.
     if has_function_privilege('trax_router.hold_manifests()', 'execute') then
         perform trax_router.hold_manifests();
     end if;

@@ -5,7 +5,7 @@ use std::error::Error as StdError;
 use bytes::BytesMut;
 use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 
-use crate::sql::Argument;
+use crate::sql::{Argument, quoted};
 
 /// What a role may do.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -45,7 +45,7 @@ impl ToSql for Role<'_> {
         out: &mut BytesMut,
     ) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {
         // The server parses the text as an identifier; in quotes, case and digits are preserved.
-        out.extend_from_slice(format!("\"{}\"", self.0.replace('"', "\"\"")).as_bytes());
+        out.extend_from_slice(quoted(self.0).as_bytes());
         Ok(IsNull::No)
     }
 

@@ -111,7 +111,7 @@ pub use job_result::{Job, JobResult, JobState, NotCompleted};
 pub use job_waiter::JobWaiter;
 pub use json::Json;
 pub use manifest::{Group, Manifest};
-pub use neighbor::Neighbor;
+pub use neighbor::{Neighbor, is_router};
 pub use operate::{AppliedChange, DeadLetters, Explanation, Upcoming};
 pub use producer::Producer;
 pub use queue::{Attempt, QueueDepth};

@@ -1,13 +1,14 @@
 //! The schemas that programs of trax use by name, and whether each is what its name says.
 //!
 //! A role that may create schemas in a database can make one of these names, with functions, views
-//! and triggers of its own, which run with the rights of whoever uses them; the addresses that they
-//! return would be connected to. So every program asks for the owner first.
+//! and triggers of its own, which run with the rights of the role that uses them, and which name
+//! addresses to connect to. So every program asks for the owner first.
 
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
 
 use crate::error::{Error, Report, Result};
+use crate::sql::quoted;
 
 /// A schema that programs of trax read, call or take addresses from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -107,7 +108,14 @@ impl Neighbor {
     }
 }
 
-/// Returns a name as an identifier of SQL.
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
+/// Returns whether a database is a router. A schema of that name that is somebody else's makes
+/// none: `trax doctor` tells of it.
+///
+/// # Errors
+/// When the catalogs cannot be read.
+pub async fn is_router<C: GenericClient + Sync>(database: &C) -> Result<bool> {
+    match Neighbor::Router.is_in(database).await {
+        Err(Error::NotPermitted(_)) => Ok(false),
+        answer => answer,
+    }
 }

@@ -13,6 +13,11 @@ use uuid::Uuid;
 use crate::error::Result;
 use crate::json::Json;
 
+/// Returns a name as a quoted SQL identifier.
+pub(crate) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
 /// A span of time as PostgreSQL's `interval`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Interval(pub(crate) Duration);
@@ -194,6 +199,11 @@ impl<'p> Call<'p> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quoted_name_cannot_end_early() {
+        assert_eq!(quoted("a\"; drop"), "\"a\"\"; drop\"");
+    }
 
     #[test]
     fn a_call_names_only_the_arguments_that_were_given() {

@@ -78,8 +78,8 @@ impl Tls {
         self.0.insert(parameter, value.to_owned());
     }
 
-    /// Takes what is not set here from another, and the oldest protocol and the channel binding
-    /// also when those demand more.
+    /// Takes the parameters that are not set here from another, and the oldest protocol and the
+    /// channel binding also when those demand more.
     pub(crate) fn complete(&mut self, other: &Tls) {
         // A key belongs to its certificate.
         let has_certificate = self.get("sslcert").is_some();

@@ -23,9 +23,10 @@ statement!(SqlJobRebind, "sql_job/rebind.sql");
 
 sql_function!(trax_enqueue_sql, pg_finfo_trax_enqueue_sql, |call| {
     as_owner(call, |caller| {
-        let command = call.datum(0);
         // Before it is copied.
-        command.map_or(Ok(()), |command| check_size("command", command))?;
+        if let Some(command) = call.datum(0) {
+            check_size("command", command)?;
+        }
         let command = call.required::<String>(0, "command")?;
         let run_as = call.optional_name(10, "run_as")?;
         let run_as = role(caller.user, run_as)?;

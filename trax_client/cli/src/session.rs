@@ -7,11 +7,11 @@ use jiff::tz::TimeZone;
 use tokio::sync::OnceCell;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type};
-use trax_client::{Address, Client, Error};
+use trax_client::{Address, Client, Error, is_router};
 
 use crate::output::{Listed, Moment, Options, Placed};
 pub(crate) use crate::shards::Argument;
-use crate::shards::{self, Shards};
+use crate::shards::Shards;
 use trax_terminal::{Connection, FAILED, Failure};
 use trax_terminal::{address, print};
 
@@ -47,7 +47,7 @@ impl Session {
             );
         }
         let now = row.try_get(0)?;
-        let is_router = shards::is_router(&connection).await?;
+        let is_router = is_router(&*connection).await?;
         Ok(Session {
             connection,
             now,

@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
-use trax_client::{Address, Error, Neighbor};
+use trax_client::{Address, is_router};
 use trax_terminal::{Connection, Failure, address};
 
 /// An argument of a statement and its type: nothing is prepared, which also works behind a pooler.
@@ -46,7 +46,7 @@ impl Shards {
         database: &Connection,
         address: &Address,
     ) -> Result<Option<Self>, Failure> {
-        match is_router(database).await? {
+        match is_router(&**database).await? {
             true => Self::of(database, address).await.map(Some),
             false => Ok(None),
         }
@@ -91,15 +91,6 @@ impl Shards {
 
     pub(crate) fn into_away(self) -> Vec<Failure> {
         self.away
-    }
-}
-
-/// Returns whether the database is a router. A schema of that name that is somebody else's makes
-/// none: `trax doctor` tells of it.
-pub(crate) async fn is_router(database: &tokio_postgres::Client) -> Result<bool, Failure> {
-    match Neighbor::Router.is_in(database).await {
-        Err(Error::NotPermitted(_)) => Ok(false),
-        answer => Ok(answer?),
     }
 }
 

@@ -148,7 +148,7 @@ async fn people(config: &Address, arguments: &Arguments) -> Result<Identity, Fai
     Ok(identity)
 }
 
-/// What changes with the files of people.
+/// Returns the time of change, the size and the inode of each file of people.
 fn stamps(arguments: &Arguments) -> Vec<Option<(SystemTime, u64, u64)>> {
     let files = [&arguments.roles, &arguments.password_file];
     let stamp = |file: &PathBuf| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Transaction};
-use trax_client::{Address, Error, Neighbor, Report};
+use trax_client::{Address, Neighbor, Report};
 
 use crate::source::{Entry, Lag};
 use crate::{Result, Trouble, rows};
@@ -330,11 +330,8 @@ impl Target {
 /// Returns whether this is a router, and whether the role may enqueue and keep what a relay keeps;
 /// none is not there.
 pub(crate) async fn rights(client: &Client) -> Result<(bool, Option<bool>, Option<bool>)> {
-    // A schema of that name which is not the router's makes no router.
-    let is_router = match Neighbor::Router.is_in(client).await {
-        Err(Error::NotPermitted(_)) => false,
-        answer => answer.map_err(|error| Trouble::of(SIDE, error))?,
-    };
+    let is_router = trax_client::is_router(client).await;
+    let is_router = is_router.map_err(|error| Trouble::of(SIDE, error))?;
     let sql = include_str!("query/target/ready.sql");
     let found = rows(SIDE, client, sql, &[]).await?;
     let all = |row: &Row| Ok((is_router, row.try_get(0)?, row.try_get(1)?));

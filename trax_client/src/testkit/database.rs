@@ -30,18 +30,3 @@ impl Database {
         Ok(client)
     }
 }
-
-/// Returns a name as a quoted SQL identifier.
-pub(crate) fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_quoted_name_cannot_end_early() {
-        assert_eq!(quoted("a\"; drop"), "\"a\"\"; drop\"");
-    }
-}

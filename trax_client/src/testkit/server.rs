@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Config;
 
 use super::Error;
-use super::database::{Database, quoted};
+use super::database::Database;
 use super::directory::Directory;
 use super::install::{Install, output};
 use super::options::Options;
 use super::port::free_port;
 use super::spawn::{signal, spawn};
+use crate::sql::quoted;
 
 const START_DEADLINE: Duration = Duration::from_secs(90);
 const STOP_DEADLINE: Duration = Duration::from_secs(90);

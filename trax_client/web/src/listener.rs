@@ -164,8 +164,7 @@ impl AsyncRead for Connection {
         }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
-        let arrived = buffer.filled()[before..].to_vec();
-        this.read(&arrived);
+        this.read(&buffer.filled()[before..]);
         Poll::Ready(Ok(()))
     }
 }

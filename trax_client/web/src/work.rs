@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
-use trax_client::{Address, Error, Neighbor};
+use trax_client::{Address, Neighbor, is_router};
 
 use crate::identity::Person;
 use crate::trouble::Trouble;
@@ -146,11 +146,9 @@ impl Work<'_> {
         }
     }
 
-    /// Returns whether the database is a router. A schema of that name that is somebody else's
-    /// makes none.
+    /// Returns whether the database is a router.
     pub(crate) async fn is_router(&self) -> Result<bool, Trouble> {
-        match timeout(PATIENCE, Neighbor::Router.is_in(&self.client)).await {
-            Ok(Err(Error::NotPermitted(_))) => Ok(false),
+        match timeout(PATIENCE, is_router(&self.client)).await {
             Ok(answer) => Ok(answer?),
             Err(_) => Err(Trouble::unknown("no answer within 5 s")),
         }

@@ -1,7 +1,7 @@
 //! Keyed hashes of names.
 //!
-//! Names come from whoever may enqueue, in any database of the server. What is found by a hash must
-//! not be found by another name that somebody has computed: the key is a secret of this cluster,
+//! Names come from every role that may enqueue, in any database of the server. Nobody may compute a
+//! second name with the hash of another's: the key is a secret of this cluster,
 //! which no SQL function shows. It lasts as long as the data directory, as the locks of prepared
 //! transactions do, whose numbers are hashes.
 //!
@@ -27,38 +27,42 @@ type Keys = [(u64, u64); 2];
 /// Returns a hash of the parts in this database: 128 bits that nobody outside the server can
 /// compute. Either half is one of 64 bits.
 pub(crate) fn name_hash(parts: &[&str]) -> u128 {
-    static KEYS: OnceLock<Keys> = OnceLock::new();
-    keyed(KEYS.get_or_init(keys), my_database().to_u32(), parts)
+    keyed(keys(), my_database().to_u32(), parts)
 }
 
-/// Returns the same as 64 bits.
+/// Returns its lower half, without computing the other.
 pub(crate) fn name_hash_64(parts: &[&str]) -> u64 {
-    name_hash(parts) as u64
+    half(keys()[1], my_database().to_u32(), parts)
 }
 
 /// Returns the secret that initdb has made and pg_control keeps, for answers to unknown users.
-fn keys() -> Keys {
-    // SAFETY: the control file was read when the server started; the secret has 32 bytes.
-    let secret = unsafe {
-        let nonce = pg_sys::GetMockAuthenticationNonce().cast::<[u64; 4]>();
-        nonce.read_unaligned()
-    };
-    [(secret[0], secret[1]), (secret[2], secret[3])]
+fn keys() -> &'static Keys {
+    static KEYS: OnceLock<Keys> = OnceLock::new();
+    KEYS.get_or_init(|| {
+        // SAFETY: the control file was read when the server started; the secret has 32 bytes.
+        let secret = unsafe {
+            let nonce = pg_sys::GetMockAuthenticationNonce().cast::<[u64; 4]>();
+            nonce.read_unaligned()
+        };
+        [(secret[0], secret[1]), (secret[2], secret[3])]
+    })
 }
 
 fn keyed(keys: &Keys, database: u32, parts: &[&str]) -> u128 {
-    let [high, low] = keys.map(|(first, second)| {
-        #[expect(deprecated, reason = "it takes a key, where DefaultHasher does not")]
-        let mut hasher = SipHasher::new_with_keys(first, second);
-        hasher.write(&database.to_ne_bytes());
-        for part in parts {
-            hasher.write(part.as_bytes());
-            // No name has a zero byte.
-            hasher.write(&[0]);
-        }
-        hasher.finish()
-    });
-    u128::from(high) << 64 | u128::from(low)
+    let [high, low] = keys.map(|key| u128::from(half(key, database, parts)));
+    high << 64 | low
+}
+
+fn half((first, second): (u64, u64), database: u32, parts: &[&str]) -> u64 {
+    #[expect(deprecated, reason = "it takes a key, where DefaultHasher does not")]
+    let mut hasher = SipHasher::new_with_keys(first, second);
+    hasher.write(&database.to_ne_bytes());
+    for part in parts {
+        hasher.write(part.as_bytes());
+        // No name has a zero byte.
+        hasher.write(&[0]);
+    }
+    hasher.finish()
 }
 
 #[cfg(test)]

@@ -27,8 +27,8 @@ const PORT_BYTES: usize = 16 * 1024;
 /// Gives functions in C what they may look at in the session of a client, and would crash without:
 /// a connection of which nothing is known, without TLS and without an address.
 fn begin_as_if_with_client() {
-    // SAFETY: the memory lasts as long as the process. All zero is what the server begins with when
-    // it makes one, and no function of a session without a client writes to it or reads from it.
+    // SAFETY: the memory lasts as long as the process. The server itself begins with all zero, and
+    // takes a null name or address for one that is not known.
     unsafe {
         let zeroed = pg_sys::MemoryContextAllocZero(pg_sys::TopMemoryContext, PORT_BYTES);
         pg_sys::MyProcPort = zeroed.cast();

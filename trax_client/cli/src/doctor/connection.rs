@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Reached {
     pub(super) client: Connection,
     pub(super) role: String,
-    /// Whether the extension is there, or that of a router.
+    /// Whether the extension is there, or that of a router, and its schema has nothing of others.
     pub(super) installed: bool,
     pub(super) findings: Vec<Finding>,
     address: String,
@@ -90,19 +90,23 @@ pub(super) async fn reach(config: &Address) -> Result<Reached, Box<Finding>> {
         ));
     }
     findings.extend(versions(extension.as_deref(), available.as_deref()));
+    let mut is_ours = true;
     for neighbor in [Neighbor::Trax, Neighbor::Router, Neighbor::PgCron] {
         match neighbor.is_in(&*client).await {
             Ok(_) => {}
-            Err(Error::NotPermitted(report)) => findings.push(Finding::new(
-                Severity::Critical,
-                "stranger_schema",
-                format!(
-                    "A role pretends to be a part of trax: {}. {}",
-                    report.message,
-                    report.detail.unwrap_or_default()
-                ),
-                report.hint.unwrap_or_default(),
-            )),
+            Err(Error::NotPermitted(report)) => {
+                is_ours &= neighbor != Neighbor::Trax;
+                findings.push(Finding::new(
+                    Severity::Critical,
+                    "stranger_schema",
+                    format!(
+                        "A role pretends to be a part of trax: {}. {}",
+                        report.message,
+                        report.detail.unwrap_or_default()
+                    ),
+                    report.hint.unwrap_or_default(),
+                ));
+            }
             Err(error) => return Err(Box::new(unreachable(config, &error))),
         }
     }
@@ -123,7 +127,7 @@ pub(super) async fn reach(config: &Address) -> Result<Reached, Box<Finding>> {
     Ok(Reached {
         client,
         role,
-        installed: extension.is_some(),
+        installed: extension.is_some() && is_ours,
         findings,
         address: address::describe(config),
         server,
