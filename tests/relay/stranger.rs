@@ -162,7 +162,7 @@ async fn locks_of_others_keep_no_relay_away() {
     let stranger = Session::as_role(source.database(), &role).await;
     let relay = trax_relay(&source, &target).start();
     relay.says("relay number 1", PATIENCE).await;
-    // What the relay holds, anybody may wait for.
+    // Anybody may wait for the locks of the relay.
     let keys = "select string_agg(format('pg_advisory_lock(%s)', (classid::bigint << 32) | objid::bigint), ', ')
         from pg_locks where locktype = 'advisory' and pid <> pg_backend_pid()
             and database = (select oid from pg_database where datname = current_database())";

@@ -1,35 +1,27 @@
 //! Calls with arguments that are too large for the memory: each is refused, and no session ends.
 
-use std::path::Path;
-
-use harness::PATIENCE;
-use harness::process::Process;
+use super::Restarted;
 use harness::session::Session;
-use trax_client::testkit::{Server, Stop};
+use std::path::Path;
 
 #[tokio::test]
 async fn an_argument_that_is_too_large_is_refused_and_ends_no_session() {
-    let mut server = Server::options()
-        .fast()
-        .setting("trax.databases", "no_database_has_this_name")
-        .start()
-        .expect("a server starts");
-    let db = server.database("app").await.expect("a database is made");
-    server.stop(Stop::Fast).expect("the server stops");
-    let mut limited = server.command("/bin/sh");
-    let postgres = Path::new(server.command("postgres").get_program())
-        .display()
-        .to_string();
-    let data = server.data_dir().display().to_string();
-    limited.args([
-        "-c",
-        &format!("ulimit -v 1500000; exec '{postgres}' -D '{data}'"),
-    ]);
-    let running = Process::start(limited);
-    let ready = "database system is ready to accept connections";
-    running.says(ready, PATIENCE).await;
-    let bystander = Session::of(&db).await;
-    let s = Session::of(&db).await;
+    let restarted = Restarted::by(|server| {
+        let mut limited = server.command("/bin/sh");
+        let postgres = server.command("postgres");
+        let postgres = Path::new(postgres.get_program()).display();
+        let data = server.data_dir();
+        let data = data.display();
+        limited.args([
+            "-c",
+            &format!("ulimit -v 1500000; exec '{postgres}' -D '{data}'"),
+        ]);
+        limited
+    })
+    .await;
+    let db = &restarted.database;
+    let bystander = Session::of(db).await;
+    let s = Session::of(db).await;
     let numbers = "array_fill(1::bigint, array[60000000])";
     let names = "array_fill('x'::text, array[20000000])";
     let tokens = "array_fill(gen_random_uuid(), array[30000000])";

@@ -346,7 +346,7 @@ fn schemas(text: &str) -> Vec<&str> {
             !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '_')
         };
         let begins = name.chars().next().is_some_and(|c| c.is_ascii_lowercase());
-        // One letter is an alias.
+        // A single letter is an alias.
         (is_sql && plain(schema) && schema.len() > 1 && begins).then_some(schema)
     });
     named.collect()
