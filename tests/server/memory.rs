@@ -14,7 +14,7 @@ async fn an_argument_that_is_too_large_is_refused_and_ends_no_session() {
         let data = data.display();
         limited.args([
             "-c",
-            &format!("ulimit -v 1500000; exec '{postgres}' -D '{data}'"),
+            &format!("ulimit -v 600000; exec '{postgres}' -D '{data}'"),
         ]);
         limited
     })
@@ -22,10 +22,10 @@ async fn an_argument_that_is_too_large_is_refused_and_ends_no_session() {
     let db = &restarted.database;
     let bystander = Session::of(db).await;
     let s = Session::of(db).await;
-    let numbers = "array_fill(1::bigint, array[60000000])";
-    let names = "array_fill('x'::text, array[20000000])";
-    let tokens = "array_fill(gen_random_uuid(), array[30000000])";
-    let text = "repeat('x', 200000000)";
+    let numbers = "array_fill(1::bigint, array[20000000])";
+    let names = "array_fill('x'::text, array[7000000])";
+    let tokens = "array_fill(gen_random_uuid(), array[10000000])";
+    let text = "repeat('x', 70000000)";
     for (call, code) in [
         (
             format!("select count(*) from trax.get_jobs({numbers})"),

@@ -23,15 +23,18 @@ async fn is_gone(s: &Session, pid: i32) {
     s.becomes(&sql, "0").await;
 }
 
-/// A database whose statements have a second from their first cancel to their end.
+/// A database whose statements have a second from their first cancel to their end, as has an
+/// executor without one.
 async fn strict() -> (Database, Session) {
     let (database, s) = live().await;
     let name = database.name();
     s.get(&format!(
-        "alter database {name} set trax.cancel_grace = '1s'"
+        "alter database {name} set trax.cancel_grace = '1s';
+         alter database {name} set trax.sql_worker_idle_timeout = '1s'"
     ))
     .await;
-    (database, s)
+    let session = Session::of(&database).await;
+    (database, session)
 }
 
 #[tokio::test]
@@ -94,28 +97,40 @@ async fn a_statement_whose_lease_is_gone_is_ended_with_its_executor() {
 async fn what_runs_as_a_role_ends_with_its_rights() {
     let (database, s) = strict().await;
     let name = database.name();
-    for (place, (end, state)) in [
-        ("alter role ROLE nologin", "failed"),
-        ("alter role ROLE connection limit 0", "failed"),
-        ("drop owned by ROLE; drop role ROLE", "failed"),
-        ("select trax.revoke_access('ROLE')", "cancelled"),
-        (
+    s.get(&format!(
+        "alter database {name} set trax.max_sql_workers = 4"
+    ))
+    .await;
+    // The last one is for all roles.
+    for cases in [
+        &[
+            ("alter role ROLE nologin", "failed"),
+            ("alter role ROLE connection limit 0", "failed"),
+            ("drop owned by ROLE; drop role ROLE", "failed"),
+            ("select trax.revoke_access('ROLE')", "cancelled"),
+        ][..],
+        &[(
             "revoke connect on database DATABASE from public, ROLE",
             "failed",
-        ),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let (name_of_role, session) = role(&database, &s, &format!("r{place}")).await;
-        let mark = format!("select pg_sleep(1e9), {place}");
-        let job = queue_with(&session, &mark, "max_retries => 0").await;
-        let pid = sleeper_of(&s, &mark).await;
-        drop(session);
-        s.get(&end.replace("ROLE", &name_of_role).replace("DATABASE", name))
-            .await;
-        assert_eq!(ended(&s, job).await, state, "{end}");
-        is_gone(&s, pid).await;
+        )],
+    ] {
+        let mut running = Vec::new();
+        for (place, (end, state)) in cases.iter().enumerate() {
+            let suffix = format!("r{place}_of_{}", cases.len());
+            let (name_of_role, session) = role(&database, &s, &suffix).await;
+            let mark = format!("select pg_sleep(1e9), '{suffix}'");
+            let job = queue_with(&session, &mark, "max_retries => 0").await;
+            let pid = sleeper_of(&s, &suffix).await;
+            let end = end.replace("ROLE", &name_of_role).replace("DATABASE", name);
+            running.push((job, pid, end, state));
+        }
+        for (_, _, end, _) in &running {
+            s.get(end).await;
+        }
+        for (job, pid, end, state) in running {
+            assert_eq!(ended(&s, job).await, *state, "{end}");
+            is_gone(&s, pid).await;
+        }
     }
     assert_eq!(violations(s.client()).await, Vec::<String>::new());
 }

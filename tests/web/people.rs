@@ -101,7 +101,9 @@ async fn a_stream_ends_with_the_right_to_look() {
             .await
             .expect("it listens");
         let host = web.host();
-        let request = format!("GET /live HTTP/1.1\r\nHost: {host}\r\nX-User: anna\r\n\r\n");
+        let request = format!(
+            "GET /live HTTP/1.1\r\nHost: {host}\r\nX-User: anna\r\nConnection: close\r\n\r\n"
+        );
         stream
             .write_all(request.as_bytes())
             .await
