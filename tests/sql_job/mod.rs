@@ -7,6 +7,7 @@ mod drop;
 mod ending;
 mod fault;
 mod hostile;
+mod log;
 mod manifest;
 mod order;
 mod outside;

@@ -26,6 +26,7 @@ use crate::server::durability;
 use crate::server::rights::with_rights_of;
 use crate::server::spi;
 use crate::server::spi::{arg, row, statement};
+use crate::server::sql_log;
 use crate::server::sql_report;
 use crate::server::sql_report::{ServerError, guarded};
 use crate::server::sql_result::{Collector, jsonb, quote};
@@ -295,6 +296,7 @@ impl Executor {
 
     fn run_text(&self, job: &SqlJob, text: &CStr) -> Ended {
         let mut conflicts = 0;
+        let mut is_logged = None;
         loop {
             let parsed = match guarded(|| Parsed::new(text)) {
                 Ok(parsed) => parsed,
@@ -306,11 +308,14 @@ impl Executor {
             if let Err(error) = parsed.refuse() {
                 return permanently(error);
             }
+            let is_logged = *is_logged.get_or_insert_with(|| parsed.log_statement());
             let error = match guarded(|| self.run_in_transaction(job, &parsed)) {
-                Ok(is_recorded) => {
-                    if !is_recorded {
-                        sql_session::abort();
-                    }
+                Ok(true) => {
+                    sql_log::duration(text, is_logged);
+                    return Ended::Recorded;
+                }
+                Ok(false) => {
+                    sql_session::abort();
                     return Ended::Recorded;
                 }
                 Err(error) => error,
@@ -318,7 +323,7 @@ impl Executor {
             sql_session::abort();
             if parsed.needs_no_transaction(&error.sqlstate) {
                 drop(parsed);
-                return run_outside(text);
+                return run_outside(text, is_logged);
             }
             let is_conflict = ["40001", "40P01"].contains(&error.sqlstate.as_str());
             if !is_conflict || conflicts == CONFLICTS {
@@ -331,6 +336,7 @@ impl Executor {
     /// Runs the statements and records the completion; false when the lease is another's by now,
     /// and all is to be undone.
     fn run_in_transaction(&self, job: &SqlJob, parsed: &Parsed) -> bool {
+        sql_session::begin_run();
         sql_session::begin_block();
         let mut collector = Collector::new();
         let mut last = None;
@@ -431,11 +437,13 @@ fn permanently(error: Error) -> Ended {
 }
 
 /// Runs a text that is one statement by itself.
-fn run_outside(text: &CStr) -> Ended {
+fn run_outside(text: &CStr, is_logged: bool) -> Ended {
     let ran = guarded(|| {
         let parsed = Parsed::new(text);
         let mut collector = Collector::new();
+        sql_session::begin_run();
         let done = sql_session::one_statement(|| parsed.run(0, &mut collector));
+        sql_log::duration(text, is_logged);
         output(&done, &collector, false)
     });
     match ran {

@@ -1,6 +1,7 @@
 //! The session in which statements of somebody's run without a client: its transactions, and how it
 //! becomes as it was when it began.
 
+use super::port;
 use super::random::random;
 use pgrx::pg_sys;
 use std::ffi::CStr;
@@ -21,23 +22,9 @@ fn guard<T>(work: impl FnOnce() -> T) -> T {
     unsafe { pg_sys::ffi::pg_guard_ffi_boundary(work) }
 }
 
-/// More than a `Port` of any version has, of which the bindings know no member.
-const PORT_BYTES: usize = 16 * 1024;
-
-/// Gives functions in C what they may look at in the session of a client, and would crash without:
-/// a connection of which nothing is known, without TLS and without an address.
-fn begin_as_if_with_client() {
-    // SAFETY: the memory lasts as long as the process. The server itself begins with all zero, and
-    // takes a null name or address for one that is not known.
-    unsafe {
-        let zeroed = pg_sys::MemoryContextAllocZero(pg_sys::TopMemoryContext, PORT_BYTES);
-        pg_sys::MyProcPort = zeroed.cast();
-    }
-}
-
 /// Does what a session with a client does at its begin, in its first transaction.
 pub(crate) fn begin() {
-    begin_as_if_with_client();
+    port::begin();
     // SAFETY: the settings of the role are in force; the name is a constant.
     unsafe {
         pg_sys::process_session_preload_libraries();
@@ -71,11 +58,16 @@ pub(crate) fn hide() {
     }
 }
 
+/// Begins a run of all statements of a text: they have one `statement_timestamp()`.
+pub(crate) fn begin_run() {
+    // SAFETY: outside a transaction.
+    unsafe { pg_sys::SetCurrentStatementStartTimestamp() };
+}
+
 /// Begins a transaction block.
 pub(crate) fn begin_block() {
     // SAFETY: outside a transaction; the calls are those of BEGIN.
     unsafe {
-        pg_sys::SetCurrentStatementStartTimestamp();
         pg_sys::StartTransactionCommand();
         pg_sys::BeginTransactionBlock();
         pg_sys::CommitTransactionCommand();
@@ -86,7 +78,6 @@ pub(crate) fn begin_block() {
 pub(crate) fn one_statement<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: what a session does around a statement of its client.
     unsafe {
-        pg_sys::SetCurrentStatementStartTimestamp();
         pg_sys::StartTransactionCommand();
         let timeout = pg_sys::StatementTimeout;
         if timeout > 0 {

@@ -4,6 +4,7 @@
 //! The text goes to the server's parser as it is; nothing is ever put together here.
 
 use crate::error::{Error, Result};
+use crate::server::sql_log;
 use crate::server::sql_result::Collector;
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::ffi::CStr;
@@ -97,6 +98,11 @@ impl<'a> Parsed<'a> {
             ),
             _ => Ok(()),
         }
+    }
+
+    /// Writes the line of `log_statement`, if that asks for it. Returns whether it did.
+    pub(crate) fn log_statement(&self) -> bool {
+        sql_log::statement(self.text, &self.statements)
     }
 
     fn node(&self, place: usize) -> *mut pg_sys::Node {

@@ -1,0 +1,48 @@
+//! The server's record of the connection of a session, for a session without a client.
+
+use pgrx::pg_sys;
+use std::ffi::c_char;
+
+/// More than a `Port` of any version has.
+const PORT_BYTES: usize = 16 * 1024;
+
+/// The first members of a `Port`, of which the bindings know none.
+#[repr(C)]
+struct Head {
+    socket: pg_sys::pgsocket,
+    does_not_block: bool,
+    protocol: u32,
+    local: Address,
+    remote: Address,
+    remote_host: *mut c_char,
+    remote_host_name: *mut c_char,
+    remote_host_name_codes: [i32; 2],
+    remote_port: *mut c_char,
+    #[cfg(any(feature = "pg15", feature = "pg16"))]
+    accepts: std::ffi::c_int,
+    #[cfg(feature = "pg18")]
+    local_host: [c_char; 64],
+    database_name: *mut c_char,
+    user_name: *mut c_char,
+}
+
+/// A `sockaddr_storage` and its length.
+#[repr(C)]
+struct Address([u64; 17]);
+
+/// Gives the session a connection of which nothing is known but the database and the role, without
+/// TLS and without an address: functions in C look at it, and would crash without; the lines of the
+/// log begin with both names.
+pub(crate) fn begin() {
+    // SAFETY: in a transaction. The memory lasts as long as the process. The server itself begins
+    // with all zero, and takes a null host or address for one that is not known.
+    unsafe {
+        let before = pg_sys::CurrentMemoryContext;
+        pg_sys::CurrentMemoryContext = pg_sys::TopMemoryContext;
+        let head = pg_sys::palloc0(PORT_BYTES).cast::<Head>();
+        (*head).database_name = pg_sys::get_database_name(pg_sys::MyDatabaseId);
+        (*head).user_name = pg_sys::GetUserNameFromId(pg_sys::GetSessionUserId(), true);
+        pg_sys::MyProcPort = head.cast();
+        pg_sys::CurrentMemoryContext = before;
+    }
+}
