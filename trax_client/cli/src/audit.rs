@@ -42,6 +42,7 @@ const KINDS: [&str; 6] = [
 #[derive(clap::Args)]
 #[command(after_help = "\
 Acts are kept for trax.audit_retention (90 days). What jobs did is in trax jobs list.
+The role is a fact; the program is what its session claimed to be.
 
 Examples:
   trax audit --since '1 day'

@@ -61,7 +61,7 @@ pub fn paint(text: &str, tone: Tone) -> String {
 
 /// Returns whether a character steers what shows it: moves the cursor, changes colours, ends a
 /// line, or turns the order in which the text around it is read.
-fn steers(c: char) -> bool {
+pub fn steers(c: char) -> bool {
     c.is_control()
         || matches!(
             c,

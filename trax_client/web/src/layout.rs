@@ -1,6 +1,7 @@
 //! The frame of every page, and the parts that pages are made of.
 
 use maud::{DOCTYPE, Markup, html};
+use trax_terminal::text::steers;
 
 use crate::moment::Moment;
 use crate::trouble::Trouble;
@@ -215,9 +216,24 @@ pub(crate) fn state(name: &str) -> Markup {
     html! { span .state .(class) { (name.replace('_', " ")) } }
 }
 
-/// Returns text as it was written.
+/// Returns text as it was written. A character that is not seen, or that turns the order in which
+/// the text around it is read, is shown by its number.
 pub(crate) fn verbatim(text: &str) -> Markup {
-    html! { pre tabindex="0" { (text) } }
+    let is_hidden = |c: char| steers(c) && !matches!(c, '\n' | '\r' | '\t');
+    let parts = text.split_inclusive(is_hidden);
+    html! {
+        pre tabindex="0" {
+            @for part in parts {
+                @match part.chars().next_back().filter(|&c| is_hidden(c)) {
+                    Some(c) => {
+                        (part[..part.len() - c.len_utf8()])
+                        mark { "U+" (format!("{:04X}", u32::from(c))) }
+                    }
+                    None => (part),
+                }
+            }
+        }
+    }
 }
 
 /// Returns text, or nothing.
@@ -228,4 +244,19 @@ pub(crate) fn text(value: Option<&str>) -> Markup {
 /// Returns a number that the stream of live numbers replaces.
 pub(crate) fn live(name: &str, value: &str) -> Markup {
     html! { span data-number=(name) { (value) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::verbatim;
+
+    #[test]
+    fn a_character_that_turns_the_text_around_it_is_shown_by_its_number() {
+        let shown = |text| verbatim(text).into_string();
+        assert_eq!(
+            shown("'pay \u{202e}eet\u{202c} <b>'\n\tשלום"),
+            "<pre tabindex=\"0\">'pay <mark>U+202E</mark>eet<mark>U+202C</mark> &lt;b&gt;'\n\tשלום</pre>"
+        );
+        assert_eq!(shown("\0"), "<pre tabindex=\"0\"><mark>U+0000</mark></pre>");
+    }
 }

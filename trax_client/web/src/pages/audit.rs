@@ -38,7 +38,15 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
         ]);
         last = at.exact();
     }
-    let head = ["when", "role", "program", "what", "which", "note"];
+    // Every role may set trax.program to any text; only the role is known.
+    let head = [
+        "when",
+        "role",
+        "program, as claimed",
+        "what",
+        "which",
+        "note",
+    ];
     Ok(html! {
         (table("Audit", &head, &shown, "Nobody has done anything yet."))
         @if rows.len() > ROWS {
