@@ -3,7 +3,7 @@
 
 use harness::pooler::Pooler;
 use harness::process::run;
-use harness::scheduler::{connect, value, violations};
+use harness::scheduler::{connect, execute, value, violations};
 use harness::{database, shared_server};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,6 +33,7 @@ fn programs() -> [(Command, &'static [&'static str]); 2] {
 /// Runs both programs at an address; their jobs are completed.
 async fn work_at(url: &str, database: &Database) {
     let client = connect(database).await;
+    execute(&client, "delete from trax.run").await;
     for (mut program, tasks) in programs() {
         program.env("DATABASE_URL", url);
         let ended = tokio::task::spawn_blocking(move || run(&mut program)).await;
@@ -62,7 +63,8 @@ async fn the_packages_work_behind_a_transaction_pooler() {
     .await;
 }
 
-/// Makes certificates in the server's directory: its own, which is its own CA, and another.
+/// Makes certificates in the server's directory: its own, which is its own CA, and another; and a
+/// list that revokes its own.
 fn certify(server: &Server) {
     for name in ["server", "other"] {
         let mut make = server.command("/usr/bin/openssl");
@@ -83,6 +85,14 @@ fn certify(server: &Server) {
         let (code, output, errors) = run(&mut make);
         assert_eq!(code, Some(0), "{output}{errors}");
     }
+    let revoke = "cd \"$1\" && touch index && echo 01 > number
+        printf '[ca]\ndefault_ca=ca\n[ca]\ndatabase=index\ncrlnumber=number\ndefault_md=sha256\ndefault_crl_days=2\n' > ca
+        ca='/usr/bin/openssl ca -config ca -keyfile server.key -cert server.crt'
+        $ca -revoke server.crt && $ca -gencrl -out revoked.crl";
+    let mut make = server.command("/bin/sh");
+    make.args(["-c", revoke, "sh"]).arg(server.data_dir());
+    let (code, output, errors) = run(&mut make);
+    assert_eq!(code, Some(0), "{output}{errors}");
 }
 
 #[tokio::test]
@@ -102,15 +112,20 @@ async fn the_packages_verify_the_certificate_and_the_name_of_the_server() {
     std::fs::write(server.data_dir().join("pg_hba.conf"), rules).expect("rules can be written");
     server.restart().expect("the server restarts");
 
-    let url = |host: &str, root: &str| {
-        let (port, root) = (server.port(), server.data_dir().join(root));
-        let root = root.display();
-        format!("postgresql://postgres@{host}:{port}/tls?sslmode=verify-full&sslrootcert={root}")
-    };
-    work_at(&url("localhost", "server.crt"), &database).await;
+    let (port, data) = (server.port(), server.data_dir());
+    let file = |name: &str| data.join(name).display().to_string();
+    let url = |host: &str, query: &str| format!("postgresql://postgres@{host}:{port}/tls?{query}");
+    let full = |root: &str| format!("sslmode=verify-full&sslrootcert={}", file(root));
+    let revoked = format!("{}&sslcrl={}", full("server.crt"), file("revoked.crl"));
+    work_at(&url("localhost", &full("server.crt")), &database).await;
+    // The server takes no connection without TLS: the default tries it.
+    work_at(&url("localhost", ""), &database).await;
+    let signed = format!("sslmode=verify-ca&sslrootcert={}", file("server.crt"));
+    work_at(&url("127.0.0.1", &signed), &database).await;
     for wrong in [
-        url("localhost", "other.crt"),
-        url("127.0.0.1", "server.crt"),
+        url("localhost", &full("other.crt")),
+        url("127.0.0.1", &full("server.crt")),
+        url("localhost", &revoked),
     ] {
         for (mut program, tasks) in programs() {
             program.env("DATABASE_URL", &wrong);

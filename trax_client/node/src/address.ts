@@ -3,6 +3,7 @@
 import pg from "pg";
 
 import { UsageError } from "./errors.js";
+import { type Tls, completed, encryptions, taken } from "./tls.js";
 
 /** How to reach the server, as `pg` takes it. */
 export interface ConnectionOptions {
@@ -12,7 +13,7 @@ export interface ConnectionOptions {
   /** A function is asked at each new connection, for passwords that expire. */
   password?: string | (() => string | Promise<string>);
   database?: string;
-  /** True, or the options of Node's `tls.connect`. */
+  /** False, true, or the options of Node's `tls.connect`. Not set: as PGSSLMODE and its kin say. */
   ssl?: boolean | object;
   application_name?: string;
   options?: string;
@@ -21,8 +22,11 @@ export interface ConnectionOptions {
 /** `postgresql://user@host1,host2:5432/database?sslmode=verify-full`, or options. */
 export type Address = string | ConnectionOptions;
 
-/** What `pg` gets for one host. */
-export type HostConfig = ConnectionOptions & { connectionString?: string };
+/** One host: what `pg` gets, and what the address says about TLS if that is not in it. */
+export interface HostConfig {
+  config: ConnectionOptions & { connectionString?: string };
+  tls?: Tls;
+}
 
 const url = /^(postgres(?:ql)?:\/\/(?:[^/?#]*@)?)([^/?#@]*)(.*)$/s;
 
@@ -30,32 +34,38 @@ const url = /^(postgres(?:ql)?:\/\/(?:[^/?#]*@)?)([^/?#@]*)(.*)$/s;
  * @throws UsageError for an address that is none; its text has no password. */
 export function hosts(address: Address | undefined, env: Record<string, string | undefined> = process.env): HostConfig[] {
   const given = address ?? (env["DATABASE_URL"] || {});
-  const configs = typeof given === "string" ? ofText(given) : ofOptions(given, env);
-  for (const config of configs) {
+  const all = typeof given === "string" ? ofText(given, env) : ofOptions(given, env);
+  for (const one of all) {
     try {
       // Reads the address and connects to nothing.
-      new pg.Client(config);
+      const { host } = new pg.Client({ ...one.config, ssl: false });
+      // A socket has no TLS, as with libpq.
+      if (host.startsWith("/") && one.tls !== undefined) one.tls = { sslmode: "disable" };
+      if (one.tls !== undefined) encryptions(one.tls);
     } catch (error) {
+      if (error instanceof UsageError) throw error;
       throw unreadable(error instanceof Error ? error.message : String(error));
     }
   }
-  return configs;
+  return all;
 }
 
-function ofText(text: string): HostConfig[] {
-  if (text.startsWith("/") || text.startsWith("socket:")) return [{ connectionString: text }];
+function ofText(text: string, env: Record<string, string | undefined>): HostConfig[] {
+  if (text.startsWith("/") || text.startsWith("socket:")) return [{ config: { connectionString: text, ssl: false } }];
   const [, before, authority, after] = url.exec(text) ?? [];
   if (before === undefined || authority === undefined || after === undefined) {
     throw unreadable("it does not begin with postgresql://");
   }
-  return authority.split(",").map((host) => ({ connectionString: before + host + after }));
+  const { rest, tls } = taken(after, env);
+  return authority.split(",").map((host) => ({ config: { connectionString: before + host + rest }, tls: { ...tls } }));
 }
 
 function ofOptions(options: ConnectionOptions, env: Record<string, string | undefined>): HostConfig[] {
+  const tls = (): Pick<HostConfig, "tls"> => (options.ssl === undefined ? { tls: completed({}, env) } : {});
   const names = (options.host ?? env["PGHOST"] ?? "").split(",");
-  if (names.length === 1) return [options];
+  if (names.length === 1) return [{ config: options, ...tls() }];
   const ports = String(options.port ?? env["PGPORT"] ?? "5432").split(",");
-  return names.map((host, at) => ({ ...options, host, port: Number(ports[at] ?? ports[0]) }));
+  return names.map((host, at) => ({ config: { ...options, host, port: Number(ports[at] ?? ports[0]) }, ...tls() }));
 }
 
 function unreadable(why: string): UsageError {

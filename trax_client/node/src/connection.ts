@@ -4,8 +4,9 @@ import { Socket } from "node:net";
 import pg from "pg";
 
 import type { HostConfig } from "./address.js";
-import { DisconnectedError, blame, translated } from "./errors.js";
+import { DisconnectedError, ServerError, blame, translated } from "./errors.js";
 import type { Statement } from "./sql.js";
+import { encryptions } from "./tls.js";
 
 /** A row of an answer. Who names a column knows its type. */
 export type Row = Record<string, any>;
@@ -55,13 +56,25 @@ export class Connection {
     }
   }
 
-  static async #openAt(host: HostConfig, { applicationName, connectLimit, limit }: Opening): Promise<Connection> {
+  /** Connects to a host, with TLS and without as its address allows. */
+  static async #openAt({ config, tls }: HostConfig, opening: Opening): Promise<Connection> {
+    if (tls === undefined) return Connection.#try(config, opening);
+    const [first = false, second] = encryptions(tls);
+    try {
+      return await Connection.#try({ ...config, ssl: first }, opening);
+    } catch (error) {
+      if (second === undefined || !mayDoOtherwise(error)) throw error;
+      return Connection.#try({ ...config, ssl: second }, opening);
+    }
+  }
+
+  static async #try(config: HostConfig["config"], { applicationName, connectLimit, limit }: Opening): Promise<Connection> {
     const socket = new Socket();
     const client = new pg.Client({
       application_name: applicationName,
       keepAlive: true,
       keepAliveInitialDelayMillis: 5000,
-      ...(host as pg.ClientConfig),
+      ...(config as pg.ClientConfig),
       // Ours, so that it can be closed whatever state the driver is in.
       stream: () => socket,
     });
@@ -129,6 +142,15 @@ export class Connection {
     this.#closed = this.#closedByUs = true;
     this.#socket.destroy();
   }
+}
+
+/** Returns whether a server that refuses a connection with TLS, or without, may accept the other. */
+function mayDoOtherwise(error: unknown): boolean {
+  if (!(error instanceof ServerError)) return false;
+  if (error.sqlstate !== undefined) return error.sqlstate === "28000";
+  // It answered, and what it said was no TLS, or a certificate that is not accepted.
+  const cause = error.cause as NodeJS.ErrnoException | undefined;
+  return cause !== undefined && cause.syscall === undefined;
 }
 
 /** How long reading an answer that has arrived may take. */

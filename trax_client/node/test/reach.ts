@@ -1,14 +1,18 @@
 // Queues jobs at DATABASE_URL and runs them: behind a pooler, over TLS.
 
-import pg from "pg";
-
+import { hosts } from "../src/address.js";
+import { Connection } from "../src/connection.js";
 import { Client, Worker } from "../src/index.js";
 
-const db = new pg.Client(process.env["DATABASE_URL"]);
-await db.connect();
+// As the worker connects: node-postgres alone reads the parameters of TLS in another way.
+const connection = await Connection.open({
+  hosts: hosts(undefined), applicationName: "reach", connectLimit: 10_000, limit: 10_000, channel: "reach",
+  onNotification: () => undefined, onEnd: () => undefined,
+});
+const query = async (text: string, values: unknown[]) => ({ rows: await connection.query({ text, values }) });
 const inputs = Array.from({ length: 20 }, (_, n) => ({ n }));
-await new Client(db).enqueueMany("node", inputs);
-await db.end();
+await new Client({ query }).enqueueMany("node", inputs);
+await connection.close();
 
 await new Worker({ untilEmpty: true, lease: 6000 })
   .task<{ n: number }>("node", (job, ctx) => {

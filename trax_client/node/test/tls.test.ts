@@ -1,0 +1,69 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+
+import { hosts } from "../src/address.js";
+import { UsageError } from "../src/index.js";
+import { encryptions } from "../src/tls.js";
+
+const folder = mkdtempSync(join(tmpdir(), "trax-tls-"));
+const root = join(folder, "root.pem");
+writeFileSync(root, "a certificate");
+const home = { HOME: folder };
+
+/** Returns how the first host of an address is tried. */
+function tried(query: string, env: Record<string, string> = {}): (boolean | object)[] {
+  const [first] = hosts(`postgresql://a,b/shop${query}`, { ...home, ...env });
+  return encryptions(first?.tls ?? {});
+}
+
+test("the modes are libpq's, and so is the default", () => {
+  process.env["HOME"] = folder;
+  const blind = { rejectUnauthorized: false };
+  assert.deepEqual(tried(""), [blind, false]);
+  assert.deepEqual(tried("?sslmode=disable"), [false]);
+  assert.deepEqual(tried("?sslmode=allow"), [false, blind]);
+  assert.deepEqual(tried("?sslmode=require"), [blind]);
+  assert.deepEqual(tried("?ssl=true&application_name=x"), [blind]);
+  assert.deepEqual(tried("", { PGSSLMODE: "require" }), [blind]);
+  assert.deepEqual(tried("?sslmode=disable", { PGSSLMODE: "require" }), [false]);
+  const [full] = tried(`?sslmode=verify-full&sslrootcert=${encodeURIComponent(root)}&ssl_min_protocol_version=TLSv1.3`);
+  assert.deepEqual(full, { rejectUnauthorized: true, ca: Buffer.from("a certificate"), minVersion: "TLSv1.3" });
+  const [ca] = tried(`?sslmode=require&sslrootcert=${root}`) as [Record<string, unknown>];
+  assert.equal(ca["rejectUnauthorized"], true, "a certificate that is named is used");
+  assert.equal((ca["checkServerIdentity"] as () => unknown)(), undefined);
+  assert.deepEqual(tried("?sslrootcert=system"), [{ rejectUnauthorized: true }]);
+  const [socket] = hosts("postgresql:///shop?host=/tmp&sslmode=verify-full", home);
+  assert.deepEqual(encryptions(socket?.tls ?? {}), [false], "a socket has no TLS");
+});
+
+test("what is left of an address is the driver's, and options with TLS of their own are left alone", () => {
+  const [one, two] = hosts("postgres://u@a:1,b/shop?sslmode=require&application_name=x%20y&channel_binding=prefer", home);
+  assert.equal(one?.config.connectionString, "postgres://u@a:1/shop?application_name=x%20y");
+  assert.equal(two?.config.connectionString, "postgres://u@b/shop?application_name=x%20y");
+  assert.equal(hosts({ host: "a", ssl: true }, { PGSSLMODE: "verify-full" })[0]?.tls, undefined);
+  assert.deepEqual(hosts({ host: "a" }, { PGSSLMODE: "require" })[0]?.tls, { sslmode: "require" });
+});
+
+test("what the driver cannot do, and what is no value, is refused with what to type", () => {
+  for (const [query, words] of [
+    ["?channel_binding=require", "use disable or prefer"],
+    ["?sslcrldir=/etc", "leave it out"],
+    ["?sslsni=0", "use 1"],
+    ["?require_auth=scram-sha-256", "leave it out"],
+    ["?requirepeer=postgres", "leave it out"],
+    ["?gssencmode=require", "use disable or prefer"],
+    ["?sslnegotiation=direct", "use postgres"],
+    ["?sslmode=no-verify", "use one of disable, allow"],
+    ["?sslmode=verify-full", "sslrootcert=system"],
+    ["?sslmode=require&sslrootcert=system", "use verify-full"],
+    ["?sslrootcert=/nowhere", "sslrootcert: ENOENT"],
+    [`?sslmode=require&sslrootcert=${root}&sslcrl=/nowhere`, "sslcrl: ENOENT"],
+  ] as const) {
+    const isRefused = (error: unknown): boolean => error instanceof UsageError && error.message.includes(words);
+    assert.throws(() => tried(query), isRefused, query);
+  }
+  assert.throws(() => tried("", { PGCHANNELBINDING: "require" }), UsageError);
+});
