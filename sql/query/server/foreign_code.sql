@@ -1,8 +1,8 @@
 -- Returns the functions that are not ours and run, with the rights of our owner, when our tables
 -- are written: of triggers, constraints, defaults and generated columns, indexes, rules, policies
--- and domains; and, without a function, the domains, whose owners may add constraints. Trusted when
--- a superuser or the table's owner has them. The server notes no dependency on its own functions,
--- so that it knows of none of those here.
+-- and of the types that columns and these have; and, without a function, the domains, whose owners
+-- may add constraints. Trusted when a superuser or the table's owner has them. The server notes no
+-- dependency on its own functions, so that it knows of none of those here.
 with recursive family (oid) as (
     select c.oid
     from pg_class c
@@ -18,19 +18,6 @@ with recursive family (oid) as (
     from family f
     join pg_class c on c.oid = f.oid
     join pg_namespace n on n.oid = c.relnamespace
-), domain (relation, oid) as (
-    select a.attrelid, t.oid
-    from pg_attribute a
-    join pg_type t on t.oid = a.atttypid
-    where a.attrelid in (select o.oid from own o)
-        and a.atttypid >= 16384
-        and t.typtype = 'd'
-    union
-    select d.relation, b.oid
-    from domain d
-    join pg_type t on t.oid = d.oid
-    join pg_type b on b.oid = t.typbasetype
-    where b.typtype = 'd'
 ), part as (
     select t.tgrelid as relation, 'pg_trigger'::regclass as class, t.oid
     from pg_trigger t
@@ -57,13 +44,45 @@ with recursive family (oid) as (
     select y.polrelid, 'pg_policy', y.oid
     from pg_policy y
     where y.polrelid in (select o.oid from own o)
+), type (relation, oid) as (
+    select a.attrelid, a.atttypid
+    from pg_attribute a
+    where a.attrelid in (select o.oid from own o)
+        and a.atttypid >= 16384
+    union
+    select p.relation, d.refobjid
+    from part p
+    join pg_depend d on d.classid = p.class and d.objid = p.oid
+    where d.refclassid = 'pg_type'::regclass
+        and d.refobjid >= 16384
+    union
+    -- Of a domain, an array, a composite type, a range or a multirange.
+    select t.relation, within.oid
+    from type t
+    join pg_type y on y.oid = t.oid
+    cross join lateral (
+        values (y.typbasetype), (y.typelem)
+        union all
+        select a.atttypid
+        from pg_attribute a
+        where a.attrelid = y.typrelid
+            and a.attnum > 0
+        union all
+        select r.rngsubtype
+        from pg_range r
+        where r.rngtypid = y.oid or r.rngmultitypid = y.oid
+    ) within (oid)
+    where within.oid >= 16384
+), code as (
+    select p.relation, p.class, p.oid
+    from part p
     union all
-    select d.relation, 'pg_type', d.oid
-    from domain d
+    select t.relation, 'pg_type', t.oid
+    from type t
     union all
-    select d.relation, 'pg_constraint', k.oid
-    from domain d
-    join pg_constraint k on k.contypid = d.oid
+    select t.relation, 'pg_constraint', k.oid
+    from type t
+    join pg_constraint k on k.contypid = t.oid
 )
 select
     o.name as relation,
@@ -72,7 +91,7 @@ select
     r.rolname::text as owner,
     r.rolsuper or p.proowner = o.relowner as is_trusted,
     p.oid as function_oid
-from part m
+from code m
 join own o on o.oid = m.relation
 join pg_depend d on d.classid = m.class and d.objid = m.oid
 left join pg_operator x on d.refclassid = 'pg_operator'::regclass and x.oid = d.refobjid
@@ -89,8 +108,9 @@ select
     r.rolname,
     r.rolsuper or t.typowner = o.relowner,
     null
-from domain d
+from type d
 join own o on o.oid = d.relation
 join pg_type t on t.oid = d.oid
 join pg_roles r on r.oid = t.typowner
+where t.typtype = 'd'
 order by is_trusted, relation, object, function

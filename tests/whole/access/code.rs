@@ -156,6 +156,47 @@ async fn functions_of_others_are_seen_wherever_a_table_calls_them() {
             "create domain public.kind as int default shop.one(1); alter table trax.lease add added public.kind",
             "drop domain public.kind cascade",
         ),
+        // In an expression, whatever the type of the column.
+        (
+            "alter table trax.work_queue add constraint c check (task::shop.kind is not null)",
+            "alter table trax.work_queue drop constraint c",
+        ),
+        (
+            "create index i on trax.lease ((worker::shop.kind::text))",
+            "drop index trax.i",
+        ),
+        (
+            "alter table trax.run add added text default 'a'::shop.kind",
+            "alter table trax.run drop added",
+        ),
+        (
+            "create rule r as on insert to trax.unique_key do also select 'a'::shop.kind",
+            "drop rule r on trax.unique_key",
+        ),
+        (
+            "create policy p on trax.worker using (name::shop.kind = 'a')",
+            "drop policy p on trax.worker",
+        ),
+        (
+            "create trigger t before insert on trax.dead_letter for each row when (new.task::shop.kind is null)
+                 execute function suppress_redundant_updates_trigger()",
+            "drop trigger t on trax.dead_letter",
+        ),
+        // In another type.
+        (
+            "alter table trax.worker add added shop.kind[]",
+            "alter table trax.worker drop added",
+        ),
+        (
+            "create type public.pair as (a int, b shop.kind[]);
+             alter table trax.worker add added public.pair",
+            "alter table trax.worker drop added; drop type public.pair",
+        ),
+        (
+            "create type public.span as range (subtype = shop.kind);
+             alter table trax.lease add added public.span",
+            "drop type public.span cascade",
+        ),
         (
             "create trigger t before insert on trax.new_job for each row execute function shop.rise()",
             "drop trigger t on trax.new_job",
@@ -188,6 +229,22 @@ async fn functions_of_others_are_seen_wherever_a_table_calls_them() {
     s.get(&format!("alter role {role} nosuperuser")).await;
     assert_refused(&victim, "a role that changed").await;
     s.get("alter table trax.work_queue drop constraint c").await;
+    // So is his domain, for as long as its constraints are.
+    s.get(
+        "create domain public.kind as text;
+         alter table trax.work_queue add constraint c check (task::public.kind is not null)",
+    )
+    .await;
+    victim.get("select trax.enqueue('a')").await;
+    s.get("alter domain public.kind add constraint d check (shop.yes(value))")
+        .await;
+    assert_refused(&victim, "a domain with a new constraint").await;
+    s.get("alter domain public.kind drop constraint d").await;
+    victim.get("select trax.enqueue('a')").await;
+    s.get("alter domain public.kind add constraint d check (shop.yes(value))")
+        .await;
+    assert_refused(&victim, "a domain with a constraint again").await;
+    s.get("drop domain public.kind cascade").await;
     s.assert_healthy().await;
 }
 

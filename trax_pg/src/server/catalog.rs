@@ -192,54 +192,68 @@ pub(crate) fn own_tables() -> Vec<pg_sys::Oid> {
     tables
 }
 
-/// Returns the functions that run when these tables are written, those of operators too: of
-/// triggers, constraints, defaults and generated columns, indexes, rules and policies. Not our own;
-/// the server notes no dependency on its own.
-pub(crate) fn functions_called(tables: &[pg_sys::Oid]) -> Vec<pg_sys::Oid> {
-    let mut parts = Vec::new();
+/// What runs when tables are written, and is not ours; the server notes no dependency on its own
+/// functions and types.
+pub(crate) struct Called {
+    /// Functions, those of operators too, of triggers, constraints, defaults and generated columns,
+    /// indexes, rules and policies.
+    pub(crate) functions: Vec<pg_sys::Oid>,
+    /// Whether columns or expressions have types, any of which may lead to the constraints of a
+    /// domain.
+    pub(crate) has_types: bool,
+}
+
+/// Returns what runs when these tables are written.
+pub(crate) fn called(tables: &[pg_sys::Oid]) -> Called {
+    let mut parts: Vec<(u32, pg_sys::Oid)> =
+        tables.iter().map(|&table| (RELATION, table)).collect();
     for (path, class) in PARTS {
         let catalog = Catalog::open(path);
         for table in tables {
-            catalog.rows(&[*table], |part: &u32| parts.push((class, *part)));
+            catalog.rows(&[*table], |part: &u32| parts.push((class, (*part).into())));
         }
         catalog.close();
     }
-    let mut called = Vec::new();
+    let (mut functions, mut types) = (Vec::new(), Vec::new());
     let depends = Catalog::open(DEPENDERS);
     for (class, part) in parts {
-        depends.rows(&[class.into(), part.into()], |row: &Depend| {
+        depends.rows(&[class.into(), part], |row: &Depend| {
             let referenced = pg_sys::Oid::from(row.referenced);
             match row.referenced_class {
-                PROCEDURE => called.push(referenced),
+                PROCEDURE => functions.push(referenced),
                 // SAFETY: a lookup inside a transaction.
-                OPERATOR => called.push(unsafe { pg_sys::get_opcode(referenced) }),
+                OPERATOR => functions.push(unsafe { pg_sys::get_opcode(referenced) }),
+                TYPE => types.push(referenced),
                 _ => {}
             }
         });
     }
     depends.close();
-    let own = [schema(), pg_sys::InvalidOid];
+    let schema = schema();
+    let own = [schema, pg_sys::InvalidOid];
     // SAFETY: a lookup inside a transaction.
-    called.retain(|function| !own.contains(&unsafe { pg_sys::get_func_namespace(*function) }));
-    called.sort_unstable_by_key(|function| function.to_u32());
-    called.dedup();
-    called
+    functions.retain(|function| !own.contains(&unsafe { pg_sys::get_func_namespace(*function) }));
+    functions.sort_unstable_by_key(|function| function.to_u32());
+    functions.dedup();
+    Called {
+        functions,
+        has_types: types
+            .into_iter()
+            .any(|oid| namespace_of(oid) != Some(schema)),
+    }
 }
 
-/// Returns whether columns of these tables have domains. The server notes no dependency on its own
-/// types.
-pub(crate) fn have_domains(tables: &[pg_sys::Oid]) -> bool {
-    let mut types = Vec::new();
-    let depends = Catalog::open(DEPENDERS);
-    for table in tables {
-        depends.rows(&[RELATION.into(), *table], |row: &Depend| {
-            if row.referenced_class == TYPE {
-                types.push(pg_sys::Oid::from(row.referenced));
-            }
-        });
+/// Returns the schema of a type; none when it is gone.
+fn namespace_of(oid: pg_sys::Oid) -> Option<pg_sys::Oid> {
+    // SAFETY: a lookup inside a transaction; its row is a type's, and is given back.
+    unsafe {
+        let cache = pg_sys::SysCacheIdentifier::TYPEOID as i32;
+        let row = pg_sys::SearchSysCache1(cache, pg_sys::Datum::from(oid));
+        if row.is_null() {
+            return None;
+        }
+        let schema = (*pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_type>()).typnamespace;
+        pg_sys::ReleaseSysCache(row);
+        Some(schema)
     }
-    depends.close();
-    // SAFETY: lookups inside a transaction.
-    let kind = |oid: &pg_sys::Oid| unsafe { pg_sys::get_typtype(*oid) } as u8;
-    types.iter().any(|oid| kind(oid) == b'd')
 }

@@ -79,6 +79,15 @@ enum Look {
 struct Watched {
     tables: HashSet<pg_sys::Oid>,
     functions: HashSet<u32>,
+    /// Whether the tables lead to types, whose owners and constraints count.
+    has_types: bool,
+}
+
+impl Watched {
+    /// Whether anybody's code was met.
+    fn any(&self) -> bool {
+        self.has_types || !self.functions.is_empty()
+    }
 }
 
 thread_local! {
@@ -112,7 +121,13 @@ unsafe extern "C-unwind" fn function_changed(_argument: pg_sys::Datum, _cache: i
 /// Checks owners again after a role has changed, which may be no superuser any more.
 #[pg_guard]
 unsafe extern "C-unwind" fn role_changed(_argument: pg_sys::Datum, _cache: i32, _hash: u32) {
-    changed(|watched| !watched.functions.is_empty());
+    changed(Watched::any);
+}
+
+/// Looks again after the owner of a type, or a constraint, has changed, which may be a domain's.
+#[pg_guard]
+unsafe extern "C-unwind" fn type_changed(_argument: pg_sys::Datum, _cache: i32, _hash: u32) {
+    changed(|watched| watched.has_types);
 }
 
 fn listen() {
@@ -123,6 +138,8 @@ fn listen() {
         pg_sys::CacheRegisterRelcacheCallback(Some(table_changed), none);
         pg_sys::CacheRegisterSyscacheCallback(Cache::PROCOID as i32, Some(function_changed), none);
         pg_sys::CacheRegisterSyscacheCallback(Cache::AUTHOID as i32, Some(role_changed), none);
+        pg_sys::CacheRegisterSyscacheCallback(Cache::TYPEOID as i32, Some(type_changed), none);
+        pg_sys::CacheRegisterSyscacheCallback(Cache::CONSTROID as i32, Some(type_changed), none);
     }
 }
 
@@ -135,15 +152,16 @@ pub(crate) fn refuse(spi: &Spi) -> Result<()> {
     // What is changed from here on, or an error, makes the next caller look again.
     LOOK.set(Look::UnderWay);
     let tables = catalog::own_tables();
-    let functions = catalog::functions_called(&tables);
-    // The owner of a domain can add a constraint to it.
-    if !functions.is_empty() || catalog::have_domains(&tables) {
+    let called = catalog::called(&tables);
+    let watched = Watched {
+        tables: tables.into_iter().collect(),
+        functions: called.functions.into_iter().map(function_hash).collect(),
+        has_types: called.has_types,
+    };
+    if watched.any() {
         refuse_foreign(spi)?;
     }
-    WATCHED.set(Watched {
-        tables: tables.into_iter().collect(),
-        functions: functions.into_iter().map(function_hash).collect(),
-    });
+    WATCHED.set(watched);
     if LOOK.get() == Look::UnderWay {
         LOOK.set(Look::Done);
     }
@@ -164,7 +182,7 @@ fn refuse_foreign(spi: &Spi) -> Result<()> {
             "The {object} calls {function}(), which would run with the rights of the owner of trax, a superuser."
         ),
         None => format!(
-            "The {object} is a column's, and its constraints, which its owner may add, would run with the rights of the owner of trax, a superuser."
+            "A column or an expression has the {object}, and its constraints, which its owner may add, would run with the rights of the owner of trax, a superuser."
         ),
     };
     let message = format!("the table {relation} runs code of role \"{}\"", code.owner);
