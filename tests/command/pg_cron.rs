@@ -1,22 +1,15 @@
 //! `trax import pg_cron` from the real extension.
 
 use super::{json, on};
-use harness::process::{run, run_quietly};
+use harness::process::run;
 use harness::scheduler::{connect, execute, value};
 use harness::session::Session;
-use harness::{PATIENCE, eventually, shared_server};
-use std::path::Path;
+use harness::{PATIENCE, eventually, has_library, shared_server};
 use trax_client::testkit::{Database, Server};
 
 /// Whether this PostgreSQL has pg_cron: Debian has it for one version.
 fn installed() -> bool {
-    let mut pg_config = shared_server().command("pg_config");
-    let libraries = run_quietly(pg_config.arg("--pkglibdir"));
-    let found = Path::new(libraries.trim()).join("pg_cron.so").exists();
-    if !found {
-        eprintln!("skipped: {} has no pg_cron", libraries.trim());
-    }
-    found
+    has_library(shared_server(), "pg_cron")
 }
 
 /// A server with pg_cron in its database `postgres` and trax in `app`.

@@ -76,13 +76,20 @@ where
     }
 }
 
-/// Whether the PostgreSQL of a server has PL/Proxy: Debian has it for one version.
+/// Returns whether the PostgreSQL of a server has PL/Proxy: Debian has it for one version.
 pub fn has_plproxy(server: &Server) -> bool {
+    has_library(server, "plproxy")
+}
+
+/// Returns whether the PostgreSQL of a server has a library; without it the test is skipped, or the
+/// part that needs it.
+pub fn has_library(server: &Server, name: &str) -> bool {
     let mut pg_config = server.command("pg_config");
     let libraries = run_quietly(pg_config.arg("--pkglibdir"));
-    let found = Path::new(libraries.trim()).join("plproxy.so").exists();
+    let libraries = libraries.trim();
+    let found = Path::new(libraries).join(format!("{name}.so")).exists();
     if !found {
-        eprintln!("skipped: {} has no PL/Proxy", libraries.trim());
+        eprintln!("skipped: {libraries} has no {name}");
     }
     found
 }

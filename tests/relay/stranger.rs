@@ -3,7 +3,7 @@
 
 use super::{JOBS, pair, play, sql_file, trax_relay};
 use harness::PATIENCE;
-use harness::rights::{default_privileges_for, rights};
+use harness::rights::{assert_matrix, default_privileges_for, rights};
 use harness::scheduler::new_name;
 use harness::session::Session;
 use harness::shared_server;
@@ -110,6 +110,26 @@ async fn a_schema_in_which_others_have_a_hand_is_refused() {
             let is_superuser = format!("select rolsuper from pg_roles where rolname = '{role}'");
             assert_eq!(session.get(&is_superuser).await, "f", "{file}, {what}");
         }
+    }
+}
+
+#[tokio::test]
+async fn each_level_may_do_what_the_matrices_say_and_nothing_else() {
+    let outbox = &["producer", "relay", "reader"][..];
+    for ((file, schema, _), (levels, matrix)) in FILES.into_iter().zip([
+        (outbox, include_str!("outbox_matrix.txt")),
+        (&["relay", "reader"], include_str!("relay_matrix.txt")),
+    ]) {
+        let (database, session, nobody) = with_a_stranger().await;
+        play(shared_server(), &database, file);
+        let mut roles = vec![("PUBLIC", nobody)];
+        for level in levels {
+            let role = new_name(level);
+            let grant = format!("select {schema}.grant_access('{role}', '{level}')");
+            session.get(&format!("create role {role}; {grant}")).await;
+            roles.push((*level, role));
+        }
+        assert_matrix(&session, schema, &roles, matrix).await;
     }
 }
 

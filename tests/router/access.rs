@@ -1,7 +1,7 @@
 //! Rights are those that a role has on each shard, where it goes as itself.
 
 use super::{Cluster, has_plproxy};
-use harness::rights::{default_privileges_for, rights};
+use harness::rights::{assert_matrix, default_privileges_for, rights};
 use harness::scheduler::new_name;
 use harness::session::Session;
 use harness::shared_server;
@@ -214,6 +214,30 @@ async fn rights_are_revoked_wherever_that_is_possible() {
         .await;
     assert_eq!(s.get(&may).await, "f");
     s.get(&format!("drop role {role}")).await;
+}
+
+#[tokio::test]
+async fn each_level_may_do_at_a_router_what_the_matrices_say_and_nothing_else() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let mut levels = Vec::new();
+    for level in ["PUBLIC", "reader", "producer", "worker", "admin"] {
+        let role = format!("{}_{}", cluster.database.name(), level.to_lowercase());
+        make_role(&cluster, &role).await;
+        if level != "PUBLIC" {
+            let grant = format!("select trax.grant_access('{role}', '{level}')");
+            cluster.router.get(&grant).await;
+        }
+        levels.push((level, role));
+    }
+    for (schema, matrix) in [
+        ("trax", include_str!("facade_matrix.txt")),
+        ("trax_router", include_str!("matrix.txt")),
+    ] {
+        assert_matrix(&cluster.router, schema, &levels, matrix).await;
+    }
 }
 
 #[tokio::test]

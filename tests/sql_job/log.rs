@@ -2,7 +2,7 @@
 
 use super::{ended, queue, role};
 use harness::session::Session;
-use harness::{PATIENCE, eventually};
+use harness::{PATIENCE, eventually, has_library, shared_server};
 use trax_client::testkit::{Database, Server};
 
 /// The lines of the log about a table, without numbers: those of a duration and those of a cost.
@@ -48,15 +48,21 @@ async fn set(database: &Database, s: &Session, role: &str, settings: &[(&str, &s
 
 #[tokio::test]
 async fn the_statement_of_a_sql_job_is_seen_as_that_of_a_client() {
+    let [counts, explains] =
+        ["pg_stat_statements", "auto_explain"].map(|name| has_library(shared_server(), name));
+    let libraries = if counts {
+        "trax,pg_stat_statements"
+    } else {
+        "trax"
+    };
     let server = Server::options()
         .fast()
-        .setting("shared_preload_libraries", "trax,pg_stat_statements")
+        .setting("shared_preload_libraries", libraries)
         .setting("log_line_prefix", "%u@%d %b ")
         .start()
         .expect("a server starts");
     let database = server.database("app").await.expect("a database is made");
     let s = Session::of(&database).await;
-    s.get("create extension pg_stat_statements").await;
     let (name, _) = role(&database, &s, "author").await;
 
     let ddl = [("log_statement", "ddl")];
@@ -80,6 +86,9 @@ async fn the_statement_of_a_sql_job_is_seen_as_that_of_a_client() {
         (&fast, "select * from TABLE", 0),
         (&plans, "update TABLE set a = 3", 3),
     ] {
+        if text.starts_with("update") && !explains {
+            continue;
+        }
         let session = set(&database, &s, &name, settings).await;
         let [by_client, by_job] = both(&server, &s, &session, text).await;
         assert_eq!(by_client.len(), count, "{text}: {by_client:?}");
@@ -87,6 +96,10 @@ async fn the_statement_of_a_sql_job_is_seen_as_that_of_a_client() {
         let by_job: Vec<String> = by_job.iter().map(as_client).collect();
         assert_eq!(by_job, by_client, "{text}");
     }
+    if !counts {
+        return;
+    }
+    s.get("create extension pg_stat_statements").await;
     let session = set(&database, &s, &name, &[]).await;
     session.get("select count(*) + 41 from pg_class").await;
     let job = queue(&session, "select count(*) + 42 from pg_class").await;

@@ -2,103 +2,19 @@
 //! fails the test.
 
 use super::role;
+use harness::rights::assert_matrix;
 use harness::session::{Session, session};
 
-/// Each object with the levels that may do something with it; what has `-` is for the owner alone.
-/// Columns that a level may not read are named after `but`. The partitions of a day are one line.
 const MATRIX: &str = include_str!("matrix.txt");
-
-const RIGHTS: &str = "
-with level (place, name, role) as (
-    values (0, 'PUBLIC', '{nobody}'), (1, 'reader', '{reader}'), (2, 'producer', '{producer}'), (3, 'worker', '{worker}'), (4, 'admin', '{admin}')
-), relation as (
-    select
-        c.oid,
-        case c.relkind when 'S' then 'sequence' when 'v' then 'view' when 'f' then 'foreign table' else 'table' end as kind,
-        regexp_replace(c.relname, '^run_[0-9]{8}$', 'run_(day)') as name
-    from pg_class c
-    where c.relnamespace = 'trax'::regnamespace
-        and c.relkind not in ('i', 'I', 't')
-), table_right (name) as (
-    select distinct x.privilege_type from aclexplode(acldefault('r', 10::oid)) x
-), object (kind, name, place, level, rights) as (
-    select 'schema', 'trax', l.place, l.name, (
-        select string_agg(lower(p), ' ' order by p) from unnest(array['CREATE', 'USAGE']) p
-        where has_schema_privilege(l.role, 'trax', p)
-    )
-    from level l
-    union all
-    select 'function', p.proname, l.place, l.name, case when has_function_privilege(l.role, p.oid, 'execute') then 'execute' end
-    from level l
-    join pg_proc p on p.pronamespace = 'trax'::regnamespace
-    union all
-    select r.kind, r.name, l.place, l.name, concat_ws(' ',
-        (select string_agg(lower(p.name), ' ' order by p.name) from table_right p where has_table_privilege(l.role, r.oid, p.name)),
-        (
-            select format('%s but (%s)', lower(p), string_agg(a.attname, ' ' order by a.attnum) filter (where not has_column_privilege(l.role, r.oid, a.attnum, p)))
-            from unnest(array['INSERT', 'REFERENCES', 'SELECT', 'UPDATE']) p
-            join pg_attribute a on a.attrelid = r.oid and a.attnum > 0 and not a.attisdropped
-            where has_any_column_privilege(l.role, r.oid, p)
-                and not has_table_privilege(l.role, r.oid, p)
-            group by p
-        ))
-    from level l
-    join relation r on r.kind <> 'sequence'
-    union all
-    select r.kind, r.name, l.place, l.name, (
-        select string_agg(lower(p), ' ' order by p) from unnest(array['SELECT', 'UPDATE', 'USAGE']) p
-        where has_sequence_privilege(l.role, r.oid, p)
-    )
-    from level l
-    join relation r on r.kind = 'sequence'
-    union all
-    select 'foreign server', s.srvname, l.place, l.name, case when has_server_privilege(l.role, s.oid, 'usage') then 'usage' end
-    from level l
-    join pg_foreign_server s on s.srvname = 'trax'
-    union all
-    select 'foreign data wrapper', w.fdwname, l.place, l.name, case when has_foreign_data_wrapper_privilege(l.role, w.oid, 'usage') then 'usage' end
-    from level l
-    join pg_foreign_data_wrapper w on w.fdwname = 'trax'
-), line as (
-    select distinct o.kind, o.name, o.place, o.level, nullif(o.rights, '') as rights
-    from object o
-), by_right as (
-    select l.kind, l.name, l.rights, string_agg(l.level, ', ' order by l.place) as levels, min(l.place) as place
-    from line l
-    where l.rights is not null
-    group by 1, 2, 3
-)
-select o.kind || ' ' || o.name || ': ' || coalesce(string_agg(b.rights || ' ' || b.levels, '; ' order by b.place), '-')
-from (select distinct l.kind, l.name from line l) o
-left join by_right b on b.kind = o.kind and b.name = o.name
-group by o.kind, o.name
-order by o.kind collate \"C\", o.name collate \"C\"";
 
 #[tokio::test]
 async fn each_level_may_do_what_the_matrix_says_and_nothing_else() {
     let (db, s) = session().await;
-    let mut sql = RIGHTS.to_owned();
-    for level in ["nobody", "reader", "producer", "worker", "admin"] {
-        let levels: &[&str] = if level == "nobody" { &[] } else { &[level] };
-        sql = sql.replace(&format!("{{{level}}}"), &role(&db, &s, levels).await);
+    let mut levels = vec![("PUBLIC", role(&db, &s, &[]).await)];
+    for level in ["reader", "producer", "worker", "admin"] {
+        levels.push((level, role(&db, &s, &[level]).await));
     }
-    let seen = s.get(&sql).await;
-    let wanted: Vec<&str> = MATRIX
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .collect();
-    let seen: Vec<&str> = seen.lines().collect();
-    let only = |these: &[&str], those: &[&str]| -> Vec<String> {
-        let missing = these.iter().filter(|line| !those.contains(line));
-        missing.map(|line| (*line).to_owned()).collect()
-    };
-    let (more, less) = (only(&seen, &wanted), only(&wanted, &seen));
-    assert!(
-        more.is_empty() && less.is_empty(),
-        "of the server and not in tests/whole/access/matrix.txt:\n{}\nin it and not of the server:\n{}",
-        more.join("\n"),
-        less.join("\n")
-    );
+    assert_matrix(&s, "trax", &levels, MATRIX).await;
 }
 
 #[tokio::test]
