@@ -130,6 +130,73 @@ async fn a_schedule_runs_its_statement_as_whoever_gave_it_and_whoever_changes_th
     assert_eq!(s.get(row).await, format!("sql|{alice}|vacuum"));
 }
 
+/// Each act on a schedule with a statement of `author`, with those who may do it.
+const MAY_CHANGE: [(&str, &str); 10] = [
+    (
+        "schedule('beat', sql => 'select 1', every => '2 h')",
+        "author admin superuser",
+    ),
+    ("schedule('beat', sql => 'select 2')", "author"),
+    (
+        "schedule('beat', sql => 'select 2', run_as => 'AUTHOR')",
+        "author superuser",
+    ),
+    (
+        "schedule('beat', sql => 'select 1', run_as => session_user)",
+        "author superuser",
+    ),
+    // The statement is gone, as after unschedule.
+    (
+        "schedule('beat', 'task', every => '2 h')",
+        "author admin superuser",
+    ),
+    ("disable_manifest('beat')", "author admin superuser"),
+    ("enable_manifest('beat')", "author admin superuser"),
+    ("trigger('beat')", "author admin superuser producer"),
+    ("unschedule('beat')", "author admin superuser"),
+    ("preview('beat')", "author admin superuser reader"),
+];
+
+#[tokio::test]
+async fn who_may_change_a_schedule_with_a_statement_is_a_row_for_each_act() {
+    let (database, s) = live().await;
+    let mut sessions = Vec::new();
+    for level in ["author", "admin", "reader", "producer", "worker"] {
+        let (name, session) = role(&database, &s, level).await;
+        let level_of = if level == "author" { "admin" } else { level };
+        s.get(&format!(
+            "select trax.revoke_access('{name}'); select trax.grant_access('{name}', '{level_of}')"
+        ))
+        .await;
+        sessions.push((level, session));
+    }
+    let author = format!("{}_author", database.name());
+    sessions[0]
+        .1
+        .get("select trax.schedule('beat', sql => 'select 1', every => '1 h')")
+        .await;
+    sessions.push(("superuser", Session::of(&database).await));
+    for (act, who) in MAY_CHANGE {
+        let act = format!(
+            "select count(*) from trax.{}",
+            act.replace("AUTHOR", &author)
+        );
+        for (level, session) in &sessions {
+            session.get("begin").await;
+            let seen = session.attempt(&act).await;
+            session.get("rollback").await;
+            let is_allowed = who.split(' ').any(|one| one == *level);
+            match seen {
+                Ok(_) => assert!(is_allowed, "{level} may: {act}"),
+                Err(refused) => {
+                    assert!(!is_allowed, "{level} may not: {act}: {refused}");
+                    assert_eq!(refused.code, "42501", "{level}: {act}: {refused}");
+                }
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_line_to_type_for_a_statement_quotes_the_name_of_its_role() {
     let (_database, s) = session().await;
