@@ -43,7 +43,7 @@ statement!(AccessScopeRegrant, "access_scope/regrant.sql", { role: OIDOID, level
 statement!(AccessScopeJob, "access_scope/job.sql", { job_id: INT8OID } -> JobNames);
 
 sql_function!(trax_regrant_access, pg_finfo_trax_regrant_access, |call| {
-    regrant(call.required(0, "role")?, call.required(1, "level")?)?;
+    regrant(call.required(0, "role")?, call.text(1, "level")?)?;
     Ok(call.null())
 });
 

@@ -16,14 +16,14 @@ thread_local! {
 }
 
 sql_function!(trax_lane_of, pg_finfo_trax_lane_of, |call| {
-    let group = call.required::<String>(0, "group_name")?;
-    let task = call.required::<String>(1, "task")?;
+    let group = call.text(0, "group_name")?;
+    let task = call.text(1, "task")?;
     Ok(call.value(lane(&group, &task)))
 });
 
 sql_function!(trax_sql_lane_of, pg_finfo_trax_sql_lane_of, |call| {
-    let group = call.required::<String>(0, "group_name")?;
-    let role = call.required::<String>(1, "run_as")?;
+    let group = call.text(0, "group_name")?;
+    let role = call.text(1, "run_as")?;
     Ok(call.value(of(&group, SQL_TASK, Some(&role))))
 });
 

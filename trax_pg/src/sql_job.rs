@@ -23,11 +23,8 @@ statement!(SqlJobRebind, "sql_job/rebind.sql");
 
 sql_function!(trax_enqueue_sql, pg_finfo_trax_enqueue_sql, |call| {
     as_owner(call, |caller| {
-        // Before it is copied.
-        if let Some(command) = call.datum(0) {
-            check_size("command", command)?;
-        }
-        let command = call.required::<String>(0, "command")?;
+        let command = command(call, 0, "command")?;
+        let command = command.ok_or_else(|| Error::null_argument("command"))?;
         let run_as = call.optional_name(10, "run_as")?;
         let run_as = role(caller.user, run_as)?;
         let input = input(&command, &run_as)?;
@@ -43,6 +40,14 @@ sql_function!(trax_enqueue_sql, pg_finfo_trax_enqueue_sql, |call| {
         Ok(call.value(id))
     })
 });
+
+/// Returns an argument that is a statement.
+pub(crate) fn command(call: &Call, index: usize, name: &str) -> Result<Option<String>> {
+    if let Some(command) = call.datum(index) {
+        check_size(name, command)?;
+    }
+    Ok(call.measured_text(index))
+}
 
 /// Returns the call as one of `trax.enqueue`.
 fn as_enqueue(call: &Call) -> Call {

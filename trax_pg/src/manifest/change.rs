@@ -155,7 +155,7 @@ impl Change {
         let what = What::of(
             call.optional_name(1, "task")?,
             call.datum(2),
-            call.optional(26),
+            sql_job::command(call, 26, "sql")?,
             call.optional_name(27, "run_as")?,
             caller,
         )?;
@@ -163,13 +163,17 @@ impl Change {
             name,
             task: what.task,
             input: what.input,
-            cron: call.optional(3),
+            cron: call.optional_text(3, "cron")?,
             every: call.optional_positive(4, "every")?.and(call.datum(4)),
             run_at: call.optional(5),
             depends_on: call.optional_names(6, "depends_on")?,
-            depends_mode: one_of(call.optional(7), "depends_mode", &["all", "any"])?,
+            depends_mode: one_of(
+                call.optional_text(7, "depends_mode")?,
+                "depends_mode",
+                &["all", "any"],
+            )?,
             dormant: call.optional(8),
-            timezone: call.optional(9),
+            timezone: call.optional_text(9, "timezone")?,
             group: call.optional_name(10, "group_name")?,
             priority: call.optional_within(11, "priority", 0, HIGHEST_PRIORITY)?,
             max_retries: call.optional_within(12, "max_retries", 0, i32::MAX - 1)?,
@@ -178,7 +182,7 @@ impl Change {
                 .and(call.datum(13)),
             timeout: call.optional_positive(14, "timeout")?.and(call.datum(14)),
             misfire: one_of(
-                call.optional(15),
+                call.optional_text(15, "misfire")?,
                 "misfire",
                 &["fire_once", "fire_all", "skip"],
             )?,
@@ -186,7 +190,11 @@ impl Change {
                 .optional_not_negative(16, "misfire_threshold")?
                 .and(call.datum(16)),
             misfire_limit: call.optional_within(17, "misfire_limit", 1, i32::MAX)?,
-            overlap: one_of(call.optional(18), "overlap", &["queue", "skip", "allow"])?,
+            overlap: one_of(
+                call.optional_text(18, "overlap")?,
+                "overlap",
+                &["queue", "skip", "allow"],
+            )?,
             max_concurrency: call.optional_within(19, "max_concurrency", 1, i32::MAX)?,
             variance: call
                 .optional_not_negative(20, "variance")?
@@ -195,7 +203,11 @@ impl Change {
             starts_at: call.optional(22),
             ends_at: call.optional(23),
             enabled: call.optional(24),
-            on_dead_letter: one_of(call.optional(25), "on_dead_letter", &ON_DEAD_LETTER)?,
+            on_dead_letter: one_of(
+                call.optional_text(25, "on_dead_letter")?,
+                "on_dead_letter",
+                &ON_DEAD_LETTER,
+            )?,
             replace: false,
             applied: false,
             source: None,

@@ -26,10 +26,10 @@ sql_function!(trax_preview, pg_finfo_trax_preview, |call| {
 });
 
 sql_function!(trax_preview_cron, pg_finfo_trax_preview_cron, |call| {
-    let cron = call
-        .optional_text(0, "expression")?
-        .ok_or_else(|| Error::null_argument("expression"))?;
-    let timezone = call.optional(1).unwrap_or_else(|| "UTC".to_string());
+    let cron = call.text(0, "expression")?;
+    let timezone = call
+        .optional_text(1, "timezone")?
+        .unwrap_or_else(|| "UTC".to_string());
     let (after, count) = window(call, 2)?;
     let plan = Timing::cron(cron, timezone).plan()?;
     let mut rows = call.rows();

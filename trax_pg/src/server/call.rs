@@ -5,7 +5,7 @@
 //! argument.
 
 use crate::error::{Error, Result};
-use crate::server::clock::interval_micros;
+use crate::server::clock::{Timestamp, interval_micros};
 use crate::server::spi;
 use pgrx::datum::{FromDatum, Interval, IntoDatum};
 use pgrx::pg_sys;
@@ -21,6 +21,18 @@ const JOBS_AT_MOST: usize = 1_000_000;
 pub(crate) const LONGEST_MICROS: i64 = 10 * 366 * 24 * 60 * 60 * 1_000_000;
 /// `MAT_SRF_USE_EXPECTED_DESC`: rows in the shape that the query expects.
 const USE_EXPECTED_DESC: u32 = 1;
+
+/// A type whose values have a fixed length: other arguments are measured before they are copied.
+pub(crate) trait Fixed: FromDatum {}
+
+impl Fixed for bool {}
+impl Fixed for i32 {}
+impl Fixed for i64 {}
+impl Fixed for f64 {}
+impl Fixed for pg_sys::Oid {}
+impl Fixed for pgrx::Uuid {}
+impl Fixed for Interval {}
+impl Fixed for Timestamp {}
 
 /// Makes the C symbol `$symbol` and its finfo record; `$body` is `fn(&Call) -> Result<Datum>`. It
 /// refuses the SQL of another version, unless it is said to be `of any version`.
@@ -91,14 +103,24 @@ impl Call {
     }
 
     /// Returns the argument at `index`, from 0; `None` when it is null.
-    pub(crate) fn optional<T: FromDatum>(&self, index: usize) -> Option<T> {
+    pub(crate) fn optional<T: Fixed>(&self, index: usize) -> Option<T> {
+        self.copied(index)
+    }
+
+    /// Returns a copy of a text that the caller has measured.
+    pub(crate) fn measured_text(&self, index: usize) -> Option<String> {
+        self.copied(index)
+    }
+
+    /// Returns a copy of the argument at `index`, which was measured.
+    fn copied<T: FromDatum>(&self, index: usize) -> Option<T> {
         // SAFETY: the declarations in sql/api declare `index` with the SQL type that T reads; the
         // tests call each one.
         unsafe { pgrx::fcinfo::pg_getarg(self.fcinfo, index) }
     }
 
     /// Returns the argument at `index`, or 22004.
-    pub(crate) fn required<T: FromDatum>(&self, index: usize, name: &str) -> Result<T> {
+    pub(crate) fn required<T: Fixed>(&self, index: usize, name: &str) -> Result<T> {
         self.optional(index)
             .ok_or_else(|| Error::null_argument(name))
     }
@@ -152,7 +174,7 @@ impl Call {
     /// Returns a text of any length, of which only the first 64 KiB are kept.
     pub(crate) fn beginning(&self, index: usize) -> Option<String> {
         if self.datum(index).map_or(0, spi::value_bytes) <= TEXT_BYTES {
-            return self.optional(index);
+            return self.copied(index);
         }
         // SAFETY: the argument is a text; the slice is a copy of its first bytes.
         let bytes = unsafe {
@@ -169,26 +191,33 @@ impl Call {
 
     /// Returns a name of 1 to 255 bytes.
     pub(crate) fn name(&self, index: usize, name: &str) -> Result<String> {
-        self.check_bytes(index, name, NAME_BYTES)?;
-        checked_name(self.required(index, name)?, name)
+        self.optional_name(index, name)?
+            .ok_or_else(|| Error::null_argument(name))
     }
 
     pub(crate) fn optional_name(&self, index: usize, name: &str) -> Result<Option<String>> {
         self.check_bytes(index, name, NAME_BYTES)?;
-        self.optional(index)
+        self.copied(index)
             .map(|text| checked_name(text, name))
             .transpose()
     }
+
+    /// Returns a text of at most 64 KiB; null is 22004.
+    pub(crate) fn text(&self, index: usize, name: &str) -> Result<String> {
+        self.optional_text(index, name)?
+            .ok_or_else(|| Error::null_argument(name))
+    }
+
     /// Returns a text of at most 64 KiB.
     pub(crate) fn optional_text(&self, index: usize, name: &str) -> Result<Option<String>> {
         self.check_bytes(index, name, TEXT_BYTES)?;
-        Ok(self.optional(index))
+        Ok(self.copied(index))
     }
 
     /// Returns an array of names; a null element is 22004.
     pub(crate) fn optional_names(&self, index: usize, name: &str) -> Result<Option<Vec<String>>> {
         self.check_elements(index, name, NAMES_AT_MOST)?;
-        self.optional::<Vec<Option<String>>>(index)
+        self.copied::<Vec<Option<String>>>(index)
             .map(|names| without_nulls(names, name))
             .transpose()
     }
@@ -199,7 +228,8 @@ impl Call {
         Vec<Option<T>>: FromDatum,
     {
         self.check_elements(index, name, JOBS_AT_MOST)?;
-        without_nulls(self.required(index, name)?, name)
+        let elements = self.copied(index);
+        without_nulls(elements.ok_or_else(|| Error::null_argument(name))?, name)
     }
 
     /// Returns a length of time above zero, in microseconds.
