@@ -83,6 +83,17 @@ async fn an_argument_that_is_too_large_is_refused_and_ends_no_session() {
         let known = ["53200", "54000", "42704", "22004", "22023", "55000"];
         assert!(known.contains(&refused.code.as_str()), "{call}: {refused}");
     }
+    // The most jobs of a call need a part of it.
+    let jobs = "array_fill(1::bigint, array[65536])";
+    let tokens = "array_fill(gen_random_uuid(), array[65536])";
+    for call in [
+        format!("complete_many({jobs}, {tokens}, array_fill('1'::jsonb, array[65536]))"),
+        format!("heartbeat({jobs}, {tokens})"),
+        format!("get_jobs({jobs})"),
+    ] {
+        let s = Session::of(db).await;
+        s.get(&format!("select count(*) from trax.{call}")).await;
+    }
     // Only the beginning of an error is kept.
     let s = Session::of(db).await;
     let id = s.enqueue("'t', max_retries => 0").await;

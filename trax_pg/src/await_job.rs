@@ -30,8 +30,6 @@ use pgrx::pg_sys;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Most jobs of one call.
-const JOBS_AT_MOST: usize = 65_536;
 /// Most jobs that one call of `trax.await_jobs` returns.
 const ENDED_AT_MOST: usize = 1000;
 /// How long a session sleeps at most: so soon it sees that its client is gone.
@@ -160,14 +158,6 @@ fn unknown(job_id: i64) -> Error {
 
 fn jobs_of(call: &Call) -> Result<Vec<i64>> {
     let mut job_ids = call.array::<i64>(0, "job_ids")?;
-    if job_ids.len() > JOBS_AT_MOST {
-        return Err(Error::too_large("argument \"job_ids\" is too long")
-            .detail(format!(
-                "job_ids has {} elements; the limit is {JOBS_AT_MOST}.",
-                job_ids.len()
-            ))
-            .hint("Specify fewer jobs, in several calls."));
-    }
     job_ids.sort_unstable();
     job_ids.dedup();
     Ok(job_ids)

@@ -16,7 +16,7 @@ pub(crate) const NAME_BYTES: usize = 255;
 const TEXT_BYTES: usize = 64 * 1024;
 /// Most elements of an array of names, and of jobs or tokens.
 const NAMES_AT_MOST: usize = 10_000;
-const JOBS_AT_MOST: usize = 1_000_000;
+const JOBS_AT_MOST: usize = 65_536;
 /// Longest length of time that a call may pass.
 pub(crate) const LONGEST_MICROS: i64 = 10 * 366 * 24 * 60 * 60 * 1_000_000;
 /// `MAT_SRF_USE_EXPECTED_DESC`: rows in the shape that the query expects.
