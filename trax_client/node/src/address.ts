@@ -26,6 +26,8 @@ export type Address = string | ConnectionOptions;
 export interface HostConfig {
   config: ConnectionOptions & { connectionString?: string };
   tls?: Tls;
+  /** The name or address that the certificate must be for. */
+  name?: string;
 }
 
 const url = /^(postgres(?:ql)?:\/\/(?:[^/?#]*@)?)([^/?#@]*)(.*)$/s;
@@ -39,6 +41,7 @@ export function hosts(address: Address | undefined, env: Record<string, string |
     try {
       // Reads the address and connects to nothing.
       const { host } = new pg.Client({ ...one.config, ssl: false });
+      one.name = host;
       // A socket has no TLS, as with libpq.
       if (host.startsWith("/") && one.tls !== undefined) one.tls = { sslmode: "disable" };
       if (one.tls !== undefined) encryptions(one.tls);

@@ -57,9 +57,10 @@ export class Connection {
   }
 
   /** Connects to a host, with TLS and without as its address allows. */
-  static async #openAt({ config, tls }: HostConfig, opening: Opening): Promise<Connection> {
+  static async #openAt({ config, tls, name }: HostConfig, opening: Opening): Promise<Connection> {
     if (tls === undefined) return Connection.#try(config, opening);
-    const [first = false, second] = encryptions(tls);
+    // Before 8.23.1 the driver has a certificate for "localhost" verified where the host is an IP address.
+    const [first = false, second] = encryptions(tls).map((ssl) => ssl && { ...ssl, host: name });
     try {
       return await Connection.#try({ ...config, ssl: first }, opening);
     } catch (error) {

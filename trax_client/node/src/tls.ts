@@ -48,16 +48,27 @@ export type Tls = Record<string, string>;
 export function taken(text: string, env: Record<string, string | undefined>): { rest: string; tls: Tls } {
   const [, before = text, query = ""] = /^([^?]*)\?(.*)$/s.exec(text) ?? [];
   const given: Tls = {};
+  let old: Mode | undefined;
   const others = query.split("&").filter((part) => {
-    const [name = "", value = ""] = part.split("=", 2).map(decoded);
-    if (name in parameters) given[name] = value;
-    // As JDBC and node-postgres write it.
-    else if (name === "ssl") given["sslmode"] ||= /^(true|1)$/.test(value) ? "require" : "disable";
-    else return name !== "uselibpqcompat";
+    const [name = "", value = "", more] = part.split("=").map(decoded);
+    // As JDBC writes it.
+    const isOld = name === "ssl";
+    if (!isOld && !(name in parameters)) return name !== "uselibpqcompat";
+    if (more !== undefined) throw new UsageError(`the value of ${name} has a second =; write it as %3D`);
+    if (!isOld) given[name] = value;
+    else if (value === "true" || value === "1") old = "require";
+    else throw new UsageError(`invalid ssl ${JSON.stringify(value)}; use sslmode, one of ${modes.join(", ")}`);
     return false;
   });
+  const tls = completed(given, env);
+  // What asks for more counts.
+  if (old !== undefined && given["sslmode"] === undefined && rank(tls) < modes.indexOf(old)) tls["sslmode"] = old;
   const rest = others.join("&");
-  return { rest: rest === "" ? before : `${before}?${rest}`, tls: completed(given, env) };
+  return { rest: rest === "" ? before : `${before}?${rest}`, tls };
+}
+
+function rank(tls: Tls): number {
+  return modes.indexOf((tls["sslmode"] ?? "prefer") as Mode);
 }
 
 /** Returns parameters and what the environment says of those that are not set.

@@ -27,6 +27,8 @@ test("the modes are libpq's, and so is the default", () => {
   assert.deepEqual(tried("?sslmode=allow"), [false, blind]);
   assert.deepEqual(tried("?sslmode=require"), [blind]);
   assert.deepEqual(tried("?ssl=true&application_name=x"), [blind]);
+  assert.deepEqual(tried("?ssl=1", { PGSSLMODE: "disable" }), [blind]);
+  assert.throws(() => tried("?ssl=true", { PGSSLMODE: "verify-full" }), UsageError, "the environment asks for more");
   assert.deepEqual(tried("", { PGSSLMODE: "require" }), [blind]);
   assert.deepEqual(tried("?sslmode=disable", { PGSSLMODE: "require" }), [false]);
   const [full] = tried(`?sslmode=verify-full&sslrootcert=${encodeURIComponent(root)}&ssl_min_protocol_version=TLSv1.3`);
@@ -56,6 +58,9 @@ test("what the driver cannot do, and what is no value, is refused with what to t
     ["?requirepeer=postgres", "leave it out"],
     ["?gssencmode=require", "use disable or prefer"],
     ["?sslnegotiation=direct", "use postgres"],
+    ["?ssl=verify-full", "use sslmode"],
+    ["?ssl=false", "use sslmode"],
+    ["?sslpassword=a=b", "%3D"],
     ["?sslmode=no-verify", "use one of disable, allow"],
     ["?sslmode=verify-full", "sslrootcert=system"],
     ["?sslmode=require&sslrootcert=system", "use verify-full"],
