@@ -1,8 +1,9 @@
 -- Returns the functions that are not ours and run, with the rights of our owner, when our tables
 -- are written: of triggers, constraints, defaults and generated columns, indexes, rules, policies
 -- and of the types that columns and these have; and, without a function, the domains, whose owners
--- may add constraints. Trusted when a superuser or the table's owner has them. The server notes no
--- dependency on its own functions, so that it knows of none of those here.
+-- may add constraints, and the composite types, whose owners may add domains. Trusted when a
+-- superuser or the table's owner has them. The server notes no dependency on its own functions, so
+-- that it knows of none of those here.
 with recursive family (oid) as (
     select c.oid
     from pg_class c
@@ -112,5 +113,6 @@ from type d
 join own o on o.oid = d.relation
 join pg_type t on t.oid = d.oid
 join pg_roles r on r.oid = t.typowner
-where t.typtype = 'd'
+where t.typtype in ('d', 'c')
+    and t.typnamespace <> 'trax'::regnamespace
 order by is_trusted, relation, object, function

@@ -21,7 +21,7 @@ async fn mallory(db: &Database, s: &Session) -> (String, Session) {
          create function shop.one(int) returns int language sql immutable as 'select 1';
          create function shop.like(text, text) returns boolean language sql immutable as 'select true';
          create operator shop.@@ (function = shop.like, leftarg = text, rightarg = text);
-         create domain shop.kind as text"
+         create domain shop.kind as text; create type shop.pair as (a int)"
     ))
     .await;
     (role, them)
@@ -191,6 +191,11 @@ async fn functions_of_others_are_seen_wherever_a_table_calls_them() {
             "create type public.pair as (a int, b shop.kind[]);
              alter table trax.worker add added public.pair",
             "alter table trax.worker drop added; drop type public.pair",
+        ),
+        // To which its owner may add a domain.
+        (
+            "alter table trax.worker add added text default (null::shop.pair)::text",
+            "alter table trax.worker drop added",
         ),
         (
             "create type public.span as range (subtype = shop.kind);

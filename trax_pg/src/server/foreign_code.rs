@@ -182,7 +182,7 @@ fn refuse_foreign(spi: &Spi) -> Result<()> {
             "The {object} calls {function}(), which would run with the rights of the owner of trax, a superuser."
         ),
         None => format!(
-            "A column or an expression has the {object}, and its constraints, which its owner may add, would run with the rights of the owner of trax, a superuser."
+            "A column or an expression has the {object}, and the constraints that its owner may give it would run with the rights of the owner of trax, a superuser."
         ),
     };
     let message = format!("the table {relation} runs code of role \"{}\"", code.owner);
