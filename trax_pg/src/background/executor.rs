@@ -199,8 +199,8 @@ impl Executor {
     /// Claims a job, in a transaction of its own.
     fn claim(&self) -> Claim {
         let claim = in_transaction(c"trax: looking for SQL jobs", || {
-            let same = ground(self.role).is_some_and(|now| now == self.ground);
-            if !same {
+            let stands = || ground(self.role).is_some_and(|now| now == self.ground);
+            if !stands() {
                 return Claim::Over;
             }
             let claimed = with_rights_of(self.ground.extowner, || {
@@ -215,6 +215,11 @@ impl Executor {
                 Some(job) => {
                     // An update that came since the look at the version has made us wait above.
                     version::require();
+                    // The job may have come after another setting, and that after the first look.
+                    if !stands() {
+                        self.release(&job);
+                        return Claim::Over;
+                    }
                     // Before the commit that shows the lease: one that nobody has is lost.
                     seats::executes(self.place, job.job_id);
                     // A statement that crashes the server has spent an attempt.

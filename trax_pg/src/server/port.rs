@@ -26,12 +26,18 @@ struct Head {
     user_name: *mut c_char,
 }
 
-/// A `sockaddr_storage` and its length.
-#[repr(C)]
-struct Address([u64; 17]);
+/// A `sockaddr_storage`, which begins with its family, and its length.
+#[repr(C, align(8))]
+struct Address {
+    family: u16,
+    rest: [u8; 134],
+}
+
+/// A Unix socket's, of which the server asks nothing.
+const AF_UNIX: u16 = 1;
 
 /// Gives the session a connection of which nothing is known but the database and the role, without
-/// TLS and without an address: functions in C look at it, and would crash without; the lines of the
+/// TLS, address and socket: functions in C look at it, and would crash without; the lines of the
 /// log begin with both names.
 pub(crate) fn begin() {
     // SAFETY: in a transaction. The memory lasts as long as the process. The server itself begins
@@ -40,6 +46,9 @@ pub(crate) fn begin() {
         let before = pg_sys::CurrentMemoryContext;
         pg_sys::CurrentMemoryContext = pg_sys::TopMemoryContext;
         let head = pg_sys::palloc0(PORT_BYTES).cast::<Head>();
+        (*head).socket = -1;
+        (*head).local.family = AF_UNIX;
+        (*head).remote.family = AF_UNIX;
         (*head).database_name = pg_sys::get_database_name(pg_sys::MyDatabaseId);
         (*head).user_name = pg_sys::GetUserNameFromId(pg_sys::GetSessionUserId(), true);
         pg_sys::MyProcPort = head.cast();

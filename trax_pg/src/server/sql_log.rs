@@ -45,15 +45,18 @@ pub(crate) fn duration(text: &CStr, was_logged: bool) {
     }
 }
 
-/// Writes a line with a text or two, in the words of the server, which it may translate.
+/// Writes a line with a text or two, in the words of the server, which it may translate. A cancel
+/// that comes meanwhile is answered later: what was done is done.
 fn write(format: &CStr, first: &CStr, second: &CStr) {
-    // SAFETY: a report of this level returns; each `%s` of the format has its text, and texts
-    // without one are not read.
+    // SAFETY: a report of this level returns while interrupts are held; each `%s` of the format has
+    // its text, and texts without one are not read.
     unsafe {
+        pg_sys::InterruptHoldoffCount += 1;
         if errstart(pg_sys::LOG as c_int, std::ptr::null()) {
             errmsg(format.as_ptr(), first.as_ptr(), second.as_ptr());
             pg_sys::errhidestmt(true);
             errfinish(c"trax".as_ptr(), 0, std::ptr::null());
         }
+        pg_sys::InterruptHoldoffCount -= 1;
     }
 }
