@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, StatusCode};
 use hmac::Mac;
 
 use crate::Options;
-use crate::identity::{Identity, Person, keyed};
+use crate::identity::{Identity, Passwords, Person, keyed};
 use crate::trouble::Trouble;
 
 /// The cookie to which the tokens of a browser's forms belong.
@@ -56,7 +56,7 @@ pub(crate) async fn person(
         }
         Identity::Passwords { roles, .. } => {
             let (name, password) = basic(headers).ok_or_else(who)?;
-            check_password(shared, &name, &password).await?;
+            check_password(shared, &name, &password, session(headers)).await?;
             match roles {
                 Some(roles) => with_role(&name, roles.of(&name)),
                 None => Ok(Person {
@@ -83,18 +83,32 @@ fn with_role(name: &str, role: Option<&str>) -> Result<Person, Trouble> {
     })
 }
 
-/// One slow check at a time: who guesses does not take every processor.
+/// One slow check at a time: who guesses does not take every processor. While there were too many
+/// wrong ones, a password that is known helps only a browser that gave it before: the answer would
+/// tell a guesser, at the speed of a comparison, that it is right.
 async fn check_password(
     shared: &std::sync::Arc<crate::dispatch::Shared>,
     name: &str,
     password: &str,
+    session: Option<&str>,
 ) -> Result<(), Trouble> {
     let identity = shared.identity();
     let Identity::Passwords { passwords, .. } = &*identity else {
         return Err(who());
     };
+    let prove = |passwords: &Passwords| {
+        if let Some(session) = session {
+            passwords.prove(name, session);
+        }
+    };
     if passwords.is_known(name, password) {
-        return Ok(());
+        if passwords.may_guess(name, Instant::now()) {
+            prove(passwords);
+            return Ok(());
+        }
+        if session.is_some_and(|session| passwords.is_proven(name, session)) {
+            return Ok(());
+        }
     }
     let _one = shared.guess.lock().await;
     if !passwords.may_guess(name, Instant::now()) {
@@ -110,6 +124,7 @@ async fn check_password(
         _ => false,
     });
     if verified.await.unwrap_or(false) {
+        prove(passwords);
         return Ok(());
     }
     passwords.guessed_wrong(name, Instant::now());

@@ -1,6 +1,6 @@
 //! Who asks: a header that a proxy sets, or a password of a file; and the role that person has.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -104,6 +104,8 @@ impl Roles {
 /// Most wrong passwords for one name within [`GUESSES_WITHIN`]; then none is looked at.
 const GUESSES: u32 = 10;
 const GUESSES_WITHIN: Duration = Duration::from_secs(60);
+/// Most browsers that are remembered; then all are asked again while a name is guessed at.
+const PROVEN: usize = 10_000;
 
 /// Names and hashes of passwords, as `htpasswd -B` writes them.
 pub struct Passwords {
@@ -111,6 +113,8 @@ pub struct Passwords {
     key: [u8; 32],
     /// Passwords that were right, keyed: a hash is slow on purpose, and each request has one.
     verified: Mutex<HashMap<String, Vec<u8>>>,
+    /// Browsers that gave a right password, by name and session, each keyed.
+    proven: Mutex<BTreeSet<Vec<u8>>>,
     /// How many wrong ones there were since when, by name; those of unknown names count together,
     /// so that nobody fills this with names.
     wrong: Mutex<HashMap<Option<String>, (u32, Instant)>>,
@@ -149,6 +153,7 @@ impl Passwords {
             hashes,
             key: rand::random(),
             verified: Mutex::new(HashMap::new()),
+            proven: Mutex::default(),
             wrong: Mutex::new(HashMap::new()),
         })
     }
@@ -181,11 +186,11 @@ impl Passwords {
         *count += 1;
     }
 
-    fn tag(&self, name: &str, password: &str) -> Hmac<Sha256> {
+    fn tag(&self, name: &str, secret: &str) -> Hmac<Sha256> {
         let mut mac = keyed(&self.key);
         mac.update(&name.len().to_be_bytes());
         mac.update(name.as_bytes());
-        mac.update(password.as_bytes());
+        mac.update(secret.as_bytes());
         mac
     }
 
@@ -196,6 +201,22 @@ impl Passwords {
             Err(_) => None,
         };
         tag.is_some_and(|tag| self.tag(name, password).verify_slice(&tag).is_ok())
+    }
+
+    /// Notes that a browser gave the right password for this name.
+    pub(crate) fn prove(&self, name: &str, session: &str) {
+        if let Ok(mut proven) = self.proven.lock() {
+            if proven.len() >= PROVEN {
+                proven.clear();
+            }
+            proven.insert(self.tag(name, session).finalize().into_bytes().to_vec());
+        }
+    }
+
+    /// Returns whether a browser gave the right password for this name before.
+    pub(crate) fn is_proven(&self, name: &str, session: &str) -> bool {
+        let tag = self.tag(name, session).finalize().into_bytes().to_vec();
+        self.proven.lock().is_ok_and(|proven| proven.contains(&tag))
     }
 
     /// Returns whether the password is right; slow, for a thread that may block. An unknown name
