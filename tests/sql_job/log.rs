@@ -1,4 +1,4 @@
-//! What sees statements: the server's log, and extensions that count or explain them.
+//! The server's log, and extensions that count or explain statements, see those of SQL jobs.
 
 use super::{ended, queue, role};
 use harness::session::Session;
@@ -17,7 +17,7 @@ fn lines(server: &Server, table: &str) -> Vec<String> {
     about.map(plain).collect()
 }
 
-/// What the log has of a text that a client sends, and of one that its SQL job runs.
+/// The log's lines of a text that a client sends, and of the same text in its SQL job.
 async fn both(server: &Server, s: &Session, client: &Session, text: &str) -> [Vec<String>; 2] {
     let of = |table: &str| text.replace("TABLE", table);
     client.get(&of("by_client")).await;

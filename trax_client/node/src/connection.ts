@@ -149,7 +149,7 @@ export class Connection {
 function mayDoOtherwise(error: unknown): boolean {
   if (!(error instanceof ServerError)) return false;
   if (error.sqlstate !== undefined) return error.sqlstate === "28000";
-  // It answered, and what it said was no TLS, or a certificate that is not accepted.
+  // The server answered: it has no TLS, or its certificate is not accepted.
   const cause = error.cause as NodeJS.ErrnoException | undefined;
   return cause !== undefined && cause.syscall === undefined;
 }

@@ -61,7 +61,7 @@ export function taken(text: string, env: Record<string, string | undefined>): { 
     return false;
   });
   const tls = completed(given, env);
-  // What asks for more counts.
+  // The stronger of the two modes counts.
   if (old !== undefined && given["sslmode"] === undefined && rank(tls) < modes.indexOf(old)) tls["sslmode"] = old;
   const rest = others.join("&");
   return { rest: rest === "" ? before : `${before}?${rest}`, tls };

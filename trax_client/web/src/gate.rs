@@ -83,9 +83,10 @@ fn with_role(name: &str, role: Option<&str>) -> Result<Person, Trouble> {
     })
 }
 
-/// One slow check at a time: who guesses does not take every processor. While there were too many
-/// wrong ones, a password that is known helps only a browser that gave it before: the answer would
-/// tell a guesser, at the speed of a comparison, that it is right.
+/// Checks a password. Slow checks run one at a time, so that a guesser does not take every
+/// processor. After too many wrong passwords, a known password is accepted only from a browser that
+/// gave it before: otherwise the answer would tell a guesser, at the speed of a comparison, that
+/// the password is right.
 async fn check_password(
     shared: &std::sync::Arc<crate::dispatch::Shared>,
     name: &str,

@@ -192,8 +192,8 @@ pub(crate) fn own_tables() -> Vec<pg_sys::Oid> {
     tables
 }
 
-/// What runs when tables are written, and is not ours; the server notes no dependency on its own
-/// functions and types.
+/// The code of others that runs when tables are written. The server notes no dependency on its own
+/// functions and types, so none of those is here.
 pub(crate) struct Called {
     /// Functions, those of operators too, of triggers, constraints, defaults and generated columns,
     /// indexes, rules and policies.
@@ -203,7 +203,7 @@ pub(crate) struct Called {
     pub(crate) has_types: bool,
 }
 
-/// Returns what runs when these tables are written.
+/// Returns the code of others that runs when these tables are written.
 pub(crate) fn called(tables: &[pg_sys::Oid]) -> Called {
     let mut parts: Vec<(u32, pg_sys::Oid)> =
         tables.iter().map(|&table| (RELATION, table)).collect();

@@ -1,9 +1,9 @@
 //! Keyed hashes of names.
 //!
-//! Names come from every role that may enqueue, in any database of the server. Nobody may compute a
-//! second name with the hash of another's: the key is a secret of this cluster,
-//! which no SQL function shows. It lasts as long as the data directory, as the locks of prepared
-//! transactions do, whose numbers are hashes.
+//! Names come from every role that may enqueue, in any database of the server. Nobody may find a
+//! second name with the hash of another's: the key is a secret of this cluster, which no SQL
+//! function shows. It lasts as long as the data directory, and so do the locks of prepared
+//! transactions, whose numbers are hashes.
 //!
 //! What shares a hash by chance:
 //! - Floors compare all 128 bits, as a check value of 63 with the rest of their state.

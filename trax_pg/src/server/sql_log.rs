@@ -46,7 +46,7 @@ pub(crate) fn duration(text: &CStr, was_logged: bool) {
 }
 
 /// Writes a line with a text or two, in the words of the server, which it may translate. A cancel
-/// that comes meanwhile is answered later: what was done is done.
+/// that comes meanwhile is answered later, so that a committed statement does not count as failed.
 fn write(format: &CStr, first: &CStr, second: &CStr) {
     // SAFETY: a report of this level returns while interrupts are held; each `%s` of the format has
     // its text, and texts without one are not read.
