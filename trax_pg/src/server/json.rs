@@ -6,6 +6,10 @@ use pgrx::pg_sys;
 use serde_json::Value;
 use std::ffi::CStr;
 
+/// Bytes that a parsed document takes for each byte of its text, at most: 32 for each element, of
+/// three bytes at least, in a vector that doubles, and the digits of a number.
+const BYTES_FOR_BYTE: usize = 48;
+
 /// Returns a jsonb value, or 22023: nesting deeper than 127 levels is more than a document of ours
 /// can need.
 pub(crate) fn value(datum: pg_sys::Datum, what: &str) -> Result<Value> {
@@ -15,9 +19,18 @@ pub(crate) fn value(datum: pg_sys::Datum, what: &str) -> Result<Value> {
             .expect("jsonb has a text");
         CStr::from_ptr(text.cast_mut_ptr()).to_string_lossy()
     };
+    require_memory(text.len().saturating_mul(BYTES_FOR_BYTE));
     serde_json::from_str(&text).map_err(|error| {
         Error::invalid(format!("{what} cannot be read"))
             .detail(format!("It is not valid JSON: {error}."))
             .hint("Reduce the depth of nesting.")
     })
+}
+
+/// Raises 53200 if the process cannot have so many bytes more: the parser would abort it.
+fn require_memory(bytes: usize) {
+    if Vec::<u8>::new().try_reserve_exact(bytes).is_err() {
+        // Not returned: a caller could take it for a fault of the value.
+        Error::no_memory().raise();
+    }
 }
