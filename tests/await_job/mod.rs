@@ -9,7 +9,7 @@ use harness::session::{Refusal, Session, session};
 use harness::standby::Standby;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
-use trax_client::testkit::{Database, Server};
+use trax_client::testkit::Database;
 
 /// A waiter that is rung for has its answer within this time on an idle machine; without a bell the
 /// next look is half a second away.
@@ -384,7 +384,7 @@ async fn a_role_waits_for_what_it_may_see_and_for_nothing_else() {
 
 #[tokio::test]
 async fn without_preloading_and_on_a_standby_a_waiter_looks_by_itself() {
-    let server = Server::options()
+    let server = harness::options()
         .fast()
         .not_preloaded()
         .start()

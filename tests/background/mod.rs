@@ -15,7 +15,6 @@ use harness::scheduler::{
 use harness::{PATIENCE, eventually};
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
-use trax_client::testkit::Server;
 
 const TWO_SECONDS: Duration = Duration::from_secs(2);
 
@@ -170,7 +169,7 @@ async fn a_new_launcher_keeps_the_schedulers_that_run() {
 async fn with_too_few_worker_slots_every_database_gets_its_turn_to_be_looked_at() {
     // More databases than slots, most without the extension: looking at them must not starve the
     // one that has it.
-    let server = Server::options()
+    let server = harness::options()
         .fast()
         .setting("max_worker_processes", "4")
         .start()

@@ -8,11 +8,10 @@ use harness::scheduler::{
 use harness::{PATIENCE, eventually};
 use std::time::Duration;
 use tokio_postgres::Client;
-use trax_client::testkit::Server;
 
 #[tokio::test]
 async fn without_preloading_status_says_what_to_type_and_typing_it_works() {
-    let mut server = Server::options()
+    let mut server = harness::options()
         .fast()
         .not_preloaded()
         .start()
@@ -45,7 +44,7 @@ async fn without_preloading_status_says_what_to_type_and_typing_it_works() {
 
 #[tokio::test]
 async fn without_preloading_everything_works_with_tick_by_hand_and_with_a_started_scheduler() {
-    let server = Server::options()
+    let server = harness::options()
         .fast()
         .not_preloaded()
         .setting("max_worker_processes", "16")
@@ -109,7 +108,7 @@ async fn a_life_by_hand(client: &Client) {
 #[tokio::test]
 async fn a_scheduler_started_by_hand_ends_for_good_when_its_database_is_dropped() {
     // The server's own launcher for logical replication takes one place, the scheduler the other.
-    let server = Server::options()
+    let server = harness::options()
         .fast()
         .not_preloaded()
         .setting("max_worker_processes", "2")

@@ -8,7 +8,6 @@ use harness::session::Session;
 use harness::{PATIENCE, eventually};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use trax_client::testkit::Server;
 
 #[tokio::test]
 async fn settings_of_a_database_for_its_clients_do_not_steer_its_scheduler() {
@@ -354,7 +353,7 @@ async fn the_list_of_databases_is_read_again_on_reload() {
 #[tokio::test]
 async fn without_a_free_worker_slot_status_says_which_setting_to_raise() {
     // The server's own launcher for logical replication and ours take both.
-    let server = Server::options()
+    let server = harness::options()
         .fast()
         .setting("max_worker_processes", "2")
         .start()

@@ -124,7 +124,7 @@ pub(crate) async fn admin(address: &Address, server: &Server) -> Client {
 
 /// What a server of any campaign is made with.
 pub(crate) fn options() -> Options {
-    Server::options()
+    harness::options()
         // The machine does not crash: what a process has written stays.
         .setting("fsync", "off")
         .setting("full_page_writes", "off")

@@ -1,7 +1,7 @@
 //! Retention: partitions are made ahead and dropped behind by the cycle itself, whoever calls it.
 
 use harness::session::{Session, session};
-use trax_client::testkit::{Database, Server};
+use trax_client::testkit::Database;
 
 const AHEAD: &str = "select count(*) from generate_series(0, 3) n
     where to_regclass('trax.run_' || to_char((now() at time zone 'UTC')::date + n, 'YYYYMMDD')) is not null";
@@ -205,7 +205,7 @@ async fn what_has_been_kept_long_enough_goes_in_the_next_cycle_of_any_session() 
 
 #[tokio::test]
 async fn a_database_that_is_published_does_all_its_work() {
-    let server = Server::options()
+    let server = harness::options()
         .fast()
         .setting("wal_level", "logical")
         .start()
@@ -309,7 +309,7 @@ async fn the_callers_way_to_write_dates_does_not_matter() {
 
 #[tokio::test]
 async fn retention_works_with_a_tick_by_hand_where_nothing_is_preloaded() {
-    let server = Server::options()
+    let server = harness::options()
         .fast()
         .not_preloaded()
         .start()

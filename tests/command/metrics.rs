@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tokio::net::TcpStream;
-use trax_client::testkit::{Server, Stop};
+use trax_client::testkit::Stop;
 
 /// A path of the project.
 fn path(name: &str) -> PathBuf {
@@ -326,7 +326,7 @@ async fn an_address_serves_them_until_sigterm() {
 
 #[tokio::test]
 async fn a_database_that_is_down_is_a_number_and_comes_back() {
-    let mut server = Server::options().fast().start().expect("a server starts");
+    let mut server = harness::options().fast().start().expect("a server starts");
     let database = server.database("app").await.expect("a database is made");
     let mut command = on(&server, &database);
     command.args(["metrics", "--listen", "127.0.0.1:0"]);

@@ -14,7 +14,7 @@ fn installed() -> bool {
 
 /// A server with pg_cron in its database `postgres` and trax in `app`.
 async fn server() -> (Server, Database) {
-    let server = Server::options()
+    let server = harness::options()
         .fast()
         .setting("shared_preload_libraries", "trax, pg_cron")
         .setting("trax.databases", "app")

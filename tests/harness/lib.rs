@@ -24,19 +24,28 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use trax_client::testkit::{Database, Server};
+use trax_client::testkit::{Database, Options, Server};
 
 /// How long a wait may take before it fails, on a machine that others load too. Not a promise:
 /// where one is tested, what would happen without it takes far longer than this, or `prompt`
 /// measures it.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
+/// Returns the options of a server that also listens on 127.0.0.1 and asks nobody for a password:
+/// programs of many drivers connect to it, under the names of many roles.
+pub fn options() -> Options {
+    Server::options()
+        .setting("listen_addresses", "127.0.0.1")
+        .access("host all all 127.0.0.1/32 trust")
+        .access("host replication all 127.0.0.1/32 trust")
+}
+
 /// The server that tests share which do not stop, crash or configure one. Its databases have no
 /// schedulers: the tests call `trax.tick()`.
 pub fn shared_server() -> &'static Shared {
     static SERVER: OnceLock<Shared> = OnceLock::new();
     SERVER.get_or_init(|| {
-        let options = Server::options()
+        let options = options()
             .fast()
             .setting("trax.databases", "no_database_has_this_name")
             .setting("max_connections", "400");

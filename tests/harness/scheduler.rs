@@ -1,19 +1,17 @@
 //! Servers with schedulers, and what can be seen of these in `pg_stat_activity`.
 
 use crate::database::Shared;
-use crate::{PATIENCE, eventually};
+use crate::{PATIENCE, eventually, options};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio_postgres::Client;
-use trax_client::testkit::{Database, Options, Server};
+use trax_client::testkit::{Database, Options};
 
 /// The settings of a server whose launcher starts a scheduler in every database with the extension:
 /// the tests that share one leave their databases there.
 pub fn scheduling() -> Options {
-    Server::options()
-        .fast()
-        .setting("max_worker_processes", "500")
+    options().fast().setting("max_worker_processes", "500")
 }
 
 /// The server that tests share which need schedulers and leave the server as a whole alone.

@@ -265,7 +265,7 @@ async fn what_a_heartbeat_beside_a_lease_said_of_the_begin_is_kept() {
 
 /// A server of the test, without a scheduler.
 fn own_server() -> Server {
-    Server::options()
+    harness::options()
         .setting("trax.databases", "no_database_has_this_name")
         .setting("max_prepared_transactions", "4")
         .start()

@@ -181,7 +181,7 @@ async fn an_attempt_past_its_timeout_outlasts_a_restart_by_the_grace_to_stop_at_
 
 /// A server without schedulers, and a session of a database of it.
 async fn by_hand() -> (Server, Session) {
-    let server = Server::options()
+    let server = harness::options()
         .fast()
         .not_preloaded()
         .start()

@@ -14,7 +14,7 @@ const LOCKS: &str =
 
 /// A server whose lock table has the size that PostgreSQL gives it by itself.
 async fn usual_server() -> (Server, Database) {
-    let server = Server::options()
+    let server = harness::options()
         .fast()
         .setting("trax.databases", "no_database_has_this_name")
         .setting("max_connections", "100")

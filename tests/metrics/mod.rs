@@ -13,7 +13,7 @@ use trax_client::testkit::{Database, Server};
 async fn session() -> (Database, Session) {
     static SERVER: OnceLock<Server> = OnceLock::new();
     let server = SERVER.get_or_init(|| {
-        let options = Server::options().fast();
+        let options = harness::options().fast();
         let options = options.setting("trax.databases", "no_database_has_this_name");
         options.start().expect("a server starts")
     });
@@ -299,7 +299,7 @@ async fn the_scheduler_is_reported_with_its_cycles_and_its_lag() {
 
 #[tokio::test]
 async fn without_preloading_there_are_the_numbers_of_the_tables() {
-    let server = Server::options()
+    let server = harness::options()
         .fast()
         .not_preloaded()
         .start()
@@ -363,7 +363,7 @@ async fn more_groups_than_places_are_counted_together_and_those_without_jobs_go(
 
 #[tokio::test]
 async fn a_session_that_is_ended_while_it_looks_for_a_place_leaves_its_claims_to_others() {
-    let server = Server::options()
+    let server = harness::options()
         .fast()
         .setting("trax.databases", "no_database_has_this_name")
         .start()

@@ -78,7 +78,11 @@ const JOBS: &str = "select count(distinct task) from trax.work_queue";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_sides_fail_over_and_every_row_is_one_job() {
-    let durable = || Server::options().fast().setting("synchronous_commit", "on");
+    let durable = || {
+        harness::options()
+            .fast()
+            .setting("synchronous_commit", "on")
+    };
     let at_source = durable().start().expect("a server starts");
     let at_target = durable()
         .setting("trax.databases", "none_has_this_name")

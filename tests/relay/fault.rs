@@ -7,7 +7,7 @@ use harness::proxy::{Freezer, Proxy};
 use harness::scheduler::new_name;
 use harness::session::Session;
 use harness::{PATIENCE, eventually, shared_server, whole_faults};
-use trax_client::testkit::{Server, Stop};
+use trax_client::testkit::Stop;
 
 impl Side {
     pub(super) async fn reaches(&self, relay: &Process, sql: &str, wanted: &str) {
@@ -186,7 +186,11 @@ async fn a_relay_that_stood_still_carries_nothing_after_its_successor() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn either_server_may_restart() {
     // What has committed is still there after a crash.
-    let durable = || Server::options().fast().setting("synchronous_commit", "on");
+    let durable = || {
+        harness::options()
+            .fast()
+            .setting("synchronous_commit", "on")
+    };
     let mut at_source = durable().start().expect("a server starts");
     let mut at_target = durable()
         .setting("trax.databases", "none_has_this_name")

@@ -13,7 +13,7 @@ pub(crate) fn has_plproxy() -> bool {
 
 /// A server for a shard; its databases have no schedulers, the tests call `trax.tick()`.
 pub(crate) fn shard_server() -> Server {
-    Server::options()
+    harness::options()
         .fast()
         // What it said it has must be there when it was killed.
         .setting("synchronous_commit", "on")

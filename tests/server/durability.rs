@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use harness::process::Halted;
 use harness::session::Session;
-use trax_client::testkit::Server;
 
 /// Halts the WAL writer of a server of the test, at a moment when it holds no lock that a commit
 /// needs.
@@ -37,7 +36,7 @@ async fn is_flushed(s: &Session, sql: &str) -> bool {
 
 #[tokio::test]
 async fn only_a_claim_or_a_heartbeat_alone_and_without_limits_does_not_wait_for_the_disk() {
-    let server = Server::options()
+    let server = harness::options()
         .setting("trax.databases", "no_database_has_this_name")
         .setting("autovacuum", "off")
         .setting("bgwriter_lru_maxpages", "0")

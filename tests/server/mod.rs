@@ -20,7 +20,7 @@ struct Restarted {
 
 impl Restarted {
     async fn by(command: impl Fn(&Server) -> Command) -> Self {
-        let mut server = Server::options()
+        let mut server = harness::options()
             .fast()
             .setting("trax.databases", "no_database_has_this_name")
             .start()

@@ -55,7 +55,7 @@ async fn the_statement_of_a_sql_job_is_seen_as_that_of_a_client() {
     } else {
         "trax"
     };
-    let server = Server::options()
+    let server = harness::options()
         .fast()
         .setting("shared_preload_libraries", libraries)
         .setting("log_line_prefix", "%u@%d %b ")

@@ -120,7 +120,7 @@ async fn age(s: &Session) {
 #[tokio::test]
 async fn without_a_free_worker_slot_statements_wait_and_status_says_so() {
     // The launchers of logical replication and of trax take two, the schedulers the others.
-    let server = Server::options()
+    let server = harness::options()
         .fast()
         .setting("max_worker_processes", "4")
         .setting("trax.vacuum", "off")
@@ -159,7 +159,7 @@ async fn without_a_free_worker_slot_statements_wait_and_status_says_so() {
 
 #[tokio::test]
 async fn a_server_without_the_library_says_first_that_it_needs_it() {
-    let server = Server::options()
+    let server = harness::options()
         .fast()
         .not_preloaded()
         .setting("trax.max_sql_workers", "0")

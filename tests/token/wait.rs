@@ -92,7 +92,7 @@ async fn waiters_are_served_in_the_order_in_which_they_came_and_at_once() {
 
 #[tokio::test]
 async fn without_preloading_waiters_are_served_in_order_too() {
-    let server = Server::options()
+    let server = harness::options()
         .fast()
         .not_preloaded()
         .start()

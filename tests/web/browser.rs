@@ -6,7 +6,7 @@ use harness::scheduler::{live_database, live_server};
 use harness::session::{Session, session};
 use harness::{PATIENCE, eventually, shared_server};
 use serde_json::json;
-use trax_client::testkit::{Server, Stop};
+use trax_client::testkit::Stop;
 
 #[tokio::test]
 async fn a_person_looks_around_cancels_a_job_and_sees_the_number_move() {
@@ -114,7 +114,7 @@ async fn of_two_viewers_one_sees_what_the_other_does() {
 
 #[tokio::test]
 async fn a_viewer_is_told_when_nothing_is_known_and_when_it_is_again() {
-    let mut server = Server::options().fast().start().expect("a server starts");
+    let mut server = harness::options().fast().start().expect("a server starts");
     let database = server.database("web").await.expect("a database is made");
     let s = Session::of(&database).await;
     s.enqueue("'t'").await;

@@ -3,7 +3,7 @@
 use super::client::Web;
 use harness::session::{Session, session};
 use harness::{PATIENCE, eventually, shared_server};
-use trax_client::testkit::{Server, Stop};
+use trax_client::testkit::Stop;
 
 const PAGES: [&str; 9] = [
     "/",
@@ -218,7 +218,7 @@ async fn acts_do_what_they_say() {
 
 #[tokio::test]
 async fn the_pages_come_back_after_a_restart_and_show_nothing_meanwhile() {
-    let mut server = Server::options().fast().start().expect("a server starts");
+    let mut server = harness::options().fast().start().expect("a server starts");
     let database = server.database("web").await.expect("a database is made");
     let s = Session::of(&database).await;
     s.enqueue("'t'").await;

@@ -284,7 +284,7 @@ async fn nothing_acknowledged_is_lost(client: &Client, acknowledged: &Shared) {
 
 fn durable_server() -> Server {
     // fsync stays on.
-    Server::options()
+    harness::options()
         .setting("max_worker_processes", "16")
         .start()
         .expect("a server starts")

@@ -5,7 +5,7 @@ use harness::session::{Refusal, Session};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
-use trax_client::testkit::{Database, Server};
+use trax_client::testkit::Database;
 
 /// Each column that an administrator may have changed, with extreme values of its type.
 const CASES: &str = "select format('update trax.%I set %I = %s', t, a.attname, v.value)
@@ -153,7 +153,7 @@ async fn play(s: &Session, case: &str) -> Outcome {
 
 #[tokio::test]
 async fn no_value_that_somebody_writes_by_hand_breaks_a_commit() {
-    let server = Server::options()
+    let server = harness::options()
         .fast()
         .setting("trax.databases", "no_database_has_this_name")
         .setting("max_prepared_transactions", "4")

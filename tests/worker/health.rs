@@ -7,7 +7,7 @@ use harness::{PATIENCE, database, eventually};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use trax_client::testkit::{Database, Server, Stop};
+use trax_client::testkit::{Database, Stop};
 use trax_client::{Context, Error, Event, HandlerResult, JobError, Worker};
 
 /// How long a loop may stand still where that is tested.
@@ -40,7 +40,7 @@ fn port(told: &Receiver<u16>) -> u16 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cut_database_makes_a_worker_unready_and_not_dead_also_one_without_room() {
-    let mut server = Server::options().fast().start().expect("a server starts");
+    let mut server = harness::options().fast().start().expect("a server starts");
     let database = server.database("cut").await.expect("a database is made");
     let client = connect(&database).await;
     let job = enqueue(&client, "long", 1).await;
@@ -72,7 +72,7 @@ async fn a_cut_database_makes_a_worker_unready_and_not_dead_also_one_without_roo
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_was_never_connected_lives_and_says_why_it_is_not_ready() {
-    let mut server = Server::options().fast().start().expect("a server starts");
+    let mut server = harness::options().fast().start().expect("a server starts");
     let database = server.database("late").await.expect("a database is made");
     server.stop(Stop::Fast).expect("it stops");
     let (worker, told) = watched(&database, LONG_STALL);

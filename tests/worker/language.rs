@@ -97,7 +97,7 @@ fn certify(server: &Server) {
 
 #[tokio::test]
 async fn the_packages_verify_the_certificate_and_the_name_of_the_server() {
-    let options = Server::options().not_preloaded().fast();
+    let options = harness::options().not_preloaded().fast();
     let mut server = options.start().expect("a server starts");
     let (_, built, _) = run(server.command("pg_config").arg("--configure"));
     if !built.contains("--with-openssl") && !built.contains("--with-ssl") {

@@ -22,14 +22,9 @@ fn example(name: &str, server: &Server, database: &Database) -> Result<Command> 
         return Err(format!("{program} is missing: cargo build -p trax_client --examples").into());
     }
     let mut command = Command::new(program);
-    command.env("DATABASE_URL", url(server, database));
+    command.env("DATABASE_URL", server.url(database.name()));
     command.env_remove("BREAK_AFTER");
     Ok(command)
-}
-
-fn url(server: &Server, database: &Database) -> String {
-    let (port, name) = (server.port(), database.name());
-    format!("host=127.0.0.1 port={port} user=postgres dbname={name}")
 }
 
 fn ran(output: Output) -> Result<String> {

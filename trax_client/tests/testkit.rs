@@ -51,3 +51,47 @@ fn servers_do_not_share_a_port_or_a_directory() -> Outcome {
     assert_ne!(one.data_dir(), two.data_dir());
     Ok(())
 }
+
+#[tokio::test]
+async fn a_server_listens_on_its_socket_alone_unless_it_is_asked_to() -> Outcome {
+    let server = Server::options().not_preloaded().fast().start()?;
+    let there = ("127.0.0.1", server.port());
+    assert!(std::net::TcpStream::connect(there).is_err());
+    assert_eq!(role_at(&server.url("postgres")).await?, "postgres");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_with_a_port_asks_for_its_password_and_its_standby_too() -> Outcome {
+    let server = Server::options().not_preloaded().fast().tcp().start()?;
+    let standby = server.standby()?;
+    let one = Server::options().not_preloaded().fast().tcp().start()?;
+    for server in [&server, &standby, &one] {
+        assert_eq!(role_at(&server.url("postgres")).await?, "postgres");
+        let guessed = format!("postgresql://postgres@127.0.0.1:{}/postgres", server.port());
+        assert!(role_at(&guessed).await.is_err());
+    }
+    let password = |server: &Server| server.url("").split('@').next().map(str::to_owned);
+    assert_ne!(password(&server), password(&one));
+    assert_eq!(password(&server), password(&standby));
+    Ok(())
+}
+
+#[test]
+fn a_rule_of_access_comes_before_those_of_the_server() -> Outcome {
+    let refuses = Server::options().access("local all all reject");
+    let server = refuses.not_preloaded().fast().start()?;
+    let output = server.command("psql").arg("postgres").output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("pg_hba.conf rejects connection"), "{said}");
+    Ok(())
+}
+
+async fn role_at(url: &str) -> Result<String, Box<dyn Error>> {
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
+    tokio::spawn(connection);
+    Ok(client
+        .query_one("select current_user::text", &[])
+        .await?
+        .get(0))
+}

@@ -1,7 +1,6 @@
 //! Documents with a mistake: refused with what to type, and nothing has changed.
 
 use harness::session::{Session, session};
-use trax_client::testkit::Server;
 
 /// Documents that are wrong as a whole.
 const DOCUMENTS: [&str; 17] = [
@@ -172,7 +171,7 @@ async fn a_group_that_stands_twice_is_refused() {
 /// On a server of its own: a stack that overflows takes all its databases down.
 #[tokio::test]
 async fn a_chain_of_any_length_ends_no_server() {
-    let server = Server::options()
+    let server = harness::options()
         .fast()
         .setting("trax.databases", "no_database_has_this_name")
         .start()

@@ -7,7 +7,7 @@ use harness::standby::Standby;
 use trax_client::testkit::{Options, Server};
 
 fn preloaded() -> Options {
-    Server::options()
+    harness::options()
         .fast()
         .setting("trax.databases", "no_database_has_this_name")
 }
@@ -19,7 +19,7 @@ async fn session_on(server: &Server) -> Session {
 
 #[tokio::test]
 async fn a_library_that_is_not_preloaded_is_reported() {
-    let server = Server::options()
+    let server = harness::options()
         .fast()
         .not_preloaded()
         .start()
@@ -36,7 +36,7 @@ async fn a_library_that_is_not_preloaded_is_reported() {
 
 #[tokio::test]
 async fn too_few_worker_processes_are_reported() {
-    let server = Server::options()
+    let server = harness::options()
         .fast()
         .setting("max_worker_processes", "2")
         .start()

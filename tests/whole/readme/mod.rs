@@ -142,7 +142,7 @@ fn the_query_for_keda_is_one_that_the_page_of_autoscaling_runs() {
 
 #[tokio::test]
 async fn the_page_of_the_outbox_carries_a_job() {
-    let server = Server::options().fast().start().expect("a server starts");
+    let server = harness::options().fast().start().expect("a server starts");
     let psql = server.command("psql");
     let document = root().join("docs/outbox.md");
     play("docs/outbox.md", &blocks(&text(&document)), |program| {

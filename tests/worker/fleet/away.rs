@@ -10,11 +10,10 @@ use harness::{PATIENCE, eventually};
 use std::time::{Duration, Instant};
 use tokio_postgres::Config;
 use trax_client::Stopped;
-use trax_client::testkit::Server;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_is_gone_stops_its_own_jobs_only_and_is_back_soon() {
-    let mut server = Server::options()
+    let mut server = harness::options()
         .fast()
         .setting("synchronous_commit", "on")
         .start()
@@ -51,7 +50,7 @@ async fn one_that_is_gone_stops_its_own_jobs_only_and_is_back_soon() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_comes_back_not_ready_is_waited_for() {
-    let mut server = Server::options().fast().start().expect("a server starts");
+    let mut server = harness::options().fast().start().expect("a server starts");
     let mut later = server.config("later");
     later.user("postgres");
     server.kill().expect("it is killed");
@@ -74,7 +73,7 @@ async fn one_that_comes_back_not_ready_is_waited_for() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_comes_back_not_ready_is_waited_for_when_no_place_is_free_at_its_return() {
-    let mut server = Server::options().fast().start().expect("a server starts");
+    let mut server = harness::options().fast().start().expect("a server starts");
     let mut later = server.config("later");
     later.user("postgres");
     server.kill().expect("it is killed");

@@ -9,17 +9,12 @@ use trax_client::{ClaimOptions, Client, Error, JobId, JobOptions, NewJob, NewJob
 use trax_pools::{Result, ShipOrder};
 
 async fn shop() -> Result<(Server, Database, Connection)> {
-    let server = Server::options().fast().start()?;
+    let server = Server::options().fast().tcp().start()?;
     let database = server.database("shop").await?;
     let db = database.connect().await?;
     db.batch_execute("create table orders (id bigint generated always as identity, item text not null check (item <> 'gold'))")
         .await?;
     Ok((server, database, db))
-}
-
-fn url(server: &Server, database: &Database) -> String {
-    let (port, name) = (server.port(), database.name());
-    format!("postgres://postgres@127.0.0.1:{port}/{name}")
 }
 
 /// An order and its job are stored together, or neither is.
@@ -63,14 +58,14 @@ async fn an_order_and_its_job_are_one_transaction_of_bb8() -> Result<()> {
 #[tokio::test]
 async fn an_order_and_its_job_are_one_transaction_of_sqlx() -> Result<()> {
     let (server, database, db) = shop().await?;
-    let pool = sqlx::PgPool::connect(&url(&server, &database)).await?;
+    let pool = sqlx::PgPool::connect(&server.url(database.name())).await?;
     holds(&db, |item| trax_pools::sqlx::order(&pool, item)).await
 }
 
 #[tokio::test]
 async fn every_option_and_error_reaches_the_other_side_of_sqlx() -> Result<()> {
     let (server, database, db) = shop().await?;
-    let pool = sqlx::PgPool::connect(&url(&server, &database)).await?;
+    let pool = sqlx::PgPool::connect(&server.url(database.name())).await?;
     let options = JobOptions::new()
         .run_at(SystemTime::UNIX_EPOCH + Duration::from_millis(1_500))
         .group("mail")

@@ -10,6 +10,16 @@ use std::process::Command;
 
 use super::Error;
 
+/// How the template is made. The directory of a socket is its user's alone; a port is everybody's.
+const INITDB: &[&str] = &[
+    "--no-sync",
+    "--auth-local=trust",
+    "--auth-host=scram-sha-256",
+    "--username=postgres",
+    "--encoding=UTF8",
+    "--locale=C",
+];
+
 /// A PostgreSQL installation and the account that its servers run under.
 #[derive(Clone, Debug)]
 pub(crate) struct Install {
@@ -110,7 +120,7 @@ impl Install {
     /// Returns the initialized data directory that servers copy; made once per version and place.
     pub(crate) fn template(&self, home: &Path) -> Result<PathBuf, Error> {
         let mut key = DefaultHasher::new();
-        (&self.bindir, &self.version).hash(&mut key);
+        (&self.bindir, &self.version, INITDB).hash(&mut key);
         let template = home.join(format!("template-{:016x}", key.finish()));
         if template.join("PG_VERSION").exists() {
             return Ok(template);
@@ -128,13 +138,7 @@ impl Install {
         }
         self.make_dir(&making)?;
         let mut initdb = self.command("initdb");
-        initdb.args([
-            "--no-sync",
-            "--auth=trust",
-            "--username=postgres",
-            "--encoding=UTF8",
-        ]);
-        initdb.args(["--locale=C", "--pgdata"]).arg(&making);
+        initdb.args(INITDB).arg("--pgdata").arg(&making);
         output(&mut initdb)?;
         fs::rename(&making, &template).map_err(Error::of(template.display()))?;
         Ok(template)

@@ -21,15 +21,19 @@
 //!
 //! `initdb` runs once per PostgreSQL version; every [`Server`] is a copy of that template with its
 //! own directory, port and socket. It stops and removes itself on drop, and dies with its owner
-//! even
-//! if that is killed.
+//! even if that is killed.
+//!
+//! A server listens on its socket alone, in a directory that only the user who runs the test can
+//! open: nobody else on the machine becomes its superuser. [`Options::tcp`] adds 127.0.0.1, with a
+//! random password.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), trax_client::testkit::Error> {
 //! use trax_client::testkit::Server;
 //!
-//! let server = Server::options().fast().start()?; let database = server.database("orders").await?;
-//! // with the extension let client = database.connect().await?;
+//! let server = Server::options().fast().start()?;
+//! let database = server.database("orders").await?; // with the extension
+//! let client = database.connect().await?;
 //! # Ok(())
 //! # }
 //! ```

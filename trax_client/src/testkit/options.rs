@@ -9,6 +9,8 @@ use super::server::Server;
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     settings: Vec<(String, String)>,
+    access: Vec<String>,
+    pub(crate) tcp: bool,
     fast: bool,
     plain: bool,
 }
@@ -17,6 +19,20 @@ impl Options {
     /// Adds one line to the configuration.
     pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((name.into(), value.into()));
+        self
+    }
+
+    /// Adds one line to `pg_hba.conf`, before those that are there: users of sockets are trusted,
+    /// users of TCP need a password.
+    pub fn access(mut self, rule: impl Into<String>) -> Self {
+        self.access.push(rule.into());
+        self
+    }
+
+    /// Also listens on 127.0.0.1, for programs that cannot use a socket. The superuser has a random
+    /// password there, which is part of [`Server::url`].
+    pub fn tcp(mut self) -> Self {
+        self.tcp = true;
         self
     }
 
@@ -37,10 +53,16 @@ impl Options {
         Server::make(&self)
     }
 
+    /// Returns the given lines of `pg_hba.conf`.
+    pub(crate) fn rules(&self) -> String {
+        self.access.iter().map(|rule| format!("{rule}\n")).collect()
+    }
+
     /// Returns the lines of the configuration, the given ones last: they count.
     pub(crate) fn lines(&self, port: u16, socket_dir: &Path) -> String {
+        let listen = if self.tcp { "127.0.0.1" } else { "" };
         let mut lines = vec![
-            ("listen_addresses", "127.0.0.1".to_owned()),
+            ("listen_addresses", listen.to_owned()),
             ("port", port.to_string()),
             ("unix_socket_directories", socket_dir.display().to_string()),
             ("max_connections", "200".to_owned()),

@@ -1,6 +1,9 @@
 //! One throw-away server, from its copy of the template to its removal.
 
+use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -36,6 +39,8 @@ pub struct Server {
     install: Install,
     dir: Directory,
     port: u16,
+    /// That of the superuser, if the server listens on 127.0.0.1.
+    password: Option<String>,
     postmaster: Option<Child>,
 }
 
@@ -54,6 +59,7 @@ impl Server {
             install,
             dir,
             port: 0,
+            password: None,
             postmaster: None,
         };
         let mut copy = server.install.foreign_command("cp");
@@ -62,6 +68,10 @@ impl Server {
                 .arg(&template)
                 .arg(server.data_dir()),
         )?;
+        server.add_rules(&options.rules())?;
+        if options.tcp {
+            server.set_password()?;
+        }
         let mut tries = 0;
         loop {
             tries += 1;
@@ -81,6 +91,7 @@ impl Server {
             install: self.install.clone(),
             dir: Directory::make(&self.install, &self.install.home()?)?,
             port: free_port()?,
+            password: self.password.clone(),
             postmaster: None,
         };
         let mut backup = self.command("pg_basebackup");
@@ -93,6 +104,38 @@ impl Server {
         ))?;
         standby.start()?;
         Ok(standby)
+    }
+
+    fn add_rules(&self, rules: &str) -> Result<(), Error> {
+        let path = self.data_dir().join("pg_hba.conf");
+        let old = fs::read_to_string(&path).map_err(Error::of(path.display()))?;
+        fs::write(&path, rules.to_owned() + &old).map_err(Error::of(path.display()))
+    }
+
+    /// Gives the superuser a random password, before the server listens to anybody.
+    fn set_password(&mut self) -> Result<(), Error> {
+        let password = format!("{:032x}", rand::random::<u128>());
+        let mut single = self.install.command("postgres");
+        single.args(["--single", "-D"]).arg(self.data_dir());
+        single.arg("postgres").stdin(Stdio::piped());
+        single.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut single = single.spawn().map_err(Error::of("postgres --single"))?;
+        let statement = format!("alter role postgres password '{password}'\n");
+        let mut input = single.stdin.take();
+        if let Some(input) = &mut input {
+            let written = input.write_all(statement.as_bytes());
+            written.map_err(Error::of("postgres --single"))?;
+        }
+        drop(input);
+        let ended = single.wait_with_output();
+        let ended = ended.map_err(Error::of("postgres --single"))?;
+        // It goes on after an error, and ends well.
+        let said = String::from_utf8_lossy(&ended.stderr);
+        if !ended.status.success() || said.contains("ERROR") {
+            return Err(Error::new(format!("postgres --single: {}", said.trim())));
+        }
+        self.password = Some(password);
+        Ok(())
     }
 
     /// Adds lines to the configuration; they count from the next start or reload.
@@ -245,7 +288,7 @@ impl Server {
         self.postmaster.as_ref().map(Child::id)
     }
 
-    /// Returns the port, on 127.0.0.1 and in the socket's name.
+    /// Returns the port: in the socket's name, and on 127.0.0.1 if the server listens there.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -292,6 +335,23 @@ impl Server {
             .user("postgres")
             .dbname(database);
         config
+    }
+
+    /// Returns the URL of a database for other programs, as the superuser: through 127.0.0.1 with
+    /// the password if the server was made with [`Options::tcp`], otherwise through its socket.
+    pub fn url(&self, database: &str) -> String {
+        let port = self.port;
+        let name = percent_encode(database.as_bytes(), NON_ALPHANUMERIC);
+        match &self.password {
+            Some(password) => {
+                format!("postgresql://postgres:{password}@127.0.0.1:{port}/{name}")
+            }
+            None => {
+                let directory = self.dir.path().as_os_str().as_bytes();
+                let directory = percent_encode(directory, NON_ALPHANUMERIC);
+                format!("postgresql://postgres@/{name}?host={directory}&port={port}")
+            }
+        }
     }
 
     /// Returns what to type to look around.

@@ -28,9 +28,7 @@ impl DemoDatabase {
         let place = match url {
             None => {
                 output.print("Starting a private PostgreSQL server, preloaded with trax ...")?;
-                // By its socket alone, in a directory of this user: it asks for no password.
-                let options = Server::options().setting("listen_addresses", "");
-                let server = tokio::task::spawn_blocking(|| options.start())
+                let server = tokio::task::spawn_blocking(|| Server::options().start())
                     .await
                     .map_err(|error| Failure::new(error.to_string()))??;
                 let (port, socket) = (server.port(), server.socket_dir());

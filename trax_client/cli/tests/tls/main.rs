@@ -64,7 +64,7 @@ struct Site {
 impl Site {
     /// Returns `None`, and prints so, on a server that was built without SSL.
     async fn make(access: &str) -> Result<Option<Self>> {
-        let mut server = Server::options().not_preloaded().fast().start()?;
+        let mut server = Server::options().not_preloaded().fast().tcp().start()?;
         let built = server.command("pg_config").arg("--configure").output()?;
         let built = String::from_utf8(built.stdout)?;
         if !["--with-openssl", "--with-ssl"]
@@ -244,13 +244,10 @@ fn status(url: &str, mode: &str) -> Result<Output> {
 
 #[tokio::test]
 async fn a_server_without_tls_is_refused_and_ends_a_worker_at_its_start() -> Result {
-    let server = Server::options().not_preloaded().fast().start()?;
+    let server = Server::options().not_preloaded().fast().tcp().start()?;
     server.database("tls").await?;
-    let text = format!(
-        "host=127.0.0.1 port={} user=postgres dbname=tls",
-        server.port()
-    );
-    let address: Address = format!("{text} sslmode=require").parse()?;
+    let text = server.url("tls");
+    let address: Address = format!("{text}?sslmode=require").parse()?;
     let refused = Worker::new(address)
         .without_signals()
         .handle("any", |(): (), _: Context| async move { Ok(()) })
