@@ -297,6 +297,18 @@ begin
                 detail = 'A statement of the group runs as this role.',
                 hint = format('Create it there: create role %I login; then move the group again.', missing);
     end if;
+    if exists (
+        select
+        from jsonb_each(cargo) part (kind, list)
+        cross join jsonb_array_elements(part.list) entry
+        where part.kind in ('jobs', 'dead_letters', 'manifests', 'states')
+            and entry ->> 'group_name' is distinct from group_name
+    ) then
+        raise exception 'the batch has rows that are not of group "%"', group_name
+            using errcode = '22023',
+                detail = format('Shard %s sent it.', source),
+                hint = 'Nothing has arrived. Look at trax.departure on that shard.';
+    end if;
     perform trax.put_manifests(cargo);
     insert into trax.unique_key (key, job_id, ended, alive_until)
     select k.key, k.job_id, k.ended, k.alive_until
@@ -339,7 +351,8 @@ begin
     order by d.id
     on conflict (id) do update
     set status = excluded.status, resolved_at = null, resolution_note = null, manifest_id = excluded.manifest_id,
-        manifest = excluded.manifest;
+        manifest = excluded.manifest
+    where dead_letter.group_name = excluded.group_name;
     return true;
 end;
 $$;

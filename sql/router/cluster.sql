@@ -63,7 +63,7 @@ begin
                 detail = format('address is %s.', coalesce(quote_literal(address), 'null')),
                 hint = 'For example: select trax_router.add_shard(1, ''host=shard1.example port=5432 dbname=jobs'')';
     end if;
-    if address ~ '\y(ssl)?password\s*=' then
+    if address ~ '\y((ssl)?password|scram_client_key|scram_server_key|oauth_client_secret)\s*=' then
         raise exception 'argument "address" must not have a password'
             using errcode = '22023',
                 detail = 'Whoever may use the router may see the addresses.',

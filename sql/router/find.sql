@@ -15,7 +15,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select i as id, trax.where_is(i, $3::boolean) as place from unnest($2::bigint[]) i;
+    select i as id, trax.where_is(i, $3::boolean) as place from pg_catalog.unnest($2::bigint[]) i;
 $$;
 comment on function trax_router.where_are_once(int, bigint[], boolean) is
     'Internal. Calls trax.where_is() on a shard for each of these ids.';

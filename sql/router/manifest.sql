@@ -43,13 +43,10 @@ as $$
 begin
     -- A manifest that moves with its group is here or there.
     perform trax_router.wait_for_batch();
-    -- Of two who give one name its first place, the second sees where the first put it. Any row
-    -- that is always there and that nobody else locks so; a standby routes without.
+    -- Of two sessions that give one name its first place, the second sees where the first put it.
+    -- No statement that others may run conflicts with this mode; a standby routes without.
     if not current_setting('transaction_read_only')::boolean then
-        perform
-        from trax_router.place p
-        where p.place = 0
-        for no key update;
+        lock table trax_router.manifest in share update exclusive mode;
     end if;
 end;
 $$;

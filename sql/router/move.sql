@@ -101,7 +101,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select n from unnest($2::text[]) n where n not in (select r.rolname from pg_catalog.pg_roles r);
+    select n from pg_catalog.unnest($2::text[]) n where n not in (select r.rolname from pg_catalog.pg_roles r);
 $$;
 comment on function trax_router.missing_roles(int, text[]) is
     'Internal. Returns those of these roles that do not exist on the server of a shard.';
@@ -300,6 +300,13 @@ begin
             into found_batch, found_target, jobs, found_cargo, is_over
             from trax_router.depart(source, group_name, nullif(to_shard, source), 1000, trax_router.in_micros(placed_at)) d;
             if found_batch is not null then
+                -- A shard names no other target than the owner of the router did.
+                if found_target <> all (to_shard || array(select m.target from trax_router.move m where m.source = source)) then
+                    raise exception 'shard % sends group "%" to shard %, where it was never moved to', source, group_name, found_target
+                        using errcode = '55000',
+                            detail = 'No move of this router has made the batch.',
+                            hint = format('Look at it there: select * from trax.departure where group_name = %L', group_name);
+                end if;
                 -- Of a move that was broken off: where it goes it is no more at home than here.
                 if found_target <> to_shard and found_target <> all (left_from) then
                     left_from := left_from || found_target;

@@ -57,6 +57,26 @@ $$;
 comment on function trax_router.withdraw_use(regrole) is
     'Internal. Takes away what trax_router.grant_use() gave.';
 
+create function trax_router.refuse_unknown_role(
+    role regrole
+)
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    -- Sent to a shard, its number would be the oid of another role there.
+    if role is not null and role not in (select r.oid from pg_roles r) then
+        raise exception 'role "%" does not exist', role
+            using errcode = '42704',
+                detail = 'No row of pg_roles has this name or oid.',
+                hint = 'Name a role: trax.grant_access(role => ''app'', level => ''worker'')';
+    end if;
+end;
+$$;
+comment on function trax_router.refuse_unknown_role(regrole) is
+    'Internal. Refuses the number of a role that does not exist.';
+
 create function trax.grant_access(
     role regrole,
     level text,
@@ -73,6 +93,7 @@ declare
     done int[] := '{}';
     failure trax_router.failure;
 begin
+    perform trax_router.refuse_unknown_role(role);
     if level = 'none' then
         perform trax.revoke_access(role);
         return;
@@ -112,6 +133,7 @@ declare
     failure trax_router.failure;
     first_failure trax_router.failure;
 begin
+    perform trax_router.refuse_unknown_role(role);
     for shard in select * from trax_router.numbers() loop
         begin
             perform trax_router.revoke_access(shard, role::text);

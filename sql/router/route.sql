@@ -66,7 +66,7 @@ set client_min_messages = warning
 set intervalstyle = iso_8601
 as $$
     connect trax_router.address($1);
-    select called.slot, called.token, to_jsonb(called.expires_at) #>> '{}' as expires_at from trax.acquire_token(name => $2::text, holder => $3::text, max_holders => $4::integer, ttl => $5::interval) called;
+    select called.slot, called.token, pg_catalog.to_jsonb(called.expires_at) operator(pg_catalog.#>>) '{}' as expires_at from trax.acquire_token(name => $2::text, holder => $3::text, max_holders => $4::integer, ttl => $5::interval) called;
 $$;
 comment on function trax_router.acquire_token(integer, text, text, integer, interval) is
     'Internal. Calls trax.acquire_token() on a shard.';
@@ -901,7 +901,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.reason, called.detail, to_jsonb(called.since) #>> '{}' as since, called.action from trax.explain_manifest(name => $2::text) called;
+    select called.reason, called.detail, pg_catalog.to_jsonb(called.since) operator(pg_catalog.#>>) '{}' as since, called.action from trax.explain_manifest(name => $2::text) called;
 $$;
 comment on function trax_router.explain_manifest_once(integer, text) is
     'Internal. Calls trax.explain_manifest() on a shard.';
@@ -1057,7 +1057,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select called.job_id, called.state, called.attempt, called.task, called.manifest, called.group_name, called.priority, to_jsonb(called.run_at) #>> '{}' as run_at, to_jsonb(called.scheduled_for) #>> '{}' as scheduled_for, to_jsonb(called.queued_at) #>> '{}' as queued_at, to_jsonb(called.started_at) #>> '{}' as started_at, to_jsonb(called.finished_at) #>> '{}' as finished_at, called.worker, called.error, called.output, called.progress from trax.get_jobs(job_ids => $2::bigint[]) called;
+    select called.job_id, called.state, called.attempt, called.task, called.manifest, called.group_name, called.priority, pg_catalog.to_jsonb(called.run_at) operator(pg_catalog.#>>) '{}' as run_at, pg_catalog.to_jsonb(called.scheduled_for) operator(pg_catalog.#>>) '{}' as scheduled_for, pg_catalog.to_jsonb(called.queued_at) operator(pg_catalog.#>>) '{}' as queued_at, pg_catalog.to_jsonb(called.started_at) operator(pg_catalog.#>>) '{}' as started_at, pg_catalog.to_jsonb(called.finished_at) operator(pg_catalog.#>>) '{}' as finished_at, called.worker, called.error, called.output, called.progress from trax.get_jobs(job_ids => $2::bigint[]) called;
 $$;
 comment on function trax_router.get_jobs_once(integer, bigint[]) is
     'Internal. Calls trax.get_jobs() on a shard.';
@@ -1327,7 +1327,7 @@ set client_min_messages = warning
 set datestyle = iso
 as $$
     connect trax_router.address($1);
-    select to_jsonb(called.run_at) #>> '{}' as run_at, called.local_time, called.note from trax.preview(name => $2::text, after => $3::timestamp with time zone, count => $4::integer) called;
+    select pg_catalog.to_jsonb(called.run_at) operator(pg_catalog.#>>) '{}' as run_at, called.local_time, called.note from trax.preview(name => $2::text, after => $3::timestamp with time zone, count => $4::integer) called;
 $$;
 comment on function trax_router.preview_once(integer, text, timestamp with time zone, integer) is
     'Internal. Calls trax.preview() on a shard.';
@@ -1427,7 +1427,7 @@ set client_min_messages = warning
 set datestyle = iso
 as $$
     connect trax_router.address($1);
-    select to_jsonb(called.run_at) #>> '{}' as run_at, called.local_time, called.note from trax.preview_cron(expression => $2::text, timezone => $3::text, after => $4::timestamp with time zone, count => $5::integer) called;
+    select pg_catalog.to_jsonb(called.run_at) operator(pg_catalog.#>>) '{}' as run_at, called.local_time, called.note from trax.preview_cron(expression => $2::text, timezone => $3::text, after => $4::timestamp with time zone, count => $5::integer) called;
 $$;
 comment on function trax_router.preview_cron_once(integer, text, text, timestamp with time zone, integer) is
     'Internal. Calls trax.preview_cron() on a shard.';

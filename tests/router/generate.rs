@@ -251,7 +251,9 @@ impl Function {
                     .map(|(name, kind)| match kind.as_str() {
                         // Text, in one style whatever datestyle the shard has.
                         "timestamp with time zone" => {
-                            format!("to_jsonb(called.{name}) #>> '{{}}' as {name}")
+                            format!(
+                                "pg_catalog.to_jsonb(called.{name}) operator(pg_catalog.#>>) '{{}}' as {name}"
+                            )
                         }
                         "interval" => panic!("{name} has the intervalstyle of the shard"),
                         _ => format!("called.{name}"),

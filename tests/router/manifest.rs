@@ -276,7 +276,7 @@ async fn a_manifest_is_placed_while_somebody_waits_to_divide_the_places() {
     );
     // The first of the two is half-way.
     holder
-        .get("begin; select from trax_router.place where place = 0 for update")
+        .get("begin; select trax_router.hold_manifests()")
         .await;
     let pid = first.pid();
     let scheduling = first.spawn("select trax.schedule('m', 't', group_name => 'g')");

@@ -20,6 +20,7 @@ mod pin;
 mod placement;
 mod refusal;
 mod signature;
+mod stranger;
 mod wire;
 
 pub(crate) use cluster::{Cluster, has_plproxy, shard_server};

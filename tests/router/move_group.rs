@@ -431,7 +431,7 @@ async fn whoever_schedules_and_whoever_begins_a_move_wait_for_each_other_in_one_
     // The first of the two is half-way.
     let holder = Session::of(&cluster.database).await;
     holder
-        .get("begin; select from trax_router.place where place = 0 for update")
+        .get("begin; select trax_router.hold_manifests()")
         .await;
     let scheduler = Session::of(&cluster.database).await;
     let pid = scheduler.pid();
