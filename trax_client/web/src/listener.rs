@@ -27,6 +27,8 @@ const SILENCE: Duration = Duration::from_secs(60);
 const IDLE: Duration = Duration::from_secs(12);
 /// How many connections may wait for a request.
 const WAITING: usize = 64;
+/// How many may be open: those of 128 pages with their streams of live numbers.
+const OPEN: usize = 256;
 /// The pause after a connection that could not be accepted.
 const ACCEPT_DELAY: Duration = Duration::from_millis(100);
 
@@ -35,7 +37,7 @@ const ACCEPT_DELAY: Duration = Duration::from_millis(100);
 struct Seen {
     state: Mutex<State>,
     closed: AtomicBool,
-    reader: AtomicWaker,
+    task: AtomicWaker,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -52,6 +54,15 @@ enum State {
 impl Seen {
     fn becomes(&self, state: State) {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    fn is_asked(&self) -> bool {
+        let state = *self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(state, State::Asked)
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
     }
 
     fn waits(&self) -> bool {
@@ -78,16 +89,21 @@ impl Bounded {
         }
     }
 
-    /// Closes the oldest of too many connections that wait for a request.
+    /// Closes the oldest of too many connections that wait for a request, or of too many.
     fn make_room(&mut self) {
         self.open.retain(|seen| seen.strong_count() > 0);
-        let open = self.open.iter().filter_map(Weak::upgrade);
-        let waiting: Vec<_> = open.filter(|seen| seen.waits()).collect();
-        if let Some(oldest) = waiting.first()
-            && waiting.len() >= WAITING
-        {
+        let open: Vec<_> = self.open.iter().filter_map(Weak::upgrade).collect();
+        let open: Vec<_> = open.iter().filter(|seen| !seen.is_closed()).collect();
+        let mut waiting = open.iter().filter(|seen| seen.waits());
+        let oldest = waiting.next();
+        let crowd = 1 + waiting.count();
+        let oldest = match open.len() >= OPEN {
+            true => oldest.or(open.first()),
+            false => oldest.filter(|_| crowd >= WAITING),
+        };
+        if let Some(oldest) = oldest {
             oldest.closed.store(true, Ordering::Relaxed);
-            oldest.reader.wake();
+            oldest.task.wake();
         }
     }
 }
@@ -108,6 +124,7 @@ impl axum::serve::Listener for Bounded {
                         stream,
                         seen,
                         limit,
+                        begun: false,
                         matched: 0,
                     };
                     return (connection, address);
@@ -128,25 +145,42 @@ pub(crate) struct Connection {
     stream: TcpStream,
     seen: Arc<Seen>,
     limit: Pin<Box<Sleep>>,
+    /// Whether a line of a head has begun: empty lines before it make no request.
+    begun: bool,
     /// How much of the end of a head has just arrived.
     matched: usize,
 }
 
 impl Connection {
-    /// Notes what has arrived.
-    fn read(&mut self, bytes: &[u8]) {
+    /// Notes what has arrived. Until a request is answered, nothing more extends its time.
+    fn has_read(&mut self, bytes: &[u8]) {
         const END: &[u8] = b"\r\n\r\n";
+        if self.seen.is_asked() {
+            return;
+        }
         for byte in bytes {
+            self.begun |= !matches!(byte, b'\r' | b'\n');
             self.matched = match *byte == END[self.matched] {
                 true => self.matched + 1,
                 false => usize::from(*byte == b'\r'),
             };
             if self.matched == END.len() {
                 self.matched = 0;
+                if !self.begun {
+                    continue;
+                }
+                self.begun = false;
                 self.seen.becomes(State::Asked);
                 self.limit.as_mut().reset(Instant::now() + SILENCE);
+                return;
             }
         }
+    }
+
+    /// Returns whether the connection is to end now; otherwise its task is woken then.
+    fn is_over(&mut self, context: &mut Context<'_>) -> bool {
+        self.seen.task.register(context.waker());
+        self.limit.as_mut().poll(context).is_ready() || self.seen.is_closed()
     }
 }
 
@@ -157,14 +191,12 @@ impl AsyncRead for Connection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        this.seen.reader.register(context.waker());
-        let is_over = this.limit.as_mut().poll(context).is_ready();
-        if is_over || this.seen.closed.load(Ordering::Relaxed) {
+        if this.is_over(context) {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
-        this.read(&buffer.filled()[before..]);
+        this.has_read(&buffer.filled()[before..]);
         Poll::Ready(Ok(()))
     }
 }
@@ -176,9 +208,13 @@ impl AsyncWrite for Connection {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        if this.is_over(context) {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        let written = ready!(Pin::new(&mut this.stream).poll_write(context, bytes))?;
         this.limit.as_mut().reset(Instant::now() + SILENCE);
         this.seen.becomes(State::Answered(Instant::now()));
-        Pin::new(&mut this.stream).poll_write(context, bytes)
+        Poll::Ready(Ok(written))
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -187,5 +223,66 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::serve::Listener as _;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    async fn listener() -> Bounded {
+        Bounded::new(TcpListener::bind("127.0.0.1:0").await.expect("a port"))
+    }
+
+    /// A client that has sent this, and its connection, which has read it.
+    async fn sent(listener: &mut Bounded, text: &[u8]) -> (TcpStream, Connection) {
+        let address = listener.local_addr().expect("it has an address");
+        let mut client = TcpStream::connect(address).await.expect("it listens");
+        client.write_all(text).await.expect("it is sent");
+        let (mut connection, _) = listener.accept().await;
+        let mut read = vec![0; text.len()];
+        let read = connection.read_exact(&mut read).await;
+        read.expect("it is read");
+        (client, connection)
+    }
+
+    #[tokio::test]
+    async fn empty_lines_make_no_request() {
+        let mut listener = listener().await;
+        let (_client, connection) = sent(&mut listener, b"\r\n\r\n\r\n\r\n").await;
+        assert!(connection.seen.waits());
+        let (_client, connection) = sent(&mut listener, b"\r\nGET / HTTP/1.1\r\n\r\n").await;
+        assert!(!connection.seen.waits());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_that_a_client_sends_extends_the_time_for_an_answer() {
+        let mut listener = listener().await;
+        let head = b"POST / HTTP/1.1\r\n\r\n";
+        let (mut client, mut connection) = sent(&mut listener, head).await;
+        let end = connection.limit.deadline();
+        tokio::time::advance(Duration::from_secs(30)).await;
+        client.write_all(b"a\r\n\r\n").await.expect("it is sent");
+        connection
+            .read_exact(&mut [0; 5])
+            .await
+            .expect("it is read");
+        assert_eq!(connection.limit.deadline(), end);
+        connection.write_all(b"HTTP").await.expect("it is sent");
+        assert!(connection.limit.deadline() > end);
+    }
+
+    #[tokio::test]
+    async fn the_oldest_of_too_many_is_closed_whatever_it_does() {
+        let mut listener = listener().await;
+        let mut open = Vec::new();
+        for _ in 0..=OPEN {
+            open.push(sent(&mut listener, b"GET / HTTP/1.1\r\n\r\n").await);
+        }
+        assert!(open[0].1.read(&mut [0; 1]).await.is_err());
+        assert!(open[0].1.write(b"HTTP").await.is_err());
+        assert!(!open[1].1.seen.is_closed());
     }
 }
