@@ -1,8 +1,9 @@
 //! Statements by others: the same transaction by pgbench, and the same minute by pg_cron.
 
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio_postgres::config::Host;
 
@@ -55,8 +56,6 @@ impl Pgbench {
             return floor::commit(bench, clients).await;
         }
         bench.clear().await?;
-        let script = std::env::temp_dir().join(format!("{}.sql", bench.name()));
-        std::fs::write(&script, SCRIPT).map_err(|error| Failure::new(error.to_string()))?;
         let each = (bench.sizes.jobs / 10 / clients).max(1);
         let mut command = pgbench(bench);
         command.args([
@@ -68,11 +67,11 @@ impl Pgbench {
             "-t",
             &each.to_string(),
             "-f",
+            "-",
         ]);
         let begun = bench.meter.begin().await?;
-        let output = command.arg(&script).output().await;
+        let output = output_for(command, SCRIPT).await;
         let cost = bench.meter.end(begun).await?;
-        std::fs::remove_file(&script).ok();
         let output =
             output.map_err(|error| Failure::new(format!("pgbench does not start: {error}")))?;
         let said = String::from_utf8_lossy(&output.stdout);
@@ -89,6 +88,16 @@ impl Pgbench {
         expect("rows inserted", rows, each * clients)?;
         Ok(Sample::rate(rows, cost.lasting(rows as f64 / tps)))
     }
+}
+
+/// Runs a program to its end, with this text as its input.
+async fn output_for(mut command: Command, text: &str) -> std::io::Result<Output> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut program = command.stderr(Stdio::piped()).spawn()?;
+    if let Some(mut input) = program.stdin.take() {
+        input.write_all(text.as_bytes()).await?;
+    }
+    program.wait_with_output().await
 }
 
 /// Returns pgbench on the database of the bench.

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
@@ -156,8 +158,10 @@ printf '{"sha256":"%s"}\n' "$(sha256sum "$path" | cut -d' ' -f1)"
 "#;
 
     pub(crate) fn make() -> Result<Self, Failure> {
-        let dir = std::env::temp_dir().join(format!("trax-demo-{}", std::process::id()));
-        fs::create_dir_all(&dir)?;
+        let random = RandomState::new().build_hasher().finish();
+        // A directory that is there already may be somebody else's, with another script in it.
+        let dir = std::env::temp_dir().join(format!("trax-demo-{random:016x}"));
+        fs::DirBuilder::new().mode(0o700).create(&dir)?;
         let script = dir.join("digest.sh");
         fs::write(&script, Self::SCRIPT)?;
         let mut paths = Vec::new();
