@@ -12,9 +12,9 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::Type;
-use trax_client::{Address, Context, Error};
+use trax_client::{Address, Context};
 
-use trax_terminal::{Connection, address, print};
+use trax_terminal::{Connection, Failure, address, print};
 
 /// The variable that contains where the input of a program is from.
 pub(crate) const VARIABLE: &str = "TRAX_INPUT_FROM";
@@ -46,7 +46,8 @@ impl Source {
 /// and kept.
 #[derive(Default)]
 pub(crate) struct StoredInput {
-    /// By the description of their addresses: one that does not answer delays its own jobs only.
+    /// By their whole addresses, without passwords: each that does not answer delays its own jobs
+    /// only.
     connections: std::sync::Mutex<HashMap<String, Arc<Mutex<Option<Connection>>>>>,
 }
 
@@ -85,7 +86,7 @@ impl StoredInput {
             .connections
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(connections.entry(address::describe(address)).or_default())
+        Arc::clone(connections.entry(format!("{address:?}")).or_default())
     }
 }
 
@@ -93,7 +94,7 @@ async fn ask(
     address: &Address,
     connection: &Mutex<Option<Connection>>,
     ctx: &Context,
-) -> Result<bool, Error> {
+) -> Result<bool, Failure> {
     let mut connection = connection.lock().await;
     let client = match &mut *connection {
         Some(client) => client,
@@ -104,7 +105,7 @@ async fn ask(
             if primary.get_target_session_attrs() == TargetSessionAttrs::Any {
                 primary.target_session_attrs(TargetSessionAttrs::ReadWrite);
             }
-            none.insert(Connection::new(primary.connect().await?))
+            none.insert(address::connect(&primary).await?)
         }
     };
     let sql = "select trax.runs_as_stored(job_id => $1, token => $2::text::uuid)";

@@ -24,6 +24,15 @@ pub fn literal(text: &str) -> String {
     format!("'{quoted}'")
 }
 
+/// Returns a text as a value in an address of `name=value` words.
+pub fn conninfo(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_.:/-".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\\', r"\\").replace('\'', r"\'"))
+}
+
 /// Returns a text as one word of the shell.
 pub fn shell(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
@@ -49,6 +58,10 @@ mod tests {
         assert_eq!(
             ["ada_1", "Ada", "1", ""].map(name),
             ["ada_1", "\"Ada\"", "\"1\"", "\"\""]
+        );
+        assert_eq!(
+            ["jobs", "a' b=c", ""].map(conninfo),
+            ["jobs", r"'a\' b=c'", "''"]
         );
         assert_eq!(literal("a'b"), "'a''b'");
         assert_eq!(literal("a\\'b"), r"E'a\\''b'");

@@ -60,14 +60,22 @@ pub fn paint(text: &str, tone: Tone) -> String {
 }
 
 /// Returns whether a character steers what shows it: moves the cursor, changes colours, ends a
-/// line, or turns the order in which the text around it is read.
+/// line, turns the order in which the text around it is read, or is there and cannot be seen.
 pub fn steers(c: char) -> bool {
     c.is_control()
         || matches!(
             c,
-            '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{feff}'
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{115f}'
+                | '\u{1160}'
+                | '\u{200b}'
+                | '\u{200e}'
+                | '\u{200f}'
+                | '\u{3164}'
+                | '\u{feff}'
         )
-        || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
+        || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// Returns a text from the database without what would steer the terminal; its lines stay, for

@@ -5,6 +5,7 @@ use crate::manifest_state;
 use crate::manifest_state::dependency;
 use crate::manifest_state::{NextRun, ParkedOn};
 use crate::server::clock::Timestamp;
+use crate::server::quote::literal;
 use crate::server::random::random;
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::timing;
@@ -233,7 +234,8 @@ impl Definition {
             Error::invalid(format!("manifest \"{name}\" takes no input"))
                 .detail("It is a statement that the server runs.")
                 .hint(format!(
-                    "Leave the input out: select trax.trigger('{name}')"
+                    "Leave the input out: select trax.trigger({})",
+                    literal(name)
                 )),
         )
     }
@@ -270,8 +272,8 @@ impl Definition {
             Error::wrong_state(format!("manifest \"{}\" is not dormant", self.name))
                 .detail("Only dormant manifests can be activated; others become due by themselves.")
                 .hint(format!(
-                    "Use trax.trigger('{}') to run it by hand.",
-                    self.name
+                    "Use trax.trigger({}) to run it by hand.",
+                    literal(&self.name)
                 )),
         )
     }

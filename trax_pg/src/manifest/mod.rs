@@ -26,6 +26,7 @@ use crate::manifest_state::job_ended;
 use crate::manifest_state::{NextRun, ParkedOn};
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
+use crate::server::quote::literal;
 use crate::server::rights::as_owner;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
@@ -339,7 +340,10 @@ fn activate(
         return Err(
             Error::wrong_state(format!("manifest \"{name}\" is disabled"))
                 .detail("A disabled manifest cannot be activated.")
-                .hint(format!("Type: select trax.enable_manifest('{name}')")),
+                .hint(format!(
+                    "Type: select trax.enable_manifest({})",
+                    literal(name)
+                )),
         );
     }
     if !dependency::has_running_parent(spi, definition.id) {

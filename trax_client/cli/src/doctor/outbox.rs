@@ -7,7 +7,7 @@ use super::connection::Reached;
 use super::{Finding, Severity};
 use crate::outbox::{Outbox, Outboxes};
 use trax_client::Address;
-use trax_terminal::Failure;
+use trax_terminal::{Failure, quote};
 
 /// Returns what is wrong with each; `patience` is how long rows may wait, and a relay be silent.
 pub(super) async fn findings(
@@ -63,7 +63,10 @@ fn of(outbox: &Outbox, patience: Duration) -> Vec<Finding> {
                 "{at}No relay has reported for {} s that it carries the outbox in \"{name}\" ({id}); {waiting} rows waited then.",
                 seconds(outbox.silent)
             ),
-            format!("trax relay --from 'dbname={name}' --to URL; if that outbox is gone: delete from trax_relay.source where source = '{id}'"),
+            format!(
+                "trax relay --from {} --to URL; if that outbox is gone: delete from trax_relay.source where source = '{id}'",
+                quote::word(&format!("dbname={}", quote::conninfo(name)))
+            ),
         ));
     } else if outbox.oldest > patience {
         found.push(Finding::new(

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio_postgres::Row;
 
 use crate::output::{Tone, one_line, paint};
@@ -77,10 +78,12 @@ fn changes(detail: &str) -> Vec<ValueChange> {
     changes
 }
 
-/// Returns the JSON value at the beginning of a text, and what follows.
+/// Returns the JSON value at the beginning of a text, and the rest of the text. A value that is
+/// nested too deeply for the parser is its text.
 fn value(text: &str) -> Option<(Value, &str)> {
-    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
-    let value = values.next()?.ok()?;
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
+    let raw = values.next()?.ok()?.get();
+    let value = serde_json::from_str(raw).unwrap_or_else(|_| Value::from(raw));
     Some((value, &text[values.byte_offset()..]))
 }
 
@@ -106,5 +109,14 @@ mod tests {
                 change("priority", json!(0), json!(3)),
             ]
         );
+    }
+
+    #[test]
+    fn a_value_of_any_depth_hides_no_change_after_it() {
+        let deep = "[".repeat(10_000) + &"]".repeat(10_000);
+        let found = changes(&format!("input: {deep} -> {{}}, priority: 0 -> 3"));
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(found[0].before, json!(deep));
+        assert_eq!(found[1].key, "priority");
     }
 }

@@ -11,7 +11,7 @@ use crate::output::{Cell, Column, Facts, Moment, Options, Record, Tone, say};
 use crate::session::{Argument, Session};
 use crate::similar::explained;
 use crate::upcoming::{self, UpcomingRun};
-use trax_terminal::Failure;
+use trax_terminal::{Failure, quote};
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -55,8 +55,9 @@ pub(crate) async fn preview(
     };
     let runs = runs(&session, &arguments.name, after, arguments.count).await?;
     let nothing = format!(
-        "manifest \"{0}\" has no future run; to see why: trax manifest why {0}",
-        arguments.name
+        "manifest \"{}\" has no future run; to see why: trax manifest why {}",
+        arguments.name,
+        quote::word(&arguments.name)
     );
     let output = arguments.output;
     if runs.is_empty() || output.json || output.quiet {

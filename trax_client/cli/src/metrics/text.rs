@@ -5,9 +5,10 @@ use serde_json::Value;
 use super::{Sample, family};
 
 /// Returns the samples, those of a family together under its HELP and TYPE.
+/// A name that no exposition can have is left out: a shard of a router chooses its names.
 pub(super) fn exposition(samples: &[Sample]) -> String {
     let mut families: Vec<(&str, Vec<&Sample>)> = Vec::new();
-    for sample in samples {
+    for sample in samples.iter().filter(|sample| can_be_written(sample)) {
         let (name, ..) = family::of(&sample.name);
         match families.iter_mut().find(|(known, _)| *known == name) {
             Some((_, members)) => members.push(sample),
@@ -24,6 +25,16 @@ pub(super) fn exposition(samples: &[Sample]) -> String {
         }
     }
     text
+}
+
+/// Returns whether the names of a sample and of its labels are names to Prometheus.
+fn can_be_written(sample: &Sample) -> bool {
+    let is_name = |name: &str, more: &[char]| {
+        let is_letter = |c: char| c.is_ascii_alphabetic() || more.contains(&c);
+        name.starts_with(is_letter) && name.chars().all(|c| is_letter(c) || c.is_ascii_digit())
+    };
+    let mut labels = sample.labels.as_object().into_iter().flatten();
+    is_name(&sample.name, &['_', ':']) && labels.all(|(name, _)| is_name(name, &['_']))
 }
 
 fn line(text: &mut String, sample: &Sample) {
@@ -73,6 +84,20 @@ mod tests {
             labels,
             value,
         }
+    }
+
+    #[test]
+    fn a_sample_with_a_name_that_would_make_lines_is_left_out() {
+        let samples = [
+            sample("trax_a 1\ntrax_shard_up", json!({}), 1.0),
+            sample("", json!({}), 1.0),
+            sample("trax_b", json!({"a b": "c"}), 1.0),
+            sample("trax_b", json!({"1a": "c"}), 1.0),
+            sample("trax_c", json!({"a1": "x\ny"}), 1.0),
+        ];
+        let text = exposition(&samples);
+        let lines: Vec<&str> = text.lines().filter(|l| !l.starts_with('#')).collect();
+        assert_eq!(lines, ["trax_c{a1=\"x\\ny\"} 1"]);
     }
 
     #[test]

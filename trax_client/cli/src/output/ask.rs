@@ -3,6 +3,7 @@
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 
 use trax_terminal::Failure;
+use trax_terminal::text::plain;
 
 /// Whether a person is asked first.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
@@ -23,7 +24,7 @@ pub(crate) fn confirmed(consent: Consent, question: &str) -> Result<bool, Failur
                 .hint("use --yes to skip the confirmation"),
         );
     }
-    write!(stderr().lock(), "{question} [y/N] ")?;
+    write!(stderr().lock(), "{} [y/N] ", plain(question))?;
     let mut answer = String::new();
     stdin().lock().read_line(&mut answer)?;
     Ok(matches!(

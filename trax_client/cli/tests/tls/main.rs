@@ -257,7 +257,7 @@ async fn a_server_without_tls_is_refused_and_ends_a_worker_at_its_start() -> Res
     let output = status(&text, "require")?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("the server does not support TLS"), "{said}");
-    let open: Address = format!("{text} sslmode=prefer").parse()?;
+    let open: Address = format!("{text}?sslmode=prefer").parse()?;
     open.connect().await?;
     Ok(())
 }
