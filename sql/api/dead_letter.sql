@@ -31,7 +31,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_requeue_dead_letter';
 comment on function trax.requeue_dead_letter(bigint, text) is
-    'Queues a new job with new attempts in place of a dead one and returns its id.';
+    'Queues a new job with new attempts in place of a dead one and returns its id. Refused (23505) while another job has its unique key.';
 
 create function trax.acknowledge_dead_letter(
     id bigint,
@@ -56,4 +56,4 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_requeue_dead_letters';
 comment on function trax.requeue_dead_letters(text, text, text, timestamptz, int) is
-    'Requeues unresolved dead letters that match all filters, the oldest first, at most max_count; returns how many.';
+    'Requeues unresolved dead letters that match all filters, the oldest first, at most max_count; returns how many. Leaves those whose unique key another job has, with a warning that says how many.';

@@ -1589,7 +1589,7 @@ exception
 end;
 $$;
 comment on function trax.requeue_dead_letter(bigint, text) is
-    'Queues a new job with new attempts in place of a dead one and returns its id.';
+    'Queues a new job with new attempts in place of a dead one and returns its id. Refused (23505) while another job has its unique key.';
 
 create function trax_router.requeue_dead_letters(
     shard integer,

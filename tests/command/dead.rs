@@ -161,3 +161,27 @@ async fn many_are_requeued_in_a_short_time() {
     assert_eq!(changes.len(), 1000);
     assert_eq!(s.number("select count(*) from trax.work_queue").await, 1000);
 }
+
+#[tokio::test]
+async fn those_whose_unique_key_another_job_has_are_named_and_stay() {
+    let (db, s) = session().await;
+    for input in 1..=3 {
+        s.get(&format!(
+            "select trax.enqueue('pay', '{input}', unique_key => 'k', max_retries => 0);
+            select trax.fail(job_id, token, 'no') from trax.claim_next()"
+        ))
+        .await;
+    }
+    let (code, output, errors) = run(&mut trax(
+        &db,
+        &["dead", "requeue", "--all", "--yes", "--json"],
+    ));
+    assert_eq!(code, Some(1), "{errors}");
+    let requeued = json(&output);
+    assert_eq!(requeued.as_array().map(Vec::len), Some(1), "{output}");
+    let job = &requeued[0]["requeued_job_id"];
+    let named = format!("job {job} has the unique key \"k\"");
+    assert_eq!(errors.matches(&named).count(), 2, "{errors}");
+    let open = "select count(*) from trax.dead_letter where status = 'awaiting_intervention'";
+    assert_eq!(s.number(open).await, 2);
+}

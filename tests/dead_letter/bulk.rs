@@ -126,7 +126,11 @@ async fn requeueing_many_takes_unique_keys_before_manifests() {
     complete(&other, &of_manifest).await;
     other.get("commit").await;
     let (s, result) = requeued.await.expect("the task ends");
-    assert_eq!(result.expect("neither is a victim"), "2");
+    assert_eq!(
+        result.expect("neither is a victim"),
+        "1",
+        "another job took the key"
+    );
     s.assert_healthy().await;
 }
 
@@ -368,4 +372,86 @@ async fn a_manifests_timeout_is_first_a_request_and_then_an_end() {
     s.get("select trax.trigger('m')").await;
     complete_one(&s, "").await;
     s.assert_healthy().await;
+}
+
+/// Dead jobs with one unique key and these inputs.
+async fn dead_of_one_key(s: &Session, inputs: std::ops::RangeInclusive<i32>) {
+    for input in inputs {
+        s.get(&format!(
+            "select trax.enqueue('pay', '{input}', unique_key => 'customer 7', max_retries => 0)"
+        ))
+        .await;
+        let job = s.claim_one("tasks => '{pay}'").await;
+        assert_eq!(fail(s, &job).await, "dead");
+    }
+}
+
+#[tokio::test]
+async fn a_dead_letter_stays_while_another_job_has_its_unique_key() {
+    let (_db, s) = session().await;
+    dead_of_one_key(&s, 1..=3).await;
+    for input in 1..=3 {
+        assert_eq!(requeue(&s, "max_count => 2").await, 1);
+        assert_eq!(requeue(&s, "").await, 0);
+        assert_eq!(s.number(OPEN).await, 3 - i64::from(input));
+        let waiting = "select job_id from trax.work_queue";
+        let waiting = s.number(waiting).await;
+        let stays = "select min(id) from trax.dead_letter where status = 'awaiting_intervention'";
+        let stays = s.get(stays).await;
+        if !stays.is_empty() {
+            let call = format!("select trax.requeue_dead_letter({stays})");
+            let refusal = s.refusal(&call).await;
+            assert_eq!(refusal.code, "23505", "{refusal}");
+            let words = format!("job {waiting} has the unique key \"customer 7\"");
+            assert_eq!(refusal.message, words);
+            assert!(
+                refusal
+                    .hint
+                    .contains(&format!("acknowledge_dead_letter({stays})"))
+            );
+        }
+        let job = s.claim_one("tasks => '{pay}'").await;
+        assert_eq!(
+            s.get("select input from trax.lease").await,
+            input.to_string()
+        );
+        complete(&s, &job).await;
+    }
+    assert_eq!(s.number(OPEN).await, 0);
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn letters_that_must_stay_do_not_use_up_what_a_call_may_requeue() {
+    let (_db, s) = session().await;
+    dead_of_one_key(&s, 1..=2).await;
+    s.get(
+        "select trax.enqueue('pay', '3', unique_key => 'customer 7');
+        select trax.enqueue('mail', max_retries => 0)",
+    )
+    .await;
+    let job = s.claim_one("tasks => '{mail}'").await;
+    assert_eq!(fail(&s, &job).await, "dead");
+    assert_eq!(requeue(&s, "max_count => 1").await, 1);
+    let tasks = "select string_agg(task || input, ' ' order by job_id) from trax.work_queue";
+    assert_eq!(s.get(tasks).await, "pay3 mail{}");
+}
+
+#[tokio::test]
+async fn a_key_that_an_ended_job_keeps_alive_is_in_the_way_of_others_only() {
+    let (_db, s) = session().await;
+    dead_of_one_key(&s, 1..=1).await;
+    s.get("select trax.enqueue('pay', '2', unique_key => 'customer 7', max_retries => 0, unique_for => '1 h')")
+        .await;
+    let job = s.claim_one("tasks => '{pay}'").await;
+    assert_eq!(fail(&s, &job).await, "dead");
+    // The second passes its own key on to the job in its place.
+    assert_eq!(requeue(&s, "").await, 1);
+    assert_eq!(s.get("select input from trax.work_queue").await, "2");
+    let job = s.claim_one("tasks => '{pay}'").await;
+    complete(&s, &job).await;
+    assert_eq!(requeue(&s, "").await, 0, "its time is not over");
+    s.get("update trax.unique_key set alive_until = now()")
+        .await;
+    assert_eq!(requeue(&s, "").await, 1);
 }

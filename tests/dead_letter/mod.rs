@@ -64,16 +64,18 @@ async fn a_requeued_job_may_die_again_and_gets_its_own_dead_letter() {
 }
 
 #[tokio::test]
-async fn a_requeue_whose_unique_key_is_alive_gives_the_job_that_holds_it() {
+async fn a_requeue_beside_a_job_with_its_unique_key_is_refused() {
     let (_db, s) = session().await;
     dead_job(&s, ", unique_key => 'u'").await;
     let alive = s.enqueue("'b', unique_key => 'u'").await;
-    assert_eq!(
-        s.number("select trax.requeue_dead_letter(id) from trax.dead_letter")
-            .await,
-        alive
-    );
-    assert_eq!(s.number("select count(*) from trax.work_queue").await, 1);
+    let before = s.everything().await;
+    let refusal = s
+        .refusal("select trax.requeue_dead_letter(id) from trax.dead_letter")
+        .await;
+    assert_eq!(refusal.code, "23505", "{refusal}");
+    let named = format!("job {alive} has the unique key \"u\"");
+    assert_eq!(refusal.message, named);
+    assert_eq!(s.everything().await, before);
     s.assert_healthy().await;
 }
 

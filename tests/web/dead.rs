@@ -88,3 +88,27 @@ async fn many_are_requeued_at_a_pace() {
     assert_eq!(one.status, 200, "{}", one.body);
     assert_eq!(s.get(waiting).await, "1001");
 }
+
+#[tokio::test]
+async fn those_whose_unique_key_another_job_has_are_counted_and_stay() {
+    let (database, s) = session().await;
+    for input in 1..=3 {
+        s.get(&format!(
+            "select trax.enqueue('pay', '{input}', unique_key => 'k', max_retries => 0);
+            select trax.fail(job_id, token, 'no') from trax.claim_next('w')"
+        ))
+        .await;
+    }
+    let web = Web::of(shared_server(), &database, &[]).await;
+    let made = web.act("/act/requeue-many", "reason=x", &[]).await;
+    assert_eq!(made.status, 200, "{}", made.body);
+    let said = "<b>1, and leaves 2 of which another job has the unique key</b>";
+    assert!(made.body.contains(said), "{}", made.body);
+    let letter = s
+        .get("select min(id) from trax.dead_letter where status = 'awaiting_intervention'")
+        .await;
+    let one = format!("id={letter}");
+    let one = web.act(&format!("/act/requeue?{one}"), &one, &[]).await;
+    assert!(one.body.contains("has the unique key"), "{}", one.body);
+    assert_eq!(s.get("select count(*) from trax.work_queue").await, "1");
+}

@@ -17,7 +17,7 @@ use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::setting;
 use crate::work_queue;
-use crate::work_queue::NewJob;
+use crate::work_queue::{KeyTaken, NewJob};
 use pgrx::pg_sys;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -57,6 +57,13 @@ row! {
         unique_key: Option<String>,
     }
 }
+row! {
+    /// How many dead letters of a list cannot be requeued.
+    struct Left {
+        with_key: i64,
+        without_role: i64,
+    }
+}
 statement!(DeadLetterOfJobs, "dead_letter/of_jobs.sql", { job_ids: INT8ARRAYOID });
 statement!(DeadLetterManifest, "dead_letter/manifest.sql", { id: INT8OID } -> Option<i64>);
 statement!(DeadLetterTake, "dead_letter/take.sql", { id: INT8OID } -> Letter);
@@ -67,8 +74,19 @@ statement!(
         manifest: TEXTOID,
         group: TEXTOID,
         since: TIMESTAMPTZOID,
+        now: TIMESTAMPTZOID,
         at_most: INT8OID,
     } -> Listed
+);
+statement!(
+    DeadLetterLeft, "dead_letter/left.sql",
+    {
+        task: TEXTOID,
+        manifest: TEXTOID,
+        group: TEXTOID,
+        since: TIMESTAMPTZOID,
+        now: TIMESTAMPTZOID,
+    } -> Left
 );
 statement!(
     DeadLetterResolve, "dead_letter/resolve.sql",
@@ -108,15 +126,31 @@ sql_function!(
         let group = call.optional_name(2, "group_name")?;
         let since = call.optional::<Timestamp>(3);
         let max_count = call.optional_within(4, "max_count", 0, i32::MAX)?;
+        let (task, manifest, group) = (
+            task.and_then(arg),
+            manifest.and_then(arg),
+            group.and_then(arg),
+        );
+        let (since, now) = (since.and_then(arg), arg(Timestamp::now()));
         let requeued = spi::connected(|spi| {
             let listed = spi.query(DeadLetterList {
-                task: task.and_then(arg),
-                manifest: manifest.and_then(arg),
-                group: group.and_then(arg),
-                since: since.and_then(arg),
+                task,
+                manifest,
+                group,
+                since,
+                now,
                 at_most: max_count.map(i64::from).and_then(arg),
             });
-            Ok(requeue_all(spi, listed.iter()))
+            let requeued = requeue_all(spi, listed.iter());
+            let left = spi.query(DeadLetterLeft {
+                task,
+                manifest,
+                group,
+                since,
+                now,
+            });
+            left.one().warn();
+            Ok(requeued)
         })?;
         Ok(call.value(requeued))
     }
@@ -173,7 +207,15 @@ fn requeue(spi: &Spi, resolution: &Resolution) -> Result<i64> {
         .hint("Enqueue the job again with trax.enqueue() if it should run once more."));
     }
     letter.require_role()?;
-    Ok(requeue_letter(spi, resolution, letter))
+    let (id, key) = (resolution.id, letter.unique_key.clone());
+    requeue_letter(spi, resolution, letter).map_err(|KeyTaken(job_id)| {
+        let key = key.unwrap_or_default();
+        Error::key_taken(format!("job {job_id} has the unique key \"{key}\""))
+            .detail(format!("Dead letter {id} stays as it is: its job would not be queued beside that one."))
+            .hint(format!(
+                "When job {job_id} has ended, requeue it again; or: select trax.acknowledge_dead_letter({id})"
+            ))
+    })
 }
 
 /// Requeues those of a list that are still open; returns how many. Unique keys are taken before
@@ -207,8 +249,9 @@ fn requeue_listed(spi: &Spi, listed: &[Listed]) -> i64 {
             id: arg(resolution.id),
         });
         let can_run = |letter: &Letter| letter.is_open() && letter.require_role().is_ok();
-        if let Some(letter) = taken.first().filter(can_run) {
-            requeue_letter(spi, &resolution, letter);
+        if let Some(letter) = taken.first().filter(can_run)
+            && requeue_letter(spi, &resolution, letter).is_ok()
+        {
             requeued += 1;
         }
     }
@@ -234,16 +277,37 @@ impl Letter {
     }
 }
 
-/// Requeues a dead letter that is locked and open.
-fn requeue_letter(spi: &Spi, resolution: &Resolution, letter: Letter) -> i64 {
+impl Left {
+    /// Tells the caller how many stay, and why.
+    fn warn(&self) {
+        let count = self.with_key + self.without_role;
+        if count == 0 {
+            return;
+        }
+        Error::key_taken(format!("{count} dead letters that match were left"))
+            .detail(format!(
+                "Other jobs have the unique keys of {}; {} are statements whose role is not known.",
+                self.with_key, self.without_role
+            ))
+            .hint("When those jobs have ended, requeue them again; or resolve each: select trax.acknowledge_dead_letter(id)")
+            .warn();
+    }
+}
+
+/// Requeues a dead letter that is locked and open, unless another job has its unique key.
+fn requeue_letter(
+    spi: &Spi,
+    resolution: &Resolution,
+    letter: Letter,
+) -> std::result::Result<i64, KeyTaken> {
     let (manifest_id, input) = (letter.manifest_id, letter.input);
     let job = fresh_job(letter, resolution.now);
-    let job_id = work_queue::enqueue(spi, &job, &[input])[0];
+    let job_id = work_queue::enqueue_new(spi, &job, input)?;
     resolution.store(spi, "requeue", "requeued", Some(job_id));
     if let Some(manifest_id) = manifest_id {
         manifest_state::await_requeued(spi, manifest_id, resolution.now);
     }
-    job_id
+    Ok(job_id)
 }
 
 fn fresh_job(letter: Letter, now: Timestamp) -> NewJob {

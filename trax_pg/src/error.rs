@@ -124,6 +124,11 @@ impl Error {
             .hint("Pass less, in several calls.")
     }
 
+    /// Returns 23505: another job has the unique key.
+    pub(crate) fn key_taken(message: impl Into<String>) -> Self {
+        Self::new(PgSqlErrorCode::ERRCODE_UNIQUE_VIOLATION, message)
+    }
+
     /// Returns 55000: the object is not in a state that allows this.
     pub(crate) fn wrong_state(message: impl Into<String>) -> Self {
         Self::new(

@@ -250,14 +250,38 @@ pub(crate) fn enqueue_within(
 pub(crate) fn enqueue(spi: &Spi, job: &NewJob, inputs: &[Option<pg_sys::Datum>]) -> Vec<i64> {
     match &job.unique_key {
         None => insert(job, inputs),
-        Some(key) => vec![enqueue_unique(spi, job, key, &inputs[..1]); inputs.len()],
+        Some(key) => {
+            let id = match enqueue_unique(spi, job, key, &inputs[..1]) {
+                Ok(id) | Err(KeyTaken(id)) => id,
+            };
+            vec![id; inputs.len()]
+        }
     }
 }
 
-/// Returns the job that has the unique key, which is a new one when no other has it. A key found
-/// alive ends the loop; so does a key that we take. Between the two another transaction may take
-/// the key or release it, and we look again.
-fn enqueue_unique(spi: &Spi, job: &NewJob, key: &str, input: &[Option<pg_sys::Datum>]) -> i64 {
+/// The job that keeps a unique key alive.
+pub(crate) struct KeyTaken(pub(crate) i64);
+
+/// Queues one job and returns its id, unless another has its unique key.
+pub(crate) fn enqueue_new(
+    spi: &Spi,
+    job: &NewJob,
+    input: Option<pg_sys::Datum>,
+) -> std::result::Result<i64, KeyTaken> {
+    match &job.unique_key {
+        None => Ok(insert(job, &[input])[0]),
+        Some(key) => enqueue_unique(spi, job, key, &[input]),
+    }
+}
+
+/// Queues a job if no other has its unique key. A key found alive ends the loop; so does a key that
+/// we take. Between the two another transaction may take the key or release it, and we look again.
+fn enqueue_unique(
+    spi: &Spi,
+    job: &NewJob,
+    key: &str,
+    input: &[Option<pg_sys::Datum>],
+) -> std::result::Result<i64, KeyTaken> {
     loop {
         let found = unique_key::find(spi, key, job.now);
         let replaced = found
@@ -269,7 +293,7 @@ fn enqueue_unique(spi: &Spi, job: &NewJob, key: &str, input: &[Option<pg_sys::Da
             Some(found) if found.is_over => {
                 unique_key::free_over(spi, &[key], job.now);
             }
-            Some(found) if replaced.is_none() => return found.job_id,
+            Some(found) if replaced.is_none() => return Err(KeyTaken(found.job_id)),
             _ => {}
         }
         let id = insert(job, input)[0];
@@ -278,7 +302,7 @@ fn enqueue_unique(spi: &Spi, job: &NewJob, key: &str, input: &[Option<pg_sys::Da
             None => unique_key::take(spi, wanted(job, key, id)),
         };
         if taken {
-            return id;
+            return Ok(id);
         }
         changes::taken();
         spi.execute(QueueRemove { job_id: arg(id) });

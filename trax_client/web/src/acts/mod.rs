@@ -357,7 +357,7 @@ async fn perform_in(
     if let Some(next) = pace.as_deref_mut() {
         let count: f64 = result
             .as_deref()
-            .and_then(|n| n.parse().ok())
+            .and_then(|words| words.split(',').next()?.parse().ok())
             .unwrap_or(0.0);
         *next = Instant::now() + Duration::from_secs_f64(count / REQUEUED_A_SECOND);
     }
