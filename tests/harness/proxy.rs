@@ -2,6 +2,8 @@
 //! PostgreSQL protocol end, and cuts the connection there; one that freezes; one that is slow; and
 //! a host that swallows every packet.
 
+use crate::PATIENCE;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
@@ -208,8 +210,16 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut is_first: boo
 /// through.
 pub struct Freezer {
     port: u16,
-    frozen: watch::Sender<bool>,
+    state: Arc<watch::Sender<Flow>>,
     task: JoinHandle<()>,
+}
+
+/// What comes through a freezer.
+#[derive(Default)]
+struct Flow {
+    frozen: bool,
+    /// The connections on which the client spoke last.
+    unanswered: HashSet<u16>,
 }
 
 impl Freezer {
@@ -223,13 +233,20 @@ impl Freezer {
     }
 
     fn at(listener: TcpListener, port: u16, server_port: u16) -> Self {
-        let (frozen, is_frozen) = watch::channel(false);
+        let state = Arc::new(watch::channel(Flow::default()).0);
+        let flow = Arc::clone(&state);
         let task = tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(between(client, server_port, is_frozen.clone()));
+            while let Ok((client, address)) = listener.accept().await {
+                let flow = Arc::clone(&flow);
+                tokio::spawn(async move {
+                    between(client, address.port(), server_port, &flow).await;
+                    flow.send_modify(|flow| {
+                        flow.unanswered.remove(&address.port());
+                    });
+                });
             }
         });
-        Freezer { port, frozen, task }
+        Freezer { port, state, task }
     }
 
     /// Where it listens, on 127.0.0.1.
@@ -239,12 +256,28 @@ impl Freezer {
 
     /// From now on nothing comes through, on no connection.
     pub fn freeze(&self) {
-        self.frozen.send_replace(true);
+        self.state.send_modify(|flow| flow.frozen = true);
+    }
+
+    /// The same, at a moment when the server has answered all that it was asked: what its client
+    /// asks for later does not happen.
+    pub async fn freeze_when_answered(&self) {
+        let mut changes = self.state.subscribe();
+        let frozen = async {
+            while !self.state.send_if_modified(|flow| {
+                flow.frozen = flow.unanswered.is_empty();
+                flow.frozen
+            }) {
+                changes.changed().await.expect("the sender is here");
+            }
+        };
+        let frozen = tokio::time::timeout(PATIENCE, frozen).await;
+        frozen.expect("the server answers");
     }
 
     /// All that was held up comes through.
     pub fn thaw(&self) {
-        self.frozen.send_replace(false);
+        self.state.send_modify(|flow| flow.frozen = false);
     }
 }
 
@@ -254,8 +287,9 @@ impl Drop for Freezer {
     }
 }
 
-async fn between(client: TcpStream, server_port: u16, mut frozen: watch::Receiver<bool>) {
-    if frozen.wait_for(|frozen| !frozen).await.is_err() {
+async fn between(client: TcpStream, id: u16, server_port: u16, flow: &watch::Sender<Flow>) {
+    let mut changes = flow.subscribe();
+    if changes.wait_for(|flow| !flow.frozen).await.is_err() {
         return;
     }
     let Ok(server) = TcpStream::connect(("127.0.0.1", server_port)).await else {
@@ -264,21 +298,36 @@ async fn between(client: TcpStream, server_port: u16, mut frozen: watch::Receive
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     tokio::join!(
-        thawed(from_client, to_server, frozen.clone()),
-        thawed(from_server, to_client, frozen),
+        thawed(from_client, to_server, flow, |unanswered| unanswered
+            .insert(id)),
+        thawed(from_server, to_client, flow, |unanswered| unanswered
+            .remove(&id)),
     );
 }
 
 async fn thawed(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    mut frozen: watch::Receiver<bool>,
+    flow: &watch::Sender<Flow>,
+    note: impl Fn(&mut HashSet<u16>) -> bool,
 ) {
+    let mut changes = flow.subscribe();
     let mut piece = vec![0; 8192];
     while let Ok(length @ 1..) = from.read(&mut piece).await {
-        if frozen.wait_for(|frozen| !frozen).await.is_err()
-            || to.write_all(&piece[..length]).await.is_err()
-        {
+        loop {
+            let mut frozen = false;
+            flow.send_if_modified(|flow| {
+                frozen = flow.frozen;
+                !frozen && note(&mut flow.unanswered)
+            });
+            if !frozen {
+                break;
+            }
+            if changes.wait_for(|flow| !flow.frozen).await.is_err() {
+                return;
+            }
+        }
+        if to.write_all(&piece[..length]).await.is_err() {
             return;
         }
     }

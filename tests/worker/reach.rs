@@ -84,19 +84,9 @@ async fn a_server_that_freezes_costs_neither_the_lease_nor_the_claims_that_anoth
         }
     })
     .await;
-    freezer.freeze();
-    let frozen = Instant::now();
     // A claim that is on its way would take the next job, and its answer would not arrive.
-    let busy = format!("{of_worker} and state <> 'idle'");
-    eventually(
-        "no call on its way",
-        PATIENCE,
-        async || match value::<i64>(&client, &busy).await {
-            0 => Ok(()),
-            seen => Err(seen.to_string()),
-        },
-    )
-    .await;
+    freezer.freeze_when_answered().await;
+    let frozen = Instant::now();
     let next = enqueue(&client, "nap", 0).await;
     let claimed = async {
         state_becomes(&client, next, "completed").await;
