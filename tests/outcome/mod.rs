@@ -2,6 +2,7 @@
 
 mod cancel;
 mod retry;
+mod snapshot;
 
 use harness::session::{Session, session};
 

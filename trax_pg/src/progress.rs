@@ -6,6 +6,7 @@
 //! says nothing, and is forgotten within a minute or two.
 
 use crate::error::Error;
+use crate::lease;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::spi;
@@ -49,7 +50,11 @@ sql_function!(
                 progress: Some(progress),
                 now: arg(Timestamp::now()),
             };
-            Ok(spi.execute(report) > 0)
+            let reported = spi.execute(report) > 0;
+            if !reported {
+                lease::refuse_unseen(spi, vec![job_id], vec![token]);
+            }
+            Ok(reported)
         })?;
         Ok(call.value(reported))
     }

@@ -48,6 +48,7 @@ statement!(
     { job_id: INT8OID, now: TIMESTAMPTZOID, micros: INT8OID }
 );
 statement!(QueuePlace, "work_queue/place.sql", { job_id: INT8OID } -> Option<String>);
+statement!(QueueExists, "work_queue/exists.sql", { job_id: INT8OID } -> bool);
 statement!(QueueNextDue, "work_queue/next_due.sql" -> Option<Timestamp>);
 
 sql_function!(trax_enqueue, pg_finfo_trax_enqueue, |call| {
@@ -471,7 +472,21 @@ fn hasten(spi: &Spi, job_id: i64, now: Timestamp) -> String {
             return place;
         }
     }
+    refuse_unseen(spi, job_id);
     "unknown".to_owned()
+}
+
+/// Raises 40001 if a job exists that the transaction cannot see, because its snapshot is older.
+pub(crate) fn refuse_unseen(spi: &Spi, job_id: i64) {
+    if spi::keeps_snapshot()
+        && spi
+            .query_latest(QueueExists {
+                job_id: arg(job_id),
+            })
+            .one()
+    {
+        Error::changed_since_snapshot().raise();
+    }
 }
 
 /// Returns the earliest time at which a delayed job or a manifest is due, or a job has waited too

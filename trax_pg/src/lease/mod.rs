@@ -43,6 +43,10 @@ use std::collections::HashSet;
 pub(crate) const FREE_LOSSES: i64 = 3;
 
 statement!(LeaseTake, "lease/take.sql", { job_id: INT8OID, token: UUIDOID } -> Locked);
+statement!(
+    LeaseUnseen, "lease/unseen.sql",
+    { job_ids: INT8ARRAYOID, tokens: UUIDARRAYOID } -> bool
+);
 statement!(LeaseCancel, "lease/cancel.sql", { job_ids: INT8ARRAYOID } -> i64);
 
 sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
@@ -56,7 +60,7 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
     };
     let untouched = durability::is_untouched();
     let mut rows = call.rows();
-    spi::connected(|_| {
+    spi::connected(|spi| {
         // The time comes after a wait for the table, or what is extended would have run out by
         // then.
         let leases = Table::open(Leased::TABLE, Leased::ALL);
@@ -64,6 +68,10 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
         leases.close();
         let beats = heartbeat::extend(&held, &ahead, now, now.plus(lease))?;
         let stale = held.job_ids.len().saturating_sub(beats.len());
+        if stale > 0 {
+            let (job_ids, tokens) = held.without(|job_id| beats.contains_key(&job_id));
+            refuse_unseen(spi, job_ids, tokens);
+        }
         metrics::stale(Stale::Heartbeat, stale);
         // One row for each lease that was asked about, in the order of asking: a worker may ask
         // about two of one job, of an attempt that it has lost and of the next, which it has
@@ -119,10 +127,17 @@ pub(crate) struct Held {
 impl Held {
     /// Returns the first two arguments of a call.
     pub(crate) fn from_call(call: &Call) -> Result<Self> {
+        spi::require_primary()?;
         let job_ids = call.array::<i64>(0, "job_ids")?;
         let tokens = call.array::<Uuid>(1, "tokens")?;
         same_length("tokens", tokens.len(), job_ids.len())?;
         Ok(Self { job_ids, tokens })
+    }
+
+    /// Returns those whose jobs are none of some.
+    pub(crate) fn without(&self, is_one: impl Fn(i64) -> bool) -> (Vec<i64>, Vec<Uuid>) {
+        let all = self.job_ids.iter().zip(&self.tokens);
+        all.filter(|(job_id, _)| !is_one(**job_id)).unzip()
     }
 
     /// Returns the positions in ascending order of job, the order in which leases are locked.
@@ -170,11 +185,31 @@ row! {
 
 /// Locks the lease of a job, if `token` still holds it.
 pub(crate) fn take(spi: &Spi, job_id: i64, token: Uuid) -> Option<Locked> {
-    spi.query(LeaseTake {
-        job_id: arg(job_id),
-        token: arg(token),
-    })
-    .first()
+    let lease = spi
+        .query(LeaseTake {
+            job_id: arg(job_id),
+            token: arg(token),
+        })
+        .first();
+    if lease.is_none() {
+        refuse_unseen(spi, vec![job_id], vec![token]);
+    }
+    lease
+}
+
+/// Raises 40001 if one of these leases is held and the transaction cannot see it, because its
+/// snapshot is older than the claim: it is not lost.
+pub(crate) fn refuse_unseen(spi: &Spi, job_ids: Vec<i64>, tokens: Vec<Uuid>) {
+    if !spi::keeps_snapshot() || job_ids.is_empty() {
+        return;
+    }
+    let unseen = LeaseUnseen {
+        job_ids: arg(job_ids),
+        tokens: arg(tokens),
+    };
+    if spi.query_latest(unseen).one() {
+        Error::changed_since_snapshot().raise();
+    }
 }
 
 /// Asks the workers of jobs to stop, who hear of it when this commits; returns how many are

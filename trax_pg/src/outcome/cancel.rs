@@ -133,6 +133,7 @@ fn cancel(spi: &Spi, job_id: i64, now: Timestamp) -> &'static str {
             return "finished";
         }
     }
+    work_queue::refuse_unseen(spi, job_id);
     "unknown"
 }
 

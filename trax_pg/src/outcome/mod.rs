@@ -79,6 +79,7 @@ statement!(
 );
 
 sql_function!(trax_complete, pg_finfo_trax_complete, |call| {
+    spi::require_primary()?;
     let job_id = call.required::<i64>(0, "job_id")?;
     let held = Held {
         job_ids: vec![job_id],
@@ -169,6 +170,14 @@ pub(crate) fn complete(
     leases
         .iter()
         .for_each(|lease| changes::lease_ended(lease.number(Leased::JobId)));
+    if leases.len() < outputs.len() && spi::keeps_snapshot() {
+        let ended: HashSet<i64> = leases
+            .iter()
+            .map(|lease| lease.number(Leased::JobId))
+            .collect();
+        let (job_ids, tokens) = held.without(|job_id| ended.contains(&job_id));
+        lease::refuse_unseen(spi, job_ids, tokens);
+    }
     metrics::completed(&leases, now);
     metrics::stale(Stale::Complete, outputs.len() - leases.len());
     let ended: Vec<Ended> = leases

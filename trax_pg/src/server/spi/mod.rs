@@ -239,15 +239,19 @@ pub(crate) fn keeps_snapshot() -> bool {
     unsafe { pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as i32 }
 }
 
-/// Refuses where only the primary may write, with words better than the server's.
+/// Refuses where nothing can be written, with words better than the server's. Rows that are written
+/// without a statement are not refused by the server.
 pub(crate) fn require_primary() -> Result<()> {
-    // SAFETY: reads a flag of the server.
-    if unsafe { pg_sys::RecoveryInProgress() } {
-        return Err(Error::new(
-            PgSqlErrorCode::ERRCODE_READ_ONLY_SQL_TRANSACTION,
-            "this server is a standby",
-        )
-        .hint("Connect to the primary: target_session_attrs=read-write"));
+    // SAFETY: reads flags of the server.
+    let (is_standby, is_read_only) =
+        unsafe { (pg_sys::RecoveryInProgress(), pg_sys::XactReadOnly) };
+    let refusal = |message| Error::new(PgSqlErrorCode::ERRCODE_READ_ONLY_SQL_TRANSACTION, message);
+    if is_standby {
+        return Err(refusal("this server is a standby")
+            .hint("Connect to the primary: target_session_attrs=read-write"));
+    }
+    if is_read_only {
+        return Err(refusal("this transaction is read-only").hint("Type: begin read write"));
     }
     Ok(())
 }
