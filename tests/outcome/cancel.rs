@@ -212,3 +212,53 @@ async fn a_timed_out_job_that_is_cancelled_afterwards_is_cancelled() {
     acknowledged_and_not_retried(&s, &job).await;
     s.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn a_job_whose_attempt_is_just_ending_is_cancelled_with_its_group() {
+    let (db, s) = session().await;
+    s.get("select trax.schedule('m', 'a', retry_delay => '0 s')")
+        .await;
+    for ending in ["fail($, 'no')", "release($)"] {
+        for call in ["cancel_group('default')", "cancel_manifest('m')"] {
+            s.get("select trax.trigger('m')").await;
+            let job = s.claim_one("lease => '1 h'").await;
+            // Others of the group, before and behind it.
+            s.get("select trax.trigger('m')").await;
+            let (worker, canceller) = (Session::of(&db).await, Session::of(&db).await);
+            let ending = ending.replace('$', &job.key());
+            worker.get(&format!("begin; select trax.{ending}")).await;
+            let pid = canceller.pid();
+            let cancelling = canceller.spawn(format!("select trax.{call}"));
+            s.sees_waiting(pid).await;
+            worker.get("commit").await;
+            let (_, count) = cancelling.await.expect("the session lives");
+            assert_eq!(count, Ok("2".to_owned()), "{ending}: {call}");
+            assert!(
+                s.claim("max_jobs => 9").await.is_empty(),
+                "{ending}: {call}"
+            );
+            let state = format!("select state from trax.job where job_id = {}", job.id);
+            assert_eq!(s.get(&state).await, "cancelled", "{ending}: {call}");
+        }
+    }
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_job_that_ended_while_its_group_was_cancelled_is_not_counted() {
+    let (db, s) = session().await;
+    s.enqueue("'a'").await;
+    let job = s.claim_one("lease => '1 h'").await;
+    s.enqueue("'b'").await;
+    let (worker, canceller) = (Session::of(&db).await, Session::of(&db).await);
+    worker
+        .get(&format!("begin; select trax.complete({})", job.key()))
+        .await;
+    let pid = canceller.pid();
+    let cancelling = canceller.spawn("select trax.cancel_group('default')");
+    s.sees_waiting(pid).await;
+    worker.get("commit").await;
+    let (_, count) = cancelling.await.expect("the session lives");
+    assert_eq!(count, Ok("1".to_owned()));
+    s.assert_healthy().await;
+}

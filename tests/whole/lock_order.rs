@@ -3,6 +3,7 @@
 
 use harness::limit::waits_or_ends;
 use harness::session::{Refusal, Session, session};
+use harness::{PATIENCE, eventually};
 use tokio::task::JoinHandle;
 
 type Work = JoinHandle<(Session, Result<String, Refusal>)>;
@@ -118,6 +119,66 @@ async fn pruning_manifests_and_cancelling_what_waits_of_them_do_not_deadlock() {
     holder.get("commit").await;
     assert_eq!(succeeds("a cancellation", cancelling).await, "2");
     assert_eq!(succeeds("a document", pruning).await, "2");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn triggers_in_any_order_and_a_document_that_changes_their_manifests_do_not_deadlock() {
+    let (db, s) = session().await;
+    let (trigger, applier, holder) = (
+        Session::of(&db).await,
+        Session::of(&db).await,
+        Session::of(&db).await,
+    );
+    let (pid, other) = (applier.pid(), trigger.pid());
+    s.get("select trax.schedule('m' || n, 'a') from generate_series(1, 3) n")
+        .await;
+    // The document is compared with what is stored, and nothing of it is locked yet.
+    holder
+        .get("begin; select from trax.manifest where name = 'm3' for update")
+        .await;
+    let entries = [1, 2, 3].map(|n| format!(r#"{{"name": "m{n}", "task": "b"}}"#));
+    let document = format!(r#"{{"manifests": [{}]}}"#, entries.join(","));
+    let applying = applier.spawn(format!("select count(*) from trax.apply('{document}')"));
+    s.sees_waiting(pid).await;
+    trigger.get("begin; select trax.trigger('m2')").await;
+    holder.get("commit").await;
+    let waits = format!("select {other} = any (pg_blocking_pids({pid}))");
+    eventually("it waits or ends", PATIENCE, async || {
+        match applying.is_finished() || s.get(&waits).await == "t" {
+            true => Ok(()),
+            false => Err("neither".to_owned()),
+        }
+    })
+    .await;
+    let triggering = trigger.spawn("select trax.trigger('m1') is null; commit");
+    assert_eq!(succeeds("a trigger", triggering).await, "f");
+    assert_eq!(succeeds("a document", applying).await, "3");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn cancelling_a_group_and_a_completion_in_it_do_not_deadlock() {
+    let (db, s) = session().await;
+    let holder = Session::of(&db).await;
+    for call in ["cancel_group('default')", "cancel_manifest('m')"] {
+        s.get("select trax.schedule('m', 'a', max_concurrency => 5); select trax.trigger('m'), trax.trigger('m')")
+            .await;
+        let job = s.claim_one("lease => '1 h'").await;
+        // What both lock last.
+        holder
+            .get("begin; select from trax.manifest_state for update")
+            .await;
+        let (canceller, completer) = (Session::of(&db).await, Session::of(&db).await);
+        let pids = (canceller.pid(), completer.pid());
+        let cancelling = canceller.spawn(format!("select trax.{call}"));
+        s.sees_waiting(pids.0).await;
+        let completion = completer.spawn(format!("select trax.complete({})", job.key()));
+        waits_or_ends(&s, pids.1, &completion).await;
+        holder.get("commit").await;
+        assert_eq!(succeeds("a cancellation", cancelling).await, "2");
+        assert_eq!(succeeds("a completion", completion).await, "t");
+    }
     s.assert_healthy().await;
 }
 

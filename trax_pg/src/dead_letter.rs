@@ -16,8 +16,9 @@ use crate::server::clock::{Timestamp, micros};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::setting;
+use crate::unique_key::KeyTaken;
 use crate::work_queue;
-use crate::work_queue::{KeyTaken, NewJob};
+use crate::work_queue::NewJob;
 use pgrx::pg_sys;
 use std::sync::atomic::{AtomicI64, Ordering};
 

@@ -53,6 +53,7 @@ mod direct_write;
 mod metrics;
 mod step;
 mod stored_settings;
+mod unseen;
 mod wake;
 
 pub mod retry;

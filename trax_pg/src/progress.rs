@@ -6,11 +6,11 @@
 //! says nothing, and is forgotten within a minute or two.
 
 use crate::error::Error;
-use crate::lease;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
+use crate::unseen;
 use pgrx::Uuid;
 
 /// Largest report, in bytes: it is written often and read by people.
@@ -52,7 +52,7 @@ sql_function!(
             };
             let reported = spi.execute(report) > 0;
             if !reported {
-                lease::refuse_unseen(spi, vec![job_id], vec![token]);
+                unseen::refuse_lease(spi, vec![job_id], vec![token]);
             }
             Ok(reported)
         })?;

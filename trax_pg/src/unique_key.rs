@@ -52,6 +52,9 @@ statement!(
     { now: TIMESTAMPTZOID, at_most: INT8OID }
 );
 
+/// The job that keeps a key alive.
+pub(crate) struct KeyTaken(pub(crate) i64);
+
 /// A key that a new job wants.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {

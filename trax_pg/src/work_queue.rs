@@ -26,8 +26,8 @@ use crate::server::table;
 use crate::server::table::{Inserter, Table};
 use crate::setting;
 use crate::unique_key;
-use crate::unique_key::Wanted;
-use crate::{changes, wake};
+use crate::unique_key::{KeyTaken, Wanted};
+use crate::{changes, unseen, wake};
 use pgrx::pg_sys;
 use std::collections::{HashMap, HashSet};
 
@@ -48,7 +48,6 @@ statement!(
     { job_id: INT8OID, now: TIMESTAMPTZOID, micros: INT8OID }
 );
 statement!(QueuePlace, "work_queue/place.sql", { job_id: INT8OID } -> Option<String>);
-statement!(QueueExists, "work_queue/exists.sql", { job_id: INT8OID } -> bool);
 statement!(QueueNextDue, "work_queue/next_due.sql" -> Option<Timestamp>);
 
 sql_function!(trax_enqueue, pg_finfo_trax_enqueue, |call| {
@@ -260,9 +259,6 @@ pub(crate) fn enqueue(spi: &Spi, job: &NewJob, inputs: &[Option<pg_sys::Datum>])
     }
 }
 
-/// The job that keeps a unique key alive.
-pub(crate) struct KeyTaken(pub(crate) i64);
-
 /// Queues one job and returns its id, unless another has its unique key.
 pub(crate) fn enqueue_new(
     spi: &Spi,
@@ -472,21 +468,8 @@ fn hasten(spi: &Spi, job_id: i64, now: Timestamp) -> String {
             return place;
         }
     }
-    refuse_unseen(spi, job_id);
+    unseen::refuse_job(spi, job_id);
     "unknown".to_owned()
-}
-
-/// Raises 40001 if a job exists that the transaction cannot see, because its snapshot is older.
-pub(crate) fn refuse_unseen(spi: &Spi, job_id: i64) {
-    if spi::keeps_snapshot()
-        && spi
-            .query_latest(QueueExists {
-                job_id: arg(job_id),
-            })
-            .one()
-    {
-        Error::changed_since_snapshot().raise();
-    }
 }
 
 /// Returns the earliest time at which a delayed job or a manifest is due, or a job has waited too

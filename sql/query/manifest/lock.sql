@@ -2,4 +2,4 @@
 select m.manifest_id
 from trax.manifest m
 where m.name = $name
-for update
+for no key update

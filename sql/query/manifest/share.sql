@@ -1,5 +1,6 @@
--- Keeps the definition of a manifest as it is until this transaction ends.
+-- Keeps a manifest from being removed until this transaction ends. Its definition may change: a
+-- session that triggers several, in any order, is part of no deadlock with those that change them.
 select m.manifest_id
 from trax.manifest m
 where m.name = $name
-for share
+for key share

@@ -28,7 +28,7 @@ use crate::server::durability;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::server::table::Table;
-use crate::{setting, wake};
+use crate::{setting, unseen, wake};
 pub(crate) use clock_correction::put_back;
 pub(crate) use find_reported::Walk;
 pub(crate) use overdue::{
@@ -43,10 +43,6 @@ use std::collections::HashSet;
 pub(crate) const FREE_LOSSES: i64 = 3;
 
 statement!(LeaseTake, "lease/take.sql", { job_id: INT8OID, token: UUIDOID } -> Locked);
-statement!(
-    LeaseUnseen, "lease/unseen.sql",
-    { job_ids: INT8ARRAYOID, tokens: UUIDARRAYOID } -> bool
-);
 statement!(LeaseCancel, "lease/cancel.sql", { job_ids: INT8ARRAYOID } -> i64);
 
 sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
@@ -70,7 +66,7 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
         let stale = held.job_ids.len().saturating_sub(beats.len());
         if stale > 0 {
             let (job_ids, tokens) = held.without(|job_id| beats.contains_key(&job_id));
-            refuse_unseen(spi, job_ids, tokens);
+            unseen::refuse_lease(spi, job_ids, tokens);
         }
         metrics::stale(Stale::Heartbeat, stale);
         // One row for each lease that was asked about, in the order of asking: a worker may ask
@@ -192,24 +188,9 @@ pub(crate) fn take(spi: &Spi, job_id: i64, token: Uuid) -> Option<Locked> {
         })
         .first();
     if lease.is_none() {
-        refuse_unseen(spi, vec![job_id], vec![token]);
+        unseen::refuse_lease(spi, vec![job_id], vec![token]);
     }
     lease
-}
-
-/// Raises 40001 if one of these leases is held and the transaction cannot see it, because its
-/// snapshot is older than the claim: it is not lost.
-pub(crate) fn refuse_unseen(spi: &Spi, job_ids: Vec<i64>, tokens: Vec<Uuid>) {
-    if !spi::keeps_snapshot() || job_ids.is_empty() {
-        return;
-    }
-    let unseen = LeaseUnseen {
-        job_ids: arg(job_ids),
-        tokens: arg(tokens),
-    };
-    if spi.query_latest(unseen).one() {
-        Error::changed_since_snapshot().raise();
-    }
 }
 
 /// Asks the workers of jobs to stop, who hear of it when this commits; returns how many are

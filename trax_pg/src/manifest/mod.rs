@@ -45,6 +45,7 @@ statement!(
 );
 statement!(ManifestRemove, "manifest/remove.sql", { manifest_id: INT8OID });
 statement!(ManifestJobs, "manifest/jobs.sql", { manifest_id: INT8OID } -> i64);
+statement!(ManifestLockToRemove, "manifest/lock_to_remove.sql", { names: TEXTARRAYOID } -> i64);
 statement!(ManifestLockWaiting, "manifest/lock_waiting.sql", { manifest_ids: INT8ARRAYOID });
 statement!(ManifestLockFree, "manifest/lock_free.sql", { manifest_id: INT8OID } -> i64);
 statement!(GroupManifests, "manifest/group_manifests.sql", { group: TEXTOID } -> String);
@@ -135,7 +136,7 @@ sql_function!(
         let count = spi::connected(|spi| {
             let definition = find(spi, &name).ok_or_else(|| Error::unknown_manifest(&name))?;
             let jobs = jobs(spi, definition.id);
-            let count = outcome::cancel_all(spi, &jobs, Timestamp::now());
+            let count = outcome::cancel_all(spi, jobs, Timestamp::now());
             let note = format!("{count} jobs");
             audit::record(spi, "cancel", Kind::Manifest, &name, Some(&note));
             Ok(count as i64)
@@ -204,8 +205,17 @@ fn unschedule(spi: &Spi, name: &str, now: Timestamp) -> Result<()> {
     // same transaction.
     let found = find(spi, name).ok_or_else(|| Error::unknown_manifest(name))?;
     lock_waiting(spi, vec![found.id]);
+    lock_to_remove(spi, vec![name.to_owned()]);
     let definition = must_lock(spi, name)?;
     remove(spi, definition.id, name, now)
+}
+
+/// Locks manifests of which some are about to be removed: no other session triggers them now.
+/// Returns their ids.
+fn lock_to_remove(spi: &Spi, names: Vec<String>) -> Vec<i64> {
+    spi.query(ManifestLockToRemove { names: arg(names) })
+        .iter()
+        .collect()
 }
 
 /// Locks the waiting jobs of manifests.

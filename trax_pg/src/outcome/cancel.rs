@@ -15,10 +15,11 @@ use crate::server::clock::Timestamp;
 use crate::server::rights::as_owner;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
-use crate::{changes, work_queue};
+use crate::{changes, unseen, work_queue};
 use pgrx::Uuid;
 
 statement!(GroupJobs, "outcome/group_jobs.sql", { group: TEXTOID } -> i64);
+statement!(JobsLock, "outcome/lock_jobs.sql", { job_ids: INT8ARRAYOID } -> i64);
 statement!(RunFind, "outcome/run_find.sql", { job_id: INT8OID } -> bool);
 statement!(
     RunCancelQueued, "outcome/run_cancel_queued.sql",
@@ -85,7 +86,7 @@ sql_function!(trax_cancel_group, pg_finfo_trax_cancel_group, |call| {
             group: arg(name.as_str()),
         });
         let jobs: Vec<i64> = rows.iter().collect();
-        let count = cancel_all(spi, &jobs, Timestamp::now());
+        let count = cancel_all(spi, jobs, Timestamp::now());
         let note = format!("{count} jobs");
         audit::record(spi, "cancel", audit::Kind::Group, &name, Some(&note));
         Ok(count as i64)
@@ -133,15 +134,37 @@ fn cancel(spi: &Spi, job_id: i64, now: Timestamp) -> &'static str {
             return "finished";
         }
     }
-    work_queue::refuse_unseen(spi, job_id);
+    unseen::refuse_job(spi, job_id);
     "unknown"
 }
 
 /// Cancels jobs wherever they are; returns how many were cancelled or asked to stop.
-pub(crate) fn cancel_all(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
-    let cancelled = cancel_queued(spi, job_ids, now);
-    // Leases are looked at later: what was claimed since is asked to stop.
-    cancelled + lease::request_cancel(spi, job_ids)
+pub(crate) fn cancel_all(spi: &Spi, mut job_ids: Vec<i64>, now: Timestamp) -> usize {
+    job_ids.sort_unstable();
+    // All before anything that an outcome locks after its lease.
+    lock_jobs(spi, &job_ids);
+    cancel_queued(spi, &job_ids, now) + lease::request_cancel(spi, &job_ids)
+}
+
+/// Locks jobs in ascending order, wherever each is. An attempt that is just ending is waited for:
+/// its job waits again afterwards, or has ended.
+fn lock_jobs(spi: &Spi, job_ids: &[i64]) {
+    let (mut left, mut looks) = (job_ids, 0);
+    while let Some(missed) = spi
+        .query(JobsLock {
+            job_ids: arg(left.to_vec()),
+        })
+        .first()
+    {
+        let place = left.partition_point(|&job_id| job_id < missed);
+        looks = if place == 0 { looks + 1 } else { 1 };
+        let has_ended = spi
+            .query(RunFind {
+                job_id: arg(missed),
+            })
+            .one();
+        left = &left[place + usize::from(has_ended || looks == work_queue::LOOKS)..];
+    }
 }
 
 /// Cancels those of the jobs that wait; returns how many.

@@ -33,7 +33,7 @@ use crate::server::call::{Call, sql_function};
 use crate::server::clock::Timestamp;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, array_arg, array_elements, row, statement};
-use crate::{changes, unique_key, wake, work_queue};
+use crate::{changes, unique_key, unseen, wake, work_queue};
 pub(crate) use cancel::{cancel_all, cancel_queued};
 pub(crate) use clock_correction::put_back_retries;
 use ending::Ending;
@@ -176,7 +176,7 @@ pub(crate) fn complete(
             .map(|lease| lease.number(Leased::JobId))
             .collect();
         let (job_ids, tokens) = held.without(|job_id| ended.contains(&job_id));
-        lease::refuse_unseen(spi, job_ids, tokens);
+        unseen::refuse_lease(spi, job_ids, tokens);
     }
     metrics::completed(&leases, now);
     metrics::stale(Stale::Complete, outputs.len() - leases.len());

@@ -18,6 +18,8 @@
 //! | 9 | rows of `manifest_state`, then the edges of each | id |
 //! | 10 | rows of `dead_letter` | unique key, then those without one by age |
 //!
+//! Several jobs are cancelled in the order of their ids, whether each waits or is executed.
+//!
 //! A claim waits only for a session that is reading which sections of lanes there are
 //! (`Lock::Sections`, milliseconds); that session waits for nobody, and releases the lock at once.
 //! The locks of a claim on groups, keys and manifests are taken if they are free and kept until it

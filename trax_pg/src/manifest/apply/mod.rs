@@ -11,7 +11,7 @@ mod order;
 mod source;
 
 use super::change::{Change, ON_DEAD_LETTER, What, one_of};
-use super::{lock_waiting, remove, schedule};
+use super::{lock_to_remove, lock_waiting, remove, schedule};
 use crate::audit;
 use crate::audit::Kind;
 use crate::columns::HIGHEST_PRIORITY;
@@ -246,11 +246,17 @@ fn lock_changing(spi: &Spi, manifests: &[Entry], gone: &Gone, unparked: &[i64]) 
         .collect();
     let changing = manifests.iter().zip(&same).filter(|&(_, same)| !same);
     let changing = changing.map(|(entry, _)| entry.name.clone());
-    let gone = gone.manifests.iter().map(|(_, name)| name.clone());
-    let names: Vec<String> = changing.chain(gone).collect();
-    let rows = spi.query(ManifestLockNamed { names: arg(names) });
-    let ids = rows.iter().chain(unparked.to_vec());
-    manifest_state::lock_for_outcome(spi, ids.collect());
+    let removed = gone.manifests.iter().map(|(_, name)| name.clone());
+    let names: Vec<String> = changing.chain(removed).collect();
+    let mut ids: Vec<i64> = if gone.manifests.is_empty() {
+        spi.query(ManifestLockNamed { names: arg(names) })
+            .iter()
+            .collect()
+    } else {
+        lock_to_remove(spi, names)
+    };
+    ids.extend(unparked);
+    manifest_state::lock_for_outcome(spi, ids);
     same
 }
 
