@@ -362,3 +362,29 @@ async fn a_loop_in_the_database_may_commit_after_a_wait() {
         .await;
     assert_eq!(row.expect("jobs are counted").get::<_, i64>(0), 3);
 }
+
+#[tokio::test]
+async fn work_that_a_kept_snapshot_did_not_show_ends_the_wait_at_once() {
+    let (_server, waiter, producer) = waiter_and_producer().await;
+    for claim in ["trax.claim_next()", "trax.claim_next(tasks => '{t}')"] {
+        let look = format!(
+            "begin isolation level repeatable read; select count(*) from trax.run; select * from {claim}"
+        );
+        // The job comes after the snapshot and before the look.
+        let (snapshot, look) = look.rsplit_once(';').expect("two statements");
+        waiter.batch_execute(snapshot).await.expect("it begins");
+        producer
+            .batch_execute("select trax.enqueue('t')")
+            .await
+            .expect("a job is enqueued");
+        waiter.batch_execute(look).await.expect("a claim works");
+        waiter.batch_execute("commit").await.expect("it commits");
+        let limit = waited(&waiter, "10 min");
+        let waited = tokio::time::timeout(PATIENCE, limit).await;
+        waited.expect("the time is not waited for");
+        let claimed = format!("select job_id from {claim}");
+        let claimed = waiter.query(&claimed, &[]).await.expect("a claim works");
+        assert_eq!(claimed.len(), 1, "{claim}");
+        claim_all(&waiter).await;
+    }
+}

@@ -3,16 +3,16 @@
 
 use crate::columns::SQL_TASK;
 use crate::server::call::sql_function;
+use crate::server::kept::Kept;
 use crate::server::spi::arg;
 use pgrx::{direct_function_call, pg_sys};
 use std::cell::RefCell;
-use std::collections::HashMap;
 
 /// Lanes whose numbers a session keeps.
 const LANES_KEPT: usize = 1024;
 
 thread_local! {
-    static LANES: RefCell<HashMap<(String, String), i64>> = RefCell::default();
+    static LANES: RefCell<Kept<(String, String), i64, LANES_KEPT>> = RefCell::default();
 }
 
 sql_function!(trax_lane_of, pg_finfo_trax_lane_of, |call| {
@@ -43,9 +43,6 @@ fn lane(group: &str, task: &str) -> i64 {
             unsafe { direct_function_call(pg_sys::sha256_bytea, &[arg(bytes)]) };
         let hash = hash.expect("a hash of a value");
         let lane = i64::from_be_bytes(hash[..8].try_into().expect("it has 32 bytes"));
-        if lanes.len() >= LANES_KEPT {
-            lanes.clear();
-        }
         lanes.insert(names, lane);
         lane
     })

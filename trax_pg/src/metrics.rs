@@ -14,14 +14,17 @@ use crate::memory::counters::{
 };
 use crate::server::call::{Rows, sql_function};
 use crate::server::clock::Timestamp;
+use crate::server::kept::Kept;
 use crate::server::spi::arg;
 use crate::server::table::Row;
 use crate::server::transaction;
 use pgrx::{JsonB, pg_sys};
 use serde_json::{Value, json};
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::sync::atomic::Ordering;
+
+/// Tasks whose places a session keeps.
+const TASKS_KEPT: usize = 1024;
 
 sql_function!(trax_tallies, pg_finfo_trax_tallies, |call| {
     let mut samples = Samples(call.rows());
@@ -217,7 +220,7 @@ enum DatabaseEvent {
 /// What this process knows: the places of tasks, and what its transaction did so far.
 #[derive(Default)]
 struct Local {
-    places: HashMap<String, Option<usize>>,
+    places: Kept<String, Option<usize>, TASKS_KEPT>,
     tasks: Vec<TaskDelta>,
     database: Vec<DatabaseDelta>,
 }

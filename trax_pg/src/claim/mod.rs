@@ -221,7 +221,8 @@ fn claim(
         (true, false) => Look::StoodBack(state),
         (false, _) => Look::Part,
     };
-    wake::looked(look, request.is_filtered());
+    // A kept snapshot shows nothing that came after it, as a filter shows nothing of others.
+    wake::looked(look, request.is_filtered() || spi::keeps_snapshot());
     let claimed = pick.claimed();
     let Pick { counter, jobs, .. } = pick;
     counter.close();

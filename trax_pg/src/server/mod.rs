@@ -11,6 +11,7 @@ pub(crate) mod durability;
 pub(crate) mod foreign_code;
 pub(crate) mod hash;
 pub(crate) mod json;
+pub(crate) mod kept;
 pub(crate) mod latch;
 pub(crate) mod lock;
 mod port;

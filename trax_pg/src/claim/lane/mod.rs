@@ -25,6 +25,7 @@ use crate::changes;
 use crate::memory;
 use crate::memory::{Gate, LanesState, Section};
 use crate::server::clock::Timestamp;
+use crate::server::kept::Kept;
 use crate::server::spi::{Spi, row, statement};
 use std::cell::{Cell, RefCell};
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -94,14 +95,14 @@ type Filter = (
 );
 
 thread_local! {
-    static LANES: RefCell<HashMap<i64, Rc<Lane>>> = RefCell::default();
+    static LANES: RefCell<Kept<i64, Rc<Lane>, NAMES>> = RefCell::default();
     /// The change that made void what was known when these names were seen.
     static NAMES_SINCE: Cell<u64> = const { Cell::new(0) };
     /// How many lists were kept.
     static KEEPS: Cell<u64> = const { Cell::new(0) };
     static GROUPS: RefCell<Option<(Rc<Groups>, GroupsRead)>> = RefCell::default();
     static KEPT: RefCell<HashMap<Filter, List>> = RefCell::default();
-    static LIMITED: RefCell<HashMap<String, bool>> = RefCell::default();
+    static LIMITED: RefCell<Kept<String, bool, NAMES>> = RefCell::default();
 }
 
 /// Returns the lane with this number, if a row of it has been seen.
@@ -111,12 +112,7 @@ pub(super) fn known(lane: i64) -> Option<Rc<Lane>> {
 
 /// Notes that a row of the lane has been seen.
 pub(super) fn learn(number: i64, lane: &Rc<Lane>) {
-    LANES.with_borrow_mut(|lanes| {
-        if lanes.len() >= NAMES {
-            lanes.clear();
-        }
-        lanes.insert(number, Rc::clone(lane));
-    });
+    LANES.with_borrow_mut(|lanes| lanes.insert(number, Rc::clone(lane)));
 }
 
 /// Forgets the names: rows were written by hand, perhaps under numbers that are not those of their
@@ -132,9 +128,6 @@ pub(super) fn is_limited(group: &str, read: impl FnOnce() -> bool) -> bool {
     LIMITED.with_borrow_mut(|limited| {
         if let Some(known) = limited.get(group) {
             return *known;
-        }
-        if limited.len() >= NAMES {
-            limited.clear();
         }
         let known = read();
         limited.insert(group.to_owned(), known);
