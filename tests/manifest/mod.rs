@@ -6,6 +6,7 @@ mod explain;
 mod preview;
 mod race;
 mod timing;
+mod zone;
 mod zone_update;
 
 use harness::manifest::{Hourly, due_since, state};

@@ -10,6 +10,7 @@ use crate::server::json;
 use crate::server::rights::Caller;
 use crate::server::spi::{Spi, arg, statement};
 use crate::timing::Timing;
+use crate::timing::zone::ServerZone;
 use crate::{sql_job, work_queue};
 use pgrx::datum::{FromDatum, Interval};
 use pgrx::pg_sys;
@@ -241,6 +242,9 @@ impl Change {
             }
         }
         refuse_end_before_start(self.starts_at, self.ends_at)?;
+        if let Some(name) = &self.timezone {
+            ServerZone::spelled(name)?;
+        }
         // Parses the schedule by itself; the stored whole is parsed again after it was saved.
         self.own_timing()?.plan().map(|_| ())
     }

@@ -11,11 +11,17 @@ use std::sync::OnceLock;
 use std::time::UNIX_EPOCH;
 use trax_schedule::Zone;
 
-/// Names of the zone data that hold digits; any other name with digits is a POSIX rule, not a
-/// place.
+/// Names of the zone data that hold digits and no lower-case letter; any other such name is a POSIX
+/// rule, not a place.
 const NAMES_WITH_DIGITS: [&str; 7] = [
     "EST5EDT", "CST6CDT", "MST7MDT", "PST8PDT", "GMT0", "GMT+0", "GMT-0",
 ];
+
+/// Files of the zone data that name no place: their times are those of the machine, or nobody's.
+const NO_PLACES: [&str; 3] = ["localtime", "posixrules", "Factory"];
+
+const HINT: &str = "Specify an IANA name such as 'Europe/Berlin' or 'UTC'; \
+    list them with: select name from pg_timezone_names";
 
 /// Where servers that are built to use the system's data find it.
 const SYSTEM_DATA: &str = "/usr/share/zoneinfo";
@@ -27,29 +33,59 @@ static LOADED: OnceLock<Option<String>> = OnceLock::new();
 pub(crate) struct ServerZone(*mut pg_sys::pg_tz);
 
 impl ServerZone {
-    /// Returns the zone of an IANA name, or 22023.
+    /// Returns the zone of a name in `pg_timezone_names`, in upper or lower case, or 22023.
     pub(crate) fn named(name: &str) -> Result<Self> {
         remember_fingerprint();
-        let unknown = || {
-            Error::invalid(format!("time zone \"{name}\" is not recognized"))
-                .detail("It is not a name of the server's time zone data.")
-                .hint("Specify an IANA name such as 'Europe/Berlin' or 'UTC'; list them with: select name from pg_timezone_names")
-        };
-        let posix_rule = name.contains(|c: char| c.is_ascii_digit() || "<>,".contains(c))
-            && !name.starts_with("Etc/GMT")
-            && !NAMES_WITH_DIGITS.contains(&name);
-        if posix_rule {
-            return Err(unknown());
+        let zone = load(name).ok_or_else(|| unknown(name))?;
+        let known = zone.name();
+        // A rule in POSIX's form is stored in upper case, and its offset has digits.
+        let is_rule = known.contains(|c: char| c.is_ascii_digit())
+            && !known.contains(|c: char| c.is_ascii_lowercase())
+            && !NAMES_WITH_DIGITS.contains(&known);
+        let place = known.strip_prefix("posix/").unwrap_or(known);
+        if is_rule || !known.eq_ignore_ascii_case(name) || NO_PLACES.contains(&place) {
+            return Err(unknown(name));
         }
-        let text = CString::new(name).map_err(|_| unknown())?;
-        // SAFETY: the server copies the text, and what it returns lives as long as the backend.
-        let zone = unsafe { pg_sys::pg_tzset(text.as_ptr()) };
-        if zone.is_null() {
-            Err(unknown())
+        // SAFETY: the zone is one that the server returned.
+        if unsafe { pg_sys::pg_tz_acceptable(zone.0) } {
+            Ok(zone)
         } else {
-            Ok(Self(zone))
+            Err(
+                Error::invalid(format!("time zone \"{name}\" appears to use leap seconds"))
+                    .detail("PostgreSQL does not support leap seconds.")
+                    .hint(HINT),
+            )
         }
     }
+
+    /// Does the same for a name that is about to be stored, which is spelled as in the data.
+    pub(crate) fn spelled(name: &str) -> Result<Self> {
+        let zone = Self::named(name)?;
+        match zone.name() {
+            known if known == name => Ok(zone),
+            known => Err(unknown(name).hint(format!("Specify '{known}'."))),
+        }
+    }
+
+    /// Returns its name as the data spells it.
+    fn name(&self) -> &str {
+        // SAFETY: the zone is one that the server returned; its name lives as long as the backend.
+        let name = unsafe { CStr::from_ptr(pg_sys::pg_get_timezone_name(self.0)) };
+        name.to_str().unwrap_or_default()
+    }
+}
+
+fn load(name: &str) -> Option<ServerZone> {
+    let text = CString::new(name).ok()?;
+    // SAFETY: the server copies the text, and the zone lives as long as the backend.
+    let zone = unsafe { pg_sys::pg_tzset(text.as_ptr()) };
+    (!zone.is_null()).then_some(ServerZone(zone))
+}
+
+fn unknown(name: &str) -> Error {
+    Error::invalid(format!("time zone \"{name}\" is not recognized"))
+        .detail("It is not a name of the server's time zone data.")
+        .hint(HINT)
 }
 
 impl Zone for ServerZone {
