@@ -47,6 +47,29 @@ async fn a_fixed_time_in_the_hour_that_is_skipped_runs_at_its_end() {
 }
 
 #[tokio::test]
+async fn a_time_that_is_excluded_stays_so_where_the_clock_skips_it() {
+    let (_db, s) = session().await;
+    s.get(
+        "select trax.schedule('m', 'm', exclusions => '{\"time_windows\":
+             [{\"from\": \"02:00\", \"to\": \"03:00\", \"days_of_week\": [\"SUN\"]}]}')",
+    )
+    .await;
+    let seen = preview(&s, "30 2 * * *", "2026-03-28 00:00+01", 2).await;
+    assert_runs(
+        &seen,
+        &[
+            ("03-28 01:30", "2026-03-28 02:30:00 +01:00", ""),
+            (
+                "03-30 00:30",
+                "2026-03-30 02:30:00 +02:00",
+                "after 1 excluded",
+            ),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn a_fixed_time_in_the_hour_that_comes_twice_runs_at_its_first_pass() {
     let (_db, s) = session().await;
     let seen = preview(&s, "30 2 * * *", "2026-10-24 00:00+02", 3).await;
@@ -125,6 +148,37 @@ async fn a_schedule_shows_no_run_before_its_start_and_none_from_its_end_on() {
             "{name}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_run_that_waits_for_its_start_is_not_later_by_its_variance() {
+    let (_db, s) = session().await;
+    s.get(
+        "select trax.schedule('once', 'a', run_at => '2040-01-01', starts_at => '2040-02-01');
+         select trax.schedule('varied', 'a', run_at => '2040-01-01', starts_at => '2040-02-01', variance => '1 h');
+         select trax.schedule('put off', 'a', cron => '0 0 * * *', timezone => 'UTC');
+         select trax.schedule('off', 'a', every => '1 h', starts_at => '2040-02-01', enabled => false);
+         update trax.manifest_state set next_run_at = next_run_at + interval '1 minute'
+         where manifest_id = (select manifest_id from trax.manifest where name = 'put off')",
+    )
+    .await;
+    let note = |name: &str| format!("select note from trax.preview('{name}', count => 1)");
+    assert_eq!(s.get(&note("once")).await, "put off to its start");
+    assert_eq!(
+        s.get(&note("put off")).await,
+        "60.000 s later than scheduled"
+    );
+    let varied = s.get(&note("varied")).await;
+    assert!(
+        varied.starts_with("put off to its start; ")
+            && varied.ends_with(" s later by its variance"),
+        "{varied}"
+    );
+    assert_eq!(
+        s.get("select run_at = '2040-02-01' from trax.preview('off', count => 1)")
+            .await,
+        "t"
+    );
 }
 
 #[tokio::test]

@@ -89,6 +89,20 @@ async fn run_at_whose_only_run_ended_while_it_was_disabled_does_not_run_again() 
 }
 
 #[tokio::test]
+async fn run_at_that_waited_for_its_start_is_queued_once() {
+    let (_db, s) = session().await;
+    s.get("select trax.schedule('m', 'a', run_at => '2000-01-01Z', starts_at => '2001-01-01Z')")
+        .await;
+    assert_eq!(s.tick("queue_due").await, 1);
+    s.get("select trax.disable_manifest('m'), trax.enable_manifest('m')")
+        .await;
+    assert_eq!(s.tick("queue_due").await, 0);
+    run_once(&s).await;
+    assert_eq!(s.tick("queue_due").await, 0);
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
 async fn a_trigger_before_its_time_does_not_use_up_run_at() {
     let (_db, s) = session().await;
     s.get("select trax.schedule('m', 'a', run_at => '2099-01-01Z'); select trax.trigger('m')")

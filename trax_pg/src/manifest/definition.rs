@@ -186,7 +186,7 @@ impl Definition {
             }
             Kind::Depends => Ok(NextRun::Never),
             // Its one run was queued already; only its outcome is still to come.
-            Kind::At(at) if self.last_scheduled_for == Some(plan.put_off(at).at) => {
+            Kind::At(at) if self.last_scheduled_for == Some(plan.once(at).at) => {
                 let live = !super::jobs(spi, self.id).is_empty();
                 Ok(NextRun::Parked(if live {
                     ParkedOn::Outcome

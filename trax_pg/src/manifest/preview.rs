@@ -76,7 +76,7 @@ fn runs(definition: &Definition, plan: &Plan, after: Timestamp, count: usize) ->
                     at: occurrence,
                     note: None,
                 };
-                vary(&mut run, at);
+                vary(plan, &mut run, at);
                 runs.push(run);
             }
             while runs.len() < count {
@@ -85,7 +85,7 @@ fn runs(definition: &Definition, plan: &Plan, after: Timestamp, count: usize) ->
                 };
                 last = next.at;
                 match stored {
-                    Some((at, occurrence)) if occurrence == last => vary(&mut next, at),
+                    Some((at, occurrence)) if occurrence == last => vary(plan, &mut next, at),
                     _ if plan.has_variance() => add_note(&mut next, "plus a random delay"),
                     _ => {}
                 }
@@ -99,14 +99,14 @@ fn runs(definition: &Definition, plan: &Plan, after: Timestamp, count: usize) ->
                         at: occurrence,
                         note: None,
                     };
-                    vary(&mut run, at);
+                    vary(plan, &mut run, at);
                     runs.push(run);
                     every.after(at)
                 }
                 None => definition
                     .last_success_at
                     .map_or(after, |last| every.after(last))
-                    .max(after),
+                    .max(plan.starts_at().map_or(after, |start| start.max(after))),
             };
             while runs.len() < count {
                 let mut run = plan.put_off(next);
@@ -119,9 +119,9 @@ fn runs(definition: &Definition, plan: &Plan, after: Timestamp, count: usize) ->
             }
         }
         Kind::At(at) if at > after && definition.enabled => {
-            let mut run = plan.put_off(at);
-            if let Some((at, _)) = stored.filter(|_| run.at == at) {
-                vary(&mut run, at);
+            let mut run = plan.once(at);
+            if let Some((at, _)) = stored.filter(|&(_, occurrence)| occurrence == run.at) {
+                vary(plan, &mut run, at);
             }
             runs.push(run);
         }
@@ -131,15 +131,18 @@ fn runs(definition: &Definition, plan: &Plan, after: Timestamp, count: usize) ->
     runs
 }
 
-/// Moves a run by the delay that has been drawn and stored.
-fn vary(run: &mut Occurrence, at: Timestamp) {
+/// Moves a run to the time that is stored: it has been delayed by its variance, or put off by
+/// trouble or by hand.
+fn vary(plan: &Plan, run: &mut Occurrence, at: Timestamp) {
     let delay = at.0 - run.at.0;
     run.at = at;
     if delay > 0 {
-        add_note(
-            run,
-            &format!("{:.3} s later by its variance", delay as f64 / 1e6),
-        );
+        let why = if plan.varies_by(delay) {
+            " by its variance"
+        } else {
+            " than scheduled"
+        };
+        add_note(run, &format!("{:.3} s later{why}", delay as f64 / 1e6));
     }
 }
 

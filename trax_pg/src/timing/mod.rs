@@ -152,7 +152,7 @@ impl Plan {
                 let due = last_success.map(|last| every.after(last));
                 Some(self.put_off(due.map_or(from, |due| due.max(from))))
             }
-            Kind::At(at) => Some(self.put_off((*at).max(self.starts_at.unwrap_or(*at)))),
+            Kind::At(at) => Some(self.once(*at)),
             Kind::Depends | Kind::Never => None,
         };
         first.filter(|occurrence| !self.is_over(occurrence.at))
@@ -215,6 +215,18 @@ impl Plan {
             .map(Timestamp::from_unix_micros)
     }
 
+    /// Returns the occurrence of a `run_at` schedule, which is not before its start.
+    pub(crate) fn once(&self, at: Timestamp) -> Occurrence {
+        match self.starts_at.filter(|&start| start > at) {
+            Some(start) => {
+                let occurrence = self.put_off(start);
+                let note = occurrence.note.or(Some("put off to its start".to_string()));
+                Occurrence { note, ..occurrence }
+            }
+            None => self.put_off(at),
+        }
+    }
+
     /// Returns a time of an `every` or `run_at` schedule, put off to the end of what excludes it.
     pub(crate) fn put_off(&self, at: Timestamp) -> Occurrence {
         let excluded = self
@@ -247,6 +259,11 @@ impl Plan {
 
     pub(crate) fn has_variance(&self) -> bool {
         self.variance_micros > 0
+    }
+
+    /// Returns whether its variance can have delayed a run by so many microseconds.
+    pub(crate) fn varies_by(&self, micros: i64) -> bool {
+        micros <= self.variance_micros
     }
 }
 

@@ -15,10 +15,6 @@ use crate::zone::{Instants, OffsetChange, REACH, Zone};
 /// the clock changes at most a few times in the years that the horizon allows between two matches.
 const MAX_STRETCHES: usize = 256;
 
-/// How long the changes of a zone are followed while all that a schedule means is excluded, in
-/// seconds: two years, in which each change of a usual year comes. It costs 250 probes a year.
-const FOLLOWED: i64 = 2 * 31_556_952;
-
 pub(super) const MICROS: i64 = 1_000_000;
 
 /// The last second that microseconds can say.
@@ -88,7 +84,6 @@ impl Cron {
             false => (last, zone.latest_wall(last) + 1),
         };
         let mut offset = i64::from(zone.offset_at(start));
-        let follow_until = last.saturating_add(FOLLOWED);
         for _ in 0..MAX_STRETCHES {
             if start > until {
                 return None;
@@ -96,8 +91,7 @@ impl Cron {
             let meant = self.wall_from(floor.max(start + offset))?;
             let wall = open.map_or(meant, |open| open.wall_from(meant, until));
             let at = wall - offset;
-            let follow_until = if wall == meant { start } else { follow_until };
-            let change = match self.leap(start, at.min(until + 1), follow_until, zone) {
+            let change = match self.leap(start, at.min(until + 1), zone) {
                 Leap::To(near) => {
                     start = near;
                     offset = i64::from(zone.offset_at(start));
@@ -120,15 +114,14 @@ impl Cron {
 
     /// Returns what lies between an instant and the next match at the offset in force: nothing, a
     /// change, or so much time that changes in the middle cannot bring another match and are not
-    /// looked for. They can when fixed times that are excluded lie in the middle, as a gap may move
-    /// one to where it is not; those are followed until an instant.
-    fn leap(&self, start: i64, at: i64, follow_until: i64, zone: &impl Zone) -> Leap {
+    /// looked for.
+    fn leap(&self, start: i64, at: i64, zone: &impl Zone) -> Leap {
         let far = at - start > 2 * REACH;
         // Elapsed time: a repeat soon after the start shows wall times from before it again.
         let look_until = match (far, self.elapsed) {
             (false, _) => at,
             (true, true) => start + REACH,
-            (true, false) => at.min(follow_until),
+            (true, false) => start,
         };
         if let Some(change) = zone.next_change(start, look_until) {
             return Leap::Change(change);
@@ -140,11 +133,15 @@ impl Cron {
         }
     }
 
-    /// Returns whether a time that is meant lies in the gap of a change, and its end is allowed.
+    /// Returns whether a time that is meant lies in the gap of a change, and neither it nor the end
+    /// of the gap, where it would run, is excluded.
     fn gap_is_meant(&self, floor: i64, change: OffsetChange, open: Option<&Open<'_>>) -> bool {
         let end = change.at + change.after;
         let meant = self.wall_from(floor.max(change.at + change.before));
-        meant.is_some_and(|meant| meant < end) && open.is_none_or(|open| open.allows(end))
+        meant.is_some_and(|meant| {
+            open.map_or(meant, |open| open.wall_from(meant, change.at)) < end
+                && open.is_none_or(|open| open.allows(end))
+        })
     }
 
     /// Returns what the clock does at a match. A time at the end of a gap was not moved there when

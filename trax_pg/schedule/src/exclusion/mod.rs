@@ -2,8 +2,8 @@
 //!
 //! **closed**: a wall time that something excludes; **open**: one that nothing does. Days are
 //! closed as a whole (days of the week, dates, date ranges) or for a part of each (time windows).
-//! An instant is excluded when the wall time shown at it is closed, so a time that a gap moves
-//! counts where it was moved to, and in a repeated hour both passes count alike.
+//! An instant is excluded when the wall time shown at it is closed: in a repeated hour both passes
+//! count alike. A time of a cron schedule that a gap moves is excluded where it was meant, too.
 //!
 //! What has to hold: some wall time of the recurring rules is open, else they are refused. All
 //! work is bounded by [`HORIZON_YEARS`] counted in months, never by days or by occurrences.

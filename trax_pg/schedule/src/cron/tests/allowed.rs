@@ -73,14 +73,55 @@ fn a_schedule_whose_every_time_is_excluded_has_none() {
         ),
         None
     );
-    // Where a gap moves one out of the window, that one is allowed.
-    let early = exclusions(json!({"time_windows": [{"from": "02:00", "to": "03:00"}]}));
-    let after = seconds("2026-01-01 00:00:00") * MICROS;
-    let moved = cron("30 2 * * *")
-        .next_allowed(after, &zone("Europe/Berlin"), Some(&early))
-        .expect("a time");
-    assert_eq!(moved.at_micros, seconds("2026-03-29 01:00:00") * MICROS);
-    assert_eq!((moved.note, moved.skipped), (Some(Note::Gap), 87));
+}
+
+#[test]
+fn a_time_in_a_gap_is_excluded_where_it_is_meant_and_where_it_is_moved() {
+    let berlin = zone("Europe/Berlin");
+    let after = seconds("2026-03-28 12:00:00") * MICROS;
+    let next = |text: &str, from: &str, to: &str| {
+        let window = exclusions(json!({"time_windows": [{"from": from, "to": to}]}));
+        let next = cron(text).next_allowed(after, &berlin, Some(&window));
+        next.map(|next| (text_of(next.at_micros / MICROS), next.note, next.skipped))
+    };
+    let at = |text: &str, note, skipped| Some((text.to_owned(), note, skipped));
+    assert_eq!(next("30 2 * * *", "02:00", "03:00"), None);
+    let tomorrow = "2026-03-30 00:30:00";
+    assert_eq!(next("30 2 * * *", "03:00", "04:00"), at(tomorrow, None, 1));
+    // Another time in the gap is open, or the end of it is meant.
+    let end = "2026-03-29 01:00:00";
+    assert_eq!(
+        next("15,45 2 * * *", "02:00", "02:30"),
+        at(end, Some(Note::Gap), 0)
+    );
+    assert_eq!(next("0,30 2-3 * * *", "02:00", "03:00"), at(end, None, 0));
+    // A whole day is in the gap.
+    let apia = zone("Pacific/Apia");
+    let before = seconds("2011-12-29 12:00:00") * MICROS;
+    for date in ["2011-12-30", "2011-12-31"] {
+        let day = exclusions(json!({"dates": [date]}));
+        let next = cron("0 12 30 12 *").next_allowed(before, &apia, Some(&day));
+        let next = next.map(|next| text_of(next.at_micros / MICROS));
+        assert_eq!(next.as_deref(), Some("2012-12-29 22:00:00"), "{date}");
+    }
+}
+
+/// Returns whether one of the times that run at an instant is open: where it ends a gap, those in
+/// the gap and the one that is shown.
+fn is_open_in_gap(cron: &Cron, at: i64, zone: &impl Zone, exclusions: &Exclusions) -> bool {
+    let at = at / MICROS;
+    let Some(change) = zone.next_change(at - 1, at).filter(|_| !cron.elapsed) else {
+        return true;
+    };
+    let mut meant = cron.wall_from(at + change.before);
+    while let Some(wall) = meant.filter(|&wall| wall <= at + change.after) {
+        if exclusions.is_open(wall) {
+            return true;
+        }
+        meant = cron.wall_from(wall + 1);
+    }
+    // A repeat moves nothing.
+    change.after < change.before
 }
 
 /// Returns the allowed occurrences of a period, found one after the other.
@@ -94,7 +135,7 @@ fn iterate(
     let (mut at, mut skipped, mut found) = (from, 0, Vec::new());
     while let Some(next) = cron.next(at, zone).filter(|next| next.at_micros <= to) {
         at = next.at_micros;
-        if exclusions.covering(at, zone).is_some() {
+        if exclusions.covering(at, zone).is_some() || !is_open_in_gap(cron, at, zone, exclusions) {
             skipped += 1;
         } else {
             found.push((at, skipped));
