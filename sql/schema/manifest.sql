@@ -136,7 +136,7 @@ comment on column trax.manifest_state.manifest_id is 'The manifest.';
 comment on column trax.manifest_state.group_name is 'The group of the manifest, for the fair share of each group.';
 comment on column trax.manifest_state.next_scheduled_for is 'The occurrence that next_run_at is for; earlier than it by the random part of its variance.';
 comment on column trax.manifest_state.made_up is 'How many missed occurrences fire_all has made up for in a row.';
-comment on column trax.manifest_state.skipped is 'How many occurrences were dropped by its overlap or misfire policy.';
+comment on column trax.manifest_state.skipped is 'How many occurrences were dropped by its overlap or misfire policy; at most 1,000 of one outage are counted.';
 comment on column trax.manifest_state.last_skipped_for is 'The last occurrence that was dropped.';
 comment on column trax.manifest_state.next_run_at is 'When it is due; null while parked, and for a manifest that only runs when triggered.';
 comment on column trax.manifest_state.parked_on is 'What it waits for: disabled, group_disabled, dead_letter, queued (its entry waits), executing (it runs and may not overlap), outcome (its next time follows from the outcome), ended (no further occurrence).';

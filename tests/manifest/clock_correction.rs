@@ -1,5 +1,6 @@
 //! Next runs that a wrong clock has put far ahead come back.
 
+use harness::manifest::Hourly;
 use harness::session::{Session, session};
 use harness::shared_server;
 
@@ -78,6 +79,44 @@ async fn an_occurrence_that_has_run_does_not_come_back() {
         .get("select * from trax.tick()")
         .await;
     assert_eq!(s.get(next).await, before);
+}
+
+/// An hourly manifest whose last run was `ran`, armed again by a clock that was two days ahead;
+/// `also` is what else became of it. Returns which occurrence is next, the last one as 0.
+async fn armed_ahead(ran: &str, also: &str) -> String {
+    let (db, s) = session().await;
+    let hourly = Hourly::of(&s).await;
+    let ran = ran.replace("last", &hourly.ago(0));
+    s.get(&format!(
+        "select trax.schedule('m', 'a', {});
+         update trax.manifest set updated_at = now() - interval '1 day';
+         update trax.manifest_state set last_scheduled_for = {ran}, last_queued_at = {ran},
+             next_run_at = next_run_at + interval '2 days', next_scheduled_for = next_scheduled_for + interval '2 days',
+             decided_at = now() + interval '2 days';
+         {also}",
+        hourly.cron()
+    ))
+    .await;
+    Session::of(&db)
+        .await
+        .get("select * from trax.tick()")
+        .await;
+    let next = hourly.count_of("next_scheduled_for");
+    s.get(&format!("select {next} from trax.manifest_state"))
+        .await
+}
+
+#[tokio::test]
+async fn a_manifest_that_was_armed_by_a_clock_ahead_runs_at_its_next_occurrence() {
+    assert_eq!(armed_ahead("last", "").await, "-1");
+    // By another schedule, which was changed meanwhile.
+    let changed = "update trax.manifest set updated_at = now() + interval '2 days'";
+    assert_eq!(armed_ahead("last - interval '7 min'", changed).await, "-1");
+}
+
+#[tokio::test]
+async fn an_occurrence_that_other_zone_data_had_elsewhere_does_not_run_twice() {
+    assert_eq!(armed_ahead("last - interval '7 min'", "").await, "-2");
 }
 
 /// What somebody may set by hand.

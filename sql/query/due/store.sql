@@ -1,6 +1,7 @@
 -- Stores what the cycle decided for due manifests; all but $now are parallel arrays. $parked_due_at
--- is the occurrence to look at again, $made_up how many were made up for in a row, $failure what
--- went wrong, $failures how often in a row by its own fault.
+-- is the occurrence to look at again, $skipped how many were dropped up to $skipped_for, $made_up
+-- how many were made up for in a row, $failure what went wrong, $failures how often in a row by its
+-- own fault.
 update trax.manifest_state s
 set
     next_run_at = d.next_run_at,
@@ -10,7 +11,7 @@ set
     parked_due_at = d.parked_due_at,
     last_scheduled_for = coalesce(d.queued_for, s.last_scheduled_for),
     last_queued_at = case when d.queued_for is not null then $now else s.last_queued_at end,
-    skipped = s.skipped + case when d.skipped_for is not null then 1 else 0 end,
+    skipped = s.skipped + d.skipped,
     last_skipped_for = coalesce(d.skipped_for, s.last_skipped_for),
     made_up = d.made_up,
     evaluation_failures = d.failures,
@@ -18,10 +19,10 @@ set
     evaluation_error = d.failure,
     decided_at = $now
 from unnest(
-    $manifest_ids, $next_run_at, $next_scheduled_for, $parked_on, $parked_due_at, $queued_for, $skipped_for, $made_up,
-    $failure, $failures
+    $manifest_ids, $next_run_at, $next_scheduled_for, $parked_on, $parked_due_at, $queued_for, $skipped_for, $skipped,
+    $made_up, $failure, $failures
 ) as d (
-    manifest_id, next_run_at, next_scheduled_for, parked_on, parked_due_at, queued_for, skipped_for, made_up, failure,
-    failures
+    manifest_id, next_run_at, next_scheduled_for, parked_on, parked_due_at, queued_for, skipped_for, skipped, made_up,
+    failure, failures
 )
 where s.manifest_id = d.manifest_id

@@ -89,7 +89,8 @@ enum Misfire {
 pub(super) struct Decision {
     pub(super) manifest_id: i64,
     pub(super) queue_for: Option<Timestamp>,
-    pub(super) skipped: Option<Timestamp>,
+    /// The last occurrence that is dropped, and how many are.
+    pub(super) skipped: Option<(Timestamp, i32)>,
     pub(super) next: NextRun,
     pub(super) parked_due_at: Option<Timestamp>,
     pub(super) made_up: i32,
@@ -113,6 +114,11 @@ impl Decision {
     /// that others cause do not count against it.
     pub(super) fn fail(&mut self, due: &Due, error: &Error, is_own: bool, now: Timestamp) {
         self.rest(due, error, is_own, false, now);
+    }
+
+    fn skip(&mut self, last: Timestamp, count: i32) {
+        let (before, others) = self.skipped.unwrap_or((last, 0));
+        self.skipped = Some((last.max(before), others + count));
     }
 
     fn rest(&mut self, due: &Due, error: &Error, is_own: bool, is_certain: bool, now: Timestamp) {
@@ -244,7 +250,7 @@ impl Due {
         }
         if self.blocked_on.is_some() {
             // Skipped because the run before it is still going on.
-            decision.skipped = Some(self.occurrence);
+            decision.skip(self.occurrence, 1);
             decision.queue_for = None;
         }
     }
@@ -285,14 +291,23 @@ impl Due {
             Misfire::FireAll => {
                 decision.queue_for = Some(occurrence);
                 let made_up = if late { self.made_up + 1 } else { 0 };
-                let enough = late && made_up >= self.misfire_limit;
-                decision.made_up = if enough { 0 } else { made_up };
-                if enough { now } else { occurrence }
+                if late && made_up >= self.misfire_limit {
+                    // An occurrence that is not late yet is no missed one.
+                    let late_until = now.plus(-self.threshold_micros).plus(-1).max(occurrence);
+                    skip(plan, occurrence.plus(1), late_until, decision);
+                    late_until
+                } else {
+                    decision.made_up = made_up;
+                    occurrence
+                }
             }
             Misfire::Skip if late => {
-                decision.queue_for = plan.latest(now.plus(-self.threshold_micros), now);
-                if decision.queue_for.is_none() {
-                    decision.skipped = Some(occurrence);
+                let newest = plan.latest(now.plus(-self.threshold_micros), now);
+                decision.queue_for = newest;
+                if newest != Some(occurrence) {
+                    decision.skip(occurrence, 1);
+                    let to = newest.map_or(now, |at| at.plus(-1));
+                    skip(plan, occurrence.plus(1), to, decision);
                 }
                 now
             }
@@ -319,7 +334,7 @@ impl Due {
         }
         let skip = self.misfire == Misfire::Skip && self.is_late(now);
         if skip {
-            decision.skipped = Some(self.occurrence);
+            decision.skip(self.occurrence, 1);
         } else {
             decision.queue_for = Some(self.occurrence);
         }
@@ -337,11 +352,18 @@ impl Due {
         if put_off.at > now {
             decision.next = NextRun::At(put_off.at, self.occurrence);
         } else if self.misfire == Misfire::Skip && self.is_late(now) {
-            decision.skipped = Some(self.occurrence);
+            decision.skip(self.occurrence, 1);
             decision.next = NextRun::Parked(ParkedOn::Ended);
         } else {
             decision.queue_for = Some(self.occurrence);
             decision.next = NextRun::Parked(ParkedOn::Outcome);
         }
+    }
+}
+
+/// Records the occurrences of a period as dropped.
+fn skip(plan: &Plan, from: Timestamp, to: Timestamp, decision: &mut Decision) {
+    if let Some(last) = plan.latest(from, to) {
+        decision.skip(last, plan.count(from, last));
     }
 }

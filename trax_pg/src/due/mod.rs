@@ -68,6 +68,7 @@ statement!(
         parked_due_at: TIMESTAMPTZARRAYOID,
         queued_for: TIMESTAMPTZARRAYOID,
         skipped_for: TIMESTAMPTZARRAYOID,
+        skipped: INT4ARRAYOID,
         made_up: INT4ARRAYOID,
         failure: TEXTARRAYOID,
         failures: INT4ARRAYOID,
@@ -323,7 +324,14 @@ fn store_decisions(spi: &Spi, decisions: &[Decision], now: Timestamp) {
         ),
         parked_due_at: column(|decision| decision.parked_due_at.and_then(arg), times),
         queued_for: column(|decision| decision.queue_for.and_then(arg), times),
-        skipped_for: column(|decision| decision.skipped.and_then(arg), times),
+        skipped_for: column(
+            |decision| decision.skipped.and_then(|(last, _)| arg(last)),
+            times,
+        ),
+        skipped: column(
+            |decision| arg(decision.skipped.map_or(0, |(_, count)| count)),
+            pg_sys::INT4OID,
+        ),
         made_up: column(|decision| arg(decision.made_up), pg_sys::INT4OID),
         failure: column(
             |decision| {

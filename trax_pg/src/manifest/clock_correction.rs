@@ -35,6 +35,8 @@ row! {
         occurrence: Timestamp,
         /// The last one that was queued or left out.
         last_occurrence: Option<Timestamp>,
+        /// Its definition was changed after that: it may be an occurrence of another schedule.
+        is_changed_since: bool,
         last_success_at: Option<Timestamp>,
         cron: Option<String>,
         every: Option<Interval>,
@@ -135,7 +137,7 @@ fn put_right(row: Ahead, now: Timestamp) -> Option<Move> {
         return None;
     }
     let occurrence = match plan.kind {
-        Kind::Cron(_) => next_of_cron(&plan, row.last_occurrence, now)
+        Kind::Cron(_) => next_of_cron(&plan, row.last_occurrence, row.is_changed_since, now)
             .filter(|next| next.plus(TOLERANCE_MICROS) < row.occurrence),
         Kind::Every(every) => next_of_every(&plan, every, row.last_success_at, now)
             .filter(|_| latest_of_every(&plan, every, now).plus(TOLERANCE_MICROS) < was),
@@ -150,17 +152,25 @@ fn put_right(row: Ahead, now: Timestamp) -> Option<Move> {
 }
 
 /// Returns the occurrence after now and after the last one that was handled, if that lies in no
-/// wrong future. One so near to that as an update of the zone data moves them may be the same: then
-/// the one after it.
-fn next_of_cron(plan: &Plan, last: Option<Timestamp>, now: Timestamp) -> Option<Timestamp> {
+/// wrong future. Where the zone data of now has none at that time, an update has moved it, and one
+/// as near as updates move them may be the same: then the one after it.
+fn next_of_cron(
+    plan: &Plan,
+    last: Option<Timestamp>,
+    is_changed_since: bool,
+    now: Timestamp,
+) -> Option<Timestamp> {
     let handled = last.filter(|&last| last <= now.plus(TOLERANCE_MICROS));
     let from = handled.map_or(now, |last| last.max(now));
     let from = plan
         .starts_at()
         .map_or(from, |start| start.plus(-1).max(from));
     let next = plan.after(from)?.at;
-    let may_be_it =
-        handled.is_some_and(|last| next <= last.plus(zone_update::FARTHEST_MICROS) && from == now);
+    let may_be_it = handled.is_some_and(|last| {
+        !is_changed_since
+            && next <= last.plus(zone_update::FARTHEST_MICROS)
+            && plan.latest(last, last).is_none()
+    });
     if may_be_it {
         plan.after(next).map(|later| later.at)
     } else {

@@ -209,8 +209,7 @@ impl Plan {
             return None;
         };
         let exclusions = self.exclusions.as_ref();
-        let to = self.ends_at.map_or(to, |end| to.min(end.plus(-1)));
-        let from = self.starts_at.map_or(from, |start| from.max(start));
+        let (from, to) = self.applied(from, to);
         cron.latest(from.unix_micros(), to.unix_micros(), &self.zone, exclusions)
             .map(Timestamp::from_unix_micros)
     }
@@ -225,6 +224,24 @@ impl Plan {
             }
             None => self.put_off(at),
         }
+    }
+
+    /// Returns how many occurrences of a cron schedule lie within `from..=to`, before its end;
+    /// 1,000 stands for that many or more.
+    pub(crate) fn count(&self, from: Timestamp, to: Timestamp) -> i32 {
+        let Kind::Cron(cron) = &self.kind else {
+            return 0;
+        };
+        let (from, to) = self.applied(from, to);
+        let exclusions = self.exclusions.as_ref();
+        cron.count(from.unix_micros(), to.unix_micros(), &self.zone, exclusions) as i32
+    }
+
+    /// Returns a period as far as the schedule applies in it.
+    fn applied(&self, from: Timestamp, to: Timestamp) -> (Timestamp, Timestamp) {
+        let to = self.ends_at.map_or(to, |end| to.min(end.plus(-1)));
+        let from = self.starts_at.map_or(from, |start| from.max(start));
+        (from, to)
     }
 
     /// Returns a time of an `every` or `run_at` schedule, put off to the end of what excludes it.

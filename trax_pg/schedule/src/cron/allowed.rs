@@ -47,7 +47,7 @@ impl Cron {
         let open = exclusions.map(|exclusions| Open::new(self, exclusions));
         let found = self.walk(last, END, open.as_ref(), zone)?;
         let skipped = match open {
-            Some(_) => self.count_before(found.at, last, zone),
+            Some(_) => self.count_before(found.at, last, None, zone),
             None => 0,
         };
         Some(Allowed {
@@ -99,23 +99,52 @@ impl Cron {
         newest.checked_mul(MICROS)
     }
 
-    /// Returns how many occurrences lie between two instants, all in seconds.
-    fn count_before(&self, at: i64, mut last: i64, zone: &impl Zone) -> u32 {
+    /// Returns how many occurrences that are not excluded lie in a period, both ends included;
+    /// 1,000 stands for that many or more.
+    pub fn count(
+        &self,
+        from_micros: i64,
+        to_micros: i64,
+        zone: &impl Zone,
+        exclusions: Option<&Exclusions>,
+    ) -> u32 {
+        let open = exclusions.map(|exclusions| Open::new(self, exclusions));
+        let last = from_micros.saturating_sub(1).div_euclid(MICROS);
+        let end = to_micros.div_euclid(MICROS) + 1;
+        self.count_before(end, last, open.as_ref(), zone)
+    }
+
+    /// Returns how many occurrences lie between two instants, all in seconds; of those that
+    /// exclusions allow when there are some.
+    fn count_before(
+        &self,
+        at: i64,
+        mut last: i64,
+        open: Option<&Open<'_>>,
+        zone: &impl Zone,
+    ) -> u32 {
         let mut counted = 0;
         while counted < MAX_COUNTED
-            && let Some(found) = self.walk(last, at - 1, None, zone)
+            && let Some(found) = self.walk(last, at - 1, open, zone)
         {
             let often = found.at - last < STRETCH / 4;
             (counted, last) = (counted + 1, found.at);
             if often {
-                (counted, last) = self.count_on(counted, last, at, zone);
+                (counted, last) = self.count_on(counted, last, at, open, zone);
             }
         }
         counted
     }
 
     /// Counts on from an occurrence, on the wall clock alone, for as long as the offset stays.
-    fn count_on(&self, mut counted: u32, last: i64, at: i64, zone: &impl Zone) -> (u32, i64) {
+    fn count_on(
+        &self,
+        mut counted: u32,
+        last: i64,
+        at: i64,
+        open: Option<&Open<'_>>,
+        zone: &impl Zone,
+    ) -> (u32, i64) {
         let offset = i64::from(zone.offset_at(last));
         let mut wall = last + offset;
         // In a repeat, what comes next was shown before.
@@ -127,7 +156,8 @@ impl Cron {
             .next_change(last, end)
             .map_or(end, |change| change.at - 1);
         while counted < MAX_COUNTED
-            && let Some(next) = self.wall_from(wall + 1)
+            && let Some(meant) = self.wall_from(wall + 1)
+            && let next = open.map_or(meant, |open| open.wall_from(meant, end))
             && next - offset <= end
         {
             (counted, wall) = (counted + 1, next);

@@ -211,6 +211,12 @@ fn next_and_latest_agree_with_asking_for_one_after_the_other() {
             assert_eq!(told(after), None, "{text} {json} {name} {after}");
         }
         let newest = all.last().map(|last| last.0);
+        let count = cron.count(from + 1, to, &zone, Some(&exclusions));
+        assert_eq!(
+            count as usize,
+            all.len().min(1_000),
+            "{text} {json} {name} {from}"
+        );
         assert_eq!(
             cron.latest(from + 1, to, &zone, Some(&exclusions)),
             newest,
