@@ -85,6 +85,42 @@ async fn what_is_not_given_keeps_its_value() {
 }
 
 #[tokio::test]
+async fn a_change_that_names_no_task_keeps_what_runs() {
+    let (_db, s) = session().await;
+    s.get(
+        "select trax.schedule('task', 'a', input => '[1]', cron => '0 2 * * *');
+         select trax.schedule('statement', sql => 'select 1', cron => '0 2 * * *')",
+    )
+    .await;
+    let what = "select string_agg(concat_ws(' ', name, task, input, run_as, timezone), '; ' order by name desc)
+        from trax.manifest";
+    let before = s.get(what).await;
+    for name in ["task", "statement"] {
+        s.get(&format!(
+            "select trax.schedule('{name}', timezone => 'Europe/Berlin')"
+        ))
+        .await;
+    }
+    assert_eq!(s.get(what).await, before.replace("UTC", "Europe/Berlin"));
+    s.get("select trax.schedule('task', input => '[2]')").await;
+    assert_eq!(
+        s.get("select input from trax.manifest where name = 'task'")
+            .await,
+        "[2]"
+    );
+    let refusal = s
+        .refusal("select trax.schedule('statement', input => '[2]')")
+        .await;
+    assert_eq!(refusal.code, "22023");
+    let refusal = s
+        .refusal("select trax.schedule('new', timezone => 'Europe/Berlin')")
+        .await;
+    assert_eq!(refusal.code, "22004");
+    assert!(refusal.hint.contains("task =>"), "{refusal}");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
 async fn the_same_schedule_again_changes_nothing() {
     let (_db, s) = session().await;
     for schedule in [

@@ -245,7 +245,10 @@ async fn no_input_of_anybodys_becomes_a_statement() {
             "22023",
         ),
         ("select trax.schedule('a', sql => 'begin')", "0A000"),
-        ("select trax.schedule('a')", "22004"),
+        (
+            "select trax.schedule('a', input => '{\"command\": \"select 2\"}')",
+            "22023",
+        ),
     ] {
         let refused = s.refusal(sql).await;
         assert_eq!(refused.code, code, "{sql}: {refused}");

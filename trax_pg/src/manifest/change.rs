@@ -58,7 +58,7 @@ pub(super) const ON_DEAD_LETTER: [&str; 2] = ["stop", "continue"];
 /// `None` keeps what is stored; with `replace` it takes the default, `enabled` excepted.
 pub(crate) struct Change {
     pub(crate) name: String,
-    pub(crate) task: String,
+    pub(crate) task: Option<String>,
     pub(crate) input: Option<pg_sys::Datum>,
     pub(crate) group: Option<String>,
     pub(crate) cron: Option<String>,
@@ -95,9 +95,10 @@ pub(crate) struct Change {
     pub(crate) now: Timestamp,
 }
 
-/// What runs: a task of workers with its input, or a statement and the role that runs it.
+/// What runs: a task of workers with its input, or a statement and the role that runs it; without
+/// a task, what is stored.
 pub(super) struct What {
-    pub(super) task: String,
+    pub(super) task: Option<String>,
     pub(super) input: Option<pg_sys::Datum>,
     pub(super) run_as: Option<String>,
     pub(super) statement: Option<Statement>,
@@ -117,12 +118,9 @@ impl What {
                     .detail("Only a statement runs as a role; a task runs as its worker.")
                     .hint("Specify the statement: sql => 'vacuum analyze orders'"));
             }
-            let task = task.ok_or_else(|| {
-                Error::null_argument("task")
-                    .detail("A manifest has a task for workers, or a statement.")
-                    .hint("Specify task => 'report', or sql => 'vacuum analyze orders'.")
-            })?;
-            work_queue::refuse_sql_task(&task)?;
+            if let Some(task) = &task {
+                work_queue::refuse_sql_task(task)?;
+            }
             return Ok(Self {
                 task,
                 input,
@@ -137,7 +135,7 @@ impl What {
         }
         let role = sql_job::role(caller.user, run_as.clone())?;
         Ok(Self {
-            task: SQL_TASK.to_owned(),
+            task: Some(SQL_TASK.to_owned()),
             input: Some(sql_job::input(&sql, &role)?),
             run_as: Some(role),
             statement: Some(Statement {
@@ -225,6 +223,9 @@ impl Change {
         self.input
             .map_or(Ok(()), |input| work_queue::check_size("input", input))?;
         self.check_kind()?;
+        if self.replace {
+            self.refuse_without_task()?;
+        }
         let times = [
             ("run_at", self.run_at),
             ("starts_at", self.starts_at),
@@ -292,6 +293,16 @@ impl Change {
             || self.every.is_some()
             || self.run_at.is_some()
             || self.depends_on.is_some()
+    }
+
+    /// Has a change that says nothing of what runs keep what is stored.
+    pub(super) fn keep_what_runs(&mut self, before: &Definition) -> Result<()> {
+        if self.task.is_none() {
+            before.refuse_input(self.input)?;
+            self.task = Some(before.task.clone());
+            self.run_as.clone_from(&before.run_as);
+        }
+        Ok(())
     }
 
     /// Checks it against what is stored.
@@ -387,7 +398,7 @@ impl Change {
         let text = |value: &Option<String>| value.as_deref().and_then(arg);
         let rows = spi.query(ManifestSave {
             name: arg(self.name.as_str()),
-            task: arg(self.task.as_str()),
+            task: text(&self.task),
             input: self.input,
             group: text(&self.group),
             cron: text(&self.cron),
@@ -421,8 +432,18 @@ impl Change {
         Definition::written(&self.name, rows.one(), before, self.parents())
     }
 
+    fn refuse_without_task(&self) -> Result<()> {
+        match self.task {
+            Some(_) => Ok(()),
+            None => Err(Error::null_argument("task")
+                .detail("A manifest has a task for workers, or a statement.")
+                .hint("Specify task => 'report', or sql => 'vacuum analyze orders'.")),
+        }
+    }
+
     /// Checks what a manifest needs that does not exist yet.
     pub(crate) fn check_new(&self) -> Result<()> {
+        self.refuse_without_task()?;
         let depends = self.names_parents();
         self.refuse_edges_without_parents(depends)
     }

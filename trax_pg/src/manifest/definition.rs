@@ -87,7 +87,7 @@ pub(crate) struct Definition {
     pub(crate) name: String,
     pub(crate) task: String,
     pub(crate) group: String,
-    run_as: Option<String>,
+    pub(super) run_as: Option<String>,
     pub(crate) priority: i32,
     pub(crate) max_retries: Option<i32>,
     pub(crate) enabled: bool,
@@ -233,10 +233,7 @@ impl Definition {
         Err(
             Error::invalid(format!("manifest \"{name}\" takes no input"))
                 .detail("It is a statement that the server runs.")
-                .hint(format!(
-                    "Leave the input out: select trax.trigger({})",
-                    literal(name)
-                )),
+                .hint("Leave the input out."),
         )
     }
 

@@ -153,6 +153,7 @@ fn schedule(spi: &Spi, mut change: Change) -> Result<i64> {
     let before = lock(spi, &change.name);
     match &before {
         Some(before) => {
+            change.keep_what_runs(before)?;
             run_as::keep(spi, &mut change)?;
             change.check_against(before)?;
         }
