@@ -48,6 +48,10 @@ impl<'a> Piece<'a> {
         self.text.eq_ignore_ascii_case(text)
     }
 
+    pub(super) fn unsupported(self, hint: &str) -> CronError {
+        self.error(format!("\"{}\" is not supported", self.text), hint)
+    }
+
     pub(super) fn error(self, message: impl Into<String>, hint: impl Into<String>) -> CronError {
         CronError::new(self.position, message, hint)
     }
@@ -186,7 +190,36 @@ pub(super) fn items(unit: &Unit, field: Piece<'_>) -> Result<Vec<Item>, CronErro
         "day of month" => day_of_month_item,
         _ => day_of_week_item,
     };
-    field.split(',').map(|piece| item(unit, piece)).collect()
+    let mut items = Vec::new();
+    for piece in field.split(',') {
+        refuse_form_of_others(unit, piece)?;
+        items.push(item(unit, piece)?);
+    }
+    Ok(items)
+}
+
+/// Refuses what other dialects have and this one has not, with what to type instead.
+fn refuse_form_of_others(unit: &Unit, item: Piece<'_>) -> Result<(), CronError> {
+    let text = item.text.to_ascii_uppercase();
+    let has_extent = text.contains(['-', '/']);
+    let hint = if text == "H" || text.starts_with("H/") || text.starts_with("H(") {
+        "Write a value; to spread manifests, give them a variance: variance => interval '10 min'."
+    } else if text.contains('+') {
+        "Write * in the day-of-week field, and leave out the other days: \
+            exclusions => '{\"days_of_week\": [\"SAT\", \"SUN\"]}'."
+    } else if unit.name == DAY_OF_MONTH.name && text.starts_with("L-") {
+        "Write L for the last day, or schedule a manifest for each length of month: L-3 is \
+            \"0 0 28 1,3,5,7,8,10,12 *\", \"0 0 27 4,6,9,11 *\" and, but for leap years, \
+            \"0 0 25 2 *\"."
+    } else if unit.name == DAY_OF_MONTH.name && has_extent && text.contains(['L', 'W']) {
+        "Write a list, as in 14W,15W; the rules with L and W take no range and no step."
+    } else if unit.name == DAY_OF_WEEK.name && has_extent && text.contains(['L', '#']) {
+        "Write a list, as in MON#2,TUE#2 or MONL,TUEL; the rules with L and # take no range and \
+            no step."
+    } else {
+        return Ok(());
+    };
+    Err(item.unsupported(hint))
 }
 
 fn plain_item(unit: &Unit, item: Piece<'_>) -> Result<Item, CronError> {

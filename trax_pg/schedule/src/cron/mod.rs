@@ -7,13 +7,14 @@
 //! - Days of the week are 0 to 7 or names; 0 and 7 are Sunday. A name is three letters or more of
 //!   the English one.
 //! - A range may wrap: `22-4`, `SAT-SUN`, `NOV-FEB`, also with a step, which counts on through the
-//!   end (`22-4/2` is 22, 0, 2, 4). `a/step` is `a` to the largest value. A step larger than the
-//!   largest value is refused.
+//!   end (`22-4/2` is 22, 0, 2, 4). From a value to itself is that value (`SUN-SUN`). `a/step` is
+//!   `a` to the largest value. A step larger than the largest value is refused.
 //! - When both day fields are restricted either one matches. `*`, `*/1` and `?` do not restrict;
 //!   `*/2` and `1-31` do.
 //! - `L` is the last day of the month, `LW` its last weekday, `15W` the weekday nearest to the 15th
 //!   without leaving the month (none where the month has no such day), `5L` or `FRIL` the last
-//!   Friday, `5#2` or `FRI#2` the second.
+//!   Friday, `5#2` or `FRI#2` the second. They may stand in a list, without a range or a step.
+//! - `L-3`, `H`, `+`, `@reboot` and `@every` of other dialects are refused.
 //!
 //! Where the clock changes: a schedule whose hour and minute are plain numbers, lists and ranges
 //! means wall times. One that a gap skips fires when the gap ends, once however many were skipped;

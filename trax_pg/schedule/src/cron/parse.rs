@@ -177,8 +177,12 @@ fn shorthand(words: &[Piece<'_>]) -> Result<Option<&'static str>, CronError> {
         "@monthly" => "0 0 1 * *",
         "@yearly" | "@annually" => "0 0 1 1 *",
         "@every" => {
-            let hint = "Leave cron out and give every => interval '5 minutes' for a fixed delay.";
-            return Err(word.error("\"@every\" is not a cron expression", hint));
+            let hint = "Leave cron out and specify a fixed delay: every => interval '5 min'.";
+            return Err(word.unsupported(hint));
+        }
+        "@reboot" => {
+            let hint = "Leave cron out, and call trax.enqueue() from the service that starts.";
+            return Err(word.unsupported(hint));
         }
         _ => return Err(word.error(format!("unknown shorthand \"{}\"", word.text), FORMS)),
     };

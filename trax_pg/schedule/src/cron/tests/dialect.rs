@@ -44,6 +44,33 @@ fn texts_that_mean_the_same_are_equal() {
 }
 
 #[test]
+fn forms_that_dialects_read_differently_mean_what_the_table_says() {
+    let same = [
+        ("0 0 * * SUN-SUN", "0 0 * * SUN"),
+        ("5-5 * * * *", "5 * * * *"),
+        ("0 0 * * 0-7", "0 0 * * 0,1,2,3,4,5,6"),
+        ("0 0 * * FRI-TUE/2", "0 0 * * FRI,SUN,TUE"),
+        ("10/20 * * * *", "10,30,50 * * * *"),
+        ("0 0 * * 5/2", "0 0 * * FRI"),
+        ("0 22-4 * * *", "0 22,23,0,1,2,3,4 * * *"),
+        ("0 0 28-3 * *", "0 0 28,29,30,31,1,2,3 * *"),
+        ("0 0 * sept THURS", "0 0 * 9 4"),
+        ("0 0 */1 * MON", "0 0 * * MON"),
+        ("0 0 1 * */1", "0 0 1 * *"),
+    ];
+    for (one, other) in same {
+        assert_eq!(cron(one), cron(other), "{one} | {other}");
+    }
+    let listed = days_utc("0 0 1,15W * MON#1,FRI#3", "2026-08-01 00:00:00", 4);
+    assert_eq!(
+        listed,
+        ["2026-08-03", "2026-08-14", "2026-08-21", "2026-09-01"]
+    );
+    // A range of all days restricts the field: either one matches.
+    assert_ne!(cron("0 0 1-31 * MON"), cron("0 0 * * MON"));
+}
+
+#[test]
 fn a_wrapping_range_with_a_step_counts_on_through_the_end() {
     let hours = next_utc("0 22-4/2 * * *", "2026-06-01 12:00:00", 5);
     let expected = [
@@ -193,12 +220,24 @@ fn mistakes_are_refused_where_they_stand() {
         ("0 0 * * FRI#", 13, "\"\" is not a week of the month"),
         ("0 0 32W * *", 5, "day of month \"32\" is out of range"),
         ("0 0 W * *", 5, "\"W\" is not a day of the month"),
-        ("0 0 L-3 * *", 5, "\"L\" is not a day of the month"),
+        ("0 0 L-3 * *", 5, "\"L-3\" is not supported"),
+        ("0 0 15,l-1 * *", 8, "\"l-1\" is not supported"),
+        ("0 0 1-15W * *", 5, "\"1-15W\" is not supported"),
+        ("0 0 LW/2 * *", 5, "\"LW/2\" is not supported"),
+        ("0 0 * * MON-FRI#2", 9, "\"MON-FRI#2\" is not supported"),
+        ("0 0 * * MON#1-FRI#1", 9, "\"MON#1-FRI#1\" is not supported"),
+        ("0 0 * * 5#1/2", 9, "\"5#1/2\" is not supported"),
+        ("0 0 * * MON-FRIL", 9, "\"MON-FRIL\" is not supported"),
+        ("H 0 * * *", 1, "\"H\" is not supported"),
+        ("0 h(0-7) * * *", 3, "\"h(0-7)\" is not supported"),
+        ("H/15 * * * *", 1, "\"H/15\" is not supported"),
+        ("0 0 1 * +MON", 9, "\"+MON\" is not supported"),
         ("* * * *", 8, "the cron expression has only 4 fields"),
         ("hello ", 6, "the cron expression has only 1 field"),
         ("0 0 0 1 1 * 2030", 13, "the cron expression has 7 fields"),
-        ("@reboot", 1, "unknown shorthand \"@reboot\""),
-        ("@every 5m", 1, "\"@every\" is not a cron expression"),
+        ("@noon", 1, "unknown shorthand \"@noon\""),
+        ("@reboot", 1, "\"@reboot\" is not supported"),
+        ("@every 5m", 1, "\"@every\" is not supported"),
         (" @daily 5", 9, "unexpected \"5\" after \"@daily\""),
         (
             "CRON_TZ=UTC 0 0 * * *",
@@ -224,6 +263,22 @@ fn mistakes_are_refused_where_they_stand() {
             hint.ends_with('.') && hint.starts_with(char::is_uppercase),
             "{text:?}: {hint}"
         );
+    }
+}
+
+#[test]
+fn a_form_of_others_is_refused_with_what_to_type_instead() {
+    let instead = [
+        ("0 0 L-3 * *", "28 1,3,5,7,8,10,12"),
+        ("0 0 * * MON-FRI#2", "MON#2,TUE#2"),
+        ("H * * * *", "variance => interval '10 min'"),
+        ("0 0 1 * +MON", "exclusions =>"),
+        ("@reboot", "trax.enqueue()"),
+        ("@every 5m", "every => interval '5 min'"),
+    ];
+    for (text, words) in instead {
+        let hint = refused(text).hint;
+        assert!(hint.contains(words), "{text:?}: {hint}");
     }
 }
 
