@@ -40,7 +40,7 @@ async fn the_jobs_of_pg_cron_become_manifests_also_from_another_database() {
     assert_eq!(code, Some(0), "{errors}");
     assert!(output.contains("cron.job:4"), "{output}");
     assert!(
-        output.contains("left out: the server refused it"),
+        output.contains("left out: it has fewer than five fields of time"),
         "{output}"
     );
     assert!(output.contains("switched off"), "{output}");
@@ -66,6 +66,59 @@ async fn the_jobs_of_pg_cron_become_manifests_also_from_another_database() {
             ),
             "environment": {"PGDATABASE": elsewhere, "STATEMENT": "vacuum"},
         })
+    );
+}
+
+#[tokio::test]
+async fn each_job_is_imported_by_itself_and_runs_when_pg_cron_runs_it() {
+    let database = database().await;
+    let client = connect(&database).await;
+    execute(&client, PG_CRON).await;
+    let jobs = "delete from cron.job;
+        insert into cron.job (jobid, schedule, command, jobname, username) values
+            (1, '0 0 3 * * *', 'select 1', 'six', default),
+            (2, '0 3 * * mon#2', 'select 1', 'monday', default),
+            (3, '0 3 */2 * 1', 'select 1', 'both', default),
+            (4, '0 3 * * *', 'select 1', 'gone', 'nobody_has_this_name'),
+            (5, '0 3 * * *', 'selct 1', 'mistyped', default),
+            (6, '0 3 * * *', 'begin', 'begins', default),
+            (7, '@yearly', 'select 1', 'yearly', default),
+            (8, '0 3 * * *', 'select 1', 'last', default)";
+    execute(&client, jobs).await;
+    let arguments = ["import", "pg_cron", "--json", "--apply", "--yes"];
+    let (code, output, errors) = run(&mut trax(&database, &arguments));
+    assert_eq!(code, Some(0), "{errors}");
+    let proposals = json(&output);
+    let left_out: Vec<(&str, bool)> = proposals
+        .as_array()
+        .expect("an array")
+        .iter()
+        .filter_map(|proposal| {
+            let words = [
+                ("cron.job:4", "nobody_has_this_name"),
+                ("cron.job:5", "syntax error"),
+                ("cron.job:6", "begin"),
+                ("cron.job:7", "0 0 1 1 *"),
+            ];
+            let source = proposal["source"].as_str()?;
+            let reason = proposal["left_out"].as_str()?;
+            let word = words.iter().find(|(of, _)| *of == source)?.1;
+            Some((source, reason.contains(word)))
+        })
+        .collect();
+    let expected = [4, 5, 6, 7].map(|job| format!("cron.job:{job}"));
+    let expected: Vec<(&str, bool)> = expected.iter().map(|job| (job.as_str(), true)).collect();
+    assert_eq!(left_out, expected, "{output}");
+    assert!(
+        output.contains(r##"pg_cron ignores \"#2\" in \"mon#2\""##),
+        "{output}"
+    );
+    let made = "select string_agg(concat_ws(' ', name, cron, exclusions ->> 'days_of_week'), '; ' order by name)
+        from trax.manifest";
+    assert_eq!(
+        value::<String>(&client, made).await,
+        "pg_cron:both 0 3 */2 * * [\"SUN\", \"TUE\", \"WED\", \"THU\", \"FRI\", \"SAT\"]; \
+         pg_cron:last 0 3 * * *; pg_cron:monday 0 3 * * mon; pg_cron:six 0 0 3 * *"
     );
 }
 

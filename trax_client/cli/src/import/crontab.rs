@@ -3,9 +3,12 @@
 //! Enters: the text of a crontab, in the form of a user's or of the system's, which names a user on
 //! each line. Leaves: a job for each line that can be carried over, and for each other one why it
 //! cannot. Holds: what differs from trax in silence is changed here so that it does not: day fields
-//! that begin with * and stand beside another one, and % in commands.
+//! that begin with * and stand beside another one, hours and minutes that do not begin with * and
+//! have a step, and % in commands.
 
 use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
 
 /// The content of a line.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,10 +21,7 @@ pub(super) struct CrontabLine {
 /// A command and when it runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Job {
-    /// Five fields or an @ name.
-    pub(super) schedule: String,
-    /// Days of the week on which it does not run although its schedule includes them.
-    pub(super) not_on: Vec<&'static str>,
+    pub(super) times: Times,
     pub(super) timezone: Option<String>,
     pub(super) user: Option<String>,
     pub(super) command: String,
@@ -105,7 +105,7 @@ fn job(text: &str, form: Form, environment: &BTreeMap<String, String>) -> Result
     let mut job = Job::default();
     let mut rest = if text.starts_with('@') {
         let (name, rest) = word(text);
-        job.schedule = at_name(name)?;
+        job.times.schedule = at_name(name)?;
         rest
     } else {
         let mut rest = text;
@@ -115,7 +115,7 @@ fn job(text: &str, form: Form, environment: &BTreeMap<String, String>) -> Result
             fields.push(field);
             rest = after;
         }
-        job.take_fields(&fields)?;
+        job.times = Times::of(&fields, false)?;
         rest
     };
     if form == Form::System {
@@ -266,17 +266,42 @@ impl Unit {
                 Some(step) => step
                     .parse::<usize>()
                     .ok()
-                    .filter(|step| *step > 0)
+                    .filter(|step| (1..=self.high as usize).contains(step))
                     .ok_or_else(|| format!("\"{item}\" has no step"))?,
             };
             values.extend((low..=high).step_by(step));
         }
+        values.sort_unstable();
+        values.dedup();
         Ok(values)
+    }
+
+    /// Returns a field that means the same, as a list of values where it has a step or a *.
+    fn without_steps(&self, field: &str) -> Result<String, String> {
+        if !field.contains(['*', '/']) {
+            return Ok(field.to_owned());
+        }
+        let values = self.values(field)?;
+        if values == self.values("*")? {
+            return Ok(format!("{}-{}", self.low, self.high));
+        }
+        let values: Vec<String> = values.iter().map(u32::to_string).collect();
+        Ok(values.join(","))
     }
 }
 
-impl Job {
-    fn take_fields(&mut self, fields: &[&str]) -> Result<(), String> {
+/// When a line runs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Times {
+    /// Five fields or an @ name.
+    pub(super) schedule: String,
+    /// Days of the week on which it does not run although its schedule includes them.
+    pub(super) not_on: Vec<&'static str>,
+}
+
+impl Times {
+    /// Reads five fields; with `both_days`, both day fields have to match in any case.
+    pub(super) fn of(fields: &[&str], both_days: bool) -> Result<Self, String> {
         if fields.iter().any(|field| field.is_empty()) {
             return Err("it has fewer than five fields of time".to_owned());
         }
@@ -284,28 +309,50 @@ impl Job {
             unit.values(field)?;
         }
         let mut fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
+        // cron runs fixed times that a change of the clock skips. In trax a step in the hour or the
+        // minute means elapsed time, in cron only a * in front does.
+        if !fields[..2].iter().any(|field| field.starts_with('*')) {
+            for place in [0, 1] {
+                fields[place] = UNITS[place].without_steps(&fields[place])?;
+            }
+        }
         for place in [2, 4] {
-            // Every day, written out; without a * in front it would still be a restriction.
+            // Every day, written out; without a * in front it is still a restriction.
             let all = UNITS[place].values(&fields[place])? == UNITS[place].values("*")?;
-            if all && fields[place].starts_with('*') {
+            if all && (both_days || fields[place].starts_with('*')) {
                 fields[place] = "*".to_owned();
+            } else if all {
+                fields[place] = UNITS[place].without_steps(&fields[place])?;
             }
         }
         // A day field that begins with * must match as well as the other one; trax, as soon as
         // neither is a bare *, lets either one match.
         let (month, week) = (fields[2].clone(), fields[4].clone());
         let both = month != "*" && week != "*";
-        if both && (month.starts_with('*') || week.starts_with('*')) {
+        let mut not_on = Vec::new();
+        if both && (both_days || month.starts_with('*') || week.starts_with('*')) {
             let on = UNITS[4].values(&week)?;
             let on = |day: u32| on.iter().any(|value| value % 7 == day);
-            self.not_on = (0..7)
+            not_on = (0..7)
                 .filter(|day| !on(*day))
                 .map(|day| DAYS[day as usize])
                 .collect();
             fields[4] = "*".to_owned();
         }
-        self.schedule = fields.join(" ");
-        Ok(())
+        Ok(Times {
+            schedule: fields.join(" "),
+            not_on,
+        })
+    }
+
+    /// Writes them into a manifest; returns a note on what is not as it was.
+    pub(super) fn set_in(self, manifest: &mut Value) -> Option<String> {
+        manifest["cron"] = json!(self.schedule);
+        if self.not_on.is_empty() {
+            return None;
+        }
+        manifest["exclusions"] = json!({ "days_of_week": self.not_on });
+        Some("both day fields have to match: the other is an exclusion".to_owned())
     }
 }
 
@@ -320,14 +367,14 @@ mod tests {
     }
 
     fn schedule(fields: &str) -> Result<(String, Vec<&'static str>), String> {
-        one(&format!("{fields} x"), Form::User).map(|job| (job.schedule, job.not_on))
+        one(&format!("{fields} x"), Form::User).map(|job| (job.times.schedule, job.times.not_on))
     }
 
     #[test]
     fn a_line_of_the_system_names_its_user() {
         let job = one("17 *\t* * *\troot    cd / && x", Form::System);
         let job = job.unwrap_or_default();
-        assert_eq!(job.schedule, "17 * * * *");
+        assert_eq!(job.times.schedule, "17 * * * *");
         assert_eq!(job.user.as_deref(), Some("root"));
         assert_eq!(job.command, "cd / && x");
         assert!(one("17 * * * *", Form::System).is_err());
@@ -373,6 +420,10 @@ mod tests {
         assert_eq!(schedule("0 0 * * */2"), same("0 0 * * */2"));
         assert_eq!(schedule("0 0 */1 * 1"), same("0 0 * * 1"));
         assert_eq!(schedule("0 0 1-31 * 2"), same("0 0 1-31 * 2"));
+        assert_eq!(
+            schedule("0 0 1 * 0,*"),
+            Ok(("0 0 1 * 0-7".to_owned(), Vec::new()))
+        );
         let without = ["SUN", "TUE", "WED", "THU", "FRI", "SAT"];
         assert_eq!(
             schedule("0 0 */2 * 1"),
@@ -389,6 +440,16 @@ mod tests {
             schedule("0 0 */2 * 7").map(|(_, not_on)| not_on.contains(&"SUN")),
             Ok(false)
         );
+    }
+
+    #[test]
+    fn a_step_without_a_star_in_front_is_a_fixed_time() {
+        let written = |fields: &str| schedule(fields).map(|(schedule, _)| schedule);
+        let same = |fields: &str| Ok(fields.to_owned());
+        assert_eq!(written("0-30/10 2 * * *"), same("0,10,20,30 2 * * *"));
+        assert_eq!(written("0 9-17/4,* * * *"), same("0 0-23 * * *"));
+        assert_eq!(written("*/5 2-6/2 * * *"), same("*/5 2-6/2 * * *"));
+        assert_eq!(written("30 2-3 * * *"), same("30 2-3 * * *"));
     }
 
     #[test]

@@ -116,7 +116,7 @@ impl Arguments {
             Ok(job) => job,
             Err(reason) => return Proposal::left_out(source, line.text, reason),
         };
-        let notes = notes(&mut job);
+        let mut notes = notes(&mut job);
         let stem = Path::new(file).file_name().and_then(|name| name.to_str());
         let name = names.of(
             stem.unwrap_or("crontab").trim_start_matches('-'),
@@ -132,11 +132,8 @@ impl Arguments {
             stdin: job.stdin,
         };
         let mut manifest = manifest(&self.how, &name, json!(input));
-        manifest["cron"] = json!(job.schedule);
+        notes.extend(job.times.set_in(&mut manifest));
         manifest["timezone"] = json!(job.timezone.as_deref().unwrap_or(zone));
-        if !job.not_on.is_empty() {
-            manifest["exclusions"] = json!({ "days_of_week": job.not_on });
-        }
         let mut proposal = Proposal::of(source, line.text, manifest);
         proposal.notes = notes;
         proposal
@@ -165,12 +162,6 @@ fn notes(job: &mut Job) -> Vec<String> {
         if value_set.is_some_and(|value| !value.is_empty()) {
             notes.push(note.to_owned());
         }
-    }
-    if !job.not_on.is_empty() {
-        notes.push(
-            "both day fields have to match, since one begins with *: the other is an exclusion"
-                .to_owned(),
-        );
     }
     notes
 }

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio_postgres::config::Host;
 use tokio_postgres::{Config, Row};
 
-use super::pg_cron_schedule::{last_day, seconds};
+use super::pg_cron_schedule::{When, read};
 use super::proposal::{
     ImportOptions, Proposal, UniqueNames, manifest, preview_and_apply, statement,
 };
@@ -33,16 +33,23 @@ pub(crate) struct Arguments {
 /// the name of a database, where --dbname may be a whole address.
 const PSQL: &str = r#"printf '%s\n' '\getenv s STATEMENT' "select :'s' \gexec" | psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1"#;
 
-/// Columns that came with later versions are asked for as JSON.
+/// Columns that came with later versions are asked for as JSON. The zone is spelled as the server
+/// lists it.
 const JOBS: &str = "select j.jobid::int8 as id, j.schedule::text as schedule, j.command::text as command, \
     j.database::text as database, j.username::text as username, j.active as active, \
     pg_catalog.to_jsonb(j) ->> 'jobname' as name, \
-    coalesce(nullif(pg_catalog.current_setting('cron.timezone', true), ''), 'GMT') as zone, \
-    j.nodename::text as host, j.nodeport::int4 as port, \
+    coalesce((select z.name from pg_catalog.pg_timezone_names z \
+        where pg_catalog.lower(z.name) = pg_catalog.lower(s.zone) order by z.name = s.zone desc, z.name limit 1), \
+        s.zone) as zone, \
+    s.both_days, j.nodename::text as host, j.nodeport::int4 as port, \
     j.nodeport = pg_catalog.current_setting('port')::int4 \
         and (j.nodename in ('', 'localhost', '127.0.0.1', '::1', pg_catalog.current_setting('cron.host', true)) \
             or j.nodename like '/%') as is_local \
-    from cron.job j order by j.jobid";
+    from cron.job j \
+    cross join (select \
+        coalesce(nullif(pg_catalog.current_setting('cron.timezone', true), ''), 'GMT') as zone, \
+        coalesce(pg_catalog.current_setting('cron.match_dom_and_dow', true), '') = 'on' as both_days) s \
+    order by j.jobid";
 
 /// Which database this is, of which server.
 const HERE: &str = "select c.system_identifier::int8 as server, pg_catalog.current_database()::text as database \
@@ -57,6 +64,8 @@ struct Job {
     active: bool,
     name: Option<String>,
     zone: String,
+    /// The setting cron.match_dom_and_dow.
+    both_days: bool,
     host: String,
     port: i32,
     /// The server of pg_cron itself runs it.
@@ -74,6 +83,7 @@ impl Job {
             active: row.try_get("active")?,
             name: row.try_get("name")?,
             zone: row.try_get("zone")?,
+            both_days: row.try_get("both_days")?,
             host: row.try_get("host")?,
             port: row.try_get("port")?,
             is_local: row.try_get("is_local")?,
@@ -120,6 +130,10 @@ enum Place<'a> {
 fn proposal(how: &ImportOptions, names: &mut UniqueNames, place: Place<'_>, job: Job) -> Proposal {
     let source = format!("cron.job:{}", job.id);
     let line = format!("{} {}", job.schedule, job.command);
+    let (when, ignored) = match read(&job.schedule, job.both_days) {
+        Ok(read) => read,
+        Err(reason) => return Proposal::left_out(source, line, reason),
+    };
     let name = names.of("pg_cron", job.name.as_deref().unwrap_or(&job.command));
     let (mut manifest, note) = match place {
         Place::Here => {
@@ -141,13 +155,14 @@ fn proposal(how: &ImportOptions, names: &mut UniqueNames, place: Place<'_>, job:
         }
     };
     let mut notes = vec![note];
-    match seconds(&job.schedule) {
-        Some(seconds) => {
+    notes.extend(ignored);
+    match when {
+        When::Every(seconds) => {
             manifest["every"] = json!(format!("{seconds} s"));
             notes.push("the seconds count from the end of a run to the next".to_owned());
         }
-        None => {
-            manifest["cron"] = Value::String(last_day(&job.schedule));
+        When::Cron(times) => {
+            notes.extend(times.set_in(&mut manifest));
             manifest["timezone"] = json!(job.zone);
         }
     }

@@ -249,6 +249,8 @@ async fn try_out(
     count: i32,
     proposals: &mut [Proposal],
 ) -> Result<(), Failure> {
+    // Where no line can be applied, that is no line's fault.
+    apply(connection, &json!({ "manifests": [] })).await?;
     for proposal in proposals.iter_mut().filter(|p| p.left_out.is_none()) {
         connection.batch_execute("savepoint line").await?;
         let tried = try_one(connection, count, proposal).await;
@@ -257,9 +259,7 @@ async fn try_out(
             .await?;
         match tried {
             Ok(()) => {}
-            Err(
-                error @ (trax_client::Error::InvalidArgument(_) | trax_client::Error::TooLarge(_)),
-            ) => {
+            Err(error) if is_of_the_line(&error) => {
                 let hint = error.report().and_then(|report| report.hint.clone());
                 let hint = hint.map_or(String::new(), |hint| format!(". {hint}"));
                 proposal.leave_out(format!("the server refused it: {error}{hint}"));
@@ -268,6 +268,12 @@ async fn try_out(
         }
     }
     Ok(())
+}
+
+/// Returns whether the server refused what a line says: a time, a statement, a role that is gone.
+fn is_of_the_line(error: &trax_client::Error) -> bool {
+    let class = error.report().and_then(|report| report.sqlstate.get(..2));
+    matches!(class, Some("0A" | "22" | "23" | "28" | "42" | "54"))
 }
 
 async fn try_one(
