@@ -10,7 +10,7 @@ language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set datestyle = iso
 set intervalstyle = postgres
-set timezone = 'UTC'
+set timezone = 'GMT'
 as $$
 #variable_conflict use_variable
 declare
@@ -81,7 +81,7 @@ language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set datestyle = iso
 set intervalstyle = postgres
-set timezone = 'UTC'
+set timezone = 'GMT'
 as $$
 #variable_conflict use_variable
 declare
@@ -199,7 +199,7 @@ language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set datestyle = iso
 set intervalstyle = postgres
-set timezone = 'UTC'
+set timezone = 'GMT'
 as $$
 #variable_conflict use_variable
 declare
@@ -302,7 +302,7 @@ returns jsonb
 language sql volatile
 set search_path = pg_catalog, pg_temp
 set datestyle = iso
-set timezone = 'UTC'
+set timezone = 'GMT'
 as $$
     with taken as (
         delete from trax.unique_key k

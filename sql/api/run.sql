@@ -109,7 +109,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '200ms'
 set datestyle = 'ISO'
-set timezone = 'UTC'
+set timezone = 'GMT'
 as $$
 declare
     first_day constant timestamptz := date_trunc('day', moment, 'UTC');

@@ -6,6 +6,7 @@ mod notify;
 mod server;
 mod trouble;
 mod vacuum;
+mod zone_data;
 
 use harness::prompt::takes_less_than;
 use harness::scheduler::{

@@ -200,7 +200,8 @@ pub(super) fn isolate_session() {
         (c"array_nulls", c"on"),
         (c"xmloption", c"content"),
         (c"quote_all_identifiers", c"off"),
-        (c"TimeZone", c"UTC"),
+        // The one zone that the server has while its zone data is missing.
+        (c"TimeZone", c"GMT"),
         (c"DateStyle", c"ISO, MDY"),
         (c"IntervalStyle", c"postgres"),
         (c"bytea_output", c"hex"),

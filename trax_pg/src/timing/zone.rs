@@ -20,6 +20,8 @@ const NAMES_WITH_DIGITS: [&str; 7] = [
 /// Files of the zone data that name no place: their times are those of the machine, or nobody's.
 const NO_PLACES: [&str; 3] = ["localtime", "posixrules", "Factory"];
 
+const UTC: &str = "UTC";
+
 const HINT: &str = "Specify an IANA name such as 'Europe/Berlin' or 'UTC'; \
     list them with: select name from pg_timezone_names";
 
@@ -36,6 +38,10 @@ impl ServerZone {
     /// Returns the zone of a name in `pg_timezone_names`, in upper or lower case, or 22023.
     pub(crate) fn named(name: &str) -> Result<Self> {
         remember_fingerprint();
+        if name == UTC {
+            // The same, and the one zone that the server has while its data is missing.
+            return load("GMT").ok_or_else(|| unknown(name));
+        }
         let zone = load(name).ok_or_else(|| unknown(name))?;
         let known = zone.name();
         // A rule in POSIX's form is stored in upper case, and its offset has digits.
@@ -62,7 +68,7 @@ impl ServerZone {
     pub(crate) fn spelled(name: &str) -> Result<Self> {
         let zone = Self::named(name)?;
         match zone.name() {
-            known if known == name => Ok(zone),
+            known if known == name || name == UTC => Ok(zone),
             known => Err(unknown(name).hint(format!("Specify '{known}'."))),
         }
     }
