@@ -44,7 +44,7 @@ async fn the_overview_of_a_router_adds_up_its_shards() {
         select trax.fail(job_id, token, 'no') from trax.claim_next('w', tasks => '{dies}')";
     cluster.shard(2).get(dies).await;
     let plan = format!(
-        "select trax.schedule('first', 't', cron => '@daily', group_name => '{}');
+        "select trax.schedule('first', 't', run_at => now() + interval '1 day', group_name => '{}');
         select trax.schedule('second', 't', cron => '@hourly', group_name => '{}')",
         groups[0], groups[1]
     );
