@@ -73,6 +73,12 @@ async fn the_jobs_of_pg_cron_become_manifests_also_from_another_database() {
 async fn each_job_is_imported_by_itself_and_runs_when_pg_cron_runs_it() {
     let database = database().await;
     let client = connect(&database).await;
+    let settings = format!(
+        "alter database {0} set cron.timezone = 'europe/berlin';
+        alter database {0} set cron.match_dom_and_dow = on",
+        database.name()
+    );
+    execute(&client, &settings).await;
     execute(&client, PG_CRON).await;
     let jobs = "delete from cron.job;
         insert into cron.job (jobid, schedule, command, jobname, username) values
@@ -83,7 +89,7 @@ async fn each_job_is_imported_by_itself_and_runs_when_pg_cron_runs_it() {
             (5, '0 3 * * *', 'selct 1', 'mistyped', default),
             (6, '0 3 * * *', 'begin', 'begins', default),
             (7, '@yearly', 'select 1', 'yearly', default),
-            (8, '0 3 * * *', 'select 1', 'last', default)";
+            (8, '0 3 1 * mon-fri', 'select 1', 'last', default)";
     execute(&client, jobs).await;
     let arguments = ["import", "pg_cron", "--json", "--apply", "--yes"];
     let (code, output, errors) = run(&mut trax(&database, &arguments));
@@ -114,11 +120,12 @@ async fn each_job_is_imported_by_itself_and_runs_when_pg_cron_runs_it() {
         "{output}"
     );
     let made = "select string_agg(concat_ws(' ', name, cron, exclusions ->> 'days_of_week'), '; ' order by name)
-        from trax.manifest";
+        from trax.manifest
+        where timezone = 'Europe/Berlin'";
     assert_eq!(
         value::<String>(&client, made).await,
         "pg_cron:both 0 3 */2 * * [\"SUN\", \"TUE\", \"WED\", \"THU\", \"FRI\", \"SAT\"]; \
-         pg_cron:last 0 3 * * *; pg_cron:monday 0 3 * * mon; pg_cron:six 0 0 3 * *"
+         pg_cron:last 0 3 1 * * [\"SUN\", \"SAT\"]; pg_cron:monday 0 3 * * mon; pg_cron:six 0 0 3 * *"
     );
 }
 

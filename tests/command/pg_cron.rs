@@ -117,3 +117,60 @@ async fn the_jobs_of_a_real_pg_cron_are_imported_as_they_are() {
         "{errors}"
     );
 }
+
+#[tokio::test]
+async fn the_import_reads_what_the_real_pg_cron_accepts_and_nothing_that_it_refuses() {
+    if !installed() {
+        return;
+    }
+    let (server, app) = server().await;
+    let source = Session::of(&server.existing("postgres")).await;
+    source.get("create extension pg_cron").await;
+    for schedule in [
+        "5/15 * * * *",
+        "? * * * *",
+        "1x * * * *",
+        "5- * * * *",
+        "1,,2 * * * *",
+        "0 0 L * *",
+        "0 0 * * monday",
+        "0 0 * *",
+        "@noon",
+    ] {
+        let refusal = source
+            .refusal(&format!("select cron.schedule('{schedule}', 'select 1')"))
+            .await;
+        assert!(refusal.message.contains("schedule"), "{refusal}");
+    }
+    let accepted = [
+        ("0 0 3 * * *", "0 0 3 * *"),
+        ("0 3 * * mon#2", "0 3 * * mon"),
+        ("0 3 15.5 * MON;", "0 3 15 * MON"),
+        ("*5 * * * *", "* * * * *"),
+        ("0 3 * * 0,*", "0 3 * * 0-7"),
+        ("1-9/4,30 2 * * 5-7", "1,5,9,30 2 * * 5-7"),
+        ("@weekly now", "@weekly"),
+    ];
+    for (schedule, _) in accepted {
+        source
+            .get(&format!("select cron.schedule('{schedule}', 'select 1')"))
+            .await;
+    }
+    let from = format!(
+        "host={} port={} user=postgres dbname=postgres",
+        server.socket_dir().display(),
+        server.port()
+    );
+    let (code, output, errors) = run(on(&server, &app)
+        .args(["import", "pg_cron", "--from", &from])
+        .arg("--json"));
+    assert_eq!(code, Some(0), "{errors}");
+    let proposals = json(&output);
+    let read: Vec<&str> = proposals
+        .as_array()
+        .expect("an array")
+        .iter()
+        .filter_map(|proposal| proposal["manifest"]["cron"].as_str())
+        .collect();
+    assert_eq!(read, accepted.map(|(_, cron)| cron), "{output}");
+}

@@ -267,7 +267,7 @@ impl Unit {
                     .parse::<usize>()
                     .ok()
                     .filter(|step| (1..=self.high as usize).contains(step))
-                    .ok_or_else(|| format!("\"{item}\" has no step"))?,
+                    .ok_or_else(|| format!("\"{item}\" has no step from 1 to {}", self.high))?,
             };
             values.extend((low..=high).step_by(step));
         }
