@@ -117,6 +117,16 @@ with fact as materialized (
     from trax.stopped_schedule t
 )
 select
+    'version',
+    case when trax.library_version() = f.version then f.version else format('%s, and the library is of version %s', f.version, trax.library_version()) end,
+    trax.library_version() = f.version,
+    case
+        when trax.library_version() <> f.version then
+            'Every call is refused. Type: alter extension trax update; if the library is the older one, restart PostgreSQL after installing the newer one.'
+    end
+from facts f
+union all
+select
     'stopped schedules',
     concat_ws(
         ': ', count(*),
@@ -131,9 +141,6 @@ select
         )
     end
 from stopped t
-union all
-select 'version', f.version, true, null
-from facts f
 union all
 select
     'library',

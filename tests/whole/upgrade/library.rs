@@ -1,12 +1,13 @@
 //! The library of one version with the SQL of another: says what to type, and goes on after that.
 
 use super::{old_session, restored};
-use harness::process::Scratch;
+use harness::process::{Scratch, trax_binary};
 use harness::scheduler::{
     a_cycle_runs, connect, execute, live_server, new_name, scheduler_of, value,
 };
-use harness::session::session;
-use harness::{PATIENCE, eventually};
+use harness::session::{Session, session};
+use harness::{PATIENCE, eventually, shared_server};
+use std::process::Command;
 
 const NEW: &str = env!("CARGO_PKG_VERSION");
 
@@ -59,6 +60,55 @@ async fn every_call_with_older_sql_says_what_to_type_and_works_after_it() {
         .await;
     assert_eq!(s.claim("").await.len(), 1, "in the same session");
     s.assert_healthy().await;
+}
+
+/// Returns the exit code and the output of `trax`.
+fn run(database: &str, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(trax_binary());
+    let (socket, port) = (shared_server().socket_dir(), shared_server().port());
+    command
+        .env("PGHOST", socket)
+        .env("PGPORT", port.to_string());
+    command
+        .env("PGUSER", "postgres")
+        .env("PGDATABASE", database);
+    let output = command.env_remove("DATABASE_URL").args(arguments).output();
+    let output = output.expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output.status.code(), said)
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_every_call_is_critical_to_all_who_look() {
+    let (db, s) = old_session("test_refused").await;
+    let older = format!("trax 0.1.0 is installed here, the library is {NEW}");
+    for (database, words) in [(db.name(), older.as_str()), ("test_refused_too", "99.0")] {
+        if database != db.name() {
+            let made = shared_server().database(database).await;
+            let newer = Session::of(&made.expect("a database is made")).await;
+            newer
+                .get("update pg_extension set extversion = '99.0' where extname = 'trax'")
+                .await;
+            let first = "select item || ' ' || coalesce(healthy, false) from trax.status() limit 1";
+            assert_eq!(newer.get(first).await, "version false");
+            let rule = "the library is of the version of the tables";
+            let rules = newer.get("select rule from trax.check()").await;
+            assert_eq!(rules, rule);
+        }
+        for command in ["status", "check"] {
+            let (code, said) = run(database, &[command, "--json"]);
+            assert_eq!(code, Some(2), "{command}: {said}");
+            let rows: serde_json::Value = serde_json::from_str(&said).expect("it is JSON");
+            let first = rows[0].to_string();
+            assert!(first.contains(words), "{command}: {first}");
+        }
+        let (code, said) = run(database, &["doctor"]);
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("Every call is refused: trax "), "{said}");
+    }
+    s.get("alter extension trax update").await;
+    let (_, said) = run(db.name(), &["check", "--json"]);
+    assert_eq!(said.trim(), "[]");
 }
 
 #[tokio::test]

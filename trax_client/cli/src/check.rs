@@ -17,7 +17,17 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     let session = Session::open(url.as_deref(), &arguments.output).await?;
-    let violations = session.client().check().await?;
+    let mut violations = session.client().check().await?;
+    if let Some(refusal) = session.of_another_version().await? {
+        violations.insert(
+            0,
+            Violation {
+                rule: refusal.message,
+                detail: refusal.hint,
+                shard: None,
+            },
+        );
+    }
     let healthy = violations.is_empty();
     if healthy && !arguments.output.json {
         if !arguments.output.quiet {

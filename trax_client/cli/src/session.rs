@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 use tokio::sync::OnceCell;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type};
-use trax_client::{Address, Client, Error, is_router};
+use trax_client::{Address, Client, Error, Report, is_router};
 
 use crate::output::{Listed, Moment, Options, Placed};
 pub(crate) use crate::shards::Argument;
@@ -59,6 +59,12 @@ impl Session {
     /// Returns the contract over this connection.
     pub(crate) fn client(&self) -> Client<'_, tokio_postgres::Client> {
         Client::new(&self.connection)
+    }
+
+    /// Returns how the server refuses all calls if its library is of another version than the
+    /// tables.
+    pub(crate) async fn of_another_version(&self) -> Result<Option<Report>, Failure> {
+        Ok(of_another_version(&self.connection).await?)
     }
 
     /// Returns whether the database is a router.
@@ -227,5 +233,20 @@ impl Session {
             }
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// Returns how the server refuses all calls if its library is of another version than the tables:
+/// asks one that reads nothing.
+pub(crate) async fn of_another_version(
+    database: &tokio_postgres::Client,
+) -> Result<Option<Report>, Error> {
+    let sql = "select from trax.preview_cron(expression => '@hourly', count => 1)";
+    match database.query_typed(sql, &[]).await {
+        Ok(_) => Ok(None),
+        Err(error) => match Error::from(error) {
+            Error::WrongState(report) => Ok(Some(report)),
+            error => Err(error),
+        },
     }
 }

@@ -10,6 +10,7 @@ use tokio_postgres::config::Host;
 use trax_client::{Address, Error, Neighbor};
 
 use super::{Finding, Severity};
+use crate::session::of_another_version;
 use trax_terminal::{Connection, address};
 
 /// The version of this program.
@@ -89,7 +90,6 @@ pub(super) async fn reach(config: &Address) -> Result<Reached, Box<Finding>> {
             "Name all servers, host=one,two, and target_session_attrs=read-write in the url",
         ));
     }
-    findings.extend(versions(extension.as_deref(), available.as_deref()));
     let mut is_ours = true;
     for neighbor in [Neighbor::Trax, Neighbor::Router, Neighbor::PgCron] {
         match neighbor.is_in(&*client).await {
@@ -110,6 +110,21 @@ pub(super) async fn reach(config: &Address) -> Result<Reached, Box<Finding>> {
             Err(error) => return Err(Box::new(unreachable(config, &error))),
         }
     }
+    let is_there = extension.is_some() && is_ours;
+    // A role without rights learns nothing here; what it may not do is found later.
+    let refusal = match is_there {
+        true => of_another_version(&client).await.ok().flatten(),
+        false => None,
+    };
+    findings.extend(match refusal {
+        Some(report) => Some(Finding::new(
+            Severity::Critical,
+            "other_version",
+            format!("Every call is refused: {}.", report.message),
+            report.hint.unwrap_or_default(),
+        )),
+        None => versions(extension.as_deref(), available.as_deref()),
+    });
     if !row.try_get("encrypted").map_err(broken)? && is_remote(&host) {
         findings.push(Finding::new(
             Severity::Warning,
@@ -127,7 +142,7 @@ pub(super) async fn reach(config: &Address) -> Result<Reached, Box<Finding>> {
     Ok(Reached {
         client,
         role,
-        installed: extension.is_some() && is_ours,
+        installed: is_there,
         findings,
         address: address::describe(config),
         server,
