@@ -167,9 +167,12 @@ async fn without_a_place_for_executors_statements_run_later() {
 async fn a_role_with_a_limit_of_no_connection_runs_nothing() {
     let (database, s) = live().await;
     let (name, session) = role(&database, &s, "limited").await;
-    s.get(&format!("alter role {name} connection limit 0"))
-        .await;
-    let job = queue_with(&session, "select 1", "max_retries => 0").await;
+    let options = "max_retries => 0, run_at => now() + interval '1 h'";
+    let job = queue_with(&session, "select 1", options).await;
+    s.get(&format!(
+        "alter role {name} connection limit 0; select trax.run_now({job})"
+    ))
+    .await;
     assert_eq!(ended(&s, job).await, "failed");
     let why = failure(&s, job).await;
     assert!(why.to_string().contains("may not log in"), "{why}");

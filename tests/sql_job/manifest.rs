@@ -201,7 +201,7 @@ async fn who_may_change_a_schedule_with_a_statement_is_a_row_for_each_act() {
 async fn the_line_to_type_for_a_statement_quotes_the_name_of_its_role() {
     let (_database, s) = session().await;
     s.get(
-        "create role \"o'b\"\"x\";
+        "create role \"o'b\"\"x\" login;
          select trax.schedule('odd', sql => 'select 1', run_as => 'o''b\"x')",
     )
     .await;

@@ -9,17 +9,28 @@ use crate::access_scope;
 use crate::claim::{COMMAND, ROLE_OID};
 use crate::columns::SQL_TASK;
 use crate::error::{Error, Result};
+use crate::server::backend::my_database;
 use crate::server::call::{Call, sql_function};
 use crate::server::clock::Timestamp;
-use crate::server::rights::{as_owner, is_member, role_oid};
+use crate::server::quote::identifier;
+use crate::server::rights::{as_owner, is_member, may_connect, role_oid};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
 use crate::server::sql_text::Parsed;
+use crate::server::transaction;
 use crate::work_queue::{NewJob, check_size, enqueue_within};
-use pgrx::{PgSqlErrorCode, pg_sys};
+use crate::{memory, wake};
+use pgrx::{PgSqlErrorCode, pg_guard, pg_sys};
 use std::ffi::{CStr, CString};
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 statement!(SqlJobRebind, "sql_job/rebind.sql");
+statement!(SqlJobRename, "sql_job/rename.sql");
+
+/// Whether a role may have been renamed since the last call of [`follow_renames`].
+static RENAMED: AtomicBool = AtomicBool::new(true);
+static LISTEN: Once = Once::new();
 
 sql_function!(trax_enqueue_sql, pg_finfo_trax_enqueue_sql, |call| {
     as_owner(call, |caller| {
@@ -83,7 +94,9 @@ pub(crate) fn role(caller: pg_sys::Oid, wanted: Option<String>) -> Result<String
     let Some(name) = wanted else {
         // SAFETY: a lookup in a transaction; the role calls, so it is there.
         let name = unsafe { CStr::from_ptr(pg_sys::GetUserNameFromId(caller, false)) };
-        return Ok(name.to_string_lossy().into_owned());
+        let name = name.to_string_lossy().into_owned();
+        require_connect(&name, caller)?;
+        return Ok(name);
     };
     let Some(oid) = role_oid(&name) else {
         return Err(Error::unknown(format!("role \"{name}\" does not exist"))
@@ -98,7 +111,60 @@ pub(crate) fn role(caller: pg_sys::Oid, wanted: Option<String>) -> Result<String
         .detail("A statement runs as its caller, or as a role that the caller is a member of.")
         .hint("Leave run_as out, or have an owner of the role grant it to you."));
     }
+    require_connect(&name, oid)?;
     Ok(name)
+}
+
+/// Returns the error of a statement whose role has no session here.
+pub(crate) fn no_session(role: &str) -> String {
+    format!("role \"{role}\" may not log in, or not connect to this database")
+}
+
+fn require_connect(name: &str, oid: pg_sys::Oid) -> Result<()> {
+    if may_connect(oid) {
+        return Ok(());
+    }
+    // SAFETY: a lookup in a transaction; a session has a database.
+    let database = unsafe { CStr::from_ptr(pg_sys::get_database_name(my_database())) };
+    let hint = format!(
+        "Type: alter role {0} login connection limit -1; grant connect on database {1} to {0}; or specify another role: run_as => ...",
+        identifier(name),
+        identifier(&database.to_string_lossy())
+    );
+    Err(Error::wrong_state(no_session(name))
+        .detail("A statement runs in a session of its role.")
+        .hint(hint))
+}
+
+/// Returns whether a role may have been renamed since the last call of [`follow_renames`]. Inside a
+/// transaction.
+pub(crate) fn may_be_renamed() -> bool {
+    LISTEN.call_once(|| {
+        let roles = pg_sys::SysCacheIdentifier::AUTHOID as i32;
+        let none = pg_sys::Datum::from(0);
+        // SAFETY: the callback has the right signature and lives as long as the library.
+        unsafe { pg_sys::CacheRegisterSyscacheCallback(roles, Some(role_changed), none) };
+    });
+    // SAFETY: in a transaction.
+    unsafe { pg_sys::AcceptInvalidationMessages() };
+    RENAMED.load(Ordering::Relaxed)
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn role_changed(_argument: pg_sys::Datum, _cache: i32, _hash: u32) {
+    RENAMED.store(true, Ordering::Relaxed);
+}
+
+/// Gives the statements of roles that were renamed the names that these have now: a role is its
+/// oid. Only where the oids are those of this server: not in a copy that nobody has adopted.
+pub(crate) fn follow_renames(spi: &Spi) {
+    RENAMED.store(false, Ordering::Relaxed);
+    transaction::unless_committed(|| RENAMED.store(true, Ordering::Relaxed));
+    if spi.execute(SqlJobRename) > 0 {
+        // Lanes have lost rows, and others have new ones.
+        memory::forget();
+        wake::mark(wake::WORK | wake::SQL);
+    }
 }
 
 /// Lets the statements of a copy run as the roles that have the names here.

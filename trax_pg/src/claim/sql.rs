@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::instance;
 use crate::server::durability;
 use crate::server::json;
+use crate::server::rights::is_role;
 use crate::server::spi::Spi;
 use pgrx::datum::FromDatum;
 use pgrx::{Uuid, pg_sys};
@@ -29,6 +30,12 @@ impl SqlJob {
     /// Returns whether it was queued for this role: not for one that had its name before.
     pub(crate) fn is_for(&self, role: pg_sys::Oid) -> bool {
         self.role.is_none_or(|oid| oid == u64::from(role.to_u32()))
+    }
+
+    /// Returns whether the role that it was queued for is there, whatever its name is now.
+    pub(crate) fn has_role(&self) -> bool {
+        let oid = self.role.and_then(|oid| u32::try_from(oid).ok());
+        oid.is_some_and(|oid| is_role(pg_sys::Oid::from(oid)))
     }
 }
 

@@ -125,6 +125,39 @@ pub(crate) fn role_oid(name: &str) -> Option<pg_sys::Oid> {
     (oid != pg_sys::InvalidOid).then_some(oid)
 }
 
+/// Returns whether there is a role with this oid.
+pub(crate) fn is_role(oid: pg_sys::Oid) -> bool {
+    // SAFETY: a lookup in a transaction; null when there is none.
+    unsafe { !pg_sys::GetUserNameFromId(oid, true).is_null() }
+}
+
+/// Returns whether a session of a role may be in this database.
+pub(crate) fn may_connect(role: pg_sys::Oid) -> bool {
+    let cache = pg_sys::SysCacheIdentifier::AUTHOID as i32;
+    // SAFETY: lookups in a transaction; the tuple, a row of pg_authid, is read before it is
+    // released.
+    unsafe {
+        let tuple = pg_sys::SearchSysCache1(cache, pg_sys::Datum::from(role));
+        if tuple.is_null() {
+            return false;
+        }
+        let row = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_authid>();
+        let may_log_in = row.rolcanlogin && (row.rolsuper || row.rolconnlimit != 0);
+        pg_sys::ReleaseSysCache(tuple);
+        let database = pg_sys::MyDatabaseId;
+        #[cfg(feature = "pg15")]
+        let found = pg_sys::pg_database_aclcheck(database, role, pg_sys::ACL_CONNECT);
+        #[cfg(not(feature = "pg15"))]
+        let found = pg_sys::object_aclcheck(
+            pg_sys::DatabaseRelationId,
+            database,
+            role,
+            pg_sys::ACL_CONNECT.into(),
+        );
+        may_log_in && found == pg_sys::AclResult::ACLCHECK_OK
+    }
+}
+
 /// Returns whether a role may act as another one.
 pub(crate) fn is_member(role: pg_sys::Oid, of: pg_sys::Oid) -> bool {
     // SAFETY: catalog lookups in a transaction.
