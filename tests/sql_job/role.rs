@@ -183,8 +183,10 @@ async fn what_was_queued_for_a_role_is_not_run_by_one_that_took_its_name() {
     let (alice, a) = role(&database, &s, "alice").await;
     let (bob, _) = role(&database, &s, "bob").await;
     let job = held(&s, &a, &alice).await;
+    drop(a);
+    drop_role(&s, &alice).await;
     s.get(&format!(
-        "alter role {alice} rename to {alice}_2; alter role {bob} rename to {alice};
+        "alter role {bob} rename to {alice};
          select trax.configure_group('held', enabled => true)"
     ))
     .await;
@@ -266,4 +268,172 @@ async fn a_statement_queued_as_another_role_stays_that_roles() {
     assert_eq!(ended(&s, job).await, "completed");
     let ran_as = format!("select output #>> '{{result,0,0}}' from trax.run where job_id = {job}");
     assert_eq!(s.get(&ran_as).await, bob);
+}
+
+#[tokio::test]
+async fn the_statements_of_a_role_that_is_renamed_go_on() {
+    let (database, s) = live().await;
+    let (alice, a) = role(&database, &s, "alice").await;
+    let (bob, _) = role(&database, &s, "bob").await;
+    let job = held(&s, &a, &alice).await;
+    s.get(&format!(
+        "select trax.schedule('failing', sql => 'select 1 / 0', run_as => '{alice}', max_retries => 0)"
+    ))
+    .await;
+    let failing = s.number("select trax.trigger('failing')").await;
+    assert_eq!(ended(&s, failing).await, "failed");
+    // Another takes the name at once.
+    s.get(&format!(
+        "alter role {alice} rename to {alice}_2; alter role {bob} rename to {alice};
+         select trax.configure_group('held', enabled => true)"
+    ))
+    .await;
+    assert_eq!(
+        ended(&s, job).await,
+        "completed",
+        "{}",
+        failure(&s, job).await
+    );
+    let triggered = s.number("select trax.trigger('beat')").await;
+    assert_eq!(ended(&s, triggered).await, "completed");
+    for table in ["manifest", "dead_letter"] {
+        let named =
+            format!("select distinct run_as, input ->> 'run_as' from trax.{table} order by 1");
+        assert_eq!(
+            s.get(&named).await,
+            format!("{alice}_2|{alice}_2"),
+            "{table}"
+        );
+    }
+    assert_eq!(violations(s.client()).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_role_that_has_no_session_here_is_refused_when_a_statement_is_stored() {
+    let (database, s) = live().await;
+    let (alice, _) = role(&database, &s, "alice").await;
+    for (change, back) in [
+        ("nologin", "login"),
+        ("connection limit 0", "connection limit -1"),
+    ] {
+        s.get(&format!("alter role {alice} {change}")).await;
+        for call in [
+            format!("trax.enqueue_sql('select 1', run_as => '{alice}')"),
+            format!("trax.schedule('m', sql => 'select 1', run_as => '{alice}')"),
+            format!(
+                "trax.apply('{{\"manifests\": [{{\"name\": \"m\", \"sql\": \"select 1\", \"run_as\": \"{alice}\"}}]}}')"
+            ),
+        ] {
+            let refused = s.refusal(&format!("select {call}")).await;
+            assert_eq!(refused.code, "55000", "{call}: {refused}");
+            let words = format!("role \"{alice}\" may not log in, or not connect to this database");
+            assert!(refused.message.ends_with(&words), "{call}: {refused}");
+        }
+        s.get(&format!("alter role {alice} {back}")).await;
+    }
+    s.get(&format!(
+        "revoke connect on database {} from public",
+        database.name()
+    ))
+    .await;
+    let call = format!("select trax.enqueue_sql('select 1', run_as => '{alice}')");
+    assert_eq!(s.refusal(&call).await.code, "55000");
+    assert_eq!(s.get("select count(*) from trax.manifest").await, "0");
+}
+
+#[tokio::test]
+async fn a_role_whose_session_cannot_start_has_its_attempts_fail_with_words() {
+    let (database, s) = live().await;
+    let (alice, _) = role(&database, &s, "alice").await;
+    s.get(&format!(
+        "alter role {alice} set session_preload_libraries = 'no_such_library'"
+    ))
+    .await;
+    let options = format!("run_as => '{alice}', max_retries => 1, retry_delay => '1 s'");
+    let job = queue_with(&s, "select 1", &options).await;
+    assert_eq!(ended(&s, job).await, "failed");
+    let error = failure(&s, job).await;
+    let words = format!(
+        "the session of role \"{alice}\" cannot start: could not access file \"no_such_library\""
+    );
+    assert!(
+        error["error"]
+            .as_str()
+            .is_some_and(|said| said.starts_with(&words)),
+        "{error}"
+    );
+    let runs = format!("select count(*) from trax.run where job_id = {job}");
+    assert_eq!(s.get(&runs).await, "2");
+    // It is tried again, and works once that is put right.
+    let job = queue_with(&s, "select 1", &options.replace("1,", "30,")).await;
+    s.get(&format!(
+        "alter role {alice} reset session_preload_libraries"
+    ))
+    .await;
+    assert_eq!(ended(&s, job).await, "completed");
+    assert_eq!(violations(s.client()).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn while_the_server_has_no_connection_for_a_role_its_statements_wait() {
+    let (database, s) = live().await;
+    let (alice, a) = role(&database, &s, "alice").await;
+    let other = Session::as_role(&database, &alice).await;
+    s.get(&format!("alter role {alice} connection limit 1"))
+        .await;
+    let options = format!("run_as => '{alice}', max_retries => 0");
+    let job = queue_with(&s, "select 1", &options).await;
+    let log = harness::scheduler::sql_server().log_file();
+    eventually(
+        "a session is refused, where it counts",
+        PATIENCE,
+        async || {
+            let state = format!("select state from trax.job where job_id = {job}");
+            if s.get(&state).await == "completed" {
+                return Ok(());
+            }
+            let log = std::fs::read_to_string(&log).expect("the log can be read");
+            let words = format!("too many connections for role \"{alice}\"");
+            if log.contains(&words) {
+                Ok(())
+            } else {
+                Err("none".to_owned())
+            }
+        },
+    )
+    .await;
+    drop((a, other));
+    assert_eq!(ended(&s, job).await, "completed");
+}
+
+#[tokio::test]
+async fn an_attempt_that_could_not_begin_ends_after_its_start() {
+    let (database, s) = live().await;
+    let (alice, _) = role(&database, &s, "alice").await;
+    let options = format!("run_as => '{alice}', max_retries => 0, group_name => 'held'");
+    s.get("select trax.configure_group('held', enabled => false)")
+        .await;
+    for _ in 0..20 {
+        queue_with(&s, "select 1", &options).await;
+    }
+    s.get(&format!(
+        "alter role {alice} nologin; select trax.configure_group('held', enabled => true)"
+    ))
+    .await;
+    eventually("all have failed", PATIENCE, async || {
+        match s
+            .number("select count(*) from trax.run where state = 'failed'")
+            .await
+        {
+            20 => Ok(()),
+            runs => Err(format!("{runs} runs")),
+        }
+    })
+    .await;
+    assert_eq!(
+        s.get("select count(*) from trax.run where finished_at < started_at")
+            .await,
+        "0"
+    );
+    assert_eq!(violations(s.client()).await, Vec::<String>::new());
 }

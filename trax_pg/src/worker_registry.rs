@@ -118,6 +118,13 @@ pub(crate) fn seen(spi: &Spi, worker: &str, now: Timestamp) {
     });
 }
 
+/// Forgets a worker that ends by itself. An entry that another session holds is left.
+pub(crate) fn left(spi: &Spi, worker: &str) {
+    if Lock::Worker(worker).take_if_free(Mode::Alone) {
+        spi.execute(WorkerLeave { name: arg(worker) });
+    }
+}
+
 /// Forgets what was noted: it may be undone.
 fn forget_noted() {
     NOTED_AT.store(i64::MIN, Ordering::Relaxed);

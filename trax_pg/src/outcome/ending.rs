@@ -9,12 +9,17 @@ use crate::setting;
 use pgrx::pg_sys;
 use std::time::Duration;
 
+/// The error of an attempt whose timeout is over.
+const TIMED_OUT: &str = "it ran longer than its timeout";
+
 /// What a worker reports of a failed attempt.
 pub(crate) struct Failure {
     pub(crate) error: String,
     pub(crate) detail: Option<pg_sys::Datum>,
     pub(crate) retry_in: Option<i64>,
     pub(crate) permanent: bool,
+    /// The attempt ended because the server asked for it.
+    pub(crate) was_told_to_stop: bool,
 }
 
 /// The end of one attempt that did not complete.
@@ -57,7 +62,12 @@ impl Ending {
         } else {
             Outcome::Error
         };
-        let mut ending = Self::judged(lease, outcome, failure.error, failure.permanent, now);
+        let error = if lease.timed_out && failure.was_told_to_stop {
+            TIMED_OUT.to_owned()
+        } else {
+            failure.error
+        };
+        let mut ending = Self::judged(lease, outcome, error, failure.permanent, now);
         ending.detail = failure.detail;
         if let (Some(_), Some(retry_in)) = (ending.retry_at, failure.retry_in) {
             ending.retry_at = Some(now.plus(retry_in));
@@ -85,7 +95,7 @@ impl Ending {
                 begun: false,
             },
             Overdue::TimedOut => {
-                let error = lost(&lease, "it ran longer than its timeout");
+                let error = lost(&lease, TIMED_OUT);
                 Self::judged(lease, Outcome::Timeout, error, false, now)
             }
         }

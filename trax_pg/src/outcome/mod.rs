@@ -111,6 +111,7 @@ sql_function!(trax_fail, pg_finfo_trax_fail, |call| {
         detail: call.datum(3),
         retry_in: call.optional_not_negative(4, "retry_in")?,
         permanent: call.optional::<bool>(5).unwrap_or(false),
+        was_told_to_stop: false,
     };
     failure
         .detail

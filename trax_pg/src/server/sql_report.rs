@@ -8,6 +8,8 @@ use pgrx::{PgLogLevel, PgTryBuilder, pg_sys};
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_void};
 use std::panic::AssertUnwindSafe;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Most notices that are kept, and most bytes of each.
 const NOTICES: usize = 100;
@@ -151,7 +153,22 @@ unsafe extern "C-unwind" fn note_error(_argument: *mut c_void) {
     }
 }
 
-/// Begins to keep the notices that a client would be sent; for the begin of an executor's life.
+/// The error that kept the session from starting, as its SQLSTATE and message.
+static START_ERROR: OnceLock<(String, String)> = OnceLock::new();
+static HAS_STARTED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that the session has started: errors are those of statements now.
+pub(crate) fn started() {
+    HAS_STARTED.store(true, Ordering::Relaxed);
+}
+
+/// Returns the SQLSTATE and the message of the error that kept the session from starting.
+pub(crate) fn start_error() -> Option<&'static (String, String)> {
+    START_ERROR.get()
+}
+
+/// Begins to keep the notices that a client would be sent, and the error that ends the session
+/// before it has started; for the begin of an executor's life.
 pub(crate) fn install() {
     // SAFETY: a process with one thread; the hook lives as long as the library.
     unsafe {
@@ -192,6 +209,10 @@ unsafe extern "C-unwind" fn note_notice(report: *mut pg_sys::ErrorData) {
     // SAFETY: the server passes a report that lives over the call; `install` has set the next hook.
     unsafe {
         let level = (*report).elevel;
+        if level >= PgLogLevel::ERROR as i32 && !HAS_STARTED.load(Ordering::Relaxed) {
+            let message = text((*report).message).unwrap_or_default();
+            START_ERROR.get_or_init(|| (sqlstate((*report).sqlerrcode), message));
+        }
         let of_client = [PgLogLevel::INFO, PgLogLevel::NOTICE, PgLogLevel::WARNING];
         if let Some(logged) = LOGGED.get()
             && of_client.iter().any(|&one| one as i32 == level)

@@ -64,7 +64,11 @@ fn look() {
     });
     match installed() {
         Some(version) if version != LIBRARY => refuse(&version),
-        _ => IS_OURS.store(true, Ordering::Relaxed),
+        None => Error::wrong_state("the extension trax is not installed in this database".to_owned())
+            .detail("A statement has dropped it. A SQL job that does is undone: nothing could record its end.")
+            .hint("Drop the extension in a session: drop extension trax")
+            .raise(),
+        Some(_) => IS_OURS.store(true, Ordering::Relaxed),
     }
 }
 
