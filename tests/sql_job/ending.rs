@@ -152,3 +152,43 @@ async fn an_executor_without_a_job_ends_after_its_idle_timeout() {
     let job = queue(&s, "select 2").await;
     assert_eq!(ended(&s, job).await, "completed");
 }
+
+#[tokio::test]
+async fn a_cancel_and_a_timeout_end_what_a_statement_does_when_it_commits() {
+    let (_database, s) = live().await;
+    s.get(
+        "create table t (a int);
+         create function slow() returns trigger language plpgsql
+         as 'begin perform pg_sleep(1e9); return null; end';
+         create constraint trigger slow after insert on t deferrable initially deferred
+         for each row execute function slow()",
+    )
+    .await;
+    for command in [
+        "insert into t values (1)",
+        "select 1; insert into t values (1)",
+        "call p()",
+        "declare c cursor with hold for select pg_sleep(1e9)",
+    ] {
+        s.get(
+            "create or replace procedure p() language plpgsql
+             as 'begin commit; insert into t values (1); end'",
+        )
+        .await;
+        let job = queue(&s, command).await;
+        let mark = command.split(['(', ' ']).next().expect("a word");
+        sleeper_of(&s, mark).await;
+        s.get(&format!("select trax.cancel({job})")).await;
+        assert_eq!(ended(&s, job).await, "cancelled", "{command}");
+        let job = queue_with(&s, command, "max_retries => 0, timeout => '1 s'").await;
+        assert_eq!(ended(&s, job).await, "failed", "{command}");
+        let error = failure(&s, job).await;
+        assert_eq!(error["kind"], "timeout", "{command}: {error}");
+        assert_eq!(
+            error["error"], "it ran longer than its timeout",
+            "{command}: {error}"
+        );
+    }
+    assert_eq!(s.get("select count(*) from t").await, "0");
+    assert_eq!(violations(s.client()).await, Vec::<String>::new());
+}

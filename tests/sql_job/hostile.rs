@@ -1,7 +1,8 @@
 //! Statements that leave something behind, or try to.
 
 use super::{ended, failed, failure, live, output, queue, queue_with};
-use harness::scheduler::{sql_server, violations};
+use harness::PATIENCE;
+use harness::scheduler::{another_scheduler_of, scheduler_of, sql_server, violations};
 use harness::session::Session;
 use serde_json::Value;
 use trax_client::testkit::Database;
@@ -69,10 +70,12 @@ async fn nothing_of_a_job_leaks_into_the_next_of_its_executor() {
 async fn with_one_executor() -> (Database, Session) {
     let (database, s) = live().await;
     let name = database.name();
+    let old = scheduler_of(s.client(), name, PATIENCE).await;
     s.get(&format!(
         "alter database {name} set trax.max_sql_workers = 1"
     ))
     .await;
+    another_scheduler_of(s.client(), name, old, PATIENCE).await;
     (database, s)
 }
 
@@ -168,6 +171,70 @@ async fn every_isolation_level_works_and_a_conflict_is_run_again_at_once() {
     assert_eq!(done["result"][0][0], "repeatable read");
     let done = output(&s, "set transaction read only; select 1").await;
     assert_eq!(done["command"], "SELECT 1");
+}
+
+#[tokio::test]
+async fn what_is_recorded_of_a_statement_conflicts_with_nothing_at_any_isolation_level() {
+    let (_database, s) = live().await;
+    s.get("create sequence q; create table t (a int) with (autovacuum_enabled = off)")
+        .await;
+    for level in ["repeatable read", "serializable"] {
+        let command = format!(
+            "set transaction isolation level {level}; select nextval('q');
+             insert into t values (1); select pg_sleep(0.3)"
+        );
+        s.get("select setval('q', 1, false)").await;
+        s.get(&format!(
+            "select trax.schedule('{level}', sql => $sql${command}$sql$, max_concurrency => 2, overlap => 'allow', max_retries => 0);
+             select trax.configure_group('g', max_active_jobs => 2)"
+        ))
+        .await;
+        let mut jobs = Vec::new();
+        for _ in 0..6 {
+            jobs.push(s.number(&format!("select trax.trigger('{level}')")).await);
+            jobs.push(queue_with(&s, &command, "group_name => 'g', max_retries => 0").await);
+        }
+        for job in &jobs {
+            assert_eq!(
+                ended(&s, *job).await,
+                "completed",
+                "{level}: {}",
+                failure(&s, *job).await
+            );
+        }
+        assert_eq!(s.get("select last_value from q").await, "12", "{level}");
+        s.get(&format!("select trax.unschedule('{level}')")).await;
+    }
+    let held = "select count(*) from pg_locks where mode = 'SIReadLock'
+        and relation::regclass::text like 'trax.%'";
+    assert_eq!(s.get(held).await, "0");
+    assert_eq!(violations(s.client()).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn serializable_statements_that_conflict_with_each_other_are_found_out() {
+    let (_database, s) = live().await;
+    s.get("create table doctor (name text, on_call boolean); insert into doctor values ('a', true), ('b', true)")
+        .await;
+    // Each sees the other on call: a write skew that only SERIALIZABLE refuses.
+    let command = |name: &str| {
+        format!(
+            "set transaction isolation level serializable;
+             update doctor set on_call = false where name = '{name}'
+                and (select count(*) from doctor where on_call) > 1 and pg_sleep(0.2) is not null"
+        )
+    };
+    let (a, b) = (
+        queue(&s, &command("a")).await,
+        queue(&s, &command("b")).await,
+    );
+    for job in [a, b] {
+        assert_eq!(ended(&s, job).await, "completed");
+    }
+    assert_eq!(
+        s.get("select count(*) from doctor where on_call").await,
+        "1"
+    );
 }
 
 #[tokio::test]

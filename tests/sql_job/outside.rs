@@ -118,3 +118,46 @@ async fn a_statement_in_a_transaction_whose_lease_was_lost_leaves_nothing() {
     assert_eq!(s.get(&runs).await, "1");
     output(&s, "select 1").await;
 }
+
+#[tokio::test]
+async fn a_statement_that_commits_runs_once_and_its_last_part_is_recorded_with_it() {
+    let (_database, s) = live().await;
+    s.get(
+        "create sequence q; create table t (a int);
+         create procedure p() language plpgsql as $$
+            begin perform nextval('q'); raise notice 'one'; commit; insert into t values (1); end $$",
+    )
+    .await;
+    let done = output(&s, "call p()").await;
+    assert_eq!(done["transaction"], false, "{done}");
+    assert_eq!(done["notices"], serde_json::json!(["one"]), "{done}");
+    let done = output(
+        &s,
+        "do $$ begin perform nextval('q'); commit; perform nextval('q'); end $$",
+    )
+    .await;
+    assert_eq!(done["transaction"], false, "{done}");
+    assert_eq!(s.get("select last_value from q").await, "3");
+    // What comes after its last COMMIT is one transaction with the record of its completion.
+    let rows = "select count(*) from t, trax.run r where t.xmin = r.xmin";
+    assert_eq!(s.get(rows).await, "1");
+    let done = output(&s, "do $$ begin perform nextval('q'); end $$").await;
+    assert_eq!(done["transaction"], true, "{done}");
+    assert_eq!(s.get("select last_value from q").await, "4");
+}
+
+#[tokio::test]
+async fn a_statement_that_means_something_in_a_block_only_runs_in_one() {
+    let (_database, s) = live().await;
+    s.get("create table t (a int)").await;
+    for command in [
+        "lock table t",
+        "declare c cursor for select 1",
+        "set constraints all immediate",
+        "set local work_mem = '5MB'",
+    ] {
+        let done = output(&s, command).await;
+        assert_eq!(done["transaction"], true, "{command}: {done}");
+        assert_eq!(done["notices"], serde_json::json!([]), "{command}: {done}");
+    }
+}

@@ -4,12 +4,14 @@
 //! when another role needs its place, or when its role or the role's settings have changed. One in
 //! which a statement has loaded a library hands its place over to a fresh one: that library may
 //! keep something for the next statement. A claim commits before its statement begins; a statement
-//! and the record of its completion commit together. What refuses to run in a transaction block is
-//! undone and runs again outside, and its completion is recorded after it.
+//! and the record of its completion commit together, after its deferred constraints. A statement
+//! that comes alone may commit by itself: its completion is in the last of its transactions. What
+//! cannot be undone, as CREATE DATABASE, has its completion recorded after it.
 //!
 //! The process is authenticated as the role, so no statement can make it anybody else. Its own work
 //! on the tables of trax it does with the rights of the extension's owner.
 
+use super::run::Ended;
 use super::{
     EXECUTOR, LIBRARY, in_transaction, late_settings, receive_signals, reload_if_asked, wait,
 };
@@ -19,6 +21,8 @@ use crate::error::Error;
 use crate::instance::State;
 use crate::lease::Held;
 use crate::memory::executor as seats;
+use crate::memory::failed_start;
+use crate::memory::failed_start::FailedStart;
 use crate::outcome::Failure;
 use crate::server::backend::{my_database, my_pid};
 use crate::server::clock::Timestamp;
@@ -26,18 +30,15 @@ use crate::server::durability;
 use crate::server::rights::with_rights_of;
 use crate::server::spi;
 use crate::server::spi::{arg, row, statement};
-use crate::server::sql_log;
 use crate::server::sql_report;
 use crate::server::sql_report::{ServerError, guarded};
-use crate::server::sql_result::{Collector, jsonb, quote};
+use crate::server::sql_result::jsonb;
 use crate::server::sql_session;
-use crate::server::sql_text::{Done, Parsed};
 use crate::server::version;
-use crate::{instance, memory, outcome, setting, wake};
+use crate::{instance, memory, outcome, setting, wake, worker_registry};
 use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::prelude::*;
-use std::ffi::{CStr, CString};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 row! {
     /// What an executor rests on: when it changes, another one takes over.
@@ -55,8 +56,8 @@ statement!(ExecutorGround, "background/executor_ground.sql", { role: OIDOID, dat
 
 /// The SQLSTATE of a statement that was cancelled.
 const QUERY_CANCELED: &str = "57014";
-/// How often a transaction that lost against another one runs again at once.
-const CONFLICTS: usize = 3;
+/// How long a job waits whose role was renamed a moment ago, in microseconds.
+const RENAMED_WAIT: i64 = 500_000;
 
 /// Returns the registration with which the postmaster starts an executor that takes a place.
 pub(super) fn registration(place: usize) -> BackgroundWorkerBuilder {
@@ -87,15 +88,16 @@ pub(crate) extern "C-unwind" fn trax_executor_main(argument: pg_sys::Datum) {
         return;
     }
     receive_signals();
+    sql_report::install();
     // SAFETY: a worker that was registered with a database connection, connecting for the first
     // time; it refuses a role that may not log in.
     unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(seat.database, seat.role, 0) };
-    sql_report::install();
     let ground = in_transaction(c"trax: start", || {
         sql_session::begin();
         let ground = ground(seat.role);
         ground.filter(|_| !late_settings::any(seat.role, || ()))
     });
+    sql_report::started();
     let role_name = ground.as_ref().and_then(|ground| ground.role_name.clone());
     if let (Some(ground), Some(role_name)) = (ground, role_name)
         && ground.extversion == version::LIBRARY
@@ -109,6 +111,7 @@ pub(crate) extern "C-unwind" fn trax_executor_main(argument: pg_sys::Datum) {
             libraries: sql_session::libraries(),
         };
         executor.serve();
+        executor.leave_registry();
     }
 }
 
@@ -116,7 +119,15 @@ pub(crate) extern "C-unwind" fn trax_executor_main(argument: pg_sys::Datum) {
 unsafe extern "C-unwind" fn leave(_code: i32, argument: pg_sys::Datum) {
     // SAFETY: the process ends; an error may have left locks behind that nobody will release.
     unsafe { pg_sys::LWLockReleaseAll() };
-    seats::leave(argument.value(), my_pid());
+    let seat = seats::leave(argument.value(), my_pid());
+    if let (Some(seat), Some((sqlstate, message))) = (seat, sql_report::start_error()) {
+        let failed = FailedStart {
+            role: seat.role,
+            sqlstate: sqlstate.clone(),
+            message: message.clone(),
+        };
+        failed_start::add(seat.database, &failed, Timestamp::now().0);
+    }
     ring();
 }
 
@@ -139,26 +150,14 @@ fn ground(role: pg_sys::Oid) -> Option<Ground> {
     found.unwrap_or_else(|error| error.raise())
 }
 
-struct Executor {
+pub(super) struct Executor {
     place: usize,
-    role: pg_sys::Oid,
-    role_name: String,
+    pub(super) role: pg_sys::Oid,
+    pub(super) role_name: String,
     worker: String,
     ground: Ground,
     /// How many libraries were loaded before the first statement.
     libraries: usize,
-}
-
-/// How the statement of a job ended.
-enum Ended {
-    /// It is recorded, or the lease was lost and all is undone.
-    Recorded,
-    /// It ran outside of a transaction: its completion is to be recorded.
-    Outside(Vec<u8>),
-    Failed {
-        error: Box<ServerError>,
-        permanent: bool,
-    },
 }
 
 impl Executor {
@@ -169,7 +168,7 @@ impl Executor {
             if idle.is_zero() {
                 return;
             }
-            if sql_session::libraries() != self.libraries {
+            if sql_session::libraries() != self.libraries || sql_session::is_worn() {
                 return self.hand_over();
             }
             reload_if_asked();
@@ -181,10 +180,32 @@ impl Executor {
                     self.execute(&job);
                     last = Instant::now();
                 }
-                Claim::None => wait(idle),
+                Claim::None => {
+                    seats::found_none(self.place, Timestamp::now().0);
+                    wait(idle);
+                }
                 Claim::Over => return,
             }
         }
+    }
+
+    /// Takes this process, which ends as it should, out of the registry of workers.
+    fn leave_registry(&self) {
+        in_transaction(c"trax: end", || {
+            let is_same = |now: &Ground| {
+                now.extversion == self.ground.extversion && now.extowner == self.ground.extowner
+            };
+            if !ground(self.role).as_ref().is_some_and(is_same) {
+                return;
+            }
+            let left = with_rights_of(self.ground.extowner, || {
+                spi::connected(|spi| {
+                    worker_registry::left(spi, &self.worker);
+                    Ok(())
+                })
+            });
+            left.unwrap_or_else(|error| error.raise());
+        });
     }
 
     /// Has another process go on in this one's place. Where the server has no worker to give, the
@@ -217,8 +238,13 @@ impl Executor {
                     version::require();
                     // The job may have come after another setting, and that after the first look.
                     if !stands() {
-                        self.release(&job);
+                        self.release(&job, 0);
                         return Claim::Over;
+                    }
+                    if !job.is_for(self.role) && job.has_role() {
+                        // Its role has another name, which the scheduler is about to give it.
+                        self.release(&job, RENAMED_WAIT);
+                        return Claim::None;
                     }
                     // Before the commit that shows the lease: one that nobody has is lost.
                     seats::executes(self.place, job.job_id);
@@ -249,7 +275,7 @@ impl Executor {
             Ended::Failed { error, .. }
                 if error.sqlstate == QUERY_CANCELED && seats::is_paused(self.place) =>
             {
-                self.record(|| self.release(job))
+                self.record(|| self.release(job, 0))
             }
             Ended::Failed { error, permanent } => {
                 self.record(|| self.fail(job, &error, &notices, permanent))
@@ -282,80 +308,8 @@ impl Executor {
         recorded
     }
 
-    fn run(&self, job: &SqlJob) -> Ended {
-        let Some(text) = job
-            .command
-            .as_deref()
-            .and_then(|text| CString::new(text).ok())
-        else {
-            return permanently(Error::invalid("the job has no command"));
-        };
-        if !job.is_for(self.role) {
-            return permanently(another_role(&self.role_name));
-        }
-        sql_session::show(&text);
-        let ended = self.run_text(job, &text);
-        sql_session::hide();
-        ended
-    }
-
-    fn run_text(&self, job: &SqlJob, text: &CStr) -> Ended {
-        let mut conflicts = 0;
-        let mut is_logged = None;
-        loop {
-            let parsed = match guarded(|| Parsed::new(text)) {
-                Ok(parsed) => parsed,
-                Err(error) => {
-                    sql_session::abort();
-                    return failed(error);
-                }
-            };
-            if let Err(error) = parsed.refuse() {
-                return permanently(error);
-            }
-            let is_logged = *is_logged.get_or_insert_with(|| parsed.log_statement());
-            let error = match guarded(|| self.run_in_transaction(job, &parsed)) {
-                Ok(true) => {
-                    sql_log::duration(text, is_logged);
-                    return Ended::Recorded;
-                }
-                Ok(false) => {
-                    sql_session::abort();
-                    return Ended::Recorded;
-                }
-                Err(error) => error,
-            };
-            sql_session::abort();
-            if parsed.needs_no_transaction(&error.sqlstate) {
-                drop(parsed);
-                return run_outside(text, is_logged);
-            }
-            let is_conflict = ["40001", "40P01"].contains(&error.sqlstate.as_str());
-            if !is_conflict || conflicts == CONFLICTS {
-                return failed(error);
-            }
-            conflicts += 1;
-        }
-    }
-
-    /// Runs the statements and records the completion; false when the lease is another's by now,
-    /// and all is to be undone.
-    fn run_in_transaction(&self, job: &SqlJob, parsed: &Parsed) -> bool {
-        sql_session::begin_run();
-        sql_session::begin_block();
-        let mut collector = Collector::new();
-        let mut last = None;
-        for place in 0..parsed.count() {
-            last = Some(sql_session::one_statement(|| {
-                parsed.run(place, &mut collector)
-            }));
-        }
-        let done = last.expect("a text without a statement is refused");
-        sql_session::end_block(|| self.complete(job, output(&done, &collector, true)))
-    }
-
     /// Records the completion in the current transaction; returns whether the lease is still ours.
-    fn complete(&self, job: &SqlJob, output: Vec<u8>) -> bool {
+    pub(super) fn complete(&self, job: &SqlJob, output: Vec<u8>) -> bool {
         version::require();
         let held = Held {
             job_ids: vec![job.job_id],
@@ -369,12 +323,12 @@ impl Executor {
         !recorded.unwrap_or_else(|error| error.raise()).is_empty()
     }
 
-    /// Lets the job wait until its group is switched on again.
-    fn release(&self, job: &SqlJob) {
+    /// Lets the job wait for so many microseconds, and until its group is switched on again.
+    fn release(&self, job: &SqlJob, delay: i64) {
         version::require();
         let released = with_rights_of(self.ground.extowner, || {
             spi::connected(|spi| {
-                outcome::release(spi, job.job_id, job.token, 0, Timestamp::now());
+                outcome::release(spi, job.job_id, job.token, delay, Timestamp::now());
                 Ok(())
             })
         });
@@ -390,6 +344,7 @@ impl Executor {
                     detail: Some(jsonb(error.json(notices))),
                     retry_in: None,
                     permanent,
+                    was_told_to_stop: error.sqlstate == QUERY_CANCELED,
                 };
                 outcome::fail(spi, job.job_id, job.token, failure, Timestamp::now());
                 Ok(())
@@ -406,75 +361,12 @@ enum Claim {
     Over,
 }
 
-fn failed(error: Box<ServerError>) -> Ended {
-    Ended::Failed {
-        error,
-        permanent: false,
-    }
-}
-
-fn another_role(name: &str) -> Error {
-    Error::wrong_state(format!(
-        "role \"{name}\" is not the one that this statement was queued for"
-    ))
-    .detail("That role was dropped or renamed, and this one has its name.")
-    .hint("Queue the statement again: select trax.enqueue_sql('...'), or trax.schedule('name', sql => '...').")
-}
-
 /// Says that a statement took effect whose job is recorded otherwise, or will run again.
-fn took_effect_late(job: &SqlJob) {
+pub(super) fn took_effect_late(job: &SqlJob) {
     let error = Error::wrong_state(format!(
         "the statement of SQL job {} took effect after its lease was lost",
         job.job_id
     ));
     let detail = "It ran outside of a transaction. Its job has ended otherwise, or runs again.";
     error.detail(detail).warn();
-}
-
-/// Returns a failure that another attempt would only repeat.
-fn permanently(error: Error) -> Ended {
-    let error = ServerError::of(error);
-    sql_session::abort();
-    Ended::Failed {
-        error,
-        permanent: true,
-    }
-}
-
-/// Runs a text that is one statement by itself.
-fn run_outside(text: &CStr, is_logged: bool) -> Ended {
-    let ran = guarded(|| {
-        let parsed = Parsed::new(text);
-        let mut collector = Collector::new();
-        sql_session::begin_run();
-        let done = sql_session::one_statement(|| parsed.run(0, &mut collector));
-        sql_log::duration(text, is_logged);
-        output(&done, &collector, false)
-    });
-    match ran {
-        Ok(output) => Ended::Outside(output),
-        Err(mut error) => {
-            sql_session::abort();
-            error.in_transaction = false;
-            failed(error)
-        }
-    }
-}
-
-/// Returns what `trax.run.output` says of a text, as JSON.
-fn output(done: &Done, collector: &Collector, in_transaction: bool) -> Vec<u8> {
-    let mut json = b"{\"command\":".to_vec();
-    quote(&mut json, done.tag.as_bytes());
-    json.extend_from_slice(format!(",\"rows\":{}", done.rows).as_bytes());
-    collector.write(&mut json);
-    json.extend_from_slice(b",\"notices\":[");
-    json.extend_from_slice(&sql_report::notices());
-    let millis = |duration: Duration| duration.as_micros() as f64 / 1000.0;
-    let rest = format!(
-        "],\"plan_ms\":{},\"run_ms\":{},\"transaction\":{in_transaction}}}",
-        millis(done.planned_in),
-        millis(done.ran_in)
-    );
-    json.extend_from_slice(rest.as_bytes());
-    json
 }

@@ -3,11 +3,17 @@
 
 use super::port;
 use super::random::random;
-use pgrx::pg_sys;
-use std::ffi::CStr;
+use pgrx::{pg_guard, pg_sys};
+use std::cell::Cell;
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// The number of `statement_timeout` among the server's timeouts.
 const STATEMENT_TIMEOUT: u32 = 3;
+/// `XACT_FLAGS_NEEDIMMEDIATECOMMIT`: the statement cannot be undone once it has run.
+const NEEDS_IMMEDIATE_COMMIT: i32 = 1 << 2;
+/// Most serializable transactions that one process runs.
+const HIDES_AT_MOST: usize = 200;
 
 unsafe extern "C-unwind" {
     fn enable_timeout_after(id: u32, delay_ms: i32);
@@ -15,6 +21,9 @@ unsafe extern "C-unwind" {
     fn disable_all_timeouts(keep_indicators: bool);
     fn Async_UnlistenAll();
     fn ResetSequenceCaches();
+    fn PreCommit_Portals(is_prepare: bool) -> bool;
+    fn ShareSerializableXact() -> *mut c_void;
+    fn AttachSerializableXact(handle: *mut c_void);
 }
 
 fn guard<T>(work: impl FnOnce() -> T) -> T {
@@ -74,40 +83,184 @@ pub(crate) fn begin_block() {
     }
 }
 
-/// Runs a statement: by itself outside a block, as the next one inside.
+/// Runs a statement of a block.
 pub(crate) fn one_statement<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: what a session does around a statement of its client.
     unsafe {
         pg_sys::StartTransactionCommand();
-        let timeout = pg_sys::StatementTimeout;
-        if timeout > 0 {
-            guard(|| enable_timeout_after(STATEMENT_TIMEOUT, timeout));
-        }
-        let result = work();
-        if timeout > 0 {
-            guard(|| disable_timeout(STATEMENT_TIMEOUT, false));
-        }
+        let result = timed(work);
         pg_sys::CommitTransactionCommand();
         result
     }
 }
 
-/// Does our part in the block, and commits it if that says so; otherwise it is to be aborted.
+/// Runs a statement under `statement_timeout`.
+fn timed<T>(work: impl FnOnce() -> T) -> T {
+    // SAFETY: a plain number of this process.
+    let timeout = unsafe { pg_sys::StatementTimeout };
+    if timeout > 0 {
+        // SAFETY: as a session does; an error disables all timeouts.
+        guard(|| unsafe { enable_timeout_after(STATEMENT_TIMEOUT, timeout) });
+    }
+    let result = work();
+    if timeout > 0 {
+        // SAFETY: as above.
+        guard(|| unsafe { disable_timeout(STATEMENT_TIMEOUT, false) });
+    }
+    result
+}
+
+/// Does in the block what its commit would do for the statements, our part after that, and commits
+/// if our part says so; otherwise the block is to be aborted.
 pub(crate) fn end_block(work: impl FnOnce() -> bool) -> bool {
-    // SAFETY: inside a block. What is ours is written although the statements chose to write
-    // nothing.
+    one_statement(settle);
+    // SAFETY: inside a block.
     unsafe {
         pg_sys::StartTransactionCommand();
-        pg_sys::XactReadOnly = false;
-        pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
-        if !work() {
+        if !as_ours(work) {
             return false;
         }
-        pg_sys::PopActiveSnapshot();
         pg_sys::EndTransactionBlock(false);
         pg_sys::CommitTransactionCommand();
         true
     }
+}
+
+/// What became of a statement outside a block.
+pub(crate) enum Alone<T> {
+    /// It and our part have committed together.
+    Committed,
+    /// Our part said no: what is open is to be aborted.
+    Refused,
+    /// It has committed by itself, as it has to: our part has not run.
+    WithoutOurs(T),
+}
+
+/// Runs a statement outside a block, where it may end its transaction, and our part in the last of
+/// its transactions.
+pub(crate) fn alone<T>(work: impl FnOnce() -> T, ours: impl FnOnce(&T) -> bool) -> Alone<T> {
+    // SAFETY: outside a transaction.
+    unsafe {
+        pg_sys::StartTransactionCommand();
+        TRANSACTION.set(transaction());
+        let did = timed(work);
+        // As CREATE DATABASE: were it undone now, its files would be there or gone nevertheless.
+        if pg_sys::MyXactFlags & NEEDS_IMMEDIATE_COMMIT != 0 {
+            pg_sys::CommitTransactionCommand();
+            return Alone::WithoutOurs(did);
+        }
+        timed(settle);
+        if !as_ours(|| ours(&did)) {
+            return Alone::Refused;
+        }
+        pg_sys::CommitTransactionCommand();
+        Alone::Committed
+    }
+}
+
+thread_local! {
+    /// The transaction that the statement of `alone` began in.
+    static TRANSACTION: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Returns whether the statement of `alone` has committed a part of itself: it is in another
+/// transaction than it began in.
+pub(crate) fn has_committed() -> bool {
+    TRANSACTION.get() != transaction()
+}
+
+/// Returns the number of the current transaction of this process, whether it has written or not.
+fn transaction() -> u32 {
+    // SAFETY: this process, which is in shared memory until it ends.
+    unsafe {
+        #[cfg(any(feature = "pg15", feature = "pg16"))]
+        return (*pg_sys::MyProc).lxid;
+        #[cfg(any(feature = "pg17", feature = "pg18"))]
+        return (*pg_sys::MyProc).vxid.lxid;
+    }
+}
+
+/// Does what the commit would do for the statements, where a cancel still reaches it: deferred
+/// triggers, and the rows of cursors that outlive the transaction.
+fn settle() {
+    // SAFETY: the server does the same in the same order when it commits; inside a transaction.
+    unsafe {
+        let mut all_now = pg_sys::ConstraintsSetStmt {
+            type_: pg_sys::NodeTag::T_ConstraintsSetStmt,
+            constraints: std::ptr::null_mut(),
+            deferred: false,
+        };
+        loop {
+            pg_sys::AfterTriggerSetState(&raw mut all_now);
+            if !guard(|| PreCommit_Portals(false)) {
+                return;
+            }
+        }
+    }
+}
+
+/// Runs our part as READ COMMITTED, and as it writes although the statements chose to write
+/// nothing: in their snapshot it would lose against all that came after it.
+///
+/// The tables of ours are left out of what SERIALIZABLE looks at: there, two statements that have
+/// nothing in common would conflict in the pages of a lease and an index.
+fn as_ours(work: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the level and the handle are put back, by `abort` or the end of the process too.
+    unsafe {
+        let level = pg_sys::XactIsoLevel;
+        pg_sys::XactIsoLevel = pg_sys::XACT_READ_COMMITTED as i32;
+        pg_sys::XactReadOnly = false;
+        pg_sys::CurrentMemoryContext = pg_sys::TopTransactionContext;
+        hide_serializable();
+        pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+        let done = work();
+        if done {
+            pg_sys::PopActiveSnapshot();
+        }
+        show_serializable();
+        pg_sys::XactIsoLevel = level;
+        done
+    }
+}
+
+/// The serializable transaction that is hidden, or null.
+static HIDDEN: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+/// How often one was hidden: each leaves a small table of the server's behind in this process.
+static HIDES: AtomicUsize = AtomicUsize::new(0);
+
+fn hide_serializable() {
+    // SAFETY: as a parallel worker gets and leaves the transaction of its leader: a pointer that
+    // this process has, and null. The end of the process shows it before the server frees it.
+    unsafe {
+        let serializable = guard(|| ShareSerializableXact());
+        if serializable.is_null() {
+            return;
+        }
+        if HIDES.fetch_add(1, Ordering::Relaxed) == 0 {
+            pg_sys::before_shmem_exit(Some(show_at_exit), pg_sys::Datum::from(0));
+        }
+        HIDDEN.store(serializable, Ordering::Relaxed);
+        guard(|| AttachSerializableXact(std::ptr::null_mut()));
+    }
+}
+
+fn show_serializable() {
+    let hidden = HIDDEN.swap(std::ptr::null_mut(), Ordering::Relaxed);
+    if !hidden.is_null() {
+        // SAFETY: what this process had, and has not freed since.
+        guard(|| unsafe { AttachSerializableXact(hidden) });
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn show_at_exit(_code: i32, _argument: pg_sys::Datum) {
+    show_serializable();
+}
+
+/// Returns whether this process has run so many serializable transactions that another one should
+/// go on.
+pub(crate) fn is_worn() -> bool {
+    HIDES.load(Ordering::Relaxed) >= HIDES_AT_MOST
 }
 
 /// Undoes whatever is open, after an error too.
@@ -115,6 +268,7 @@ pub(crate) fn abort() {
     // SAFETY: what a session does after an error of a statement.
     unsafe {
         guard(|| disable_all_timeouts(false));
+        show_serializable();
         (&raw mut pg_sys::QueryCancelPending).write_volatile(0);
         pg_sys::AbortOutOfAnyTransaction();
         pg_sys::PortalErrorCleanup();

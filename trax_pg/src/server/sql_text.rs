@@ -110,27 +110,19 @@ impl<'a> Parsed<'a> {
         unsafe { (*self.statements[place]).stmt }
     }
 
-    /// Returns whether an error with this SQLSTATE says that the text, one statement, has to run
-    /// outside a transaction block: nothing that it did is kept.
-    pub(crate) fn needs_no_transaction(&self, sqlstate: &str) -> bool {
-        if self.count() != 1 {
-            return false;
-        }
-        // SAFETY: as in `refuse_statement`.
-        let tag = unsafe { (*self.node(0)).type_ };
+    /// Returns whether the text needs a transaction block: it has several statements, or one that
+    /// means something in a block only.
+    pub(crate) fn needs_block(&self) -> bool {
         use pg_sys::NodeTag as Tag;
-        let reads_or_writes = [
-            Tag::T_SelectStmt,
-            Tag::T_InsertStmt,
-            Tag::T_UpdateStmt,
-            Tag::T_DeleteStmt,
-            Tag::T_MergeStmt,
+        // SAFETY: as in `refuse_statement`.
+        let tag = |place| unsafe { (*self.node(place)).type_ };
+        let of_block = [
+            Tag::T_LockStmt,
+            Tag::T_DeclareCursorStmt,
+            Tag::T_VariableSetStmt,
+            Tag::T_ConstraintsSetStmt,
         ];
-        match sqlstate {
-            "25001" => !reads_or_writes.contains(&tag),
-            "2D000" => [Tag::T_CallStmt, Tag::T_DoStmt].contains(&tag),
-            _ => false,
-        }
+        self.count() != 1 || of_block.contains(&tag(0))
     }
 
     /// Runs one statement in the current transaction; its rows go to `collector`.
