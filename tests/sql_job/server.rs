@@ -1,6 +1,6 @@
 //! Servers that stop, are promoted, have no place for an executor or no library.
 
-use super::{ended, executor_of, queue, queue_with};
+use super::{ended, executor_of, queue, queue_with, sleeper_of};
 use harness::process::send_signal;
 use harness::scheduler::{new_name, scheduler_of, scheduling, status};
 use harness::session::Session;
@@ -119,7 +119,8 @@ async fn age(s: &Session) {
 
 #[tokio::test]
 async fn without_a_free_worker_slot_statements_wait_and_status_says_so() {
-    // The launchers of logical replication and of trax take two, the schedulers the others.
+    // The launchers of logical replication and of trax take two, the scheduler one, and a statement
+    // that does not end the last.
     let server = harness::options()
         .fast()
         .setting("max_worker_processes", "4")
@@ -129,9 +130,8 @@ async fn without_a_free_worker_slot_statements_wait_and_status_says_so() {
     let database = server.database("one").await.expect("a database is made");
     let s = Session::of(&database).await;
     scheduler_of(s.client(), "one", PATIENCE).await;
-    let other = server.database("two").await.expect("a database is made");
-    let o = Session::of(&other).await;
-    scheduler_of(o.client(), "two", PATIENCE).await;
+    let endless = queue(&s, "select pg_sleep(1e9)").await;
+    sleeper_of(&s, "1e9").await;
     let job = queue(&s, "select 1").await;
     age(&s).await;
     eventually("the log has it", PATIENCE, async || {
@@ -151,7 +151,7 @@ async fn without_a_free_worker_slot_statements_wait_and_status_says_so() {
         )),
         "{hint:?}"
     );
-    o.get("drop extension trax").await;
+    s.get(&format!("select trax.cancel({endless})")).await;
     assert_eq!(ended(&s, job).await, "completed");
     let (_, healthy, hint) = status(s.client(), "sql jobs").await;
     assert!(healthy && hint.is_none(), "{hint:?}");

@@ -1,5 +1,6 @@
 -- Returns the roles that have SQL jobs ready in groups that are switched on, the one with the
--- oldest first: how many jobs, at most $at_most, and whether the role may connect here.
+-- oldest first: how many jobs, at most $at_most, since when the oldest is ready, and whether the
+-- role may connect here.
 with recursive role as (
     (
         select q.run_as
@@ -23,7 +24,7 @@ with recursive role as (
     ) n
 )
 select
-    r.run_as, a.oid as role_oid, w.jobs,
+    r.run_as, a.oid as role_oid, w.jobs, w.since,
     coalesce(
         a.rolcanlogin
             and (a.rolsuper or a.rolconnlimit <> 0)
@@ -32,9 +33,9 @@ select
     ) as may_connect
 from role r
 cross join lateral (
-    select pg_catalog.count(*) as jobs, pg_catalog.min(o.job_id) as first
+    select pg_catalog.count(*) as jobs, pg_catalog.min(o.run_at) as since
     from (
-        select q.job_id
+        select q.run_at
         from trax.work_queue q
         where q.run_as = r.run_as
             and q.waits_for is null
@@ -50,4 +51,4 @@ cross join lateral (
 ) w
 left join pg_catalog.pg_roles a on a.rolname = r.run_as
 where w.jobs > 0
-order by w.first
+order by w.since, r.run_as

@@ -7,14 +7,17 @@ use crate::error::Result;
 use crate::instance::State;
 use crate::memory::executor as seats;
 use crate::memory::executor::Executor;
+use crate::memory::failed_start;
+use crate::memory::worker_slot;
+use crate::memory::worker_slot::Wanted;
 use crate::outcome::Failure;
-use crate::server::backend::my_database;
+use crate::server::backend::{my_database, my_pid};
 use crate::server::clock::{Timestamp, micros};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::server::table::lock_all;
 use crate::server::version;
-use crate::{instance, memory, outcome, setting, wake};
+use crate::{instance, memory, outcome, setting, sql_job, wake};
 use pgrx::{Uuid, pg_sys};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -25,6 +28,8 @@ row! {
         run_as: String,
         role_oid: Option<pg_sys::Oid>,
         jobs: i64,
+        /// Since when the oldest of them is ready.
+        since: Timestamp,
         may_connect: bool,
     }
 }
@@ -51,10 +56,14 @@ statement!(
     { job_ids: INT8ARRAYOID, tokens: UUIDARRAYOID, now: TIMESTAMPTZOID }
 );
 
-/// How soon to try again when the server has no worker to give.
-const REFUSED_PAUSE: Duration = Duration::from_secs(2);
+/// How long statements wait for a worker before it is logged.
+const REFUSED_LIMIT: Duration = Duration::from_secs(10);
+/// What has waited so long has an executor of another role end after its statement.
+const PATIENT_FOR: i64 = 1_000_000;
 /// Executors of one role that end at once are not started more often than this.
 const START_SPACING: Duration = Duration::from_secs(1);
+/// How soon to start one of a role again for whose session the server was short of something.
+const SHORT_PAUSE: Duration = Duration::from_secs(4);
 /// How soon to look again after another had locked a table.
 const LOCKED_PAUSE: Duration = Duration::from_millis(100);
 /// How soon a statement that was cancelled and still runs is cancelled again.
@@ -73,7 +82,8 @@ const WORKER: &str = "trax scheduler";
 /// What the scheduler remembers of executors.
 #[derive(Default)]
 pub(super) struct Executors {
-    refused_at: Option<Instant>,
+    /// Since when the server has no worker to give, and whether the log has it.
+    refused: Option<(Instant, bool)>,
     has_failed: bool,
     /// When there last were jobs that are ready, or executors.
     needed_at: Option<Instant>,
@@ -118,7 +128,8 @@ impl Executors {
             Err(error) if !std::mem::replace(&mut self.has_failed, true) => error.warn(),
             Err(_) => {}
         }
-        is_ending.then_some(CANCEL_SPACING)
+        // Whichever is the shorter, it is a look at two small tables.
+        (is_ending || self.refused.is_some()).then_some(CANCEL_SPACING.min(worker_slot::TRY_AGAIN))
     }
 
     fn look_within(&mut self, spi: &Spi, is_ending: &mut bool) -> Result<()> {
@@ -128,11 +139,17 @@ impl Executors {
         let at_most = setting::max_sql_workers();
         *is_ending = self.look_at_leases(spi, database, now);
         *is_ending |= end_unwanted(spi, database, at_most, now);
-        for one in seats::of(database).iter().skip(at_most).filter(is_idle) {
-            seats::retire(one.pid);
+        for one in seats::of(database).iter().skip(at_most) {
+            if one.is_idle() {
+                seats::retire(one.pid);
+            }
         }
         if at_most == 0 || instance::state(spi) != State::Running {
+            self.all_served();
             return Ok(());
+        }
+        if sql_job::may_be_renamed() {
+            sql_job::follow_renames(spi);
         }
         let waiting: Vec<Waiting> = spi
             .query(SqlWaiting {
@@ -143,13 +160,51 @@ impl Executors {
         if !waiting.is_empty() || !seats::of(database).is_empty() {
             self.needed_at = Some(Instant::now());
         }
+        let roles: Vec<pg_sys::Oid> = waiting.iter().filter_map(|role| role.role_oid).collect();
+        self.fail_starts(spi, &waiting)?;
+        let mut is_refused = false;
         for role in waiting {
             match role.role_oid.filter(|_| role.may_connect) {
-                Some(oid) => self.serve(oid, role.jobs as usize, at_most),
-                None => fail_jobs(spi, &role, now)?,
+                // The others are younger.
+                Some(_) if is_refused => {}
+                Some(oid) => is_refused = !self.serve(oid, &role, &roles, at_most, now),
+                // It may have another name by now: the next look knows.
+                None if sql_job::may_be_renamed() => {}
+                None => fail_jobs(spi, &role.run_as, no_session(&role))?,
+            }
+        }
+        if !is_refused {
+            self.all_served();
+        }
+        Ok(())
+    }
+
+    /// Fails the jobs of the roles whose sessions did not start. Where the server is short of
+    /// something, or stops, they wait instead, and it is tried less often.
+    fn fail_starts(&mut self, spi: &Spi, waiting: &[Waiting]) -> Result<()> {
+        for failed in failed_start::take(my_database()) {
+            let role = waiting
+                .iter()
+                .find(|role| role.role_oid == Some(failed.role));
+            if failed.sqlstate.starts_with("53") || failed.sqlstate.starts_with("57") {
+                let later = Instant::now() + SHORT_PAUSE;
+                self.started.insert(failed.role, (later, usize::MAX));
+            } else if let Some(role) = role {
+                let name = &role.run_as;
+                let error = format!(
+                    "the session of role \"{name}\" cannot start: {}",
+                    failed.message
+                );
+                fail_jobs(spi, name, error)?;
             }
         }
         Ok(())
+    }
+
+    fn all_served(&mut self) {
+        if self.refused.take().is_some() {
+            worker_slot::leave(my_pid());
+        }
     }
 
     /// Cancels the statements whose jobs are to stop or whose leases are lost, and ends the leases
@@ -202,59 +257,81 @@ impl Executors {
         is_ending
     }
 
-    /// Sees to it that a role with jobs has executors.
-    fn serve(&mut self, role: pg_sys::Oid, jobs: usize, at_most: usize) {
+    /// Sees to it that a role with jobs has executors; returns false when the server has no worker
+    /// to give. The others of `roles` have jobs too.
+    fn serve(
+        &mut self,
+        role: pg_sys::Oid,
+        jobs: &Waiting,
+        roles: &[pg_sys::Oid],
+        at_most: usize,
+        now: Timestamp,
+    ) -> bool {
         let database = my_database();
+        seats::wake_idle(database, role);
         let all = seats::of(database);
-        let mine = || all.iter().filter(|one| one.role == role);
-        mine().filter(is_idle).for_each(|one| seats::wake(one.pid));
-        let coming = mine().filter(|one| one.job_id == 0).count();
-        let wanted = jobs.saturating_sub(coming);
+        let comes = |one: &&Executor| one.role == role && one.job_id == 0 && !one.retires;
+        let wanted = (jobs.jobs as usize).saturating_sub(all.iter().filter(comes).count());
         let room = at_most.saturating_sub(all.len());
         for _ in 0..wanted.min(room) {
-            if !self.start(database, role, at_most) {
-                return;
+            if !self.start(database, role, at_most, jobs.since, now) {
+                return false;
             }
         }
-        if room == 0 && mine().next().is_none() {
-            let mut others = all.iter().filter(|one| one.pid != 0);
-            if let Some(one) = all.iter().find(is_idle).or_else(|| others.next()) {
+        // One that is to end after its statement may be long in coming.
+        let is_one_leaving = all.iter().any(|one| one.retires && one.job_id == 0);
+        if wanted > room && !is_one_leaving {
+            // One that is idle and has nothing to come; then one whose next job is younger.
+            let others = || all.iter().filter(|one| one.role != role);
+            let idle = others().find(|one| one.is_idle() && !roles.contains(&one.role));
+            let is_patient = now.0.saturating_sub(jobs.since.0) < PATIENT_FOR
+                && all.iter().any(|one| one.role == role);
+            let age = |role| roles.iter().position(|one| *one == role);
+            let is_younger = |one: &&Executor| {
+                (one.is_idle() || one.is_busy())
+                    && age(one.role).is_none_or(|its| Some(its) > age(role))
+            };
+            let busy = || others().filter(|_| !is_patient).find(is_younger);
+            if let Some(one) = idle.or_else(busy) {
                 seats::retire(one.pid);
             }
         }
+        true
     }
 
-    /// Starts an executor; false when none can be started now.
-    fn start(&mut self, database: pg_sys::Oid, role: pg_sys::Oid, at_most: usize) -> bool {
-        if self
-            .refused_at
-            .is_some_and(|at| at.elapsed() < REFUSED_PAUSE)
-        {
-            return false;
-        }
-        let now = Instant::now();
-        let started = self.started.entry(role).or_insert((now, 0));
+    /// Starts an executor for jobs that have been ready since then; false when the server has no
+    /// worker to give.
+    fn start(
+        &mut self,
+        database: pg_sys::Oid,
+        role: pg_sys::Oid,
+        at_most: usize,
+        since: Timestamp,
+        now: Timestamp,
+    ) -> bool {
+        let started = self.started.entry(role).or_insert((Instant::now(), 0));
         if started.0.elapsed() >= START_SPACING {
-            *started = (now, 0);
+            *started = (Instant::now(), 0);
         }
         if started.1 >= 2 * at_most {
-            return false;
+            return true;
         }
-        started.1 += 1;
-        let Some(place) = seats::reserve(database, role, Timestamp::now().0) else {
-            self.refused_at = Some(now);
-            return false;
-        };
-        if executor::registration(place).load_dynamic().is_err() {
-            seats::clear(place);
-            if self.refused_at.is_none() {
-                no_worker();
+        if worker_slot::is_next(since.0, now.0)
+            && let Some(place) = seats::reserve(database, role, now.0)
+        {
+            if executor::registration(place).load_dynamic().is_ok() {
+                started.1 += 1;
+                return true;
             }
-            self.refused_at = Some(now);
-            return false;
+            seats::clear(place);
         }
-        self.refused_at = None;
-        true
+        worker_slot::wait(Wanted::Executor, since.0, now.0);
+        let (began, said) = self.refused.get_or_insert((Instant::now(), false));
+        if !*said && began.elapsed() >= REFUSED_LIMIT {
+            *said = true;
+            no_worker();
+        }
+        false
     }
 }
 
@@ -289,10 +366,6 @@ fn end_unwanted(spi: &Spi, database: pg_sys::Oid, at_most: usize, now: Timestamp
     !busy.is_empty()
 }
 
-fn is_idle(one: &&Executor) -> bool {
-    one.pid != 0 && one.job_id == 0
-}
-
 fn no_worker() {
     use pgrx::PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED;
     crate::error::Error::new(
@@ -304,15 +377,19 @@ fn no_worker() {
     .warn();
 }
 
-/// Fails the jobs of a role in whose session nothing can run.
-fn fail_jobs(spi: &Spi, role: &Waiting, now: Timestamp) -> Result<()> {
+/// Returns why nothing can run in a session of a role.
+fn no_session(role: &Waiting) -> String {
     let name = &role.run_as;
-    let error = match role.role_oid {
+    match role.role_oid {
         None => format!("role \"{name}\" does not exist"),
-        Some(_) => format!("role \"{name}\" may not log in, or not connect to this database"),
-    };
+        Some(_) => sql_job::no_session(name),
+    }
+}
+
+/// Fails the jobs of a role in whose session nothing can run.
+fn fail_jobs(spi: &Spi, role: &str, error: String) -> Result<()> {
     for _ in 0..FAIL_AT_MOST {
-        let Some(job) = claim::sql_job(spi, name, WORKER)? else {
+        let Some(job) = claim::sql_job(spi, role, WORKER)? else {
             break;
         };
         let failure = Failure {
@@ -320,8 +397,10 @@ fn fail_jobs(spi: &Spi, role: &Waiting, now: Timestamp) -> Result<()> {
             detail: None,
             retry_in: None,
             permanent: false,
+            was_told_to_stop: false,
         };
-        outcome::fail(spi, job.job_id, job.token, failure, now);
+        // After the claim, whose time is when the attempt began.
+        outcome::fail(spi, job.job_id, job.token, failure, Timestamp::now());
     }
     Ok(())
 }

@@ -7,6 +7,8 @@
 
 use super::{LAUNCHER, LIBRARY, in_transaction, receive_signals, reload_if_asked, scheduler, wait};
 use crate::memory;
+use crate::memory::worker_slot;
+use crate::memory::worker_slot::Wanted;
 use crate::memory::{Exit, Phase, Pokes, Reservation, Slot};
 use crate::server::backend::my_pid;
 use crate::setting;
@@ -29,6 +31,8 @@ const FAILURE_DELAY: Duration = Duration::from_secs(5);
 const START_LIMIT: Duration = Duration::from_secs(10);
 /// How long databases may be without a worker slot before it is logged.
 const STARVED_LIMIT: Duration = Duration::from_secs(10);
+
+const NO_SLOT: &str = "All background worker slots are in use.";
 
 /// Asks the postmaster for the launcher; for `_PG_init` while preloading.
 pub(crate) fn register() {
@@ -73,6 +77,17 @@ struct Known {
     resting: bool,
     /// Somebody asked for another look while a scheduler was there.
     poked: bool,
+    /// When its scheduler is to come back that has yielded its worker slot.
+    back_at: Option<Instant>,
+}
+
+impl Known {
+    /// Returns since when the database waits for its scheduler: 0 for one that was not asked to
+    /// yield, which comes before all.
+    fn waits_since(&self, now: Instant) -> pg_sys::TimestampTz {
+        let waited = |at: Instant| now.saturating_duration_since(at).as_micros() as i64;
+        self.back_at.map_or(0, |at| self::now() - waited(at))
+    }
 }
 
 #[derive(Default)]
@@ -80,6 +95,8 @@ struct Launcher {
     known: HashMap<pg_sys::Oid, Known>,
     /// Since when databases wait for a worker slot, and whether the log has it.
     starved: Option<(Instant, bool)>,
+    /// The log has that schedulers take turns.
+    said_turns: bool,
     ages: Ages,
 }
 
@@ -108,6 +125,7 @@ impl Launcher {
     fn pass(&mut self) -> Duration {
         memory::forget_dropped();
         self.take_pokes();
+        self.call_back();
         let mut databases = connectable_databases();
         self.known
             .retain(|oid, _| databases.iter().any(|one| one.oid == *oid));
@@ -127,12 +145,23 @@ impl Launcher {
             known.resting = false;
             known.poked = true;
             known.not_before = None;
+            known.back_at = None;
         };
         match memory::take_pokes() {
             Pokes::All => self.known.values_mut().for_each(awaken),
             Pokes::These(oids) => {
                 oids.into_iter()
                     .for_each(|oid| awaken(self.known.entry(oid).or_default()));
+            }
+        }
+    }
+
+    /// Has the schedulers come back at once that have yielded and whose bell rang.
+    fn call_back(&mut self) {
+        let now = Instant::now();
+        for (oid, known) in &mut self.known {
+            if known.back_at.is_some_and(|at| at > now) && memory::has_rung(*oid) {
+                known.back_at = Some(now);
             }
         }
     }
@@ -163,30 +192,37 @@ impl Launcher {
         known.resting = exit == Exit::NoExtension && !poked;
         known.not_before = match exit {
             Exit::Failed | Exit::Busy => Some(Instant::now() + FAILURE_DELAY),
-            Exit::NoExtension | Exit::Terminated | Exit::Restart | Exit::Closed => None,
+            _ => None,
         };
+        known.back_at = (exit == Exit::Yielded).then(|| Instant::now() + worker_slot::REST);
+        if exit == Exit::Yielded && !std::mem::replace(&mut self.said_turns, true) {
+            too_few_slots("the schedulers of trax take turns".to_owned(), NO_SLOT);
+        }
     }
 
     /// Starts what is missing, those first that never had a turn.
     fn start_missing(&mut self, databases: &[Database]) {
         let now = Instant::now();
         let slots = memory::slots();
-        let mut missing: Vec<(Option<Instant>, Instant, pg_sys::Oid)> = databases
+        let mut missing: Vec<_> = databases
             .iter()
             .filter_map(|one| {
-                let last = self.known.get(&one.oid).and_then(|known| known.started_at);
-                Some((last, self.next_start(one, &slots, now)?, one.oid))
+                let known = self.known.get(&one.oid);
+                let since = known.map_or(0, |known| known.waits_since(now));
+                let last = known.and_then(|known| known.started_at);
+                Some((since, last, self.next_start(one, &slots, now)?, one.oid))
             })
             .collect();
-        missing.sort_by_key(|(last, at, _)| (*last, *at));
+        missing.sort_by_key(|(since, last, at, _)| (*since, *last, *at));
 
         let mut refused = None;
-        for (_, _, database) in missing.iter().filter(|(_, at, _)| *at <= now) {
-            match start(*database) {
+        for (since, _, _, database) in missing.iter().filter(|(_, _, at, _)| *at <= now) {
+            match start(*database, *since) {
                 Start::Started => {
                     let known = self.known.entry(*database).or_default();
                     known.started_at = Some(now);
                     known.poked = false;
+                    known.back_at = None;
                 }
                 Start::NotNow => {}
                 Start::Refused(what) => {
@@ -194,6 +230,9 @@ impl Launcher {
                     break;
                 }
             }
+        }
+        if refused.is_none() {
+            worker_slot::leave(my_pid());
         }
         self.report_starvation(refused, missing.len());
     }
@@ -209,7 +248,8 @@ impl Launcher {
             Some(known) if known.resting => None,
             Some(known) => {
                 let spaced = known.started_at.map(|started| started + START_SPACING);
-                Some(spaced.max(known.not_before).unwrap_or(now))
+                let at = spaced.max(known.not_before).max(known.back_at);
+                Some(at.unwrap_or(now))
             }
         }
     }
@@ -221,18 +261,13 @@ impl Launcher {
             return;
         };
         let (since, said) = self.starved.get_or_insert((Instant::now(), false));
-        if *said || since.elapsed() < STARVED_LIMIT {
+        if *said || self.said_turns || since.elapsed() < STARVED_LIMIT {
             return;
         }
         *said = true;
-        ErrorReport::new(
-            PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
-            format!("the trax launcher cannot start the schedulers of {missing} databases"),
-            function_name!(),
-        )
-        .set_detail(what)
-        .set_hint("Raise max_worker_processes and restart, or name the databases that need a scheduler in trax.databases.")
-        .report(PgLogLevel::WARNING);
+        let message =
+            format!("the trax launcher cannot start the schedulers of {missing} databases");
+        too_few_slots(message, what);
     }
 
     fn pause(&self, databases: &[Database]) -> Duration {
@@ -243,8 +278,28 @@ impl Launcher {
             .filter_map(|one| self.next_start(one, &slots, now))
             .filter(|at| *at > now)
             .map(|at| at - now)
-            .fold(POLL, Duration::min)
+            .fold(self.longest_pause(), Duration::min)
     }
+
+    /// Returns the longest time until the next pass: a short one while a database waits for a slot,
+    /// or has no scheduler that its bell would wake.
+    fn longest_pause(&self) -> Duration {
+        let is_away = self.known.values().any(|known| known.back_at.is_some());
+        if is_away || self.starved.is_some() {
+            worker_slot::TRY_AGAIN
+        } else {
+            POLL
+        }
+    }
+}
+
+/// Logs that the server has too few worker slots.
+fn too_few_slots(message: String, detail: &str) {
+    let code = PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED;
+    ErrorReport::new(code, message, function_name!())
+        .set_detail(detail)
+        .set_hint("Raise max_worker_processes and restart, or name the databases that need a scheduler in trax.databases.")
+        .report(PgLogLevel::WARNING);
 }
 
 enum Start {
@@ -253,7 +308,10 @@ enum Start {
     Refused(&'static str),
 }
 
-fn start(database: pg_sys::Oid) -> Start {
+fn start(database: pg_sys::Oid, since: pg_sys::TimestampTz) -> Start {
+    if !worker_slot::is_next(since, now()) {
+        return refused(since);
+    }
     match memory::reserve(database, now()) {
         Reservation::NotNow => return Start::NotNow,
         Reservation::Full => return Start::Refused("The launcher can run 128 schedulers."),
@@ -267,9 +325,14 @@ fn start(database: pg_sys::Oid) -> Start {
         Ok(_) => Start::Started,
         Err(_) => {
             memory::clear(database);
-            Start::Refused("All background worker slots are in use.")
+            refused(since)
         }
     }
+}
+
+fn refused(since: pg_sys::TimestampTz) -> Start {
+    worker_slot::wait(Wanted::Scheduler, since, now());
+    Start::Refused(NO_SLOT)
 }
 
 /// Returns the databases that a scheduler can connect to, templates left out.

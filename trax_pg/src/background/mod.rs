@@ -11,6 +11,8 @@ mod executors;
 mod late_settings;
 pub(crate) mod launcher;
 mod notify_room;
+mod own_session;
+mod run;
 mod scheduler;
 mod start;
 mod vacuum;

@@ -6,6 +6,7 @@
 
 use super::executors::Executors;
 use super::notify_room::NotifyRoom;
+use super::own_session::isolate_session;
 use super::vacuum::Vacuums;
 use super::{
     LIBRARY, SCHEDULER, TERMINATED, in_transaction, late_settings, receive_signals,
@@ -14,6 +15,7 @@ use super::{
 use crate::lease::ReapFrom;
 use crate::memory;
 use crate::memory::Exit;
+use crate::memory::worker_slot;
 use crate::server::backend::my_pid;
 use crate::server::clock::Timestamp;
 use crate::server::lock::Lock;
@@ -26,7 +28,6 @@ use crate::{cycle, limit, prepared, setting, wake};
 use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
-use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
@@ -52,7 +53,13 @@ const NOTICE_SHARE: u32 = 4;
 /// Why this process is about to end, as far as it knows: see [`end`].
 static EXIT: AtomicU8 = AtomicU8::new(UNANNOUNCED);
 const UNANNOUNCED: u8 = 0;
-const EXITS: [Exit; 4] = [Exit::NoExtension, Exit::Restart, Exit::Busy, Exit::Closed];
+const EXITS: [Exit; 5] = [
+    Exit::NoExtension,
+    Exit::Restart,
+    Exit::Busy,
+    Exit::Closed,
+    Exit::Yielded,
+];
 
 /// Returns the registration with which the postmaster starts a scheduler for a database.
 pub(super) fn registration(database: pg_sys::Oid) -> BackgroundWorkerBuilder {
@@ -103,6 +110,7 @@ unsafe extern "C-unwind" fn leave(_code: i32, argument: pg_sys::Datum) {
     };
     // SAFETY: the process ends; an error may have left locks behind that nobody will release.
     unsafe { pg_sys::LWLockReleaseAll() };
+    worker_slot::leave(my_pid());
     memory::leave(pg_sys::Oid::from(argument.value() as u32), my_pid(), exit);
 }
 
@@ -167,60 +175,6 @@ fn end(exit: Exit) -> ! {
     // SAFETY: ends the process in the server's own way.
     unsafe { pg_sys::proc_exit(code) };
     unreachable!("proc_exit does not return")
-}
-
-/// Makes the session ours: nothing that a database, a role or the configuration file sets for
-/// clients steers the cycle, reads our statements otherwise or takes rights away.
-pub(super) fn isolate_session() {
-    const FIXED: &[(&CStr, &CStr)] = &[
-        (c"search_path", c"pg_catalog, pg_temp"),
-        (c"application_name", c"trax scheduler"),
-        (c"statement_timeout", c"0"),
-        (c"lock_timeout", c"0"),
-        (c"idle_in_transaction_session_timeout", c"0"),
-        #[cfg(any(feature = "pg17", feature = "pg18"))]
-        (c"transaction_timeout", c"0"),
-        // For the vacuum, which isolates its session in the same way.
-        (c"vacuum_cost_delay", c"0"),
-        // A cycle that a crash undoes is done again by the next; whatever follows from it is later
-        // in the WAL.
-        (c"synchronous_commit", c"off"),
-        (c"default_transaction_isolation", c"read committed"),
-        (c"default_transaction_read_only", c"off"),
-        (c"default_transaction_deferrable", c"off"),
-        (c"row_security", c"on"),
-        (c"session_replication_role", c"origin"),
-        (c"jit", c"off"),
-        (c"default_tablespace", c""),
-        (c"default_table_access_method", c"heap"),
-        // How statements are read, and values written and read back.
-        (c"standard_conforming_strings", c"on"),
-        (c"backslash_quote", c"safe_encoding"),
-        (c"transform_null_equals", c"off"),
-        (c"array_nulls", c"on"),
-        (c"xmloption", c"content"),
-        (c"quote_all_identifiers", c"off"),
-        // The one zone that the server has while its zone data is missing.
-        (c"TimeZone", c"GMT"),
-        (c"DateStyle", c"ISO, MDY"),
-        (c"IntervalStyle", c"postgres"),
-        (c"bytea_output", c"hex"),
-        (c"extra_float_digits", c"1"),
-    ];
-    // SAFETY: this process was authenticated as the bootstrap superuser; the session becomes that
-    // role's again without a look at the catalogs, which outside a transaction are out of reach.
-    unsafe { pg_sys::SetSessionAuthorization(pg_sys::GetAuthenticatedUserId(), true) };
-    for (name, value) in [(c"role", c"none")].iter().chain(FIXED) {
-        // SAFETY: constant strings; this process is a superuser's and may change these settings.
-        unsafe {
-            pg_sys::SetConfigOption(
-                name.as_ptr(),
-                value.as_ptr(),
-                pg_sys::GucContext::PGC_SUSET,
-                pg_sys::GucSource::PGC_S_OVERRIDE,
-            );
-        }
-    }
 }
 
 /// Becomes the one scheduler of the database, or ends.
@@ -326,6 +280,7 @@ impl Connected {
         let mut next_executors = next_cycle;
         let mut noticed = next_cycle;
         let mut has_cycled = true;
+        let mut is_due_soon = false;
         let mut rung = 0;
         let mut heard = 0;
         loop {
@@ -385,6 +340,7 @@ impl Connected {
                     rung &= !wake::DUE;
                     self.last_cycle = end;
                     next_cycle = end + sleep;
+                    is_due_soon = sleep < setting::tick_interval();
                     has_cycled = true;
                 }
             }
@@ -410,6 +366,9 @@ impl Connected {
             // does not set it again.
             if memory::bell().is_some_and(memory::Bell::has_rung) {
                 until = Instant::now();
+            }
+            if memory::available() && worker_slot::yields() {
+                yield_slot(if is_due_soon { rung | wake::DUE } else { rung });
             }
             wait(until.saturating_duration_since(Instant::now()));
         }
@@ -484,6 +443,17 @@ fn look_for_older_prepared() {
         Ok(())
     });
     looked.unwrap_or_else(|error| error.raise());
+}
+
+/// Ends this process for another that waits for a worker slot; what it has heard rings again, so
+/// that it soon comes back for that.
+fn yield_slot(rung: u32) -> ! {
+    if let Some(bell) = memory::bell()
+        && rung != 0
+    {
+        bell.ring(rung);
+    }
+    end(Exit::Yielded)
 }
 
 /// Returns what `alter database` and `alter role` have stored for this process, as one text to

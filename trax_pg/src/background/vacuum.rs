@@ -10,10 +10,13 @@
 //! vacuum, there is no other; and after one that failed or left half of the dead rows, the next
 //! waits twice as long as that one did, up to a minute.
 
-use super::{LIBRARY, receive_signals, scheduler};
+use super::own_session::isolate_session;
+use super::{LIBRARY, receive_signals};
 use crate::columns::Waiting;
 use crate::memory;
+use crate::memory::worker_slot;
 use crate::server::backend::{my_database, my_pid};
+use crate::server::clock;
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::server::table;
 use crate::setting;
@@ -108,7 +111,8 @@ impl Vacuum {
             return;
         }
         // Without a free slot it is tried again at the next look.
-        if registration(my_database(), place).load_dynamic().is_ok() {
+        let is_short = memory::available() && worker_slot::is_short(clock::Timestamp::now().0);
+        if !is_short && registration(my_database(), place).load_dynamic().is_ok() {
             self.horizon = horizon;
             self.before = Some(Before {
                 at: Instant::now(),
@@ -157,7 +161,7 @@ pub(crate) extern "C-unwind" fn trax_vacuum_main(argument: pg_sys::Datum) {
     // SAFETY: a worker that was registered with a database connection, connecting for the first
     // time.
     unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0) };
-    scheduler::isolate_session();
+    isolate_session();
     run(command);
 }
 

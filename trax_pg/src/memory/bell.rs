@@ -104,19 +104,27 @@ pub(crate) fn bell() -> Option<&'static Bell> {
     if database == 0 {
         return None;
     }
-    let _lock = LOCK.exclusive();
-    let bell = match of(bells, database) {
-        Some(bell) => bell,
-        None => {
-            let free = of(bells, 0)?;
-            free.work.begin();
-            free.token.begin();
-            free.database.store(database, Ordering::Relaxed);
-            free
-        }
-    };
+    let bell = take(bells, database);
+    if bell.is_none() {
+        // That frees the bells of databases that are gone.
+        super::wake_launcher();
+    }
+    let bell = bell?;
     BELL.store(std::ptr::from_ref(bell).cast_mut(), Ordering::Relaxed);
     Some(bell)
+}
+
+/// Returns the bell of a database, which takes a free one if it has none.
+fn take(bells: &'static Bells, database: u32) -> Option<&'static Bell> {
+    let _lock = LOCK.exclusive();
+    if let Some(bell) = of(bells, database) {
+        return Some(bell);
+    }
+    let free = of(bells, 0)?;
+    free.work.begin();
+    free.token.begin();
+    free.database.store(database, Ordering::Relaxed);
+    Some(free)
 }
 
 /// Returns the bell of a database; of 0 one that is free.
@@ -124,6 +132,12 @@ fn of(bells: &[Bell], database: u32) -> Option<&Bell> {
     bells
         .iter()
         .find(|bell| bell.database.load(Ordering::Relaxed) == database)
+}
+
+/// Returns whether something rang in a database since its scheduler looked.
+pub(crate) fn has_rung(database: pg_sys::Oid) -> bool {
+    let bell = BELLS.get().and_then(|bells| of(bells, database.to_u32()));
+    bell.is_some_and(Bell::has_rung)
 }
 
 /// Returns the databases that have a bell.

@@ -3,7 +3,7 @@
 //! An executor is here from before it connects until it has left, whatever ends it; after a crash
 //! this memory begins empty. A lease of a SQL job that none of them has is therefore lost.
 
-use super::{is_connected, send_signal, send_sigterm};
+use super::process::{is_connected, send_signal, send_sigterm, wake};
 use crate::server::backend::my_pid;
 use pgrx::pg_sys::{self, Oid};
 use pgrx::{AssertPGRXSharedMemory, PgLwLock};
@@ -24,8 +24,10 @@ pub(crate) struct Executor {
     registered_at: pg_sys::TimestampTz,
     /// The job that it executes, or 0.
     pub(crate) job_id: i64,
-    /// It is to end when it has no job: another role needs its place.
-    retires: bool,
+    /// Since when it has looked for a job and found none; 0 before that, and while it has one.
+    pub(super) idle_since: pg_sys::TimestampTz,
+    /// It is to end when it has no job: something else needs its place.
+    pub(crate) retires: bool,
     /// Its statement was cancelled only because the job is to run later.
     is_paused: bool,
     /// When its statement was cancelled first; 0 is not.
@@ -38,6 +40,7 @@ const FREE: Executor = Executor {
     pid: 0,
     registered_at: 0,
     job_id: 0,
+    idle_since: 0,
     retires: false,
     is_paused: false,
     cancelled_at: 0,
@@ -53,12 +56,19 @@ pub(super) fn none() -> Board {
     unsafe { AssertPGRXSharedMemory::new([FREE; EXECUTORS_AT_MOST]) }
 }
 
-/// Returns the executors of a database.
-pub(crate) fn of(database: Oid) -> Vec<Executor> {
+/// Returns the executors of all databases.
+pub(super) fn all() -> Vec<Executor> {
     let copy: [Executor; EXECUTORS_AT_MOST] = **EXECUTORS.share();
     copy.into_iter()
-        .filter(|one| one.database == database)
+        .filter(|one| one.database != Oid::INVALID)
         .collect()
+}
+
+/// Returns the executors of a database.
+pub(crate) fn of(database: Oid) -> Vec<Executor> {
+    let mut found = all();
+    found.retain(|one| one.database == database);
+    found
 }
 
 /// Returns whether there is one but for this process.
@@ -109,12 +119,10 @@ pub(crate) fn enter(place: usize, pid: i32) -> Option<Executor> {
     Some(*one)
 }
 
-/// Leaves the place; for the end of a process.
-pub(crate) fn leave(place: usize, pid: i32) {
+/// Leaves the place and returns what was there; for the end of a process.
+pub(crate) fn leave(place: usize, pid: i32) -> Option<Executor> {
     let mut board = EXECUTORS.exclusive();
-    if board[place].pid == pid {
-        board[place] = FREE;
-    }
+    (board[place].pid == pid).then(|| std::mem::replace(&mut board[place], FREE))
 }
 
 /// Reserves the place of this process for its successor.
@@ -133,6 +141,7 @@ pub(crate) fn hand_over(place: usize, now: pg_sys::TimestampTz) {
 pub(crate) fn executes(place: usize, job_id: i64) {
     let mut board = EXECUTORS.exclusive();
     board[place].job_id = job_id;
+    board[place].idle_since = 0;
     board[place].is_paused = false;
     board[place].cancelled_at = 0;
 }
@@ -140,6 +149,26 @@ pub(crate) fn executes(place: usize, job_id: i64) {
 /// Returns whether the job in a place was cancelled only because it is to run later.
 pub(crate) fn is_paused(place: usize) -> bool {
     EXECUTORS.share()[place].is_paused
+}
+
+/// Notes that the executor in a place has looked for a job and found none.
+pub(crate) fn found_none(place: usize, now: pg_sys::TimestampTz) {
+    let mut board = EXECUTORS.exclusive();
+    if board[place].idle_since == 0 {
+        board[place].idle_since = now;
+    }
+}
+
+impl Executor {
+    /// Returns whether it is there with nothing to do, and not asked to end yet.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pid != 0 && self.idle_since != 0 && !self.retires
+    }
+
+    /// Returns whether it executes a job, and is not asked to end after it.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.pid != 0 && self.job_id != 0 && !self.retires
+    }
 }
 
 /// Returns whether the executor in a place is to end.
@@ -157,16 +186,13 @@ pub(crate) fn retire(pid: i32) {
     wake(pid);
 }
 
-/// Wakes an executor.
-pub(crate) fn wake(pid: i32) {
-    // SAFETY: BackendPidGetProc returns null or a slot of the process array, which is never freed;
-    // a latch that meanwhile belongs to another process wakes that one once for nothing.
-    unsafe {
-        let process = pg_sys::BackendPidGetProc(pid);
-        if !process.is_null() {
-            pg_sys::SetLatch(&raw mut (*process).procLatch);
-        }
-    }
+/// Wakes the executors of a role that wait for a job.
+pub(crate) fn wake_idle(database: Oid, role: Oid) {
+    let all = of(database);
+    let idle = all
+        .iter()
+        .filter(|one| one.role == role && one.pid != 0 && one.job_id == 0);
+    idle.for_each(|one| wake(one.pid));
 }
 
 /// Cancels the statement of a job, if this executor still executes it: `is_paused` when the job is

@@ -13,30 +13,37 @@ pub(crate) mod awaited;
 mod bell;
 pub(crate) mod counters;
 pub(crate) mod executor;
+pub(crate) mod failed_start;
 mod floor;
 mod gate;
 mod lane;
 pub(crate) mod prepared;
+mod process;
+pub(crate) mod worker_slot;
 
-pub(crate) use bell::{Bell, CANCELS_AT_MOST, TOKEN_CLASSES, WORK, bell};
+pub(crate) use bell::{Bell, CANCELS_AT_MOST, TOKEN_CLASSES, WORK, bell, has_rung};
 pub(crate) use floor::{Floor, Known, resume as resume_floors, suspend_all as suspend_floors};
 pub(crate) use gate::{GATE_MICROS, Gate, open_gates, opened_since, openings};
 pub(crate) use lane::{
     Finding, LanesState, Peek, RESCAN_MICROS, RESCAN_SHARE, Section, all, lanes, lower,
     lowered_since, peek, publish, raise, rescan_due, rescanned, to_sweep,
 };
+pub(crate) use process::is_connected;
 
 use awaited::{LOCK as AWAITED_LOCK, WAITS};
 use bell::{BELLS, LOCK as BELLS_LOCK};
 use counters::{TALLIES, empty_tallies};
 use executor::EXECUTORS;
+use failed_start::FAILED;
 use floor::FLOORS;
 use gate::GATES;
 use lane::{LANES, LOCK as LANES_LOCK};
 use pgrx::pg_sys::{self, Oid};
 use pgrx::{AssertPGRXSharedMemory, PgLwLock};
 use prepared::{LOCK as PREPARED_LOCK, PREPARED};
+use process::send_sigterm;
 use std::sync::atomic::{AtomicBool, Ordering};
+use worker_slot::LINE;
 
 /// How many databases can have a scheduler, or be closed, at once.
 const SLOTS: usize = 128;
@@ -71,6 +78,8 @@ pub(crate) enum Exit {
     Busy,
     /// A statement has closed the database.
     Closed,
+    /// Something else needs its worker slot: see `worker_slot.rs`.
+    Yielded,
 }
 
 /// One database that has a scheduler or is closed.
@@ -143,6 +152,8 @@ pub(crate) fn request() {
     pg_shmem_init!(WAITS = ());
     pg_shmem_init!(AWAITED_LOCK = 0);
     pg_shmem_init!(EXECUTORS = executor::none());
+    pg_shmem_init!(FAILED = failed_start::none());
+    pg_shmem_init!(LINE = worker_slot::empty());
     REQUESTED.store(true, Ordering::Relaxed);
 }
 
@@ -435,39 +446,7 @@ pub(crate) fn set_launcher(pid: i32) {
 /// Wakes the launcher, if it runs.
 pub(crate) fn wake_launcher() {
     let launcher = BOARD.share().launcher;
-    // SAFETY: BackendPidGetProc returns null or a slot of the process array, which is never freed;
-    // a latch that meanwhile belongs to another process wakes that one once for nothing.
-    unsafe {
-        let process = pg_sys::BackendPidGetProc(launcher);
-        if !process.is_null() {
-            pg_sys::SetLatch(&raw mut (*process).procLatch);
-        }
-    }
-}
-
-/// Returns true: in tests there is no server.
-#[cfg(test)]
-pub(crate) fn is_connected(pid: i32) -> bool {
-    pid != 0
-}
-
-/// Returns whether a process is connected to this server.
-#[cfg(not(test))]
-pub(crate) fn is_connected(pid: i32) -> bool {
-    // SAFETY: takes any number; returns null or a process.
-    unsafe { !pg_sys::BackendPidGetProc(pid).is_null() }
-}
-
-fn send_sigterm(pid: i32) {
-    send_signal(pid, pg_sys::SIGTERM as i32);
-}
-
-fn send_signal(pid: i32, signal: i32) {
-    unsafe extern "C" {
-        fn kill(pid: i32, signal: i32) -> i32;
-    }
-    // SAFETY: kill(2) with a process of this server. It fails only when that is gone already.
-    unsafe { kill(pid, signal) };
+    process::wake(launcher);
 }
 
 #[cfg(test)]

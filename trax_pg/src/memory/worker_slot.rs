@@ -1,0 +1,215 @@
+//! Worker slots: which process comes next when the server has too few of them.
+//!
+//! Words: a *worker slot* is one of `max_worker_processes`. A process that was refused one stands
+//! in the *line*: the launcher for the database that has waited longest for its scheduler, and a
+//! scheduler for the statements of its database. The order is by age: since when the statement is
+//! ready, or the database wants its scheduler back. A database whose scheduler has never had its
+//! turn, or was ended by anything else than this, comes before all.
+//!
+//! The *first* of the line asks one holder of a slot to *yield*: the executor that has been idle
+//! longest; or the scheduler that has run longest, if it has had its *turn*; or an executor, which
+//! then ends after its statement. All others stand back, so the slot goes to the first. A scheduler
+//! that has yielded comes back after a *rest*, or as soon as its database's bell rings: with more
+//! databases than slots the schedulers take turns.
+//!
+//! Holds: a scheduler yields to statements only while the server has fewer than two executors; an
+//! entry that is not renewed counts for nothing, so no process that dies blocks the line.
+
+use super::executor::{self, Executor};
+use super::process::{is_connected, wake};
+use super::slots;
+use crate::server::backend::my_pid;
+use pgrx::pg_sys::TimestampTz;
+use pgrx::{AssertPGRXSharedMemory, PgLwLock};
+use std::time::Duration;
+
+/// How soon a process in the line tries again: the slot of a process that has ended is free a
+/// moment later.
+pub(crate) const TRY_AGAIN: Duration = Duration::from_millis(100);
+/// How long a scheduler that has yielded stays away when nothing rings.
+pub(crate) const REST: Duration = Duration::from_secs(4);
+/// How long a scheduler runs at least.
+const TURN: TimestampTz = 500_000;
+/// An entry, or a request to yield, that is older counts for nothing.
+const RENEWED_WITHIN: TimestampTz = 2_000_000;
+/// What has waited so long has an executor end after its statement.
+const PATIENT_FOR: TimestampTz = 1_000_000;
+/// For fewer executors on the server a scheduler yields to a statement.
+const EXECUTORS_AT_LEAST: usize = 2;
+/// Most processes in the line: one for each scheduler, and the launcher.
+const WAITERS: usize = 160;
+
+/// What a process in the line needs a slot for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Scheduler,
+    Executor,
+}
+
+#[derive(Clone, Copy)]
+struct Waiter {
+    /// The process, or 0 for a free place.
+    pid: i32,
+    since: TimestampTz,
+    renewed_at: TimestampTz,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Line {
+    waiters: [Waiter; WAITERS],
+    /// The scheduler that was asked to yield, or 0, and when.
+    asked: i32,
+    asked_at: TimestampTz,
+}
+
+type Board = AssertPGRXSharedMemory<Line>;
+
+// SAFETY: no other lock has this name.
+pub(super) static LINE: PgLwLock<Board> = unsafe { PgLwLock::new(c"trax worker slots") };
+
+const EMPTY: Line = Line {
+    waiters: [Waiter {
+        pid: 0,
+        since: 0,
+        renewed_at: 0,
+    }; WAITERS],
+    asked: 0,
+    asked_at: 0,
+};
+
+pub(super) fn empty() -> Board {
+    // SAFETY: it has no pointers and nothing to drop.
+    unsafe { AssertPGRXSharedMemory::new(EMPTY) }
+}
+
+fn is_recent(at: TimestampTz, now: TimestampTz) -> bool {
+    (0..RENEWED_WITHIN).contains(&now.saturating_sub(at))
+}
+
+impl Line {
+    /// Returns whether nothing older than `since` waits, but for this process.
+    fn is_next(&self, pid: i32, since: TimestampTz, now: TimestampTz) -> bool {
+        !self.waiters.iter().any(|one| {
+            one.pid != 0
+                && one.pid != pid
+                && is_recent(one.renewed_at, now)
+                && (one.since, one.pid) < (since, pid)
+        })
+    }
+
+    fn renew(&mut self, pid: i32, since: TimestampTz, now: TimestampTz) {
+        let mine = self.waiters.iter().position(|one| one.pid == pid);
+        let free = |one: &Waiter| one.pid == 0 || !is_recent(one.renewed_at, now);
+        if let Some(place) = mine.or_else(|| self.waiters.iter().position(free)) {
+            self.waiters[place] = Waiter {
+                pid,
+                since,
+                renewed_at: now,
+            };
+        }
+    }
+}
+
+/// Returns whether this process may take the next free slot for what has waited since then.
+pub(crate) fn is_next(since: TimestampTz, now: TimestampTz) -> bool {
+    LINE.share().is_next(my_pid(), since, now)
+}
+
+/// Returns whether anything waits for a slot.
+pub(crate) fn is_short(now: TimestampTz) -> bool {
+    !is_next(TimestampTz::MAX, now)
+}
+
+/// Has this process stand in the line, or renews its entry; the first asks for a slot.
+pub(crate) fn wait(wanted: Wanted, since: TimestampTz, now: TimestampTz) {
+    let is_first = {
+        let mut line = LINE.exclusive();
+        line.renew(my_pid(), since, now);
+        line.is_next(my_pid(), since, now)
+    };
+    if is_first {
+        ask(wanted, since, now);
+    }
+}
+
+/// Takes a process out of the line.
+pub(crate) fn leave(pid: i32) {
+    let mut line = LINE.exclusive();
+    for one in line.waiters.iter_mut().filter(|one| one.pid == pid) {
+        one.pid = 0;
+    }
+    if line.asked == pid {
+        line.asked = 0;
+    }
+}
+
+/// Returns whether this scheduler was asked to yield.
+pub(crate) fn yields() -> bool {
+    LINE.share().asked == my_pid()
+}
+
+/// Asks one holder of a slot to yield, unless one is about to.
+fn ask(wanted: Wanted, since: TimestampTz, now: TimestampTz) {
+    let executors = executor::all();
+    let leaves = |one: &Executor| one.pid != 0 && one.job_id == 0 && one.retires;
+    if executors.iter().any(leaves) || is_one_asked(now) {
+        return;
+    }
+    let idle = executors.iter().filter(|one| one.is_idle());
+    if let Some(one) = idle.min_by_key(|one| one.idle_since) {
+        return executor::retire(one.pid);
+    }
+    if wanted == Wanted::Scheduler || executors.len() < EXECUTORS_AT_LEAST {
+        let others = slots().into_iter().filter_map(|slot| {
+            let pid = slot.pid().filter(|&pid| pid != my_pid())?;
+            let had_its_turn = now.saturating_sub(slot.launched_at).abs() >= TURN;
+            had_its_turn.then_some((slot.launched_at, pid))
+        });
+        if let Some((_, pid)) = others.min() {
+            let mut line = LINE.exclusive();
+            line.asked = pid;
+            line.asked_at = now;
+            drop(line);
+            return wake(pid);
+        }
+    }
+    if now.saturating_sub(since) >= PATIENT_FOR
+        && let Some(one) = executors.iter().find(|one| one.is_busy())
+    {
+        executor::retire(one.pid);
+    }
+}
+
+fn is_one_asked(now: TimestampTz) -> bool {
+    let line = LINE.share();
+    is_recent(line.asked_at, now) && is_connected(line.asked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EMPTY, RENEWED_WITHIN};
+
+    #[test]
+    fn the_oldest_comes_first_and_one_that_no_longer_waits_blocks_nobody() {
+        let mut line = EMPTY;
+        assert!(line.is_next(1, 50, 100));
+        line.renew(1, 50, 100);
+        line.renew(2, 40, 100);
+        assert!(!line.is_next(1, 50, 101));
+        assert!(line.is_next(2, 40, 101));
+        assert!(line.is_next(3, 30, 101), "older than both");
+        line.renew(1, 50, 100 + RENEWED_WITHIN);
+        assert!(line.is_next(1, 50, 100 + RENEWED_WITHIN));
+        // The clock was set back.
+        assert!(line.is_next(2, 60, 10));
+    }
+
+    #[test]
+    fn those_of_the_same_age_are_not_first_both() {
+        let mut line = EMPTY;
+        line.renew(1, 50, 100);
+        line.renew(2, 50, 100);
+        assert!(line.is_next(1, 50, 100));
+        assert!(!line.is_next(2, 50, 100));
+    }
+}
