@@ -299,9 +299,9 @@ alter foreign table trax.new_job
 \include api/scheduler.sql
 \include api/run.sql
 \include api/await_job.sql
-\include api/status.sql
 \include api/check.sql
 \include api/metrics.sql
+\include api/status.sql
 \include api/explain.sql
 \include api/access.sql
 \include api/diagnose.sql

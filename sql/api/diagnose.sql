@@ -51,6 +51,8 @@ with clock as materialized (
         join lane l on l.run_at <= c.past
         join group_load g on g.group_name = l.group_name
         where g.enabled
+            -- No worker takes a statement: trax.status() says what those wait for.
+            and l.task <> 'sql'
             and (g.max_active_jobs is null or g.executed < g.max_active_jobs)
             and not exists (
                 select

@@ -62,10 +62,23 @@ begin
                 then format('Job %s waits until a job with its concurrency key "%s" ends.', q.job_id, q.concurrency_key)
             when q.waits_for = 'manifest'
                 then format('Job %s waits until another job of this manifest ends: %s may run at once.', q.job_id, m.max_concurrency)
+            when q.run_as is not null
+                then format(
+                    'Job %s waits for an executor: %s statements run, at most %s at once in this database.',
+                    q.job_id, (select count(*) from trax.lease l where l.run_as is not null),
+                    coalesce(current_setting('trax.max_sql_workers', true), '2')
+                )
             else format('Job %s waits for a worker of task "%s".', q.job_id, q.task)
         end,
         greatest(q.queued_at, least(q.run_at, clock_timestamp())),
-        case when q.waits_for is null then format('Run a worker that takes task "%s".', q.task) else 'Nothing: wait.' end
+        case
+            when q.waits_for is not null then 'Nothing: wait.'
+            when q.run_as is not null
+                then 'See what runs: select job_id, run_as, worker, started_at from trax.lease where run_as is not null; then trax.cancel(job_id), or: '
+                    || format('alter database %I set trax.max_sql_workers = ', current_database())
+                    || 2 * greatest(current_setting('trax.max_sql_workers', true)::int, 1)
+            else format('Run a worker that takes task "%s".', q.task)
+        end
     from trax.work_queue q
     where q.manifest_id = m.manifest_id
     order by q.job_id;

@@ -11,6 +11,14 @@ as 'MODULE_PATHNAME', 'trax_direct_write_obstacles';
 comment on function trax.direct_write_obstacles() is
     'Internal. Returns the tables whose rows must be written by statements, each with the reason; none in an installation that nobody has changed.';
 
+create function trax.has_bell()
+returns boolean
+language c volatile parallel restricted
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_has_bell';
+comment on function trax.has_bell() is
+    'Internal. Returns false when the shared memory of a server that has trax preloaded has no place left for this database: 1,024 others have theirs.';
+
 create function trax.status()
 returns table (
     item text,
@@ -78,11 +86,40 @@ with fact as materialized (
             from trax.own_triggers() t
             where t.enabled <> 'A'
         ) as adopted,
+        (
+            select count(*)
+            from pg_stat_activity a
+            where a.backend_type not in (
+                'client backend', 'walsender', 'standalone backend', 'autovacuum launcher', 'autovacuum worker',
+                'startup', 'checkpointer', 'background writer', 'walwriter', 'walreceiver', 'archiver', 'logger',
+                'io worker', 'slotsync worker', 'walsummarizer'
+            )
+        ) as workers,
         (select a.home from trax.adoption a) as adopted_home,
         nullif(current_setting('trax.home', true), '') as home
 ), facts as materialized (
     select
         f.*,
+        -- With too few worker slots the launcher starts it within seconds.
+        f.scheduler_pid is null
+            and f.launchers > 0
+            and greatest(
+                f.workers,
+                2 + (select count(*) from pg_database d where d.datallowconn and not d.datistemplate)
+            ) >= current_setting('max_worker_processes')::int
+            and exists (
+                select
+                from trax.tallies() t
+                where t.name = 'trax_last_cycle_timestamp_seconds'
+                    and to_timestamp(t.value) > clock_timestamp() - interval '30 s'
+            )
+            and coalesce(
+                current_database() = any (
+                    regexp_split_to_array(nullif(trim(current_setting('trax.databases', true)), ''), ' *, *')
+                ),
+                true
+            )
+            and f.enabled = 'on' as waits_for_turn,
         f.adopted and (f.adopted_home is null or f.adopted_home is not distinct from f.home) as at_home,
         h.holder,
         h.release,
@@ -157,11 +194,21 @@ select
 from facts f
 union all
 select
+    'shared memory',
+    'no place for this database',
+    false,
+    'The server has more than 1,024 databases that use trax. Here workers and schedulers poll, and claims read the queue from its beginning. Move some of the databases to another server, or drop those that are not needed.'
+from facts f
+where f.preloaded
+    and not trax.has_bell()
+union all
+select
     'scheduler',
     case
         when f.standby then 'standby'
         when not f.at_home then 'waiting for trax.adopt()'
         when f.scheduler_pid is null and f.fresh then 'starting'
+        when f.waits_for_turn then 'waiting for its turn'
         when f.scheduler_pid is null then 'not running'
         when f.paused_at is not null then format(
             'paused since %s%s', date_trunc('second', f.paused_at), coalesce(': ' || f.pause_reason, '')
@@ -172,7 +219,7 @@ select
     end,
     f.standby
         or (f.scheduler_pid is not null and f.at_home and f.paused_at is null and f.holder is null and not f.runs_code_of_others)
-        or (f.scheduler_pid is null and f.at_home and f.fresh),
+        or (f.at_home and f.paused_at is null and (f.scheduler_pid is null and f.fresh or f.waits_for_turn)),
     case
         when f.standby then null
         when f.adopted and not f.at_home then format(
@@ -190,6 +237,10 @@ select
             'Somebody''s function would run with the rights of the owner of trax. Drop what calls it, or give it to a superuser; see: select detail, fix from trax.diagnose() where cause = ''code_of_others'''
         when f.scheduler_pid is not null then null
         when f.fresh then null
+        when f.waits_for_turn then format(
+            'The databases of this server are more than its worker slots: their schedulers take turns. Type: alter system set max_worker_processes = %s; then restart PostgreSQL.',
+            current_setting('max_worker_processes')::int + 8
+        )
         when f.enabled = 'off' then 'trax.enabled is off. Type: alter system set trax.enabled = on; select pg_reload_conf()'
         when not f.preloaded then 'Type: select trax.start_scheduler()'
         when f.launchers = 0 then 'The launcher is not running; see the server log, and max_worker_processes.'
@@ -229,11 +280,16 @@ union all
 select
     'sql jobs',
     concat_ws(' ', 'ready:', w.ready),
-    not w.wait_for_nobody and w.disobedient is null,
+    not w.wait_for_nobody and not w.wait_for_busy and w.disobedient is null,
     case
         when w.disobedient is not null then format(
             'These executors were told to end and go on: %s. A function that looks for no interrupt ends by itself, or with the server.',
             w.disobedient
+        )
+        when w.wait_for_busy then format(
+            'The oldest has waited since %s, while %s statements run, the longest since %s. See them: select job_id, run_as, started_at from trax.lease where run_as is not null; end one: select trax.cancel(%s); or run more at once: alter database %I set trax.max_sql_workers = %s',
+            date_trunc('second', w.since), e.executing, date_trunc('second', e.since), e.job_id, current_database(),
+            2 * greatest(current_setting('trax.max_sql_workers', true)::int, 1)
         )
         when not w.wait_for_nobody then null
         when not (select f.preloaded from facts f) then format(
@@ -244,7 +300,7 @@ select
         )
         when current_setting('trax.max_sql_workers', true) = '0' then
             'trax.max_sql_workers is 0. Type: alter system set trax.max_sql_workers = 2; select pg_reload_conf()'
-        when w.workers >= current_setting('max_worker_processes')::int then format(
+        when (select f.workers from facts f) >= current_setting('max_worker_processes')::int then format(
             'They wait for a background worker: all %1$s of the server are in use. Type: alter system set max_worker_processes = %2$s; then restart PostgreSQL.',
             current_setting('max_worker_processes'), current_setting('max_worker_processes')::int + 4
         )
@@ -256,9 +312,19 @@ select
 from (
     select
         count(*) as ready,
+        min(q.run_at) as since,
+        coalesce(min(q.run_at) < clock_timestamp() - interval '1 min', false)
+            and (select count(*) from trax.lease l where l.run_as is not null)
+                >= current_setting('trax.max_sql_workers', true)::int
+            and current_setting('trax.max_sql_workers', true)::int > 0 as wait_for_busy,
         coalesce(min(q.run_at) < clock_timestamp() - interval '10 s', false)
-            and not exists (
+            and (
                 select
+                    count(*) = 0
+                    or (
+                        count(*) < current_setting('trax.max_sql_workers', true)::int
+                        and (select f.workers from facts f) >= current_setting('max_worker_processes')::int
+                    )
                 from pg_stat_activity a
                 where a.backend_type = 'trax executor'
                     and a.datname = current_database()
@@ -277,16 +343,7 @@ from (
                         and l.worker = 'trax executor:' || a.pid
                         and not l.cancel_requested
                 )
-        ) as disobedient,
-        (
-            select count(*)
-            from pg_stat_activity a
-            where a.backend_type not in (
-                'client backend', 'walsender', 'standalone backend', 'autovacuum launcher', 'autovacuum worker',
-                'startup', 'checkpointer', 'background writer', 'walwriter', 'walreceiver', 'archiver', 'logger',
-                'io worker', 'slotsync worker', 'walsummarizer'
-            )
-        ) as workers
+        ) as disobedient
     from (
         select q.run_at
         from trax.work_queue q
@@ -301,6 +358,11 @@ from (
         limit 10000
     ) q
 ) w
+cross join (
+    select count(*) as executing, min(l.started_at) as since, (array_agg(l.job_id order by l.started_at, l.job_id))[1] as job_id
+    from trax.lease l
+    where l.run_as is not null
+) e
 union all
 select
     'overdue leases',

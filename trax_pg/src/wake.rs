@@ -13,6 +13,7 @@
 use crate::error::Error;
 use crate::memory;
 use crate::memory::Bell;
+use crate::server::call::sql_function;
 use crate::server::hash::name_hash_64;
 use crate::server::latch;
 use crate::server::spi;
@@ -72,6 +73,10 @@ static TOLD: AtomicBool = AtomicBool::new(false);
 /// some.
 static TOKENS_FREED: AtomicU64 = AtomicU64::new(0);
 static TOKENS_TAKEN: AtomicU64 = AtomicU64::new(0);
+
+sql_function!(trax_has_bell, pg_finfo_trax_has_bell, |call| {
+    Ok(call.value(!memory::available() || memory::bell().is_some()))
+});
 
 /// Notes what this transaction makes; the bell is rung when it has committed.
 pub(crate) fn mark(what: u32) {
