@@ -134,6 +134,7 @@ select
     end,
     case
         when u.item in ('library', 'dead letters', 'manifests that cannot be evaluated') then 'warning'
+        when u.item = 'sql jobs' and u.value like '%, executing: %' then 'warning'
         else 'critical'
     end,
     format('%s: %s', u.item, u.value),

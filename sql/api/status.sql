@@ -279,7 +279,7 @@ from trax.lease
 union all
 select
     'sql jobs',
-    concat_ws(' ', 'ready:', w.ready),
+    concat_ws(', ', 'ready: ' || w.ready, case when w.wait_for_busy then 'executing: ' || e.executing end),
     not w.wait_for_nobody and not w.wait_for_busy and w.disobedient is null,
     case
         when w.disobedient is not null then format(

@@ -485,3 +485,15 @@ async fn a_program_gets_no_credentials_unless_they_are_passed() {
     assert!(output.contains("OTHER=mine"), "{output}");
     assert!(!output.contains("PGPASSWORD"), "{output}");
 }
+
+#[tokio::test]
+async fn a_worker_for_the_statements_of_the_server_is_refused_with_words() {
+    let database = database().await;
+    let (code, _, errors) = run(&mut trax(
+        &database,
+        &["worker", "--task", "sql", "--exec", "cat"],
+    ));
+    assert_eq!(code, Some(64), "{errors}");
+    assert!(errors.contains("no worker takes task \"sql\""), "{errors}");
+    assert!(errors.contains("trax doctor"), "{errors}");
+}

@@ -1,6 +1,6 @@
 //! Statements that leave something behind, or try to.
 
-use super::{ended, failed, failure, live, output, queue, queue_with};
+use super::{ended, executor_of, failed, failure, live, output, queue, queue_with};
 use harness::PATIENCE;
 use harness::scheduler::{another_scheduler_of, scheduler_of, sql_server, violations};
 use harness::session::Session;
@@ -314,4 +314,62 @@ async fn a_cancel_a_timeout_and_the_roles_own_timeout_end_a_statement() {
         "{error}"
     );
     output(&s, "select 1").await;
+}
+
+#[tokio::test]
+async fn an_executor_that_ends_while_it_records_a_serializable_statement_leaves_nothing_of_it() {
+    let (database, s) = live().await;
+    s.get("create table t (a int); create table gate (a int)")
+        .await;
+    let gate = Session::of(&database).await;
+    let locker = Session::of(&database).await;
+    for end in ["pg_terminate_backend", "pg_cancel_backend"] {
+        gate.get("begin; lock table gate").await;
+        let job = queue_with(
+            &s,
+            "set transaction isolation level serializable; select count(*) from t;
+             insert into t values (1); lock table gate",
+            "max_retries => 0",
+        )
+        .await;
+        let pid = executor_of(&s, "insert into t").await;
+        s.sees_waiting(pid).await;
+        locker
+            .get(&format!(
+                "begin; select from trax.lease where job_id = {job} for update"
+            ))
+            .await;
+        gate.get("rollback").await;
+        harness::eventually("it waits for its lease", PATIENCE, async || {
+            let event = format!("select wait_event from pg_stat_activity where pid = {pid}");
+            match s.get(&event).await.as_str() {
+                "transactionid" | "tuple" => Ok(()),
+                seen => Err(seen.to_owned()),
+            }
+        })
+        .await;
+        let held = "select count(*) > 0 from pg_locks where mode = 'SIReadLock' and relation = 't'::regclass";
+        assert_eq!(s.get(held).await, "t", "{end}");
+        s.get(&format!("select {end}({pid})")).await;
+        harness::eventually("it is undone", PATIENCE, async || {
+            let left = "select count(*) from pg_locks where mode = 'SIReadLock' and relation = 't'::regclass";
+            match s.get(left).await.as_str() {
+                "0" => Ok(()),
+                left => Err(left.to_owned()),
+            }
+        })
+        .await;
+        locker.get("rollback").await;
+        assert_eq!(ended(&s, job).await, "failed", "{end}");
+    }
+    // The server still takes serializable transactions to their end.
+    s.get("begin isolation level serializable; insert into t values (2); commit")
+        .await;
+    output(
+        &s,
+        "set transaction isolation level serializable; insert into t values (3)",
+    )
+    .await;
+    assert_eq!(s.get("select count(*) from t").await, "2");
+    assert_eq!(violations(s.client()).await, Vec::<String>::new());
 }

@@ -183,12 +183,13 @@ async fn busy_executors_are_named_with_what_helps() {
     assert!(said.contains("set trax.max_sql_workers = 4"), "{said}");
     s.get("update trax.work_queue set run_at = run_at - interval '1 h'")
         .await;
-    let (_, healthy, hint) = status(s.client(), "sql jobs").await;
+    let (said, healthy, hint) = status(s.client(), "sql jobs").await;
+    assert_eq!(said, "ready: 1, executing: 2");
     let hint = hint.expect("a hint");
     assert!(!healthy && hint.contains("2 statements run"), "{hint}");
     assert!(hint.contains(&format!("trax.cancel({first})")), "{hint}");
-    let causes = s.get("select cause from trax.diagnose()").await;
-    assert!(causes.contains("sql_jobs"), "{causes}");
+    let causes = s.get("select cause, severity from trax.diagnose()").await;
+    assert!(causes.contains("sql_jobs|warning"), "{causes}");
     assert!(!causes.contains("task_not_claimed"), "{causes}");
     s.get("select trax.cancel(job_id) from trax.lease").await;
     assert_eq!(ended(&s, job).await, "completed");

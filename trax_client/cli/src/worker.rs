@@ -116,6 +116,12 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             "--router takes the place of --database-url; specify one of them",
         ));
     }
+    if arguments.tasks.iter().any(|task| task == "sql") {
+        return Err(Failure::usage(
+            "no worker takes task \"sql\": the server itself runs its statements",
+        )
+        .hint("leave it out; trax doctor says why statements wait"));
+    }
     let config = address::from_environment(arguments.router.as_deref().or(url.as_deref()))?;
     let others: Vec<Address> = arguments
         .others
