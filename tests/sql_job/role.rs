@@ -282,6 +282,12 @@ async fn the_statements_of_a_role_that_is_renamed_go_on() {
     .await;
     let failing = s.number("select trax.trigger('failing')").await;
     assert_eq!(ended(&s, failing).await, "failed");
+    // A number that somebody has changed names no role, and holds nothing up.
+    s.get(
+        "select trax.schedule('odd', sql => 'select 1');
+         update trax.manifest set input = input || '{\"role_oid\": \"x\"}' where name = 'odd'",
+    )
+    .await;
     // Another takes the name at once.
     s.get(&format!(
         "alter role {alice} rename to {alice}_2; alter role {bob} rename to {alice};
@@ -297,8 +303,9 @@ async fn the_statements_of_a_role_that_is_renamed_go_on() {
     let triggered = s.number("select trax.trigger('beat')").await;
     assert_eq!(ended(&s, triggered).await, "completed");
     for table in ["manifest", "dead_letter"] {
-        let named =
-            format!("select distinct run_as, input ->> 'run_as' from trax.{table} order by 1");
+        let named = format!(
+            "select distinct run_as, input ->> 'run_as' from trax.{table} where run_as <> 'postgres'"
+        );
         assert_eq!(
             s.get(&named).await,
             format!("{alice}_2|{alice}_2"),
@@ -430,10 +437,12 @@ async fn an_attempt_that_could_not_begin_ends_after_its_start() {
         }
     })
     .await;
-    assert_eq!(
-        s.get("select count(*) from trax.run where finished_at < started_at")
-            .await,
-        "0"
-    );
+    for nothing in [
+        "trax.run where finished_at < started_at",
+        "trax.worker where name = 'trax scheduler'",
+    ] {
+        let count = format!("select count(*) from {nothing}");
+        assert_eq!(s.get(&count).await, "0", "{nothing}");
+    }
     assert_eq!(violations(s.client()).await, Vec::<String>::new());
 }

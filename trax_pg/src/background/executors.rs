@@ -17,7 +17,7 @@ use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::server::table::lock_all;
 use crate::server::version;
-use crate::{instance, memory, outcome, setting, sql_job, wake};
+use crate::{instance, memory, outcome, setting, sql_job, wake, worker_registry};
 use pgrx::{Uuid, pg_sys};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -402,5 +402,7 @@ fn fail_jobs(spi: &Spi, role: &str, error: String) -> Result<()> {
         // After the claim, whose time is when the attempt began.
         outcome::fail(spi, job.job_id, job.token, failure, Timestamp::now());
     }
+    // The claims have put it into the list of workers, of which it is none.
+    worker_registry::left(spi, WORKER);
     Ok(())
 }
