@@ -8,7 +8,8 @@ with manifest as (
         select a.rolname::text as name
         from pg_catalog.pg_authid a
         where a.oid = case
-            when m.input ->> 'role_oid' ~ '^[0-9]{1,10}$' then least((m.input ->> 'role_oid')::bigint, 4294967295)::oid
+            when m.input ->> 'role_oid' !~ '[^0-9]' and length(m.input ->> 'role_oid') between 1 and 10
+                then least((m.input ->> 'role_oid')::bigint, 4294967295)::oid
         end
     ) n
     where m.run_as is not null
@@ -20,7 +21,8 @@ with manifest as (
         select a.rolname::text as name
         from pg_catalog.pg_authid a
         where a.oid = case
-            when q.input ->> 'role_oid' ~ '^[0-9]{1,10}$' then least((q.input ->> 'role_oid')::bigint, 4294967295)::oid
+            when q.input ->> 'role_oid' !~ '[^0-9]' and length(q.input ->> 'role_oid') between 1 and 10
+                then least((q.input ->> 'role_oid')::bigint, 4294967295)::oid
         end
     ) n
     where q.run_as is not null
@@ -32,7 +34,8 @@ with manifest as (
         select a.rolname::text as name
         from pg_catalog.pg_authid a
         where a.oid = case
-            when l.input ->> 'role_oid' ~ '^[0-9]{1,10}$' then least((l.input ->> 'role_oid')::bigint, 4294967295)::oid
+            when l.input ->> 'role_oid' !~ '[^0-9]' and length(l.input ->> 'role_oid') between 1 and 10
+                then least((l.input ->> 'role_oid')::bigint, 4294967295)::oid
         end
     ) n
     where l.run_as is not null
@@ -44,7 +47,8 @@ with manifest as (
         select a.rolname::text as name
         from pg_catalog.pg_authid a
         where a.oid = case
-            when d.input ->> 'role_oid' ~ '^[0-9]{1,10}$' then least((d.input ->> 'role_oid')::bigint, 4294967295)::oid
+            when d.input ->> 'role_oid' !~ '[^0-9]' and length(d.input ->> 'role_oid') between 1 and 10
+                then least((d.input ->> 'role_oid')::bigint, 4294967295)::oid
         end
     ) n
     where d.run_as is not null
