@@ -338,7 +338,13 @@ select
     case
         when w.name is null then 'working'
         when w.last_seen_at + 2 * coalesce(w.period, interval '1 min') < clock_timestamp()
-            and (w.period is not null or not coalesce(l.is_held, false)) then 'gone'
+            and (w.period is not null or not coalesce(l.is_held, false))
+            -- An executor without a statement reports nothing; its name has its process.
+            and not exists (
+                select
+                from pg_stat_activity a
+                where w.name = 'trax executor:' || a.pid
+            ) then 'gone'
         when w.stopping then 'stopping'
         when l.running > 0 then 'working'
         else 'idle'

@@ -165,6 +165,17 @@ async fn an_executor_that_ends_as_it_should_is_in_no_list_of_workers() {
 }
 
 #[tokio::test]
+async fn an_executor_that_has_idled_for_long_is_not_gone() {
+    let (_database, s) = super::live().await;
+    let job = queue(&s, "select 1").await;
+    assert_eq!(ended(&s, job).await, "completed");
+    s.get("update trax.worker set last_seen_at = last_seen_at - interval '1 h'")
+        .await;
+    let states = "select state from trax.worker_state where name like 'trax executor:%'";
+    assert_eq!(s.get(states).await, "idle");
+}
+
+#[tokio::test]
 async fn busy_executors_are_named_with_what_helps() {
     let (_database, s) = super::live().await;
     let first = queue(&s, "select pg_sleep(1e9)").await;
