@@ -128,7 +128,7 @@ impl Executors {
             Err(error) if !std::mem::replace(&mut self.has_failed, true) => error.warn(),
             Err(_) => {}
         }
-        // Whichever is the shorter, it is a look at two small tables.
+        // A look reads two small tables.
         (is_ending || self.refused.is_some()).then_some(CANCEL_SPACING.min(worker_slot::TRY_AGAIN))
     }
 
