@@ -250,13 +250,6 @@ from (
 full join trax.access_scope s on s.role = m.role
 where s.role is null
     or m.role is null
-union all
-select
-    'the library is of the version of the tables',
-    format('version %s of the library, version %s of the tables: every call is refused', trax.library_version(), e.extversion)
-from pg_extension e
-where e.extname = 'trax'
-    and e.extversion <> trax.library_version()
 $$;
 comment on function trax.check(interval) is
     'Verifies every invariant that SQL can see. Returns a row for each violation, none when there is none. Of history only what ended within this time is read, with all other runs of the same jobs; null reads all of it.';

@@ -17,16 +17,19 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     let session = Session::open(url.as_deref(), &arguments.output).await?;
-    let mut violations = session.client().check().await?;
-    if let Some(refusal) = session.of_another_version().await? {
-        violations.insert(
-            0,
-            Violation {
-                rule: refusal.message,
-                detail: refusal.hint,
-                shard: None,
-            },
-        );
+    let refusal = session.of_another_version().await?;
+    let mut violations = match session.client().check().await {
+        // That of another version may be refused too.
+        Err(_) if refusal.is_some() => Vec::new(),
+        violations => violations?,
+    };
+    if let Some(refusal) = refusal {
+        let first = Violation {
+            rule: refusal.message,
+            detail: refusal.hint,
+            shard: None,
+        };
+        violations.insert(0, first);
     }
     let healthy = violations.is_empty();
     if healthy && !arguments.output.json {

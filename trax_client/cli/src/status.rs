@@ -17,23 +17,21 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
     let session = Session::open(url.as_deref(), &arguments.output).await?;
-    let mut lines = session.client().status().await?;
-    // The function of an older version knows nothing of the library's.
-    if let Some(refusal) = session.of_another_version().await?
-        && lines
-            .iter()
-            .all(|line| line.item != "version" || line.healthy != Some(false))
-    {
-        lines.insert(
-            0,
-            StatusLine {
-                item: "version".to_owned(),
-                value: Some(refusal.message),
-                healthy: Some(false),
-                hint: refusal.hint,
-                shard: None,
-            },
-        );
+    let refusal = session.of_another_version().await?;
+    let mut lines = match session.client().status().await {
+        // That of another version may be refused too.
+        Err(_) if refusal.is_some() => Vec::new(),
+        lines => lines?,
+    };
+    if let Some(refusal) = refusal {
+        let first = StatusLine {
+            item: "version".to_owned(),
+            value: Some(refusal.message),
+            healthy: Some(false),
+            hint: refusal.hint,
+            shard: None,
+        };
+        lines.insert(0, first);
     }
     let (output, now) = (arguments.output, session.now);
     let ill: Vec<StatusLine> = lines
