@@ -2,6 +2,7 @@
 //! deadline.
 
 pub mod database;
+pub mod dice;
 pub mod http;
 pub mod limit;
 pub mod manifest;

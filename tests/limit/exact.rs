@@ -1,6 +1,7 @@
 //! Many claimers under load: from what is recorded, never one too many at any instant, and
 //! everything ends.
 
+use harness::dice::Dice;
 use harness::eventually;
 use harness::limit::most_at_once;
 use harness::session::{Claimed, Session, session};
@@ -13,19 +14,6 @@ use tokio::task::JoinHandle;
 const CLAIMERS: u64 = 10;
 /// Jobs of each of the six kinds.
 const JOBS: i64 = 120;
-
-/// Numbers that look random, the same in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
-    }
-}
 
 /// Two groups of limit 2, one whose limit is changed, keys of one at a time in the default group,
 /// keys of two at a time and a group that has both.
@@ -102,7 +90,7 @@ async fn claim(s: &Session, count: u64, strict: bool) -> Vec<Claimed> {
 
 fn claimer(s: Session, seed: u64, done: Arc<AtomicBool>) -> JoinHandle<()> {
     tokio::spawn(async move {
-        let mut dice = Dice(seed);
+        let mut dice = Dice::of(seed);
         while !done.load(Ordering::Relaxed) {
             let count = 1 + dice.roll(3);
             match dice.roll(15) {

@@ -2,6 +2,7 @@
 
 mod access;
 mod bad_row;
+mod beside;
 mod crash;
 mod diagnose;
 mod dump;
