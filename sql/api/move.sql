@@ -254,6 +254,24 @@ $$;
 comment on function trax.end_departure(text, uuid) is
     'Internal. Forgets a batch that has arrived. Called by trax_router.move_group().';
 
+create function trax.input_here(
+    input jsonb,
+    run_as text
+)
+returns jsonb
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select case
+        when $2 is null then $1
+        else ($1 - 'role_oid') || coalesce(
+            (select jsonb_build_object('role_oid', r.oid::bigint) from pg_roles r where r.rolname = $2), '{}'
+        )
+    end
+$$;
+comment on function trax.input_here(jsonb, text) is
+    'Internal. Returns the input of a job that came from another server: a statement is that of the role with the name here, whose number is another there.';
+
 create function trax.arrive(
     source int,
     group_name text,
@@ -331,7 +349,8 @@ begin
             and m.manifest_id is not null
             and not exists (select from trax.work_queue w where w.manifest_id = m.manifest_id and w.scheduled),
         case when q.run_at > clock_timestamp() then 'time' end,
-        q.task, q.group_name, m.name, q.timeout, q.retry_delay, k.key, q.concurrency_key, q.input, q.trace, q.run_as
+        q.task, q.group_name, m.name, q.timeout, q.retry_delay, k.key, q.concurrency_key,
+        trax.input_here(q.input, q.run_as), q.trace, q.run_as
     from jsonb_populate_recordset(null::trax.work_queue, cargo -> 'jobs') q
     left join trax.manifest m on m.name = q.manifest
     left join trax.unique_key k on k.key = q.unique_key and k.job_id = q.job_id
@@ -344,8 +363,8 @@ begin
     overriding system value
     select
         d.id, d.job_id, m.manifest_id, 'awaiting_intervention', d.attempts, d.max_retries, d.priority, d.created_at, m.name, d.task,
-        d.group_name, d.timeout, d.retry_delay, d.unique_key, d.concurrency_key, d.reason, d.last_error, d.input, d.trace,
-        d.run_as
+        d.group_name, d.timeout, d.retry_delay, d.unique_key, d.concurrency_key, d.reason, d.last_error,
+        trax.input_here(d.input, d.run_as), d.trace, d.run_as
     from jsonb_populate_recordset(null::trax.dead_letter, cargo -> 'dead_letters') d
     left join trax.manifest m on m.name = d.manifest
     order by d.id
@@ -374,7 +393,7 @@ begin
         starts_at, ends_at, enabled, disabled_reason, applied, created_at, updated_at, on_dead_letter, source, run_as
     )
     select
-        m.name, m.task, m.input, m.group_name, m.cron, m.every, m.run_at, m.depends_mode, m.dormant, m.timezone, m.priority,
+        m.name, m.task, trax.input_here(m.input, m.run_as), m.group_name, m.cron, m.every, m.run_at, m.depends_mode, m.dormant, m.timezone, m.priority,
         m.max_retries, m.retry_delay, m.timeout, m.misfire, m.misfire_threshold, m.misfire_limit, m.overlap,
         m.max_concurrency, m.variance, m.exclusions, m.starts_at, m.ends_at, m.enabled, m.disabled_reason, m.applied,
         m.created_at, m.updated_at, m.on_dead_letter, m.source, m.run_as

@@ -153,9 +153,6 @@ with fact as materialized (
     select t.manifest, t.dead_letter_id, row_number() over (order by t.stopped_at, t.dead_letter_id) as place
     from trax.stopped_schedule t
 )
-select 'version', f.version, true, null
-from facts f
-union all
 select
     'stopped schedules',
     concat_ws(
@@ -171,6 +168,9 @@ select
         )
     end
 from stopped t
+union all
+select 'version', f.version, true, null
+from facts f
 union all
 select
     'library',

@@ -245,6 +245,30 @@ async fn a_job_whose_attempt_is_just_ending_is_cancelled_with_its_group() {
 }
 
 #[tokio::test]
+async fn jobs_that_are_nowhere_any_more_do_not_keep_a_cancellation() {
+    let (db, s) = session().await;
+    s.get("select count(*) from trax.enqueue_many('a', array_fill('1'::jsonb, array[8]))")
+        .await;
+    let done = s.claim("max_jobs => 2, lease => '1 h'").await;
+    let (other, canceller) = (Session::of(&db).await, Session::of(&db).await);
+    other
+        .get(&format!(
+            "begin; delete from trax.work_queue where job_id in (3, 4, 7);
+            select trax.complete({}); select trax.complete({})",
+            done[0].key(),
+            done[1].key()
+        ))
+        .await;
+    let pid = canceller.pid();
+    let cancelling =
+        canceller.spawn("set statement_timeout = '60s'; select trax.cancel_group('default')");
+    s.sees_waiting(pid).await;
+    other.get("commit").await;
+    let (_, count) = cancelling.await.expect("the session lives");
+    assert_eq!(count, Ok("3".to_owned()));
+}
+
+#[tokio::test]
 async fn a_job_that_ended_while_its_group_was_cancelled_is_not_counted() {
     let (db, s) = session().await;
     s.enqueue("'a'").await;

@@ -200,3 +200,48 @@ async fn the_number_of_no_role_reaches_no_shard() {
         assert_eq!(refusal.detail, "No row of pg_roles has this name or oid.");
     }
 }
+
+#[tokio::test]
+async fn a_statement_that_moves_stays_that_of_the_role_with_its_name() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let s = &cluster.router;
+    let role = format!("{}_owner", cluster.database.name());
+    // The numbers of roles are others on the second server.
+    for n in 0..5 {
+        let other = format!("create role {role}_{n}");
+        cluster.shard(2).get(&other).await;
+    }
+    for session in [s, cluster.shard(1), cluster.shard(2)] {
+        session.get(&format!("create role {role} login")).await;
+    }
+    let group = cluster.group_on(1).await;
+    let statement = format!("run_as => '{role}', group_name => '{group}'");
+    s.get(&format!(
+        "select trax.enqueue_sql('select 1', {statement});
+        select trax.schedule('m', sql => 'select 2', every => '1 h', {statement})"
+    ))
+    .await;
+    cluster
+        .shard(1)
+        .get(&format!(
+            "insert into trax.dead_letter (job_id, attempts, priority, created_at, task, group_name, reason, input, run_as)
+            select 1, 1, 0, now(), 'sql', '{group}', 'no', input, run_as from trax.work_queue limit 1"
+        ))
+        .await;
+    s.get(&format!("call trax_router.move_group('{group}', 2, null)"))
+        .await;
+    let numbers = format!(
+        "select count(*), count(*) filter (where (r.input ->> 'role_oid')::oid = '{role}'::regrole)
+        from (
+            select input from trax.work_queue where run_as = '{role}'
+            union all
+            select input from trax.manifest where run_as = '{role}'
+            union all
+            select input from trax.dead_letter where run_as = '{role}'
+        ) r"
+    );
+    assert_eq!(cluster.shard(2).get(&numbers).await, "3|3");
+}

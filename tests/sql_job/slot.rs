@@ -57,7 +57,7 @@ async fn the_executors_of_a_busy_role_end_one_after_another_for_the_older_jobs_o
         .await;
     sleeper_of(&s, "0.05").await;
     let second = queue(&a, "select 2").await;
-    s.get("update trax.work_queue set run_at = run_at - interval '1 min' where job_id = (select max(job_id) from trax.work_queue)")
+    s.get("update trax.work_queue set (run_at, queued_at) = (run_at - interval '1 min', queued_at - interval '1 min') where job_id = (select max(job_id) from trax.work_queue)")
         .await;
     assert_eq!(ended(&s, second).await, "completed");
     assert_ne!(s.get("select count(*) from trax.work_queue").await, "0");
@@ -192,7 +192,7 @@ async fn busy_executors_are_named_with_what_helps() {
         "{said}"
     );
     assert!(said.contains("set trax.max_sql_workers = 4"), "{said}");
-    s.get("update trax.work_queue set run_at = run_at - interval '1 h'")
+    s.get("update trax.work_queue set (run_at, queued_at) = (run_at - interval '1 h', queued_at - interval '1 h')")
         .await;
     let (said, healthy, hint) = status(s.client(), "sql jobs").await;
     assert_eq!(said, "ready: 1, executing: 2");

@@ -13,6 +13,7 @@ use crate::manifest_state;
 use crate::manifest_state::job_ended;
 use crate::server::call::{Call, sql_function};
 use crate::server::clock::{Timestamp, micros};
+use crate::server::quote::literal;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::setting;
@@ -209,13 +210,19 @@ fn requeue(spi: &Spi, resolution: &Resolution) -> Result<i64> {
     }
     letter.require_role()?;
     let (id, key) = (resolution.id, letter.unique_key.clone());
-    requeue_letter(spi, resolution, letter).map_err(|KeyTaken(job_id)| {
+    requeue_letter(spi, resolution, letter).map_err(|KeyTaken { job_id, ended }| {
         let key = key.unwrap_or_default();
+        let first = if ended {
+            format!(
+                "When the time of the key is over, requeue it again, or free the key: delete from trax.unique_key where key = {}",
+                literal(&key)
+            )
+        } else {
+            format!("When job {job_id} has ended, requeue it again")
+        };
         Error::key_taken(format!("job {job_id} has the unique key \"{key}\""))
             .detail(format!("Dead letter {id} stays as it is: its job would not be queued beside that one."))
-            .hint(format!(
-                "When job {job_id} has ended, requeue it again; or: select trax.acknowledge_dead_letter({id})"
-            ))
+            .hint(format!("{first}; or: select trax.acknowledge_dead_letter({id})"))
     })
 }
 
@@ -281,17 +288,25 @@ impl Letter {
 impl Left {
     /// Tells the caller how many stay, and why.
     fn warn(&self) {
-        let count = self.with_key + self.without_role;
-        if count == 0 {
-            return;
+        let count = |number: i64| match number {
+            1 => "1 dead letter was left".to_owned(),
+            more => format!("{more} dead letters were left"),
+        };
+        if self.with_key > 0 {
+            Error::key_taken(format!("{} whose unique key another job has", count(self.with_key)))
+                .detail("Their jobs would not be queued beside those.")
+                .hint("When those jobs have ended, requeue them again; or resolve each: select trax.acknowledge_dead_letter(id)")
+                .warn();
         }
-        Error::key_taken(format!("{count} dead letters that match were left"))
-            .detail(format!(
-                "Other jobs have the unique keys of {}; {} are statements whose role is not known.",
-                self.with_key, self.without_role
+        if self.without_role > 0 {
+            Error::wrong_state(format!(
+                "{} because the role of the statement is not known",
+                count(self.without_role)
             ))
-            .hint("When those jobs have ended, requeue them again; or resolve each: select trax.acknowledge_dead_letter(id)")
+            .detail("The cycle wrote such a dead letter from the history, which has no roles.")
+            .hint("Queue each statement again: select trax.enqueue_sql('...'); and resolve the dead letter: select trax.acknowledge_dead_letter(id)")
             .warn();
+        }
     }
 }
 

@@ -53,7 +53,11 @@ statement!(
 );
 
 /// The job that keeps a key alive.
-pub(crate) struct KeyTaken(pub(crate) i64);
+pub(crate) struct KeyTaken {
+    pub(crate) job_id: i64,
+    /// It has ended, and the time of the key is not over.
+    pub(crate) ended: bool,
+}
 
 /// A key that a new job wants.
 #[derive(Clone, Copy)]

@@ -26,7 +26,7 @@ use crate::server::table;
 use crate::server::table::{Inserter, Table};
 use crate::setting;
 use crate::unique_key;
-use crate::unique_key::{KeyTaken, Wanted};
+use crate::unique_key::{Found, KeyTaken, Wanted};
 use crate::{changes, unseen, wake};
 use pgrx::pg_sys;
 use std::collections::{HashMap, HashSet};
@@ -252,7 +252,7 @@ pub(crate) fn enqueue(spi: &Spi, job: &NewJob, inputs: &[Option<pg_sys::Datum>])
         None => insert(job, inputs),
         Some(key) => {
             let id = match enqueue_unique(spi, job, key, &inputs[..1]) {
-                Ok(id) | Err(KeyTaken(id)) => id,
+                Ok(id) | Err(KeyTaken { job_id: id, .. }) => id,
             };
             vec![id; inputs.len()]
         }
@@ -283,14 +283,15 @@ fn enqueue_unique(
         let found = unique_key::find(spi, key, job.now);
         let replaced = found
             .as_ref()
-            .filter(|found| found.ended && !found.is_over)
-            .map(|found| found.job_id)
-            .filter(|&ended| job.replaces == Some(ended));
+            .filter(|found| found.ended && !found.is_over && job.replaces == Some(found.job_id))
+            .map(|found| found.job_id);
         match found {
             Some(found) if found.is_over => {
                 unique_key::free_over(spi, &[key], job.now);
             }
-            Some(found) if replaced.is_none() => return Err(KeyTaken(found.job_id)),
+            Some(Found { job_id, ended, .. }) if replaced.is_none() => {
+                return Err(KeyTaken { job_id, ended });
+            }
             _ => {}
         }
         let id = insert(job, input)[0];

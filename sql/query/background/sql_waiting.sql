@@ -1,6 +1,6 @@
--- Returns the roles that have SQL jobs ready in groups that are switched on, the one with the
--- oldest first: how many jobs, at most $at_most, since when the oldest is ready, and whether the
--- role may connect here.
+-- Returns the roles that have SQL jobs ready in groups that are switched on and have room, the role
+-- with the oldest first: how many jobs, at most $at_most, since when the oldest is ready, and
+-- whether the role may connect here.
 with recursive role as (
     (
         select q.run_as
@@ -33,9 +33,9 @@ select
     ) as may_connect
 from role r
 cross join lateral (
-    select pg_catalog.count(*) as jobs, pg_catalog.min(o.run_at) as since
+    select pg_catalog.count(*) as jobs, pg_catalog.min(o.ready_at) as since
     from (
-        select q.run_at
+        select greatest(q.run_at, q.queued_at) as ready_at
         from trax.work_queue q
         where q.run_as = r.run_as
             and q.waits_for is null
@@ -43,7 +43,14 @@ cross join lateral (
                 select
                 from trax.manifest_group g
                 where g.name = q.group_name
-                    and not g.enabled
+                    and (
+                        not g.enabled
+                        or g.max_active_jobs <= (
+                            select pg_catalog.count(*)
+                            from trax.lease l
+                            where l.group_name = g.name
+                        )
+                    )
             )
         order by q.job_id
         limit $at_most

@@ -1,6 +1,6 @@
--- Locks jobs where they wait or are executed, in the order of the array, up to the first that is
--- neither, and returns that. So two sessions that lock several jobs lock them in one order,
--- wherever these are.
+-- Locks jobs where they wait or are executed, in the order of the array, up to the first that has
+-- moved since this statement began, and returns that. So two sessions that lock several jobs lock
+-- them in one order, wherever these are. A job that has ended is passed by.
 select j.job_id
 from unnest($job_ids) as j (job_id)
 left join lateral (
@@ -17,4 +17,12 @@ left join lateral (
 ) executed on true
 where waiting.job_id is null
     and executed.job_id is null
+    -- Not a join, which the planner could put before the locks.
+    and (
+        select r.job_id
+        from trax.run r
+        where r.job_id = j.job_id
+            and r.final
+        limit 1
+    ) is null
 limit 1

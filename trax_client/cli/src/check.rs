@@ -19,7 +19,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let refusal = session.of_another_version().await?;
     let mut violations = match session.client().check().await {
-        // That of another version may be refused too.
+        // The function is refused too if its version has one in C in it.
         Err(_) if refusal.is_some() => Vec::new(),
         violations => violations?,
     };

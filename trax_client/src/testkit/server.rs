@@ -39,7 +39,7 @@ pub struct Server {
     install: Install,
     dir: Directory,
     port: u16,
-    /// That of the superuser, if the server listens on 127.0.0.1.
+    /// The password of the superuser, if the server listens on 127.0.0.1.
     password: Option<String>,
     postmaster: Option<Child>,
 }
@@ -129,7 +129,7 @@ impl Server {
         drop(input);
         let ended = single.wait_with_output();
         let ended = ended.map_err(Error::of("postgres --single"))?;
-        // It goes on after an error, and ends well.
+        // The server goes on after an error, and its exit status is 0.
         let said = String::from_utf8_lossy(&ended.stderr);
         if !ended.status.success() || said.contains("ERROR") {
             return Err(Error::new(format!("postgres --single: {}", said.trim())));

@@ -165,8 +165,8 @@ impl Executors {
         let mut is_refused = false;
         for role in waiting {
             match role.role_oid.filter(|_| role.may_connect) {
-                // The others are younger.
-                Some(_) if is_refused => {}
+                // The others are younger, and need no slot if an executor of theirs is idle.
+                Some(oid) if is_refused => seats::wake_idle(database, oid),
                 Some(oid) => is_refused = !self.serve(oid, &role, &roles, at_most, now),
                 // It may have another name by now: the next look knows.
                 None if sql_job::may_be_renamed() => {}
@@ -279,7 +279,7 @@ impl Executors {
             }
         }
         // One that is to end after its statement may be long in coming.
-        let is_one_leaving = all.iter().any(|one| one.retires && one.job_id == 0);
+        let is_one_leaving = all.iter().any(|one| one.is_leaving(now.0));
         if wanted > room && !is_one_leaving {
             // One that is idle and has nothing to come; then one whose next job is younger.
             let others = || all.iter().filter(|one| one.role != role);
@@ -291,7 +291,14 @@ impl Executors {
                 (one.is_idle() || one.is_busy())
                     && age(one.role).is_none_or(|its| Some(its) > age(role))
             };
-            let busy = || others().filter(|_| !is_patient).find(is_younger);
+            // A role without an executor gets one of several of another, however old its jobs are.
+            let count = |role| all.iter().filter(|one| one.role == role).count();
+            let own = count(role);
+            let is_due = |one: &&Executor| match (own, count(one.role)) {
+                (0, 2..) => one.is_idle() || one.is_busy(),
+                _ => is_younger(one),
+            };
+            let busy = || others().filter(|_| !is_patient).find(is_due);
             if let Some(one) = idle.or_else(busy) {
                 seats::retire(one.pid);
             }

@@ -5,6 +5,7 @@
 
 use super::process::{is_connected, send_signal, send_sigterm, wake};
 use crate::server::backend::my_pid;
+use crate::server::clock::Timestamp;
 use pgrx::pg_sys::{self, Oid};
 use pgrx::{AssertPGRXSharedMemory, PgLwLock};
 
@@ -12,6 +13,10 @@ use pgrx::{AssertPGRXSharedMemory, PgLwLock};
 pub(crate) const EXECUTORS_AT_MOST: usize = 64;
 /// One that is registered and not there after this time never comes, in microseconds.
 const START_MICROS: i64 = 10_000_000;
+
+/// An executor that was asked to end and is still there after this time waits for something, in
+/// microseconds.
+const LEAVES_WITHIN: u64 = 2_000_000;
 
 /// One executor, or a free place.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +33,8 @@ pub(crate) struct Executor {
     pub(super) idle_since: pg_sys::TimestampTz,
     /// It is to end when it has no job: something else needs its place.
     pub(crate) retires: bool,
+    /// When it was asked to last.
+    retired_at: pg_sys::TimestampTz,
     /// Its statement was cancelled only because the job is to run later.
     is_paused: bool,
     /// When its statement was cancelled first; 0 is not.
@@ -42,6 +49,7 @@ const FREE: Executor = Executor {
     job_id: 0,
     idle_since: 0,
     retires: false,
+    retired_at: 0,
     is_paused: false,
     cancelled_at: 0,
 };
@@ -169,6 +177,15 @@ impl Executor {
     pub(crate) fn is_busy(&self) -> bool {
         self.pid != 0 && self.job_id != 0 && !self.retires
     }
+
+    /// Returns whether it is about to end. An executor that has not ended in a while waits for a
+    /// lock, perhaps for long, and counts for nothing.
+    pub(crate) fn is_leaving(&self, now: pg_sys::TimestampTz) -> bool {
+        self.pid != 0
+            && self.job_id == 0
+            && self.retires
+            && now.abs_diff(self.retired_at) < LEAVES_WITHIN
+    }
 }
 
 /// Returns whether the executor in a place is to end.
@@ -178,9 +195,11 @@ pub(crate) fn retires(place: usize) -> bool {
 
 /// Asks an executor to end when it has no job, and wakes it.
 pub(crate) fn retire(pid: i32) {
+    let now = Timestamp::now().0;
     for one in EXECUTORS.exclusive().iter_mut() {
         if one.pid == pid {
             one.retires = true;
+            one.retired_at = now;
         }
     }
     wake(pid);

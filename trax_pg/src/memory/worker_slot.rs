@@ -83,7 +83,8 @@ pub(super) fn empty() -> Board {
 }
 
 fn is_recent(at: TimestampTz, now: TimestampTz) -> bool {
-    (0..RENEWED_WITHIN).contains(&now.saturating_sub(at))
+    // Another process may have written it after this one had read the clock.
+    now.abs_diff(at) < RENEWED_WITHIN as u64
 }
 
 impl Line {
@@ -151,7 +152,7 @@ pub(crate) fn yields() -> bool {
 /// Asks one holder of a slot to yield, unless one is about to.
 fn ask(wanted: Wanted, since: TimestampTz, now: TimestampTz) {
     let executors = executor::all();
-    let leaves = |one: &Executor| one.pid != 0 && one.job_id == 0 && one.retires;
+    let leaves = |one: &Executor| one.is_leaving(now);
     if executors.iter().any(leaves) || is_one_asked(now) {
         return;
     }
@@ -165,13 +166,19 @@ fn ask(wanted: Wanted, since: TimestampTz, now: TimestampTz) {
             let had_its_turn = now.saturating_sub(slot.launched_at).abs() >= TURN;
             had_its_turn.then_some((slot.launched_at, pid))
         });
-        if let Some((_, pid)) = others.min() {
-            let mut line = LINE.exclusive();
+        let mut others: Vec<_> = others.collect();
+        others.sort_unstable();
+        let mut line = LINE.exclusive();
+        // A scheduler that was asked and is still there waits for a lock: the next is asked.
+        let asked = others.iter().position(|&(_, pid)| pid == line.asked);
+        let next = asked.map_or(0, |place| (place + 1) % others.len());
+        if let Some(&(_, pid)) = others.get(next) {
             line.asked = pid;
             line.asked_at = now;
             drop(line);
             return wake(pid);
         }
+        drop(line);
     }
     if now.saturating_sub(since) >= PATIENT_FOR
         && let Some(one) = executors.iter().find(|one| one.is_busy())

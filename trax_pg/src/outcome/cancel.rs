@@ -19,6 +19,9 @@ use crate::{changes, unseen, work_queue};
 use pgrx::Uuid;
 
 statement!(GroupJobs, "outcome/group_jobs.sql", { group: TEXTOID } -> i64);
+/// How many jobs one statement locks: it is sent again from each that has moved since it began.
+const LOCKED_AT_ONCE: usize = 1000;
+
 statement!(JobsLock, "outcome/lock_jobs.sql", { job_ids: INT8ARRAYOID } -> i64);
 statement!(RunFind, "outcome/run_find.sql", { job_id: INT8OID } -> bool);
 statement!(
@@ -149,21 +152,23 @@ pub(crate) fn cancel_all(spi: &Spi, mut job_ids: Vec<i64>, now: Timestamp) -> us
 /// Locks jobs in ascending order, wherever each is. An attempt that is just ending is waited for:
 /// its job waits again afterwards, or has ended.
 fn lock_jobs(spi: &Spi, job_ids: &[i64]) {
-    let (mut left, mut looks) = (job_ids, 0);
-    while let Some(missed) = spi
-        .query(JobsLock {
-            job_ids: arg(left.to_vec()),
-        })
-        .first()
-    {
-        let place = left.partition_point(|&job_id| job_id < missed);
-        looks = if place == 0 { looks + 1 } else { 1 };
-        let has_ended = spi
-            .query(RunFind {
-                job_id: arg(missed),
+    for piece in job_ids.chunks(LOCKED_AT_ONCE) {
+        let (mut left, mut looks) = (piece, 0);
+        while let Some(moved) = spi
+            .query(JobsLock {
+                job_ids: arg(left.to_vec()),
             })
-            .one();
-        left = &left[place + usize::from(has_ended || looks == work_queue::LOOKS)..];
+            .first()
+        {
+            let place = left.partition_point(|&job_id| job_id < moved);
+            looks = if place == 0 { looks + 1 } else { 1 };
+            // It is nowhere: somebody has deleted it.
+            let is_gone = looks == work_queue::LOOKS;
+            left = &left[place + usize::from(is_gone)..];
+            if is_gone {
+                looks = 0;
+            }
+        }
     }
 }
 

@@ -29,7 +29,12 @@ pub(crate) fn value(datum: pg_sys::Datum, what: &str) -> Result<Value> {
 
 /// Raises 53200 if the process cannot have so many bytes more: the parser would abort it.
 fn require_memory(bytes: usize) {
-    if Vec::<u8>::new().try_reserve_exact(bytes).is_err() {
+    // The optimizer may leave out an allocation of which nothing is used.
+    let mut probe = std::hint::black_box(Vec::<u8>::new());
+    if std::hint::black_box(&mut probe)
+        .try_reserve_exact(bytes)
+        .is_err()
+    {
         // Not returned: a caller could take it for a fault of the value.
         Error::no_memory().raise();
     }

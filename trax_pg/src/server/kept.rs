@@ -1,4 +1,4 @@
-//! What a session keeps by names that others choose: never more than so many.
+//! A bounded map, for keys that others choose: names of tasks, groups and lanes.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;

@@ -116,15 +116,15 @@ pub(super) async fn reach(config: &Address) -> Result<Reached, Box<Finding>> {
         true => of_another_version(&client).await.ok().flatten(),
         false => None,
     };
-    findings.extend(match refusal {
-        Some(report) => Some(Finding::new(
+    findings.extend(refusal.map(|report| {
+        Finding::new(
             Severity::Critical,
             "other_version",
             format!("Every call is refused: {}.", report.message),
             report.hint.unwrap_or_default(),
-        )),
-        None => versions(extension.as_deref(), available.as_deref()),
-    });
+        )
+    }));
+    findings.extend(versions(extension.as_deref(), available.as_deref()));
     if !row.try_get("encrypted").map_err(broken)? && is_remote(&host) {
         findings.push(Finding::new(
             Severity::Warning,

@@ -5,21 +5,27 @@
 with matching as (
     select
         d.id, d.created_at,
-        d.unique_key is not null and (
+        d.is_taken
+            or d.unique_key is not null
+                and pg_catalog.row_number() over (partition by d.unique_key, d.is_taken order by d.created_at, d.id) > 1
+            as has_taken_key
+    from (
+        select
+            o.id, o.created_at, o.unique_key,
             exists (
                 select
                 from trax.unique_key k
-                where k.key = d.unique_key
-                    and (not k.ended or k.job_id <> d.job_id and k.alive_until > pg_catalog.clock_timestamp())
-            )
-            or pg_catalog.row_number() over (partition by d.unique_key order by d.created_at, d.id) > 1
-        ) as has_taken_key
-    from trax.dead_letter d
-    where d.status = 'awaiting_intervention'
-        and ($1::text is null or d.task = $1)
-        and ($2::text is null or d.manifest = $2)
-        and ($3::text is null or d.group_name = $3)
-        and ($4::text is null or pg_catalog.strpos(pg_catalog.concat_ws(': ', d.reason, d.last_error), $4) > 0)
+                where k.key = o.unique_key
+                    and (not k.ended or k.job_id <> o.job_id and k.alive_until > pg_catalog.clock_timestamp())
+            ) as is_taken
+        from trax.dead_letter o
+        where o.status = 'awaiting_intervention'
+            and (o.task <> 'sql' or o.run_as is not null)
+            and ($1::text is null or o.task = $1)
+            and ($2::text is null or o.manifest = $2)
+            and ($3::text is null or o.group_name = $3)
+            and ($4::text is null or pg_catalog.strpos(pg_catalog.concat_ws(': ', o.reason, o.last_error), $4) > 0)
+    ) d
 ), requeued as (
     select count(trax.requeue_dead_letter(id => d.id, note => $5)) as count
     from (
