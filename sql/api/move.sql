@@ -393,8 +393,8 @@ begin
         starts_at, ends_at, enabled, disabled_reason, applied, created_at, updated_at, on_dead_letter, source, run_as
     )
     select
-        m.name, m.task, trax.input_here(m.input, m.run_as), m.group_name, m.cron, m.every, m.run_at, m.depends_mode, m.dormant, m.timezone, m.priority,
-        m.max_retries, m.retry_delay, m.timeout, m.misfire, m.misfire_threshold, m.misfire_limit, m.overlap,
+        m.name, m.task, trax.input_here(m.input, m.run_as), m.group_name, m.cron, m.every, m.run_at, m.depends_mode,
+        m.dormant, m.timezone, m.priority, m.max_retries, m.retry_delay, m.timeout, m.misfire, m.misfire_threshold, m.misfire_limit, m.overlap,
         m.max_concurrency, m.variance, m.exclusions, m.starts_at, m.ends_at, m.enabled, m.disabled_reason, m.applied,
         m.created_at, m.updated_at, m.on_dead_letter, m.source, m.run_as
     from jsonb_populate_recordset(null::trax.manifest, cargo -> 'manifests') m

@@ -422,6 +422,19 @@ async fn a_dead_letter_stays_while_another_job_has_its_unique_key() {
 }
 
 #[tokio::test]
+async fn a_warning_says_how_many_letters_stay_and_why() {
+    let (db, s) = session().await;
+    dead_of_one_key(&s, 1..=3).await;
+    let mut psql = harness::shared_server().command("psql");
+    psql.args(["-XAtc", "select trax.requeue_dead_letters()", db.name()]);
+    let output = psql.output().expect("psql runs");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "1");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let words = "WARNING:  2 dead letters were left whose unique key another job has";
+    assert!(said.contains(words), "{said}");
+}
+
+#[tokio::test]
 async fn letters_that_must_stay_do_not_use_up_what_a_call_may_requeue() {
     let (_db, s) = session().await;
     dead_of_one_key(&s, 1..=2).await;

@@ -214,7 +214,7 @@ pub struct Freezer {
     task: JoinHandle<()>,
 }
 
-/// What comes through a freezer.
+/// The connections of a freezer, and whether anything passes.
 #[derive(Default)]
 struct Flow {
     frozen: bool,

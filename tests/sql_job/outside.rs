@@ -138,7 +138,7 @@ async fn a_statement_that_commits_runs_once_and_its_last_part_is_recorded_with_i
     .await;
     assert_eq!(done["transaction"], false, "{done}");
     assert_eq!(s.get("select last_value from q").await, "3");
-    // What comes after its last COMMIT is one transaction with the record of its completion.
+    // The part after its last COMMIT is one transaction with the record of its completion.
     let rows = "select count(*) from t, trax.run r where t.xmin = r.xmin";
     assert_eq!(s.get(rows).await, "1");
     let done = output(&s, "do $$ begin perform nextval('q'); end $$").await;

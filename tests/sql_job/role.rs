@@ -371,7 +371,7 @@ async fn a_role_whose_session_cannot_start_has_its_attempts_fail_with_words() {
     );
     let runs = format!("select count(*) from trax.run where job_id = {job}");
     assert_eq!(s.get(&runs).await, "2");
-    // It is tried again, and works once that is put right.
+    // The job is tried again, and completes once that is put right.
     let job = queue_with(&s, "select 1", &options.replace("1,", "30,")).await;
     s.get(&format!(
         "alter role {alice} reset session_preload_libraries"

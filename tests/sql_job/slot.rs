@@ -1,4 +1,4 @@
-//! Too few worker slots, or executors: what has waited longest comes next.
+//! Too few worker slots, or executors: the longest wait comes next.
 
 use super::{ended, queue, queue_with, role, sleeper_of};
 use harness::scheduler::{connect, new_name, scheduler_of, scheduling, status, value};

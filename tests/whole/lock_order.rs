@@ -133,7 +133,7 @@ async fn triggers_in_any_order_and_a_document_that_changes_their_manifests_do_no
     let (pid, other) = (applier.pid(), trigger.pid());
     s.get("select trax.schedule('m' || n, 'a') from generate_series(1, 3) n")
         .await;
-    // The document is compared with what is stored, and nothing of it is locked yet.
+    // The document is compared with the stored manifests, and none of them is locked yet.
     holder
         .get("begin; select from trax.manifest where name = 'm3' for update")
         .await;
@@ -165,7 +165,7 @@ async fn cancelling_a_group_and_a_completion_in_it_do_not_deadlock() {
         s.get("select trax.schedule('m', 'a', max_concurrency => 5); select trax.trigger('m'), trax.trigger('m')")
             .await;
         let job = s.claim_one("lease => '1 h'").await;
-        // What both lock last.
+        // Both lock this row last.
         holder
             .get("begin; select from trax.manifest_state for update")
             .await;

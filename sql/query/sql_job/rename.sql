@@ -1,86 +1,64 @@
 -- Gives statements the names that their roles have now; returns a row for each manifest and waiting
 -- job that has changed. Looks up the role of each row, whose number people may have changed: a
 -- join would read all roles for it.
-with manifest as (
-    select m.manifest_id, n.name
-    from trax.manifest m
+with renamed as materialized (
+    select s.kind, s.id, a.rolname::text as name
+    from (
+        select 'manifest' as kind, m.manifest_id as id, m.run_as, m.input ->> 'role_oid' as number
+        from trax.manifest m
+        where m.run_as is not null
+        union all
+        select 'waiting', q.job_id, q.run_as, q.input ->> 'role_oid'
+        from trax.work_queue q
+        where q.run_as is not null
+        union all
+        select 'lease', l.job_id, l.run_as, l.input ->> 'role_oid'
+        from trax.lease l
+        where l.run_as is not null
+        union all
+        select 'dead letter', d.id, d.run_as, d.input ->> 'role_oid'
+        from trax.dead_letter d
+        where d.run_as is not null
+    ) s
     cross join lateral (
-        select a.rolname::text as name
+        select a.rolname
         from pg_catalog.pg_authid a
         where a.oid = case
-            when m.input ->> 'role_oid' !~ '[^0-9]' and length(m.input ->> 'role_oid') between 1 and 10
-                then least((m.input ->> 'role_oid')::bigint, 4294967295)::oid
+            when s.number !~ '[^0-9]' and length(s.number) between 1 and 10
+                then least(s.number::bigint, 4294967295)::oid
         end
-    ) n
-    where m.run_as is not null
-        and m.run_as <> n.name
-), waiting as (
-    select q.job_id, n.name
-    from trax.work_queue q
-    cross join lateral (
-        select a.rolname::text as name
-        from pg_catalog.pg_authid a
-        where a.oid = case
-            when q.input ->> 'role_oid' !~ '[^0-9]' and length(q.input ->> 'role_oid') between 1 and 10
-                then least((q.input ->> 'role_oid')::bigint, 4294967295)::oid
-        end
-    ) n
-    where q.run_as is not null
-        and q.run_as <> n.name
-), lease as (
-    select l.job_id, n.name
-    from trax.lease l
-    cross join lateral (
-        select a.rolname::text as name
-        from pg_catalog.pg_authid a
-        where a.oid = case
-            when l.input ->> 'role_oid' !~ '[^0-9]' and length(l.input ->> 'role_oid') between 1 and 10
-                then least((l.input ->> 'role_oid')::bigint, 4294967295)::oid
-        end
-    ) n
-    where l.run_as is not null
-        and l.run_as <> n.name
-), letter as (
-    select d.id, n.name
-    from trax.dead_letter d
-    cross join lateral (
-        select a.rolname::text as name
-        from pg_catalog.pg_authid a
-        where a.oid = case
-            when d.input ->> 'role_oid' !~ '[^0-9]' and length(d.input ->> 'role_oid') between 1 and 10
-                then least((d.input ->> 'role_oid')::bigint, 4294967295)::oid
-        end
-    ) n
-    where d.run_as is not null
-        and d.run_as <> n.name
+    ) a
+    where s.run_as <> a.rolname
 ), renamed_manifest as (
     update trax.manifest m
     set run_as = n.name, input = m.input || pg_catalog.jsonb_build_object('run_as', n.name)
-    from manifest n
-    where m.manifest_id = n.manifest_id
+    from renamed n
+    where n.kind = 'manifest'
+        and m.manifest_id = n.id
     returning m.manifest_id
 ), renamed_waiting as (
     update trax.work_queue q
     set run_as = n.name,
         input = q.input || pg_catalog.jsonb_build_object('run_as', n.name),
         lane_id = trax.sql_lane_of(q.group_name, n.name)
-    from waiting n
-    where q.job_id = n.job_id
+    from renamed n
+    where n.kind = 'waiting'
+        and q.job_id = n.id
     returning q.job_id
 ), renamed_lease as (
     update trax.lease l
     set run_as = n.name,
         input = l.input || pg_catalog.jsonb_build_object('run_as', n.name),
         lane_id = trax.sql_lane_of(l.group_name, n.name)
-    from lease n
-    where l.job_id = n.job_id
-    returning l.job_id
+    from renamed n
+    where n.kind = 'lease'
+        and l.job_id = n.id
 ), renamed_letter as (
     update trax.dead_letter d
     set run_as = n.name, input = d.input || pg_catalog.jsonb_build_object('run_as', n.name)
-    from letter n
-    where d.id = n.id
-    returning d.id
+    from renamed n
+    where n.kind = 'dead letter'
+        and d.id = n.id
 )
 select 1
 from renamed_waiting

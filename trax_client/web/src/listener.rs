@@ -152,7 +152,8 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Notes what has arrived. Until a request is answered, nothing more extends its time.
+    /// Notes the bytes that have arrived. Until a request is answered, no more of them extend its
+    /// time.
     fn has_read(&mut self, bytes: &[u8]) {
         const END: &[u8] = b"\r\n\r\n";
         if self.seen.is_asked() {

@@ -9,7 +9,7 @@ use crate::memory::executor as seats;
 use crate::memory::executor::Executor;
 use crate::memory::failed_start;
 use crate::memory::worker_slot;
-use crate::memory::worker_slot::Wanted;
+use crate::memory::worker_slot::{PATIENT_FOR, Wanted};
 use crate::outcome::Failure;
 use crate::server::backend::{my_database, my_pid};
 use crate::server::clock::{Timestamp, micros};
@@ -58,8 +58,6 @@ statement!(
 
 /// How long statements wait for a worker before it is logged.
 const REFUSED_LIMIT: Duration = Duration::from_secs(10);
-/// What has waited so long has an executor of another role end after its statement.
-const PATIENT_FOR: i64 = 1_000_000;
 /// Executors of one role that end at once are not started more often than this.
 const START_SPACING: Duration = Duration::from_secs(1);
 /// How soon to start one of a role again for whose session the server was short of something.

@@ -95,8 +95,8 @@ pub(crate) struct Change {
     pub(crate) now: Timestamp,
 }
 
-/// What runs: a task of workers with its input, or a statement and the role that runs it; without
-/// a task, what is stored.
+/// The work of a manifest: a task of workers with its input, or a statement and the role that runs
+/// it; the stored one if neither is named.
 pub(super) struct What {
     pub(super) task: Option<String>,
     pub(super) input: Option<pg_sys::Datum>,
@@ -295,7 +295,7 @@ impl Change {
             || self.depends_on.is_some()
     }
 
-    /// Has a change that says nothing of what runs keep what is stored.
+    /// Fills in the stored task or statement where a change names neither.
     pub(super) fn keep_what_runs(&mut self, before: &Definition) -> Result<()> {
         if self.task.is_none() {
             before.refuse_input(self.input)?;

@@ -32,8 +32,8 @@ pub(crate) const REST: Duration = Duration::from_secs(4);
 const TURN: TimestampTz = 500_000;
 /// An entry, or a request to yield, that is older counts for nothing.
 const RENEWED_WITHIN: TimestampTz = 2_000_000;
-/// What has waited so long has an executor end after its statement.
-const PATIENT_FOR: TimestampTz = 1_000_000;
+/// After a wait of this time an executor ends after its statement, for what waits.
+pub(crate) const PATIENT_FOR: TimestampTz = 1_000_000;
 /// For fewer executors on the server a scheduler yields to a statement.
 const EXECUTORS_AT_LEAST: usize = 2;
 /// Most processes in the line: one for each scheduler, and the launcher.

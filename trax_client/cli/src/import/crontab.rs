@@ -345,7 +345,7 @@ impl Times {
         })
     }
 
-    /// Writes them into a manifest; returns a note on what is not as it was.
+    /// Writes them into a manifest; returns a note on the differences.
     pub(super) fn set_in(self, manifest: &mut Value) -> Option<String> {
         manifest["cron"] = json!(self.schedule);
         if self.not_on.is_empty() {

@@ -118,8 +118,8 @@ fn fields(schedule: &str) -> Result<([&str; 5], &str), String> {
     Ok((fields, rest))
 }
 
-/// Returns as much of a field as pg_cron reads: a list of values, ranges and steps. What it refuses
-/// is returned whole, or with what is wrong.
+/// Returns as much of a field as pg_cron reads: a list of values, ranges and steps. A field
+/// that it refuses is returned whole, or with the wrong character.
 fn of_field(field: &str) -> &str {
     if field == "$" {
         return field;
