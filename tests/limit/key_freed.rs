@@ -1,6 +1,8 @@
 //! Whatever ends the job that holds a concurrency key lets the next one in.
 
+use harness::scheduler::scheduling;
 use harness::session::{Claimed, Session, session};
+use trax_client::testkit::Database;
 
 /// A job of a key runs; one waits behind it. Then `end` happens, with `$` for the key of its lease
 /// and `#` for its id: the other one can be claimed.
@@ -123,5 +125,82 @@ async fn the_next_is_let_in_when_the_one_that_was_let_in_goes_with_its_manifest(
              {end}"
         ))
         .await;
+    }
+}
+
+const PREPARED: &str = "prepare transaction";
+
+/// Two hundred jobs of a key come while a transaction ends, or claims, the first one, and claims
+/// step over them. `end` is how that transaction ends; `cancelled` of the jobs are cancelled by
+/// another one, which commits after those claims.
+async fn assert_flows(db: &Database, open: &str, end: &str, cancelled: i64) {
+    const MANY: i64 = 200;
+    let s = Session::of(db).await;
+    let (busy, canceller) = (Session::of(db).await, Session::of(db).await);
+    s.enqueue("'a', concurrency_key => 'k'").await;
+    if open.contains('$') {
+        let job = s.claim_one("lease => '1 h'").await;
+        busy.get(&format!("begin; {}", open.replace('$', &job.key())))
+            .await;
+    } else {
+        busy.get(&format!("begin; {open}")).await;
+    }
+    s.get(&format!(
+        "select count(trax.enqueue('a', concurrency_key => 'k')) from generate_series(1, {MANY})"
+    ))
+    .await;
+    let first = s.number("select max(job_id) from trax.job").await - MANY + 1;
+    canceller
+        .get(&format!(
+            "begin; select count(trax.cancel(n)) from generate_series({first}, {first} + {cancelled} - 1) n"
+        ))
+        .await;
+    for _ in 0..3 {
+        assert!(s.claim("max_jobs => 9").await.is_empty());
+    }
+    if end == PREPARED {
+        busy.get("prepare transaction 'busy'").await;
+        assert!(s.claim("max_jobs => 9").await.is_empty());
+        busy.get("commit prepared 'busy'").await;
+    } else {
+        busy.get(end).await;
+    }
+    canceller.get("commit").await;
+    let lease =
+        "select coalesce(string_agg(job_id || ', ''' || token || '''', ''), '') from trax.lease";
+    let lease = s.get(lease).await;
+    if !lease.is_empty() {
+        s.get(&format!("select trax.complete({lease})")).await;
+    }
+    let waiting = "select count(*) from trax.work_queue";
+    while s.number(waiting).await > 0 {
+        let job = s.claim_one("max_jobs => 9").await;
+        s.get(&format!("select trax.complete({})", job.key())).await;
+    }
+    s.assert_healthy().await;
+}
+
+const OPEN: [&str; 2] = ["select trax.complete($)", "select * from trax.claim_next()"];
+
+#[tokio::test]
+async fn jobs_that_were_passed_beside_an_open_transaction_are_claimed_after_it() {
+    let (db, _) = session().await;
+    for open in OPEN {
+        for end in ["commit", "rollback"] {
+            assert_flows(&db, open, end, 0).await;
+            assert_flows(&db, open, end, 50).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_that_were_passed_beside_a_prepared_transaction_are_claimed_after_it() {
+    let server = scheduling()
+        .setting("max_prepared_transactions", "5")
+        .start()
+        .expect("a server starts");
+    let db = server.database("prepared").await.expect("it is made");
+    for open in OPEN {
+        assert_flows(&db, open, PREPARED, 50).await;
     }
 }

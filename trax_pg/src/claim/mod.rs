@@ -17,10 +17,12 @@
 //! wait or ever did. Without preloading each claim also reads from the index which lanes there are.
 //! Delayed jobs, jobs of a disabled group and history are in no lane that it reads.
 
+mod front;
 mod grant;
 mod lane;
 mod pick;
 mod scan;
+mod sections;
 mod sql;
 mod wait;
 

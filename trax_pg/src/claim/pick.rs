@@ -6,6 +6,7 @@ use crate::columns::Group;
 use crate::columns::Waiting;
 use crate::limit;
 use crate::limit::{Blocked, Counter, Room, Shared, database, group};
+use crate::memory;
 use crate::server::clock::Timestamp;
 use crate::server::lock;
 use crate::server::spi;
@@ -68,7 +69,8 @@ impl Pick {
     pub(super) fn take_from(&mut self, spi: &Spi, list: List, aging: Option<i64>) {
         let selfish = changes::has_taken() || spi::keeps_snapshot();
         let mut queue = Queue::open(list, self.now, aging);
-        self.saw_all &= queue.is_current;
+        // What rests is claimable when another transaction ends, which may ring no bell.
+        self.saw_all &= queue.is_current && !memory::is_resting();
         while !self.is_full() {
             let Some(candidate) = queue.next() else { break };
             if !self.has_locks_left() {
@@ -80,19 +82,20 @@ impl Pick {
                 queue.end(candidate);
                 continue;
             }
-            if let Some(scan) = candidate.scan() {
-                self.take(spi, &queue, &candidate.lane, scan);
-            }
-            queue.advance(candidate);
+            let stays = candidate
+                .scan()
+                .and_then(|scan| self.take(spi, &queue, &candidate.lane, scan));
+            queue.advance(candidate, stays);
         }
-        queue.close(selfish);
+        queue.close(selfish, |shared| limit::kept_by(&self.counter, shared));
         if !self.jobs.is_empty() {
             changes::taken();
         }
     }
 
-    /// Takes the row that `scan` shows, or blocks it, or leaves it to whoever has it or its key.
-    pub(super) fn take(&mut self, spi: &Spi, queue: &Queue, lane: &Lane, scan: &Scan) {
+    /// Takes the row that `scan` shows, or blocks it, or leaves it to the transaction that has it.
+    /// Returns what it shares when it stays because of that.
+    fn take(&mut self, spi: &Spi, queue: &Queue, lane: &Lane, scan: &Scan) -> Option<Shared> {
         let shares: Vec<Shared> = Shared::of(
             scan.get(Waiting::ConcurrencyKey),
             scan.get(Waiting::ManifestId),
@@ -101,7 +104,7 @@ impl Pick {
         for shared in &shares {
             match self.shared_room(spi, lane, shared) {
                 // A row that is left alone is not even locked.
-                Room::Busy => return,
+                Room::Busy => return Some(shared.clone()),
                 // A flood behind one key leaves its lane over several claims; each steps over the
                 // rest.
                 room if room.is_none() => {
@@ -117,13 +120,13 @@ impl Pick {
                             of.is_used = true;
                         }
                     }
-                    return;
+                    return None;
                 }
                 _ => {}
             }
         }
         if !queue.table.delete_if_free(scan.tid(), &queue.view) {
-            return;
+            return None;
         }
         let job_id = scan.number(Waiting::JobId);
         for shared in &shares {
@@ -151,6 +154,7 @@ impl Pick {
             row: scan.row(),
             limited,
         });
+        None
     }
 
     pub(super) fn group_room(&mut self, lane: &Lane) -> Room {

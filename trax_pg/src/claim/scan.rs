@@ -7,25 +7,24 @@
 //! have. The best one is looked at when it comes up, and its candidate waits in a heap with its
 //! true order: so a claim reads the index for no more sections than may have what it takes.
 
+use super::front::Fronts;
 use super::lane::{self, Lane, List, Names};
+use super::sections::{read_all, rescan, sections};
 use crate::changes;
 use crate::columns::{HIGHEST_PRIORITY, Waiting};
+use crate::limit::Shared;
 use crate::memory;
 use crate::memory::{Finding, LanesState, Peek, Section};
 use crate::server::clock::Timestamp;
-use crate::server::lock::{Lock, Mode};
+use crate::server::running::Running;
 use crate::server::table::{Index, Key, Scan, Table, View};
-use pgrx::pg_sys;
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
 use std::rc::Rc;
-use std::time::Instant;
 
 /// Most candidates that keep a scan, of 30 kB each; another candidate makes its own when it comes
 /// up.
 const SCANS_AT_MOST: usize = 64;
-/// Sections that one rescan reads: 0.1 ms.
-const RESCAN_AT_MOST: usize = 32;
 const PRIORITIES: i32 = HIGHEST_PRIORITY + 1;
 const HIGHEST_RANK: i32 = PRIORITIES * PRIORITIES - 1;
 
@@ -77,6 +76,7 @@ pub(super) struct Queue {
     scans: usize,
     candidates: BinaryHeap<Candidate>,
     scanned: Vec<Scanned>,
+    fronts: Fronts,
     now: Timestamp,
     /// How much waiting is worth a step of priority, in microseconds.
     aging: Option<i64>,
@@ -90,6 +90,10 @@ struct Scanned {
 }
 
 impl Scanned {
+    fn is(&self, section: Section) -> bool {
+        self.section == section
+    }
+
     fn is_news(&self) -> bool {
         self.first != Some(self.from)
     }
@@ -98,6 +102,7 @@ impl Scanned {
 impl Queue {
     /// Opens the queue over the sections of a list.
     pub(super) fn open(mut list: List, now: Timestamp, aging: Option<i64>) -> Self {
+        memory::end_rests();
         // What is known is read before the snapshot is taken, so that findings can be distinguished
         // from news.
         let state = memory::lanes().filter(|_| !changes::has_written_manually());
@@ -135,6 +140,7 @@ impl Queue {
             scans: 0,
             candidates: BinaryHeap::new(),
             scanned: Vec::new(),
+            fronts: Fronts::default(),
             now,
             aging,
         }
@@ -159,10 +165,23 @@ impl Queue {
         }
     }
 
-    /// Continues after the row of `candidate`.
-    pub(super) fn advance(&mut self, mut candidate: Candidate) {
-        if let Some(scan) = &candidate.scan
-            && scan.next()
+    /// Continues after the row of `candidate`, which stays in its lane because of what it shares.
+    pub(super) fn advance(&mut self, mut candidate: Candidate, stays: Option<Shared>) {
+        let job_id = candidate.order.job_id;
+        let next = candidate
+            .scan
+            .as_ref()
+            .filter(|scan| scan.next())
+            .map(|scan| scan.number(Waiting::JobId));
+        if let Some(shared) = stays {
+            let section = candidate.section;
+            let mut scanned = self.scanned.iter();
+            let is_first = || scanned.any(|seen| seen.is(section) && seen.first == Some(job_id));
+            let next = next.unwrap_or(job_id + 1);
+            self.fronts.stays(section, job_id, shared, next, is_first);
+        }
+        if next.is_some()
+            && let Some(scan) = &candidate.scan
             && let Some(lane) = self.first_wanted(scan, &candidate.lane)
         {
             candidate.order = self.order(candidate.section, &lane, scan);
@@ -306,7 +325,13 @@ impl Queue {
 
     /// Closes the queue; the locks stay. What it found counts unless `selfish`: this transaction
     /// sees less than others.
-    pub(super) fn close(mut self, selfish: bool) {
+    pub(super) fn close(mut self, selfish: bool, kept_by: impl Fn(&Shared) -> Vec<Running>) {
+        if self.state.is_some() && !selfish {
+            for (section, bound) in self.fronts.pass(kept_by) {
+                let seen = self.scanned.iter_mut().find(|seen| seen.is(section));
+                seen.expect("a front that was scanned").first = Some(bound);
+            }
+        }
         for scan in self
             .candidates
             .into_iter()
@@ -337,106 +362,6 @@ impl Queue {
     }
 }
 
-/// Reads from the index which sections there are. One session reads for all others, where they all
-/// have places.
-fn read_all(index: &Index, state: &mut LanesState, list: &mut List) {
-    let is_alone = Lock::Sections.take_if_free(Mode::Alone);
-    if !is_alone && !state.crowded && may_wait() {
-        Lock::Sections.take(Mode::Share);
-        Lock::Sections.give_back(Mode::Share);
-        if let Some(now) = memory::lanes() {
-            *state = now;
-        }
-        if list.catch_up(state) {
-            return;
-        }
-    }
-    let began = Instant::now();
-    let view = View::latest();
-    let (rows, _) = sections(index, &view, Section::BEFORE_ALL, usize::MAX);
-    view.end();
-    list.was_read(&rows, state, began);
-    memory::publish(state, &rows, true);
-    if is_alone {
-        Lock::Sections.give_back(Mode::Alone);
-    }
-}
-
-/// Returns whether the caller may wait. One that would rather have an error than wait reads by
-/// itself.
-fn may_wait() -> bool {
-    // SAFETY: a plain number.
-    unsafe { pg_sys::LockTimeout == 0 }
-}
-
-/// Reads some sections from their beginning that come after one, and looks whether some that have
-/// places have rows.
-fn rescan(index: &Index, state: &LanesState, list: &mut List, after: Section, now: Timestamp) {
-    let began = Instant::now();
-    let view = View::latest();
-    let (rows, stopped) = sections(index, &view, after, RESCAN_AT_MOST);
-    let mut empty = Vec::new();
-    let scan = index.scan(&view, 2);
-    for section in memory::to_sweep() {
-        scan.seek([
-            Key::equals(1, section.lane),
-            Key::equals_small(2, section.priority),
-        ]);
-        if !scan.next() {
-            let first = None;
-            empty.push(Finding { section, first });
-        }
-    }
-    scan.end();
-    view.end();
-    memory::publish(state, &rows, false);
-    memory::raise(state, &empty, true);
-    list.add(rows);
-    memory::rescanned(stopped, now.0, began.elapsed().as_micros() as i64);
-}
-
-/// Returns the sections after one that have rows, each with its first job, up to `at_most`; and
-/// where that stopped, if it did.
-fn sections(
-    index: &Index,
-    view: &View,
-    after: Section,
-    at_most: usize,
-) -> (Vec<(Section, i64)>, Option<Section>) {
-    let (within, beyond) = (index.scan(view, 2), index.scan(view, 1));
-    let mut rows = Vec::new();
-    let mut at = after;
-    let stopped = loop {
-        if rows.len() >= at_most {
-            break Some(at);
-        }
-        pgrx::check_for_interrupts!();
-        let lower = at.priority > 0 && {
-            within.seek([Key::equals(1, at.lane), Key::less_small(2, at.priority)]);
-            within.next()
-        };
-        let next = lower || {
-            beyond.seek([Key::above(1, at.lane)]);
-            beyond.next()
-        };
-        if !next {
-            break None;
-        }
-        let scan = if lower { &within } else { &beyond };
-        at = Section {
-            lane: scan.number(Waiting::LaneId),
-            priority: scan.number(Waiting::Priority) as i16,
-        };
-        if lane::known(at.lane).is_none() {
-            lane_of(scan, at.lane);
-        }
-        rows.push((at, scan.number(Waiting::JobId)));
-    };
-    within.end();
-    beyond.end();
-    (rows, stopped)
-}
-
 /// Returns the names of the lane of the row that `scan` shows.
 fn names(scan: &Scan) -> Names<'_> {
     let text = |column| scan.text(column).expect("a column that is not null");
@@ -448,7 +373,7 @@ fn names(scan: &Scan) -> Names<'_> {
 }
 
 /// Returns the lane of the row that `scan` shows, which from now on is known.
-fn lane_of(scan: &Scan, number: i64) -> Rc<Lane> {
+pub(super) fn lane_of(scan: &Scan, number: i64) -> Rc<Lane> {
     let lane = Lane::new(names(scan));
     lane::learn(number, &lane);
     lane

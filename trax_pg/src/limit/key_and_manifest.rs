@@ -5,8 +5,9 @@ use crate::changes::Claimable;
 use crate::columns::Group;
 use crate::memory::Floor;
 use crate::server::lock::{Lock, Mode};
+use crate::server::running::Running;
 use crate::server::spi::{Spi, arg, array_arg, statement};
-use crate::server::table::Key;
+use crate::server::table::{Key, View};
 use crate::{changes, wake};
 use pgrx::pg_sys;
 use std::collections::BTreeMap;
@@ -92,6 +93,34 @@ fn count(counter: &Counter, shared: &Shared) -> Held {
 pub(crate) fn held(counter: &Counter, shared: &Shared) -> Option<Held> {
     let is_free = shared.lock().take_if_free(Mode::Alone);
     is_free.then(|| count(counter, shared))
+}
+
+/// Returns the transactions because of which a claim leaves jobs alone that share this: each may
+/// make room for them when it ends. Empty when they are not known.
+pub(crate) fn kept_by(counter: &Counter, shared: &Shared) -> Vec<Running> {
+    let holders = shared.lock().holders();
+    if !holders.is_empty() {
+        return holders;
+    }
+    let (index, what) = match shared {
+        Shared::Key(key) => (&counter.by_key, Key::equals_text(1, key)),
+        Shared::Manifest(id) => (&counter.by_manifest, Key::equals(1, *id)),
+    };
+    let view = View::latest();
+    let scan = index.scan(&view, 1);
+    scan.seek([what]);
+    let mut ending = Some(Vec::new());
+    while ending.is_some() && scan.next() {
+        if scan.is_changing() {
+            ending = ending.zip(scan.changed_by()).map(|(mut all, by)| {
+                all.push(by);
+                all
+            });
+        }
+    }
+    scan.end();
+    view.end();
+    ending.unwrap_or_default()
 }
 
 /// Returns how many jobs that share this may run at once, in a group.

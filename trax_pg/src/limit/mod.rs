@@ -27,8 +27,8 @@ mod sweep;
 
 pub(crate) use counter::{Counter, Held};
 pub(crate) use key_and_manifest::{
-    Blocked, Shared, allowed, block, free, free_left, hand_on, has_left, held, unblock_group,
-    unblock_manifest,
+    Blocked, Shared, allowed, block, free, free_left, hand_on, has_left, held, kept_by,
+    unblock_group, unblock_manifest,
 };
 pub(crate) use sweep::sweep;
 

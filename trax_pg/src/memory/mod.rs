@@ -25,8 +25,8 @@ pub(crate) use bell::{Bell, CANCELS_AT_MOST, TOKEN_CLASSES, WORK, bell, has_rung
 pub(crate) use floor::{Floor, Known, resume as resume_floors, suspend_all as suspend_floors};
 pub(crate) use gate::{GATE_MICROS, Gate, open_gates, opened_since, openings};
 pub(crate) use lane::{
-    Finding, LanesState, Peek, RESCAN_MICROS, RESCAN_SHARE, Section, all, lanes, lower,
-    lowered_since, peek, publish, raise, rescan_due, rescanned, to_sweep,
+    Finding, LanesState, Peek, RESCAN_MICROS, RESCAN_SHARE, Section, all, end_rests, is_resting,
+    lanes, lower, lowered_since, peek, publish, raise, rescan_due, rescanned, rest, to_sweep,
 };
 pub(crate) use process::is_connected;
 

@@ -30,6 +30,7 @@
 
 use crate::server::backend::my_database;
 use crate::server::hash::name_hash_64;
+use crate::server::running::Running;
 use pgrx::pg_sys;
 
 /// Most locks that one claim keeps on limited groups, keys and manifests: the server's lock table
@@ -126,6 +127,19 @@ impl Lock<'_> {
             self.release(Mode::Share, Until::SessionEnds);
         }
         !is_free
+    }
+
+    /// Returns the other transactions because of which it cannot be taken alone.
+    pub(crate) fn holders(self) -> Vec<Running> {
+        let tag = self.tag();
+        let mut count = 0;
+        // SAFETY: a complete tag; the array has so many elements.
+        unsafe {
+            let found =
+                pg_sys::GetLockConflicts(&raw const tag, Mode::Alone.number(), &raw mut count);
+            let found = std::slice::from_raw_parts(found, count as usize);
+            found.iter().copied().map(Running::of_virtual).collect()
+        }
     }
 
     fn acquire(self, mode: Mode, until: Until, only_if_free: bool) -> bool {

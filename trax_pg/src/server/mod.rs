@@ -19,6 +19,7 @@ pub(crate) mod procedure;
 pub(crate) mod quote;
 pub(crate) mod random;
 pub(crate) mod rights;
+pub(crate) mod running;
 pub(crate) mod session_settings;
 pub(crate) mod spi;
 pub(crate) mod sql_log;

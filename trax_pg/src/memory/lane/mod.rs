@@ -17,8 +17,8 @@
 //! and that reads what was lowered after it, misses no row. Other sessions read the sections from
 //! the index. Changes before the server's start, or before a statement of a user on the queue,
 //! count as lost.
-//! - An exact start is never after a committed row, apart from errors that the rescan corrects
-//!   (`rescan`). It is raised to the first row that a claim's snapshot sees, including rows that
+//! - An exact start is never after a committed row, apart from rows that rest (`rest`) and from
+//!   errors that the rescan corrects (`rescan`). It is raised to the first row that a claim's snapshot sees, including rows that
 //!   others have locked or are deleting, and an entry is freed when the snapshot sees none; never
 //!   by a transaction that has itself taken rows.
 //! - A transaction that makes a row claimable lowers the start after it has committed, however
@@ -38,6 +38,7 @@
 //! are free.
 
 mod rescan;
+mod rest;
 mod starts;
 
 use super::area::{Area, zero};
@@ -45,6 +46,7 @@ use super::bell::{BELLS_AT_MOST, bell};
 use pgrx::PgLwLock;
 use pgrx::pg_sys;
 pub(crate) use rescan::{rescan_due, rescanned, to_sweep};
+pub(crate) use rest::{end_rests, is_resting, rest};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
@@ -118,6 +120,8 @@ struct Database {
     rescanned_priority: AtomicI64,
     /// Up to which entry it looked whether there are still rows.
     swept: AtomicU32,
+    /// How many of the rests are its own.
+    resting: AtomicU32,
 }
 
 impl Database {
@@ -164,6 +168,7 @@ struct LaneStarts {
     taken: u32,
     buckets: [u32; BUCKETS],
     entries: [LaneStart; ENTRIES],
+    rests: [rest::Rest; rest::RESTS],
 }
 
 #[repr(C)]
@@ -426,7 +431,10 @@ pub(super) fn forget() {
 pub(super) fn free(database: usize) {
     let Some(memory) = LANES.get() else { return };
     let shared = &memory.databases[database];
-    memory.write(|_| shared.discard_all());
+    memory.write(|entries| {
+        shared.discard_all();
+        entries.end_rests(shared, database, None);
+    });
     while memory.write(|entries| {
         for _ in 0..AT_ONCE {
             match shared.oldest.load(Ordering::Relaxed) {

@@ -181,7 +181,9 @@ impl LaneStarts {
         if let Some(number) = self.valid(shared, database, section) {
             let entry = self.at(number);
             if entry.exact && first < entry.start {
-                self.lower(shared, database, row);
+                if !self.may_rest(shared, database, row) {
+                    self.lower(shared, database, row);
+                }
             } else if !entry.exact {
                 entry.start = first.min(entry.start);
                 entry.exact = lost <= since;
@@ -189,7 +191,9 @@ impl LaneStarts {
             return true;
         }
         if shared.is_complete() {
-            self.lower(shared, database, row);
+            if !self.may_rest(shared, database, row) {
+                self.lower(shared, database, row);
+            }
             return true;
         }
         let number = match self.find(database, section) {

@@ -1,6 +1,8 @@
 //! What entries promise, without a server.
 
 use super::{Database, ENTRIES, Finding, LaneStarts, LanesState, Memory, Section};
+use crate::server::running::Running;
+use pgrx::pg_sys;
 use std::sync::atomic::Ordering;
 
 fn empty() -> Box<Memory> {
@@ -152,4 +154,28 @@ fn an_empty_section_is_not_believed_to_be_so_when_its_place_was_lost() {
     entries.remove(shared, 0, oldest);
     assert!(!entries.apply(shared, 0, &finding(1, None), &before, true));
     assert!(entries.apply(shared, 0, &finding(1, None), &state(shared), true));
+}
+
+#[test]
+fn rows_that_rest_are_found_when_the_transaction_has_ended_and_not_by_a_rescan() {
+    let memory = empty();
+    let (entries, shared) = (entries(&memory), &memory.databases[7]);
+    shared.complete.store(true, Ordering::SeqCst);
+    let until = Running::of(pg_sys::TransactionId::from_inner(1000));
+    entries.lower(shared, 7, (section(1), 10));
+    let before = state(shared);
+    assert!(entries.rest(shared, 7, (section(1), 10), until));
+    entries.apply(shared, 7, &finding(1, Some(50)), &before, true);
+    let number = entries.find(7, section(1)).expect("it is there");
+    for (seen, start) in [(10, 50), (20, 50), (9, 9)] {
+        assert!(entries.record(shared, 7, (section(1), seen), before.changes));
+        assert_eq!(entries.at(number).start, start, "a row {seen} was read");
+    }
+    entries.apply(shared, 7, &finding(1, None), &state(shared), true);
+    assert!(entries.record(shared, 7, (section(1), 10), state(shared).changes));
+    assert!(entries.find(7, section(1)).is_none(), "it rests");
+    entries.end_rests(shared, 7, Some(&[until]));
+    let number = entries.find(7, section(1)).expect("it is there again");
+    assert_eq!(entries.at(number).start, 10);
+    assert_eq!(shared.resting.load(Ordering::Relaxed), 0);
 }

@@ -4,6 +4,7 @@ use super::known::relation_oid;
 use super::unguarded;
 use super::unguarded::guarded;
 use super::{METHOD, Table};
+use crate::server::running::Running;
 use crate::server::spi::attribute;
 use pgrx::datum::{FromDatum, IntoDatum};
 use pgrx::pg_sys;
@@ -272,6 +273,19 @@ impl Scan {
             pg_sys::MultiXactIdIsRunning(by, only_locked)
                 || !only_locked
                     && pg_sys::TransactionIdDidCommit(pg_sys::HeapTupleGetUpdateXid(header))
+        }
+    }
+
+    /// Returns the transaction that has the row locked, or has changed or deleted it, if it is the
+    /// only one.
+    pub(crate) fn changed_by(&self) -> Option<Running> {
+        let mut is_copy = false;
+        // SAFETY: as above.
+        unsafe {
+            let tuple = pg_sys::ExecFetchSlotHeapTuple(self.slot, false, &raw mut is_copy);
+            let header = (*tuple).t_data;
+            let is_one = u32::from((*header).t_infomask) & pg_sys::HEAP_XMAX_IS_MULTI == 0;
+            is_one.then(|| Running::of((*header).t_choice.t_heap.t_xmax))
         }
     }
 

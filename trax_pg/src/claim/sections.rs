@@ -1,0 +1,122 @@
+//! Which sections there are, read from the index.
+
+use super::lane;
+use super::lane::List;
+use super::scan::lane_of;
+use crate::columns::Waiting;
+use crate::memory;
+use crate::memory::{Finding, LanesState, Section};
+use crate::server::clock::Timestamp;
+use crate::server::lock::{Lock, Mode};
+use crate::server::table::{Index, Key, View};
+use pgrx::pg_sys;
+use std::time::Instant;
+
+/// Sections that one rescan reads: 0.1 ms.
+const RESCAN_AT_MOST: usize = 32;
+
+/// Reads from the index which sections there are. One session reads for all others, where they all
+/// have places.
+pub(super) fn read_all(index: &Index, state: &mut LanesState, list: &mut List) {
+    let is_alone = Lock::Sections.take_if_free(Mode::Alone);
+    if !is_alone && !state.crowded && may_wait() {
+        Lock::Sections.take(Mode::Share);
+        Lock::Sections.give_back(Mode::Share);
+        if let Some(now) = memory::lanes() {
+            *state = now;
+        }
+        if list.catch_up(state) {
+            return;
+        }
+    }
+    let began = Instant::now();
+    let view = View::latest();
+    let (rows, _) = sections(index, &view, Section::BEFORE_ALL, usize::MAX);
+    view.end();
+    list.was_read(&rows, state, began);
+    memory::publish(state, &rows, true);
+    if is_alone {
+        Lock::Sections.give_back(Mode::Alone);
+    }
+}
+
+/// Returns whether the caller may wait. One that would rather have an error than wait reads by
+/// itself.
+fn may_wait() -> bool {
+    // SAFETY: a plain number.
+    unsafe { pg_sys::LockTimeout == 0 }
+}
+
+/// Reads some sections from their beginning that come after one, and looks whether some that have
+/// places have rows.
+pub(super) fn rescan(
+    index: &Index,
+    state: &LanesState,
+    list: &mut List,
+    after: Section,
+    now: Timestamp,
+) {
+    let began = Instant::now();
+    let view = View::latest();
+    let (rows, stopped) = sections(index, &view, after, RESCAN_AT_MOST);
+    let mut empty = Vec::new();
+    let scan = index.scan(&view, 2);
+    for section in memory::to_sweep() {
+        scan.seek([
+            Key::equals(1, section.lane),
+            Key::equals_small(2, section.priority),
+        ]);
+        if !scan.next() {
+            let first = None;
+            empty.push(Finding { section, first });
+        }
+    }
+    scan.end();
+    view.end();
+    memory::publish(state, &rows, false);
+    memory::raise(state, &empty, true);
+    list.add(rows);
+    memory::rescanned(stopped, now.0, began.elapsed().as_micros() as i64);
+}
+
+/// Returns the sections after one that have rows, each with its first job, up to `at_most`; and
+/// where that stopped, if it did.
+pub(super) fn sections(
+    index: &Index,
+    view: &View,
+    after: Section,
+    at_most: usize,
+) -> (Vec<(Section, i64)>, Option<Section>) {
+    let (within, beyond) = (index.scan(view, 2), index.scan(view, 1));
+    let mut rows = Vec::new();
+    let mut at = after;
+    let stopped = loop {
+        if rows.len() >= at_most {
+            break Some(at);
+        }
+        pgrx::check_for_interrupts!();
+        let lower = at.priority > 0 && {
+            within.seek([Key::equals(1, at.lane), Key::less_small(2, at.priority)]);
+            within.next()
+        };
+        let next = lower || {
+            beyond.seek([Key::above(1, at.lane)]);
+            beyond.next()
+        };
+        if !next {
+            break None;
+        }
+        let scan = if lower { &within } else { &beyond };
+        at = Section {
+            lane: scan.number(Waiting::LaneId),
+            priority: scan.number(Waiting::Priority) as i16,
+        };
+        if lane::known(at.lane).is_none() {
+            lane_of(scan, at.lane);
+        }
+        rows.push((at, scan.number(Waiting::JobId)));
+    };
+    within.end();
+    beyond.end();
+    (rows, stopped)
+}
