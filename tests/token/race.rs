@@ -225,3 +225,33 @@ async fn a_session_that_prefers_serializable_waits_its_turn_without_errors() {
     }
     s.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn a_smaller_limit_counts_a_place_that_is_being_granted_above_it() {
+    let expired = "insert into trax.concurrency_token
+         (name, slot, max_holders, token, holder, acquired_at, expires_at)
+         values ('n', 2, 3, gen_random_uuid(), 'gone', now() - interval '2 h', now() - interval '1 h')";
+    for before in ["select 1", expired] {
+        let (db, s) = session().await;
+        let open = Session::of(&db).await;
+        let first = take(&s, "n", 3).await.expect("granted");
+        s.get(before).await;
+        open.get("begin").await;
+        assert_eq!(take(&open, "n", 3).await.map(|g| g.slot), Some(2));
+        release(&s, "n", &first).await;
+        assert_eq!(take(&s, "n", 1).await, None, "2 may come to be held");
+        let beside = take(&s, "n", 2).await.expect("2 is within this limit");
+        release(&s, "n", &beside).await;
+        open.get("rollback").await;
+        let first = take(&s, "n", 1).await.expect("granted");
+        open.get("begin").await;
+        let above = take(&open, "n", 3).await.expect("granted");
+        release(&s, "n", &first).await;
+        assert_eq!(take(&s, "n", 1).await, None, "2 may come to be held");
+        open.get("commit").await;
+        assert_eq!(take(&s, "n", 1).await, None, "2 is held");
+        release(&s, "n", &above).await;
+        assert_eq!(take(&s, "n", 1).await.map(|g| g.slot), Some(1));
+        s.assert_healthy().await;
+    }
+}

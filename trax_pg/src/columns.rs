@@ -126,6 +126,20 @@ columns!(
     }
 );
 
+columns!(
+    /// Columns of a token.
+    Token in c"concurrency_token" {
+        Name: c"name",
+        Slot: c"slot",
+        MaxHolders: c"max_holders",
+        Token: c"token",
+        Holder: c"holder",
+        AcquiredAt: c"acquired_at",
+        ExpiresAt: c"expires_at",
+        ExtendedAt: c"extended_at",
+    }
+);
+
 /// How an attempt ended, or a job that waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {

@@ -1,14 +1,16 @@
 //! Granting: which place of a name is free, and whether it may be given.
 //!
 //! A transaction that grants a place holds a lock on it until it ends, so that two never grant the
-//! same one and nobody waits for the other's commit. While no place above the limit is held, that
-//! alone keeps the limit: there are no more slots than it allows. After a limit has shrunk the
-//! tokens must be counted, and a grant is then alone in its name.
+//! same one and nobody waits for the other's commit. While no place above the limit is held, nor
+//! being granted, that alone keeps the limit: there are no more slots than it allows. After a limit
+//! has shrunk the tokens must be counted, and a grant is then alone in its name.
 
 use super::Request;
+use crate::columns::Token;
 use crate::server::clock::Timestamp;
 use crate::server::lock::{Lock, Mode};
 use crate::server::spi::{Spi, arg, row, statement};
+use crate::server::table::{Index, Key, Table};
 use crate::wake;
 use pgrx::pg_sys;
 use std::collections::HashMap;
@@ -123,6 +125,9 @@ pub(super) fn grant(
     if !Lock::Token(&request.name).take_if_free(mode) {
         return slots.refused(now, true);
     }
+    if !shrunk && is_granting_above(&request.name, limit) {
+        return slots.refused(now, true);
+    }
     if shrunk {
         // Only what is read under the lock counts all.
         slots = TakenSlots::read(spi, &request.name);
@@ -152,6 +157,17 @@ pub(super) fn grant(
         busy = true;
     }
     slots.refused(now, busy)
+}
+
+/// Returns whether a transaction that has not ended has granted a place above the limit: by a
+/// greater one, and it may come to be held beside those below.
+fn is_granting_above(name: &str, limit: i32) -> bool {
+    let tokens = Table::open(Token::TABLE, Token::ALL);
+    let by_name = Index::open(&tokens, c"concurrency_token_pkey");
+    let found = by_name.is_being_written([Key::equals_text(1, name), Key::above_int(2, limit)]);
+    by_name.close();
+    tokens.close();
+    found
 }
 
 /// Takes a place whose lock is held.

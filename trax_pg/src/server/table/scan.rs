@@ -111,6 +111,15 @@ impl Key {
         )
     }
 
+    pub(crate) fn above_int(column: i16, value: i32) -> Self {
+        Self::new(
+            column,
+            pg_sys::BTGreaterStrategyNumber,
+            pg_sys::F_INT4GT,
+            pg_sys::Datum::from(value),
+        )
+    }
+
     /// Returns a key for a column whose collation is "C". A copy of the text lives in the current
     /// memory context.
     pub(crate) fn equals_text(column: i16, value: &str) -> Self {
@@ -169,6 +178,27 @@ impl Index {
                 slot: pg_sys::table_slot_create(self.table, std::ptr::null_mut()),
             }
         }
+    }
+
+    /// Returns whether another transaction, which has not ended, has written a row that meets the
+    /// conditions, as it is now.
+    pub(crate) fn is_being_written<const N: usize>(&self, keys: [Key; N]) -> bool {
+        let mut snapshot = pg_sys::SnapshotData {
+            snapshot_type: pg_sys::SnapshotType::SNAPSHOT_DIRTY,
+            ..Default::default()
+        };
+        let view = View {
+            snapshot: &raw mut snapshot,
+        };
+        let scan = self.scan(&view, N as i32);
+        scan.seek(keys);
+        let mut found = false;
+        // Each row that this shows leaves in the snapshot who is still writing it.
+        while !found && scan.next() {
+            found = snapshot.xmin != pg_sys::InvalidTransactionId;
+        }
+        scan.end();
+        found
     }
 
     pub(crate) fn close(self) {
