@@ -30,6 +30,8 @@ from (
     where i.inhparent = 'trax.run'::regclass
         and c.oid <> 'trax.run_default'::regclass
 ) p
+-- Without bounds: dropped since the snapshot.
+where p.bounds is not null
 $$;
 comment on function trax.run_partitions() is
     'Internal. Returns the partitions of trax.run, whoever made them, with the time that each is for; the default one left out.';

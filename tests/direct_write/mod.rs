@@ -1,6 +1,8 @@
 //! What administrators add to the tables that every job goes through is honoured, though no
 //! statement writes their rows.
 
+mod by_statement;
+
 use harness::session::{Session, session};
 use trax_client::testkit::Database;
 

@@ -408,3 +408,17 @@ async fn a_token_that_a_clock_ahead_of_now_granted_or_extended_ends_one_length_f
     let log = std::fs::read_to_string(shared_server().log_file()).expect("the log can be read");
     assert!(log.contains("2 tokens lay too far ahead"));
 }
+
+#[tokio::test]
+async fn a_wait_whose_procedure_is_dropped_says_so() {
+    let (_server, db, s) = preloaded().await;
+    let first = take(&s, "n", 1).await.expect("granted");
+    let waiting = Waiting::begin(&db, &s, &wait_for("n", 1, "10 min"), 0).await;
+    s.get("begin; drop extension trax; create extension trax; commit")
+        .await;
+    let (_session, result) = waiting.task.await.expect("the task ends");
+    let refusal = result.expect_err("there is no such procedure any more");
+    assert_eq!(refusal.code, "42883", "{refusal}");
+    assert!(refusal.message.contains("was dropped"), "{refusal}");
+    assert_eq!(release(&s, "n", &first).await, "f");
+}

@@ -137,6 +137,8 @@ sql_function!(trax_await_job, pg_finfo_trax_await_job, |call| {
         Ok([Some(answer.state), answer.output, answer.error].map(|value| value.map(spi::outlive)))
     });
     let mut columns = answer?;
+    // What follows in the caller's procedure has a transaction as the session wants it.
+    wait.procedure.commit();
     Ok(call.record(&mut columns))
 });
 
@@ -181,7 +183,7 @@ impl Wait {
             return Err(wake::in_transaction_block(name, example));
         }
         let wait = Self {
-            procedure: Procedure::new(call.owner()),
+            procedure: Procedure::new(call),
             caller: Caller {
                 user: my_user(),
                 function: call.function(),

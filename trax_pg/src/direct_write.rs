@@ -7,7 +7,7 @@ use crate::columns::Waiting;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::spi::arg;
-use crate::server::table::{history_obstacle, obstacle_of};
+use crate::server::table::{Write, history_obstacle, obstacle_of};
 
 sql_function!(
     trax_direct_write_obstacles,
@@ -15,10 +15,22 @@ sql_function!(
     |call| {
         let mut rows = call.rows();
         let now = Timestamp::now().0;
+        // Those that wait are changed by statements, whoever has added what.
+        let queue = obstacle_of(
+            Waiting::TABLE,
+            Waiting::ALL,
+            &[Write::Insert, Write::Delete],
+        );
+        let leases = obstacle_of(
+            Leased::TABLE,
+            Leased::ALL,
+            &[Write::Insert, Write::Update, Write::Delete],
+        );
+        let history = history_obstacle(Run::TABLE, Run::ALL, now);
         for (table, reason) in [
-            ("trax.work_queue", obstacle_of(Waiting::TABLE, Waiting::ALL)),
-            ("trax.lease", obstacle_of(Leased::TABLE, Leased::ALL)),
-            ("trax.run", history_obstacle(Run::TABLE, Run::ALL, now)),
+            ("trax.work_queue", queue),
+            ("trax.lease", leases),
+            ("trax.run", history),
         ] {
             if let Some(reason) = reason {
                 rows.push(&[arg(table), arg(reason)]);

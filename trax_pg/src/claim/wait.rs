@@ -34,7 +34,7 @@ sql_function!(trax_wait_for_work, pg_finfo_trax_wait_for_work, |call| {
             "trax.wait_for_work()",
         ));
     }
-    let procedure = Procedure::new(call.owner());
+    let procedure = Procedure::new(call);
     wake::drop_snapshots();
     wake::wait(Duration::from_micros(timeout as u64), || {
         may_find(&procedure)

@@ -22,7 +22,7 @@ use crate::server::clock::Timestamp;
 use crate::server::random::random;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, array_arg, statement};
-use crate::server::table::obstacle_of;
+use crate::server::table::{Write, obstacle_of};
 use crate::{changes, lane, setting, wake};
 use decide::{Decision, Due, Judged, Plans};
 use pgrx::pg_sys;
@@ -223,7 +223,7 @@ fn queue_entries(
         Ok(queued) => return queued,
         Err(error) => error,
     };
-    let has_obstacle = obstacle_of(Waiting::TABLE, Waiting::ALL).is_some();
+    let has_obstacle = obstacle_of(Waiting::TABLE, Waiting::ALL, &[Write::Insert]).is_some();
     let is_own = |error: &Error| !has_obstacle && !error.is_of_the_server();
     let first = (random() * entries.len() as f64) as usize % entries.len();
     let (mut queued, mut troubles) = (0, 0);

@@ -313,13 +313,6 @@ impl Call {
         unsafe { (*(*self.fcinfo).flinfo).fn_oid }
     }
 
-    /// Returns the owner of the function that is called.
-    pub(crate) fn owner(&self) -> pg_sys::Oid {
-        pgrx::pg_catalog::pg_proc::PgProc::new(self.function())
-            .expect("a function that runs is in the catalog")
-            .proowner()
-    }
-
     /// Returns one row in the shape of the declared OUT arguments.
     pub(crate) fn record(&self, values: &mut [Option<pg_sys::Datum>]) -> pg_sys::Datum {
         let mut nulls: Vec<bool> = values.iter().map(Option::is_none).collect();

@@ -143,6 +143,11 @@ fn listen() {
     }
 }
 
+/// Returns whether code that is not ours may run because of a statement of ours.
+pub(crate) fn has_met_any() -> bool {
+    WATCHED.with_borrow(Watched::any)
+}
+
 /// Refuses when code of others would run with our owner's rights.
 pub(crate) fn refuse(spi: &Spi) -> Result<()> {
     if LOOK.get() == Look::Done {

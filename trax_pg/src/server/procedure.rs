@@ -1,25 +1,30 @@
 //! A procedure that waits: steps in separate transactions, with the rights of its owner, and
 //! nothing held between them.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::server::call::Call;
 use crate::server::rights::with_rights_of;
 use crate::server::spi;
 use crate::server::spi::Spi;
-use pgrx::pg_sys;
+use pgrx::pg_catalog::pg_proc::PgProc;
+use pgrx::{PgSqlErrorCode, pg_sys};
 
 /// One CALL that may end its transaction.
 pub(crate) struct Procedure {
-    owner: pg_sys::Oid,
+    function: pg_sys::Oid,
     /// It was called by a procedural language, which keeps a connection to SPI that must not be
     /// left without a transaction.
     nested: bool,
 }
 
 impl Procedure {
-    pub(crate) fn new(owner: pg_sys::Oid) -> Self {
+    pub(crate) fn new(call: &Call) -> Self {
         // SAFETY: reads the state of SPI.
         let nested = unsafe { pg_sys::SPI_inside_nonatomic_context() };
-        Self { owner, nested }
+        Self {
+            function: call.function(),
+            nested,
+        }
     }
 
     pub(crate) fn is_nested(&self) -> bool {
@@ -28,11 +33,15 @@ impl Procedure {
 
     /// Does one step, the first of its transaction, with its own snapshot, as a function with
     /// `security definer` and a fixed `search_path` would.
+    ///
+    /// # Errors
+    /// 42883 when the procedure has been dropped while it waited.
     pub(crate) fn step<T>(&self, work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
         // Whatever the session prefers: a race over a place is no error of serialization.
         // SAFETY: no statement of the transaction has run yet.
         unsafe { pg_sys::XactIsoLevel = pg_sys::XACT_READ_COMMITTED as i32 };
-        with_rights_of(self.owner, || {
+        let procedure = PgProc::new(self.function).ok_or_else(dropped)?;
+        with_rights_of(procedure.proowner(), || {
             // SAFETY: in a transaction; an error leaves the snapshot to its abort, as the server's
             // own functions do.
             unsafe {
@@ -67,4 +76,10 @@ impl Procedure {
             pg_sys::CurrentMemoryContext = memory;
         }
     }
+}
+
+fn dropped() -> Error {
+    let code = PgSqlErrorCode::ERRCODE_UNDEFINED_FUNCTION;
+    Error::new(code, "trax was dropped while this procedure waited")
+        .hint("Type: create extension trax; and call it again.")
 }

@@ -64,7 +64,7 @@ sql_function!(trax_await_token, pg_finfo_trax_await_token, |call| {
         ));
     }
     spi::require_primary()?;
-    let procedure = Procedure::new(call.owner());
+    let procedure = Procedure::new(call);
     let granted = await_turn(&procedure, &request, Duration::from_micros(wait as u64))?;
     let mut columns = granted.map_or([None; 3], |granted| granted.columns());
     Ok(call.record(&mut columns))

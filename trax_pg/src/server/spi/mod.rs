@@ -119,7 +119,16 @@ fn run(
         .iter()
         .map(|value| if value.is_none() { b'n' } else { b' ' } as _)
         .collect();
+    let ours = Ours::begin();
     let settings = PlannerSettings::ours();
+    // Triggers of others are planned and run with the settings of the session.
+    let settings = if foreign_code::has_met_any() {
+        statement.plan_anew();
+        drop(settings);
+        PlannerSettings::for_plan()
+    } else {
+        settings
+    };
     // SAFETY: connected; one value and one flag for each parameter of the plan.
     let ran = unsafe {
         let (snapshot, read_only) = match snapshot {
@@ -144,6 +153,10 @@ fn run(
         (pg_sys::SPI_tuptable, pg_sys::SPI_processed as usize)
     };
     drop(settings);
+    drop(ours);
+    if ran.1 == 0 {
+        statement.refuse_if_nothing_is_left();
+    }
     ran
 }
 
@@ -162,7 +175,21 @@ enum Snapshot {
 struct PlannerSettings {
     flags: [bool; 8],
     plan_cache_mode: i32,
-    ours: i32,
+}
+
+/// A statement of ours runs; the one around it, if any, continues on drop.
+struct Ours(i32);
+
+impl Ours {
+    fn begin() -> Self {
+        Self(OURS.swap(trigger_depth(), Ordering::Relaxed))
+    }
+}
+
+impl Drop for Ours {
+    fn drop(&mut self) {
+        OURS.store(self.0, Ordering::Relaxed);
+    }
 }
 
 /// How deep in triggers the statement of ours is that is running; negative when there is none.
@@ -202,18 +229,27 @@ fn server_flags() -> [*mut bool; 8] {
 }
 
 impl PlannerSettings {
+    /// Puts all of ours in force.
     fn ours() -> Self {
+        let saved = Self::for_plan();
         // SAFETY: a backend has one thread, and the variables are plain values that the planner
         // reads.
+        unsafe {
+            for (flag, value) in server_flags().into_iter().zip(OUR_FLAGS) {
+                *flag = value;
+            }
+        }
+        saved
+    }
+
+    /// Puts in force what a plan that is up to date needs to be used.
+    fn for_plan() -> Self {
+        // SAFETY: as above.
         unsafe {
             let saved = Self {
                 flags: server_flags().map(|flag| *flag),
                 plan_cache_mode: pg_sys::plan_cache_mode,
-                ours: OURS.swap(trigger_depth(), Ordering::Relaxed),
             };
-            for (flag, value) in server_flags().into_iter().zip(OUR_FLAGS) {
-                *flag = value;
-            }
             pg_sys::plan_cache_mode = PLAN_CACHE_AUTO;
             saved
         }
@@ -229,7 +265,6 @@ impl Drop for PlannerSettings {
             }
             pg_sys::plan_cache_mode = self.plan_cache_mode;
         }
-        OURS.store(self.ours, Ordering::Relaxed);
     }
 }
 

@@ -112,6 +112,36 @@ impl Statement {
         }
     }
 
+    /// Raises 55000 when a rule has left nothing of the statement, and forgets that plan: without a
+    /// table in it nothing would ever make it old.
+    pub(super) fn refuse_if_nothing_is_left(&self) {
+        let plan = self.plan.load(Ordering::Relaxed);
+        // SAFETY: a kept plan has one source, that of its statement.
+        let is_empty = unsafe {
+            let sources = pg_sys::SPI_plan_get_plan_sources(plan);
+            let source: *mut pg_sys::CachedPlanSource = pg_sys::list_nth(sources, 0).cast();
+            (*source).query_list.is_null()
+        };
+        if is_empty {
+            self.plan.store(std::ptr::null_mut(), Ordering::Relaxed);
+            // SAFETY: kept by us, and nobody has it any more.
+            unsafe { pg_sys::SPI_freeplan(plan) };
+            Error::wrong_state("a rule discards what trax writes")
+                .detail(format!("Of the statement {} nothing was left.", self.file))
+                .hint("List the rules: select tablename, rulename from pg_rules where schemaname = 'trax'; and drop them.")
+                .raise()
+        }
+    }
+
+    /// Plans the statement, unless its plan is up to date.
+    pub(super) fn plan_anew(&self) {
+        // SAFETY: SPI is connected; what is counted here is released here.
+        unsafe {
+            let plan = pg_sys::SPI_plan_get_cached_plan(self.plan());
+            pg_sys::ReleaseCachedPlan(plan, pg_sys::CurrentResourceOwner);
+        }
+    }
+
     /// Returns the statement with its arguments by number.
     pub(crate) fn with<'arguments>(
         &'static self,

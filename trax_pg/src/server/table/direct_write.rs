@@ -46,24 +46,61 @@ const OUR_CHECKS: [&CStr; 21] = [
     c"run_attempt_not_negative",
 ];
 
-/// Returns whether the rows of an open relation with these columns are written without statements.
-pub(super) fn is_direct(relation: pg_sys::Relation, columns: &[&CStr]) -> bool {
+/// What a statement does to rows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Write {
+    Insert,
+    Update,
+    Delete,
+}
+
+impl Write {
+    fn trigger_event(self) -> u32 {
+        match self {
+            Self::Insert => pg_sys::TRIGGER_TYPE_INSERT,
+            Self::Update => pg_sys::TRIGGER_TYPE_UPDATE,
+            Self::Delete => pg_sys::TRIGGER_TYPE_DELETE,
+        }
+    }
+
+    fn command(self) -> pg_sys::CmdType::Type {
+        match self {
+            Self::Insert => pg_sys::CmdType::CMD_INSERT,
+            Self::Update => pg_sys::CmdType::CMD_UPDATE,
+            Self::Delete => pg_sys::CmdType::CMD_DELETE,
+        }
+    }
+}
+
+/// What is done to the rows of a table without statements.
+#[derive(Clone, Copy)]
+pub(super) struct Direct {
+    pub(super) insert: bool,
+    pub(super) update: bool,
+    pub(super) delete: bool,
+}
+
+/// Returns what is done without statements to the rows of an open relation with these columns.
+pub(super) fn direct(relation: pg_sys::Relation, columns: &[&CStr]) -> Direct {
     // SAFETY: an open relation.
     let oid = unsafe { (*relation).rd_id };
-    known::is_direct(oid) || {
-        let is_direct = obstacle(relation, columns).is_none();
-        if is_direct {
-            known::keep_direct(oid);
-        }
-        is_direct
-    }
+    known::direct(oid).unwrap_or_else(|| {
+        let is_free = |write| obstacle(relation, columns, write).is_none();
+        let direct = Direct {
+            insert: is_free(Write::Insert),
+            update: is_free(Write::Update),
+            delete: is_free(Write::Delete),
+        };
+        known::keep_direct(oid, direct);
+        direct
+    })
 }
 
 /// Checks that the first columns are these, of the types that we know; else returns what is wrong.
 pub(super) fn has_columns(relation: pg_sys::Relation, columns: &[&CStr]) -> Result<(), String> {
     // SAFETY: an open relation; its descriptor has as many attributes as it says.
     unsafe {
-        if known::is_direct((*relation).rd_id) {
+        if known::direct((*relation).rd_id).is_some() {
             return Ok(());
         }
         let shape = (*relation).rd_att;
@@ -104,27 +141,37 @@ fn type_of(column: &CStr) -> pg_sys::Oid {
     }
 }
 
-/// Returns what keeps rows of an open relation, whose first columns are known, from being written
-/// directly.
-pub(super) fn obstacle(relation: pg_sys::Relation, columns: &[&CStr]) -> Option<String> {
+/// Returns what keeps this from being done directly to rows of an open relation, whose first
+/// columns are known.
+pub(super) fn obstacle(
+    relation: pg_sys::Relation,
+    columns: &[&CStr],
+    write: Write,
+) -> Option<String> {
     // SAFETY: an open relation; descriptor, triggers and rules have as many entries as they say.
     unsafe {
         let class = &*(*relation).rd_rel;
         let shape = (*relation).rd_att;
-        if let Some(trigger) = trigger_of_others((*relation).trigdesc) {
+        if let Some(trigger) = trigger_of_others((*relation).trigdesc, write) {
             return Some(format!("trigger \"{trigger}\""));
         }
-        if !(*relation).rd_rules.is_null() && (*(*relation).rd_rules).numLocks > 0 {
+        let rules = (*relation).rd_rules;
+        let has_rule = !rules.is_null() && {
+            let rules = std::slice::from_raw_parts((*rules).rules, (*rules).numLocks as usize);
+            rules.iter().any(|rule| (**rule).event == write.command())
+        };
+        if has_rule {
             return Some("a rule".to_owned());
         }
-        if class.relrowsecurity {
+        // Otherwise policies are not for the owner, which we are.
+        if class.relrowsecurity && class.relforcerowsecurity {
             return Some("row security".to_owned());
         }
         // A column that somebody added and dropped again keeps its place.
         let added = (columns.len()..(*shape).natts as usize)
             .map(|index| &*attribute(shape, index))
             .find(|attribute| !attribute.attisdropped);
-        if let Some(added) = added {
+        if let Some(added) = added.filter(|_| write != Write::Delete) {
             let name = CStr::from_ptr(added.attname.data.as_ptr()).to_string_lossy();
             return Some(format!("column \"{name}\""));
         }
@@ -137,7 +184,7 @@ pub(super) fn obstacle(relation: pg_sys::Relation, columns: &[&CStr]) -> Option<
     None
 }
 
-unsafe fn trigger_of_others(triggers: *const pg_sys::TriggerDesc) -> Option<String> {
+unsafe fn trigger_of_others(triggers: *const pg_sys::TriggerDesc, write: Write) -> Option<String> {
     if triggers.is_null() {
         return None;
     }
@@ -147,6 +194,7 @@ unsafe fn trigger_of_others(triggers: *const pg_sys::TriggerDesc) -> Option<Stri
             std::slice::from_raw_parts((*triggers).triggers, (*triggers).numtriggers as usize);
         all.iter()
             .filter(|one| one.tgenabled as u8 != pg_sys::TRIGGER_DISABLED)
+            .filter(|one| one.tgtype as u32 & write.trigger_event() != 0)
             .map(|one| CStr::from_ptr(one.tgname))
             .find(|name| !OUR_TRIGGERS.contains(name))
             .map(|name| name.to_string_lossy().into_owned())
@@ -189,9 +237,13 @@ fn not_null(relation: pg_sys::Relation) -> Vec<usize> {
     }
 }
 
-/// Returns why rows of `trax.<name>` are written by statements, if they are. The caller needs no
-/// right to write to the table.
-pub(crate) fn obstacle_of(name: &'static CStr, columns: &[&CStr]) -> Option<String> {
+/// Returns why some of this is done to rows of `trax.<name>` by statements, if it is. The caller
+/// needs no right to write to the table.
+pub(crate) fn obstacle_of(
+    name: &'static CStr,
+    columns: &[&CStr],
+    writes: &[Write],
+) -> Option<String> {
     let oid = relation_oid(name);
     let lock = pg_sys::AccessShareLock as i32;
     // SAFETY: closed before it returns; null when it is gone.
@@ -200,19 +252,20 @@ pub(crate) fn obstacle_of(name: &'static CStr, columns: &[&CStr]) -> Option<Stri
         if relation.is_null() {
             return None;
         }
-        let found = obstacle(relation, columns);
+        let found = (writes.iter()).find_map(|&write| obstacle(relation, columns, write));
         pg_sys::relation_close(relation, lock);
         found
     }
 }
 
-/// Returns the same for `trax.<name>`, which is partitioned by time, and its partition of one time.
+/// Returns why rows are added by statements to `trax.<name>`, which is partitioned by time, and to
+/// its partition of one time, if they are.
 pub(crate) fn history_obstacle(
     name: &'static CStr,
     columns: &'static [&'static CStr],
     time: i64,
 ) -> Option<String> {
-    obstacle_of(name, columns).or_else(|| {
+    obstacle_of(name, columns, &[Write::Insert]).or_else(|| {
         let oid = relation_oid(name);
         let lock = pg_sys::AccessShareLock as i32;
         // SAFETY: as above.
@@ -246,6 +299,6 @@ impl Table {
     pub(super) fn is_insertable(&self) -> bool {
         // SAFETY: an open relation.
         let kind = unsafe { (*(*self.relation).rd_rel).relkind } as u8;
-        self.is_direct && kind == pg_sys::RELKIND_RELATION
+        self.direct.insert && kind == pg_sys::RELKIND_RELATION
     }
 }

@@ -1,13 +1,11 @@
 //! Adding: many rows at once, into a table and its indexes.
 
+use super::by_statement;
 use super::direct_write;
 use super::known::Constraints;
 use super::unguarded;
 use super::unguarded::guarded;
 use super::{METHOD, Table};
-use crate::error::Error;
-use crate::server::spi;
-use crate::server::spi::attribute;
 use pgrx::pg_sys;
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -101,7 +99,7 @@ impl<'table> Inserter<'table> {
             return;
         }
         if !self.table.is_insertable() {
-            return self.flush_by_statements();
+            return self.flush_by_statement();
         }
         let slots = &mut self.slots[..self.filled];
         self.filled = 0;
@@ -144,47 +142,23 @@ impl<'table> Inserter<'table> {
         }
     }
 
-    /// Writes the rows by statements: something is to happen that only they do, or only the server
-    /// can find the partition.
-    fn flush_by_statements(&mut self) {
+    /// Writes the rows by a statement: something is to happen that only statements do, or only the
+    /// server can find the partition.
+    fn flush_by_statement(&mut self) {
         let count = std::mem::take(&mut self.filled);
         let width = self.table.columns.len();
-        let table = self.table.name.to_string_lossy();
-        let columns: Vec<_> = self
-            .table
-            .columns
+        let rows: Vec<Vec<_>> = self.slots[..count]
             .iter()
-            .map(|name| name.to_string_lossy())
+            .map(|&slot| {
+                // SAFETY: within the arrays of the slot.
+                let value = |column| unsafe {
+                    let is_null = *(*slot).tts_isnull.add(column);
+                    (!is_null).then(|| *(*slot).tts_values.add(column))
+                };
+                (0..width).map(value).collect()
+            })
             .collect();
-        let places: Vec<_> = (1..=width).map(|place| format!("${place}")).collect();
-        let sql = format!(
-            "insert into trax.{table} ({}) overriding system value values ({})",
-            columns.join(", "),
-            places.join(", ")
-        );
-        let types: Vec<_> = (0..width)
-            // SAFETY: the table has these columns, at least.
-            .map(|column| unsafe { (*attribute(self.shape, column)).atttypid })
-            .collect();
-        let added = spi::connected(|spi| {
-            let statement = spi::kept(&sql, &types);
-            for slot in &self.slots[..count] {
-                let values: Vec<_> = (0..width)
-                    // SAFETY: within the arrays of the slot.
-                    .map(|column| unsafe {
-                        let is_null = *(**slot).tts_isnull.add(column);
-                        (!is_null).then(|| *(**slot).tts_values.add(column))
-                    })
-                    .collect();
-                if spi.execute(statement.with(&values)) != 1 {
-                    return Err(suppressed(&table));
-                }
-            }
-            Ok(())
-        });
-        if let Err(error) = added {
-            error.raise()
-        }
+        by_statement::insert(self.table, &rows);
     }
 
     /// Adds what is left, and lets what follows in this transaction see the rows.
@@ -210,14 +184,6 @@ unsafe fn form(slot: *mut pg_sys::TupleTableSlot, shape: pg_sys::TupleDesc) {
         unguarded::ExecStoreHeapTuple(unguarded::heap_form_tuple(shape, values, nulls), slot, true);
         (*slot).tts_nvalid = (*shape).natts as pg_sys::AttrNumber;
     }
-}
-
-fn suppressed(table: &str) -> Error {
-    Error::wrong_state(format!("a row was not inserted into trax.{table}"))
-        .detail("A trigger or a rule that was added to the table suppressed it, and a job would be lost.")
-        .hint(format!(
-            "List what was added: select tgname from pg_trigger where tgrelid = 'trax.{table}'::regclass; and drop it."
-        ))
 }
 
 /// Compiles the conditions of partial indexes, which the server would simplify once more for each

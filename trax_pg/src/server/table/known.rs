@@ -3,6 +3,7 @@
 //! Looking seven names up in the catalog's caches was 5 % of the instructions of a job that is
 //! claimed and completed alone.
 
+use super::direct_write::Direct;
 use pgrx::{pg_guard, pg_sys};
 use std::cell::RefCell;
 use std::ffi::CStr;
@@ -21,15 +22,15 @@ pub(super) struct Constraints {
 struct Known {
     /// Relations of the schema by their names.
     names: Vec<(&'static CStr, pg_sys::Oid)>,
-    /// Tables whose rows are written without statements.
-    direct: Vec<pg_sys::Oid>,
+    /// How rows of tables are written without statements.
+    direct: Vec<(pg_sys::Oid, Direct)>,
     constraints: Vec<(pg_sys::Oid, Rc<Constraints>)>,
 }
 
 impl Known {
     fn knows(&self, relation: pg_sys::Oid) -> bool {
         self.names.iter().any(|&(_, oid)| oid == relation)
-            || self.direct.contains(&relation)
+            || self.direct.iter().any(|(oid, _)| *oid == relation)
             || self.constraints.iter().any(|(oid, _)| *oid == relation)
     }
 }
@@ -84,13 +85,17 @@ pub(super) fn relation_oid(name: &'static CStr) -> pg_sys::Oid {
     })
 }
 
-/// Returns whether rows of the table are written without statements, as far as is known.
-pub(super) fn is_direct(table: pg_sys::Oid) -> bool {
-    KNOWN.with_borrow(|known| known.direct.contains(&table))
+/// Returns how rows of the table are written without statements, if that is known.
+pub(super) fn direct(table: pg_sys::Oid) -> Option<Direct> {
+    KNOWN.with_borrow(|known| {
+        let mut all = known.direct.iter();
+        all.find(|(oid, _)| *oid == table)
+            .map(|&(_, direct)| direct)
+    })
 }
 
-pub(super) fn keep_direct(table: pg_sys::Oid) {
-    KNOWN.with_borrow_mut(|known| known.direct.push(table));
+pub(super) fn keep_direct(table: pg_sys::Oid, direct: Direct) {
+    KNOWN.with_borrow_mut(|known| known.direct.push((table, direct)));
 }
 
 pub(super) fn constraints(table: pg_sys::Oid) -> Option<Rc<Constraints>> {

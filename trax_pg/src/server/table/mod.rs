@@ -10,11 +10,13 @@
 //! too), TOAST, serializable reads, logical decoding and statistics of the tables see what they
 //! would see of a statement. Our own check constraints are not evaluated: who adds a row answers
 //! for them, and the tests do with constraints in force; those of others are. Where something asks
-//! for a statement ([`direct_write`]: triggers, rules, row security, added columns), each row is
-//! written by one, so that tools that copy a table by triggers, as pg_repack does, miss none.
+//! for a statement ([`direct_write`]: triggers, rules, row security, added columns), the rows of a
+//! call are written by one, so that tools that copy a table by triggers, as pg_repack does, miss
+//! none.
 //! Whatever is open belongs to the resource owner of the transaction, so that an error on the way
 //! leaks nothing.
 
+mod by_statement;
 mod direct_write;
 mod insert;
 mod known;
@@ -25,14 +27,14 @@ mod unguarded;
 mod update;
 
 use crate::error::Error;
-use crate::server::spi;
-pub(crate) use direct_write::{history_obstacle, obstacle_of};
+use direct_write::Direct;
+pub(crate) use direct_write::{Write, history_obstacle, obstacle_of};
 pub(crate) use insert::Inserter;
 use known::relation_oid;
 pub(crate) use lock_all::{LockedTable, lock_all};
 use pgrx::{direct_function_call, pg_sys};
 pub(crate) use scan::{Index, Key, Row, Scan, View};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 use std::sync::Once;
 use unguarded::guarded;
@@ -88,10 +90,12 @@ pub(crate) struct Table {
     relation: pg_sys::Relation,
     name: &'static CStr,
     columns: &'static [&'static CStr],
-    /// Its rows are written without statements.
-    is_direct: bool,
+    /// How its rows are written without statements.
+    direct: Direct,
     /// No publication refuses deletes.
     may_delete: Cell<bool>,
+    /// Rows that are locked, and deleted by a statement when the table is closed.
+    to_delete: RefCell<Vec<pg_sys::ItemPointerData>>,
 }
 
 impl Table {
@@ -116,13 +120,13 @@ impl Table {
         if let Err(found) = direct_write::has_columns(relation, columns) {
             refuse(name, &found);
         }
-        let is_direct = direct_write::is_direct(relation, columns);
         Self {
             relation,
             name,
             columns,
-            is_direct,
+            direct: direct_write::direct(relation, columns),
             may_delete: Cell::new(false),
+            to_delete: RefCell::default(),
         }
     }
 
@@ -134,8 +138,8 @@ impl Table {
     /// Deletes the row at `tid`, which `view` sees; waits for a transaction that has it, or says
     /// so.
     pub(crate) fn delete(&self, tid: pg_sys::ItemPointerData, view: &View, wait: bool) -> Taken {
-        if !self.is_direct {
-            return self.delete_by_statement(tid, view, wait);
+        if !self.direct.delete {
+            return self.delete_in_the_end(tid, view, wait);
         }
         let mut tid = tid;
         let mut failure = pg_sys::TM_FailureData::default();
@@ -173,34 +177,21 @@ impl Table {
         }
     }
 
-    /// Does the same for a table that needs a statement: locks the row, then deletes it with all
-    /// that belongs to it. Not deleted when a trigger keeps it.
-    fn delete_by_statement(&self, tid: pg_sys::ItemPointerData, view: &View, wait: bool) -> Taken {
+    /// Locks the row for the statement that deletes it when the table is closed.
+    fn delete_in_the_end(&self, tid: pg_sys::ItemPointerData, view: &View, wait: bool) -> Taken {
         let policy = if wait {
             pg_sys::LockWaitPolicy::LockWaitBlock
         } else {
             pg_sys::LockWaitPolicy::LockWaitSkip
         };
         match self.lock(tid, view, policy) {
-            pg_sys::TM_Result::TM_Ok => {}
-            pg_sys::TM_Result::TM_Updated => return Taken::Changed,
-            pg_sys::TM_Result::TM_WouldBlock | pg_sys::TM_Result::TM_BeingModified => {
-                return Taken::Busy;
+            pg_sys::TM_Result::TM_Ok => {
+                self.to_delete.borrow_mut().push(tid);
+                Taken::Yes
             }
-            _ => return Taken::No,
-        }
-        let table = self.name.to_string_lossy();
-        let sql = format!("delete from only trax.{table} o where o.ctid operator(pg_catalog.=) $1");
-        let mut tid = tid;
-        let place = Some(pg_sys::Datum::from(&raw mut tid));
-        let deleted = spi::connected(|spi| {
-            let statement = spi::kept(&sql, &[pg_sys::TIDOID]);
-            Ok(spi.change_latest(statement.with(&[place])).len())
-        });
-        match deleted {
-            Ok(1) => Taken::Yes,
-            Ok(_) => Taken::No,
-            Err(error) => error.raise(),
+            pg_sys::TM_Result::TM_Updated => Taken::Changed,
+            pg_sys::TM_Result::TM_WouldBlock | pg_sys::TM_Result::TM_BeingModified => Taken::Busy,
+            _ => Taken::No,
         }
     }
 
@@ -238,7 +229,12 @@ impl Table {
         }
     }
 
+    /// Closes it, after it has deleted what is left to a statement.
     pub(crate) fn close(self) {
+        let left = self.to_delete.borrow();
+        if !left.is_empty() {
+            by_statement::delete(&self, &left);
+        }
         // SAFETY: opened by us; the lock stays until the transaction ends.
         unsafe { pg_sys::table_close(self.relation, pg_sys::NoLock as i32) }
     }

@@ -3,8 +3,9 @@
 
 use super::Table;
 use super::direct_write;
+use super::direct_write::Write;
 use pgrx::pg_sys;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 
 /// How often a partition is looked for that goes away at that moment.
@@ -13,7 +14,7 @@ const LOOKS: usize = 5;
 impl Table {
     /// Returns the partition for rows of this time, if they can be written there directly.
     pub(crate) fn partition_for(&self, time: i64) -> Option<Table> {
-        if !self.is_direct {
+        if !self.direct.insert {
             return None;
         }
         for _ in 0..LOOKS {
@@ -32,8 +33,9 @@ impl Table {
                         relation,
                         name: self.name,
                         columns: self.columns,
-                        is_direct: true,
+                        direct: direct_write::direct(relation, self.columns),
                         may_delete: Cell::new(false),
+                        to_delete: RefCell::default(),
                     });
                 }
                 close(relation);
@@ -50,7 +52,7 @@ fn close(relation: pg_sys::Relation) {
     unsafe { pg_sys::relation_close(relation, pg_sys::NoLock as i32) }
 }
 
-/// Returns what keeps rows of an open partition from being written directly.
+/// Returns what keeps rows from being added to an open partition directly.
 pub(super) fn obstacle(partition: pg_sys::Relation, columns: &[&CStr]) -> Option<String> {
     // SAFETY: an open relation.
     let class = unsafe { &*(*partition).rd_rel };
@@ -60,10 +62,10 @@ pub(super) fn obstacle(partition: pg_sys::Relation, columns: &[&CStr]) -> Option
     if direct_write::has_columns(partition, columns).is_err() {
         return Some("a partition whose columns have another order".to_owned());
     }
-    if direct_write::is_direct(partition, columns) {
+    if direct_write::direct(partition, columns).insert {
         return None;
     }
-    direct_write::obstacle(partition, columns)
+    direct_write::obstacle(partition, columns, Write::Insert)
 }
 
 /// Returns the partition for rows of this time, the default one included; `None` where the server

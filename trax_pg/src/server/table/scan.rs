@@ -4,6 +4,7 @@ use super::known::relation_oid;
 use super::unguarded;
 use super::unguarded::guarded;
 use super::{METHOD, Table};
+use crate::error::Error;
 use crate::server::running::Running;
 use crate::server::spi::attribute;
 use pgrx::datum::{FromDatum, IntoDatum};
@@ -159,9 +160,13 @@ pub(crate) struct Index {
 
 impl Index {
     pub(crate) fn open(table: &Table, name: &'static CStr) -> Self {
-        // SAFETY: a name of ours; the lock keeps the index.
+        let oid = relation_oid(name);
+        if oid == pg_sys::InvalidOid {
+            missing(name)
+        }
+        // SAFETY: an index of ours; the lock keeps it.
         unsafe {
-            let relation = pg_sys::index_open(relation_oid(name), pg_sys::RowExclusiveLock as i32);
+            let relation = pg_sys::index_open(oid, pg_sys::RowExclusiveLock as i32);
             Self {
                 relation,
                 table: table.relation,
@@ -205,6 +210,17 @@ impl Index {
         // SAFETY: opened by us.
         unsafe { pg_sys::index_close(self.relation, pg_sys::NoLock as i32) }
     }
+}
+
+/// Raises 55000: an administrator has dropped an index, or renamed it.
+fn missing(index: &CStr) -> ! {
+    let index = index.to_string_lossy();
+    Error::wrong_state(format!("the index trax.{index} does not exist"))
+        .detail("trax reads its table by this index.")
+        .hint(format!(
+            "Rename it back, or make it again as it is in a database where you have just typed create extension trax: select pg_get_indexdef('trax.{index}'::regclass)"
+        ))
+        .raise()
 }
 
 unsafe fn begin_index_scan(

@@ -1,10 +1,9 @@
 //! Changing: a row at a time, in place where no index knows what changes.
 
+use super::by_statement;
 use super::direct_write;
 use super::insert::insert_into_indexes;
 use super::{Table, Taken, View};
-use crate::server::spi;
-use crate::server::spi::attribute;
 use pgrx::pg_sys;
 
 /// Changes rows that no other transaction has.
@@ -13,8 +12,11 @@ pub(crate) struct Updater<'table> {
     /// A copy, which is not counted: the slot of a new row need not be released.
     changed: *mut pg_sys::TupleTableSlot,
     locked: *mut pg_sys::TupleTableSlot,
-    /// Rows are changed in place; else each by a statement.
+    /// Rows are changed in place; else by a statement in the end, which sets these columns of
+    /// what is left until then.
     is_direct: bool,
+    columns: Vec<usize>,
+    left: Vec<(pg_sys::ItemPointerData, Vec<Option<pg_sys::Datum>>)>,
     /// For what becomes a new entry of the indexes, once there is such a row.
     indexes: Option<(*mut pg_sys::EState, *mut pg_sys::ResultRelInfo)>,
 }
@@ -33,8 +35,10 @@ impl<'table> Updater<'table> {
                     &raw const pg_sys::TTSOpsHeapTuple,
                 ),
                 locked: table.slot(),
-                is_direct: table.is_direct
+                is_direct: table.direct.update
                     && !direct_write::constraints(table.relation).checks_of_others,
+                columns: Vec::new(),
+                left: Vec::new(),
                 indexes: None,
             }
         }
@@ -79,7 +83,11 @@ impl<'table> Updater<'table> {
             }
             if !self.is_direct {
                 pg_sys::ExecClearTuple(self.locked);
-                return self.update_by_statement(tid, &columns, &values, &nulls);
+                self.columns = columns.iter().map(|&column| column as usize - 1).collect();
+                let values = values.into_iter().zip(nulls);
+                let values = values.map(|(value, is_null)| (!is_null).then_some(value));
+                self.left.push((tid, values.collect()));
+                return Taken::Yes;
             }
             let old = pg_sys::ExecCopySlotHeapTuple(self.locked);
             let new = pg_sys::heap_modify_tuple_by_cols(
@@ -122,42 +130,6 @@ impl<'table> Updater<'table> {
         }
     }
 
-    /// Does the same for a table that needs statements, of a row that is locked. Not changed when a
-    /// trigger keeps it as it is.
-    fn update_by_statement(
-        &self,
-        mut tid: pg_sys::ItemPointerData,
-        columns: &[i32],
-        values: &[pg_sys::Datum],
-        nulls: &[bool],
-    ) -> Taken {
-        let mut types = vec![pg_sys::TIDOID];
-        let mut arguments = vec![Some(pg_sys::Datum::from(&raw mut tid))];
-        let mut changes = Vec::new();
-        for (index, &column) in columns.iter().enumerate() {
-            let column = column as usize - 1;
-            // SAFETY: a column of the open relation.
-            types.push(unsafe { (*attribute((*self.table.relation).rd_att, column)).atttypid });
-            arguments.push((!nulls[index]).then_some(values[index]));
-            let name = self.table.columns[column].to_string_lossy();
-            changes.push(format!("{name} = ${}", index + 2));
-        }
-        let sql = format!(
-            "update only trax.{} o set {} where o.ctid operator(pg_catalog.=) $1",
-            self.table.name.to_string_lossy(),
-            changes.join(", ")
-        );
-        let updated = spi::connected(|spi| {
-            let statement = spi::kept(&sql, &types);
-            Ok(spi.change_latest(statement.with(&arguments)).len())
-        });
-        match updated {
-            Ok(1) => Taken::Yes,
-            Ok(_) => Taken::No,
-            Err(error) => error.raise(),
-        }
-    }
-
     unsafe fn add_to_indexes(&mut self, summaries: bool) {
         // SAFETY: the slot holds the row that has just been stored.
         unsafe {
@@ -174,6 +146,17 @@ impl<'table> Updater<'table> {
 
     /// Lets what follows in this transaction see the changes.
     pub(crate) fn end(self) {
+        if !self.left.is_empty() {
+            let rows: Vec<_> = self
+                .left
+                .iter()
+                .map(|(place, values)| {
+                    let place = std::iter::once(by_statement::place_of(place));
+                    place.chain(values.iter().copied()).collect()
+                })
+                .collect();
+            by_statement::update(self.table, &self.columns, &rows);
+        }
         // SAFETY: ends what `begin` and `add_to_indexes` began.
         unsafe {
             pg_sys::ExecDropSingleTupleTableSlot(self.locked);

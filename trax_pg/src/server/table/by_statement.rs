@@ -1,0 +1,143 @@
+//! Statements for the rows of a table that needs them, because of a trigger, a rule, row security
+//! or a column that somebody has added: one for all rows of a call.
+//!
+//! A job that is claimed and completed by 100 costs 18 µs while a statement adds, changes or
+//! deletes the rows of one of the tables, and 9 without; a statement for each row cost 61.
+
+use super::Table;
+use crate::error::Error;
+use crate::server::spi;
+use crate::server::spi::{array_arg, attribute, value_bytes};
+use pgrx::pg_sys;
+
+/// Most bytes of values in one statement: an array has at most 1 GB.
+const BYTES_AT_MOST: usize = 64 << 20;
+
+type Values = Vec<Option<pg_sys::Datum>>;
+
+/// Adds rows, with a value for each of the columns that we know.
+pub(super) fn insert(table: &Table, rows: &[Values]) {
+    let name = table.name.to_string_lossy();
+    let columns: Vec<_> = (table.columns.iter())
+        .map(|column| column.to_string_lossy())
+        .collect();
+    let sql = format!(
+        "insert into trax.{name} ({}) overriding system value select * from unnest({})",
+        columns.join(", "),
+        places(1, columns.len()),
+    );
+    let types: Vec<_> = (0..columns.len())
+        .map(|column| table.type_of(column))
+        .collect();
+    for rows in parts(rows, &types) {
+        let added = run(&sql, &types, rows);
+        if added != rows.len() {
+            suppressed("inserted into", &name)
+        }
+    }
+}
+
+/// Sets the columns with these numbers, from 0, of rows that are locked; `rows` has the place of
+/// each, and then its values.
+pub(super) fn update(table: &Table, columns: &[usize], rows: &[Values]) {
+    let name = table.name.to_string_lossy();
+    let mut types = vec![pg_sys::TIDOID];
+    let mut changes = Vec::new();
+    let mut names = vec!["place".to_owned()];
+    for (number, &column) in columns.iter().enumerate() {
+        types.push(table.type_of(column));
+        names.push(format!("value_{number}"));
+        let column = table.columns[column].to_string_lossy();
+        changes.push(format!("{column} = v.value_{number}"));
+    }
+    let sql = format!(
+        "update only trax.{name} o set {} from unnest({}) v ({}) where o.ctid operator(pg_catalog.=) v.place",
+        changes.join(", "),
+        places(1, types.len()),
+        names.join(", "),
+    );
+    for rows in parts(rows, &types) {
+        if run(&sql, &types, rows) != rows.len() {
+            suppressed("updated in", &name)
+        }
+    }
+}
+
+/// Deletes rows that are locked.
+pub(super) fn delete(table: &Table, places: &[pg_sys::ItemPointerData]) {
+    let name = table.name.to_string_lossy();
+    let sql =
+        format!("delete from only trax.{name} o where o.ctid operator(pg_catalog.=) any ($1)");
+    let rows: Vec<Values> = places.iter().map(|place| vec![place_of(place)]).collect();
+    if run(&sql, &[pg_sys::TIDOID], &rows) != rows.len() {
+        suppressed("deleted from", &name)
+    }
+}
+
+/// Returns the place of a row as a value, which lives as long as the place.
+pub(super) fn place_of(place: &pg_sys::ItemPointerData) -> Option<pg_sys::Datum> {
+    Some(pg_sys::Datum::from(&raw const *place))
+}
+
+fn places(first: usize, count: usize) -> String {
+    let places: Vec<_> = (first..first + count).map(|n| format!("${n}")).collect();
+    places.join(", ")
+}
+
+/// Runs a statement with an array of each column of `rows`; returns how many rows it wrote.
+fn run(sql: &str, types: &[pg_sys::Oid], rows: &[Values]) -> usize {
+    let written = spi::connected(|spi| {
+        let arrays: Values = (types.iter().enumerate())
+            .map(|(column, &element)| {
+                let values: Values = rows.iter().map(|row| row[column]).collect();
+                array_arg(element, &values)
+            })
+            .collect();
+        let array_types: Vec<_> = (types.iter())
+            // SAFETY: a lookup of a type of the server.
+            .map(|&element| unsafe { pg_sys::get_array_type(element) })
+            .collect();
+        let statement = spi::kept(sql, &array_types);
+        Ok(spi.change_latest(statement.with(&arrays)).len())
+    });
+    written.unwrap_or_else(|error| error.raise())
+}
+
+/// Returns the rows in parts whose values have no more bytes than one statement may have.
+fn parts<'rows>(rows: &'rows [Values], types: &[pg_sys::Oid]) -> Vec<&'rows [Values]> {
+    // SAFETY: a lookup of a type of the server.
+    let is_long = |&element: &pg_sys::Oid| unsafe { pg_sys::get_typlen(element) } == -1;
+    let long: Vec<bool> = types.iter().map(is_long).collect();
+    let bytes = |row: &Values| -> usize {
+        let values = row.iter().zip(&long).filter(|(_, long)| **long);
+        values.filter_map(|(value, _)| value.map(value_bytes)).sum()
+    };
+    let (mut parts, mut first, mut size) = (Vec::new(), 0, 0);
+    for (index, row) in rows.iter().enumerate() {
+        let more = bytes(row);
+        if size + more > BYTES_AT_MOST && index > first {
+            parts.push(&rows[first..index]);
+            (first, size) = (index, 0);
+        }
+        size += more;
+    }
+    parts.push(&rows[first..]);
+    parts
+}
+
+/// Raises 55000: a row is not as we wrote it.
+fn suppressed(verb: &str, table: &str) -> ! {
+    Error::wrong_state(format!("a row was not {verb} trax.{table}"))
+        .detail("A trigger or a rule that was added to the table suppressed it, and a job would be lost or run twice.")
+        .hint(format!(
+            "List what was added: select tgname from pg_trigger where tgrelid = 'trax.{table}'::regclass; and drop it."
+        ))
+        .raise()
+}
+
+impl Table {
+    fn type_of(&self, column: usize) -> pg_sys::Oid {
+        // SAFETY: the open relation has the columns that we know, at least.
+        unsafe { (*attribute((*self.relation).rd_att, column)).atttypid }
+    }
+}
