@@ -12,7 +12,7 @@ const SEED: u64 = 11;
 
 /// Four groups, and eight manifests in them: the first four by themselves, each of the others
 /// behind one of these.
-async fn set_up(s: &Session) {
+pub(super) async fn set_up(s: &Session) {
     let database = s.get("select current_database()").await;
     s.get(&format!(
         "alter database {database} set trax.retry_delay = '10ms';
@@ -37,10 +37,10 @@ async fn set_up(s: &Session) {
 }
 
 /// Leases of a session, each as a job and its token.
-type Held = Vec<(String, String)>;
+pub(super) type Held = Vec<(String, String)>;
 
 /// Returns a call; one that ends leases takes them out of `held`.
-fn call(dice: &mut Dice, held: &mut Held) -> String {
+pub(super) fn call(dice: &mut Dice, held: &mut Held) -> String {
     let group = format!("'g{}'", dice.roll(4));
     let any = format!("'m{}'", dice.roll(8));
     let own = format!("'m{}'", dice.roll(4));
@@ -121,6 +121,22 @@ fn call(dice: &mut Dice, held: &mut Held) -> String {
     }
 }
 
+/// Returns a claim of some jobs.
+pub(super) fn claim(dice: &mut Dice) -> String {
+    format!(
+        "select job_id, token from trax.claim_next(worker => 'w{}', max_jobs => {}, lease => '{}')",
+        dice.roll(4),
+        1 + dice.roll(8),
+        ["5 min", "0.3 s"][dice.roll(2) as usize]
+    )
+}
+
+/// Adds what a claim has returned.
+pub(super) fn hold(held: &mut Held, rows: &str) {
+    let leases = rows.lines().filter_map(|row| row.split_once('|'));
+    held.extend(leases.map(|(job, token)| (job.to_owned(), token.to_owned())));
+}
+
 /// Calls until the time is over; returns the calls that failed as none may.
 async fn calls(db: Database, seed: u64, end: Instant) -> Vec<String> {
     let s = Session::of(&db).await;
@@ -129,18 +145,11 @@ async fn calls(db: Database, seed: u64, end: Instant) -> Vec<String> {
     while Instant::now() < end {
         let is_claim = dice.roll(3) == 0;
         let call = match is_claim {
-            true => format!(
-                "select job_id, token from trax.claim_next(worker => 'w{seed}', max_jobs => {}, lease => '{}')",
-                1 + dice.roll(8),
-                ["5 min", "0.3 s"][dice.roll(2) as usize]
-            ),
+            true => claim(&mut dice),
             false => call(&mut dice, &mut held),
         };
         match s.attempt(&call).await {
-            Ok(rows) if is_claim => {
-                let leases = rows.lines().filter_map(|row| row.split_once('|'));
-                held.extend(leases.map(|(job, token)| (job.to_owned(), token.to_owned())));
-            }
+            Ok(rows) if is_claim => hold(&mut held, &rows),
             Ok(_) => {}
             Err(refusal) => {
                 let code = refusal.code.as_str();

@@ -20,4 +20,5 @@ mod plan;
 mod readme;
 mod schema;
 mod settings;
+mod storm;
 mod upgrade;
