@@ -315,6 +315,34 @@ async fn the_statements_of_a_role_that_is_renamed_go_on() {
     assert_eq!(violations(s.client()).await, Vec::<String>::new());
 }
 
+/// A statement that was queued under the old name, in a transaction that ends after the rename.
+#[tokio::test]
+async fn a_statement_that_commits_after_its_role_was_renamed_runs() {
+    let (database, s) = live().await;
+    let (alice, _) = role(&database, &s, "alice").await;
+    let late = Session::of(&database).await;
+    late.get("begin").await;
+    let job = late
+        .number(&format!(
+            "select trax.enqueue_sql('select session_user', run_as => '{alice}')"
+        ))
+        .await;
+    s.get(&format!("alter role {alice} rename to {alice}_2"))
+        .await;
+    // The scheduler has seen the rename when it starts this one.
+    let seen = queue(&s, "select 1").await;
+    assert_eq!(ended(&s, seen).await, "completed");
+    late.get("commit").await;
+    assert_eq!(
+        ended(&s, job).await,
+        "completed",
+        "{}",
+        failure(&s, job).await
+    );
+    let ran_as = format!("select output #>> '{{result,0,0}}' from trax.run where job_id = {job}");
+    assert_eq!(s.get(&ran_as).await, format!("{alice}_2"));
+}
+
 #[tokio::test]
 async fn a_role_that_has_no_session_here_is_refused_when_a_statement_is_stored() {
     let (database, s) = live().await;

@@ -157,14 +157,17 @@ unsafe extern "C-unwind" fn role_changed(_argument: pg_sys::Datum, _cache: i32, 
 
 /// Gives the statements of roles that were renamed the names that these have now: a role is its
 /// oid. Only where the oids are those of this server: not in a copy that nobody has adopted.
-pub(crate) fn follow_renames(spi: &Spi) {
+/// Returns whether any changed.
+pub(crate) fn follow_renames(spi: &Spi) -> bool {
     RENAMED.store(false, Ordering::Relaxed);
     transaction::unless_committed(|| RENAMED.store(true, Ordering::Relaxed));
-    if spi.execute(SqlJobRename) > 0 {
+    let any = spi.execute(SqlJobRename) > 0;
+    if any {
         // Lanes have lost rows, and others have new ones.
         memory::forget();
         wake::mark(wake::WORK | wake::SQL);
     }
+    any
 }
 
 /// Lets the statements of a copy run as the roles that have the names here.

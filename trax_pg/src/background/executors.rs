@@ -62,6 +62,9 @@ const REFUSED_LIMIT: Duration = Duration::from_secs(10);
 const START_SPACING: Duration = Duration::from_secs(1);
 /// How soon to start one of a role again for whose session the server was short of something.
 const SHORT_PAUSE: Duration = Duration::from_secs(4);
+/// Classes of SQLSTATEs that say nothing about a role: the server is short of something, stops,
+/// takes no sessions in this database now, or undid a transaction because of another.
+const SHORTAGES: [&str; 4] = ["40", "53", "55", "57"];
 /// How soon to look again after another had locked a table.
 const LOCKED_PAUSE: Duration = Duration::from_millis(100);
 /// How soon a statement that was cancelled and still runs is cancelled again.
@@ -87,6 +90,8 @@ pub(super) struct Executors {
     needed_at: Option<Instant>,
     /// When the last ones of a role were started, and how many.
     started: HashMap<pg_sys::Oid, (Instant, usize)>,
+    /// When an executor of one role last had to end for another.
+    taken_at: Option<Instant>,
     /// Executors without the lease of their job, and since when they were seen so.
     without_lease: HashMap<(i32, i64), Instant>,
 }
@@ -166,8 +171,9 @@ impl Executors {
                 // The others are younger, and need no slot if an executor of theirs is idle.
                 Some(oid) if is_refused => seats::wake_idle(database, oid),
                 Some(oid) => is_refused = !self.serve(oid, &role, &roles, at_most, now),
-                // It may have another name by now: the next look knows.
-                None if sql_job::may_be_renamed() => {}
+                // It has another name by now, or statements were queued under the old one: the next
+                // look knows.
+                None if sql_job::may_be_renamed() || sql_job::follow_renames(spi) => {}
                 None => fail_jobs(spi, &role.run_as, no_session(&role))?,
             }
         }
@@ -184,7 +190,8 @@ impl Executors {
             let role = waiting
                 .iter()
                 .find(|role| role.role_oid == Some(failed.role));
-            if failed.sqlstate.starts_with("53") || failed.sqlstate.starts_with("57") {
+            let class = failed.sqlstate.get(..2).unwrap_or_default();
+            if SHORTAGES.contains(&class) {
                 let later = Instant::now() + SHORT_PAUSE;
                 self.started.insert(failed.role, (later, usize::MAX));
             } else if let Some(role) = role {
@@ -296,9 +303,13 @@ impl Executors {
                 (0, 2..) => one.is_idle() || one.is_busy(),
                 _ => is_younger(one),
             };
+            // Two roles with old jobs would take them from each other at every look.
+            let is_patient = is_patient
+                || own > 0 && self.taken_at.is_some_and(|at| at.elapsed() < START_SPACING);
             let busy = || others().filter(|_| !is_patient).find(is_due);
             if let Some(one) = idle.or_else(busy) {
                 seats::retire(one.pid);
+                self.taken_at = Some(Instant::now());
             }
         }
         true
