@@ -305,12 +305,12 @@ select
 from (
     select
         count(*) as ready,
-        min(q.run_at) as since,
-        coalesce(min(q.run_at) < clock_timestamp() - interval '1 min', false)
+        min(q.ready_at) as since,
+        coalesce(min(q.ready_at) < clock_timestamp() - interval '1 min', false)
             and (select count(*) from trax.lease l where l.run_as is not null)
                 >= current_setting('trax.max_sql_workers', true)::int
             and current_setting('trax.max_sql_workers', true)::int > 0 as wait_for_busy,
-        coalesce(min(q.run_at) < clock_timestamp() - interval '10 s', false)
+        coalesce(min(q.ready_at) < clock_timestamp() - interval '10 s', false)
             and (
                 select
                     count(*) = 0
@@ -338,16 +338,18 @@ from (
                 )
         ) as disobedient
     from (
-        select q.run_at
+        -- Those whose group is at its limit wait for no worker.
+        select
+            case
+                when g.max_active_jobs is null
+                    or g.max_active_jobs > (select count(*) from trax.lease l where l.group_name = g.name)
+                    then greatest(q.run_at, q.queued_at)
+            end as ready_at
         from trax.work_queue q
+        left join trax.manifest_group g on g.name = q.group_name
         where q.run_as is not null
             and q.waits_for is null
-            and not exists (
-                select
-                from trax.manifest_group g
-                where g.name = q.group_name
-                    and not g.enabled
-            )
+            and g.enabled is not false
         limit 10000
     ) q
 ) w

@@ -207,3 +207,23 @@ async fn busy_executors_are_named_with_what_helps() {
     let (_, healthy, _) = status(s.client(), "sql jobs").await;
     assert!(healthy);
 }
+
+#[tokio::test]
+async fn a_statement_whose_group_is_at_its_limit_needs_no_worker() {
+    let (_database, s) = super::live().await;
+    s.get("select trax.configure_group('one', max_active_jobs => 1)")
+        .await;
+    let of_group = "max_retries => 0, group_name => 'one'";
+    let first = super::queue_with(&s, "select pg_sleep(1e9)", of_group).await;
+    queue(&s, "select pg_sleep(1e9), 2").await;
+    sleeper_of(&s, "1e9), 2").await;
+    sleeper_of(&s, "pg_sleep(1e9)").await;
+    let job = super::queue_with(&s, "select 1", of_group).await;
+    s.get("update trax.work_queue set (run_at, queued_at) = (run_at - interval '1 h', queued_at - interval '1 h')")
+        .await;
+    let (_, healthy, hint) = status(s.client(), "sql jobs").await;
+    assert!(healthy, "{hint:?}");
+    s.get(&format!("select trax.cancel({first})")).await;
+    assert_eq!(ended(&s, job).await, "completed");
+    s.get("select trax.cancel(job_id) from trax.lease").await;
+}

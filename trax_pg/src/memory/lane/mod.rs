@@ -18,9 +18,9 @@
 //! the index. Changes before the server's start, or before a statement of a user on the queue,
 //! count as lost.
 //! - An exact start is never after a committed row, apart from rows that rest (`rest`) and from
-//!   errors that the rescan corrects (`rescan`). It is raised to the first row that a claim's snapshot sees, including rows that
-//!   others have locked or are deleting, and an entry is freed when the snapshot sees none; never
-//!   by a transaction that has itself taken rows.
+//!   errors that the rescan corrects (`rescan`). It is raised to the first row that a claim's
+//!   snapshot sees, including rows that others have locked or are deleting, and an entry is freed
+//!   when the snapshot sees none; never by a transaction that has itself taken rows.
 //! - A transaction that makes a row claimable lowers the start after it has committed, however
 //!   late, and adds the entry if there is none; the entry stores the number of the change. A
 //!   session that read a lower number of changes before its snapshot neither raises the start nor

@@ -1,9 +1,9 @@
 //! Statements for the rows of a table that needs them, because of a trigger, a rule, row security
 //! or a column that somebody has added: one for all rows of a call.
 //!
-//! A statement adds 4 µs to each of 100 rows that it inserts, and 3 to each that it deletes: a job
-//! that is queued, claimed and completed by 100 costs 18 µs, and 35 when all five writes of its life
-//! are statements. A statement for each row cost 50 more.
+//! A statement adds 4 µs to each of 100 rows that it inserts, and 3 to each that it deletes: a
+//! job that is queued, claimed and completed by 100 costs 18 µs, and 35 when all five writes of its
+//! life are statements. A statement for each row cost 50 more.
 
 use super::Table;
 use crate::error::Error;
