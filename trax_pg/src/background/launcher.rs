@@ -278,13 +278,14 @@ impl Launcher {
             .filter_map(|one| self.next_start(one, &slots, now))
             .filter(|at| *at > now)
             .map(|at| at - now)
-            .fold(self.longest_pause(), Duration::min)
+            .fold(self.longest_pause(databases), Duration::min)
     }
 
     /// Returns the longest time until the next pass: a short one while a database waits for a slot,
     /// or has no scheduler that its bell would wake.
-    fn longest_pause(&self) -> Duration {
-        let is_away = self.known.values().any(|known| known.back_at.is_some());
+    fn longest_pause(&self, databases: &[Database]) -> Duration {
+        let mut known = databases.iter().filter_map(|one| self.known.get(&one.oid));
+        let is_away = known.any(|known| known.back_at.is_some());
         if is_away || self.starved.is_some() {
             worker_slot::TRY_AGAIN
         } else {

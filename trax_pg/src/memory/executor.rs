@@ -88,7 +88,8 @@ pub(crate) fn is_any(database: Oid) -> bool {
 /// Reserves a place for an executor that is about to be registered.
 pub(crate) fn reserve(database: Oid, role: Oid, now: pg_sys::TimestampTz) -> Option<usize> {
     let mut board = EXECUTORS.exclusive();
-    let place = board.iter().position(|one| one.database == Oid::INVALID)?;
+    let is_free = |one: &Executor| one.database == Oid::INVALID || one.never_came(now);
+    let place = board.iter().position(is_free)?;
     board[place] = Executor {
         database,
         role,
@@ -107,10 +108,7 @@ pub(crate) fn clear(place: usize) {
 pub(crate) fn clear_missing(database: Oid, now: pg_sys::TimestampTz) {
     let mut board = EXECUTORS.exclusive();
     for one in board.iter_mut() {
-        if one.database == database
-            && one.pid == 0
-            && !(0..START_MICROS).contains(&(now - one.registered_at))
-        {
+        if one.database == database && one.never_came(now) {
             *one = FREE;
         }
     }
@@ -168,6 +166,12 @@ pub(crate) fn found_none(place: usize, now: pg_sys::TimestampTz) {
 }
 
 impl Executor {
+    /// Returns whether the process for which the place was reserved did not start in time; its
+    /// database may be gone.
+    fn never_came(&self, now: pg_sys::TimestampTz) -> bool {
+        self.pid == 0 && !(0..START_MICROS).contains(&(now - self.registered_at))
+    }
+
     /// Returns whether it is there with nothing to do, and not asked to end yet.
     pub(crate) fn is_idle(&self) -> bool {
         self.pid != 0 && self.idle_since != 0 && !self.retires
