@@ -158,6 +158,7 @@ alter table trax.instance drop constraint instance_pkey;
 alter table trax.instance replica identity full;
 \comments schema/instance.sql
 \include schema/adoption.sql
+\include schema/believed_clock.sql
 
 -- group
 alter table trax.manifest_group add column source text collate "C";

@@ -5,6 +5,7 @@ mod access_scope;
 mod audit;
 mod await_job;
 mod background;
+mod believed_clock;
 mod claim;
 mod cleanup;
 mod command;

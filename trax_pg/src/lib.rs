@@ -48,6 +48,7 @@ mod prepared;
 
 mod access_scope;
 mod audit;
+mod believed_clock;
 mod changes;
 mod direct_write;
 mod metrics;

@@ -75,7 +75,7 @@ statement!(
 );
 statement!(
     RunExpireQueued, "outcome/run_expire_queued.sql",
-    { now: TIMESTAMPTZOID, at_most: INT8OID } -> GivenUp
+    { now: TIMESTAMPTZOID, ended_by: TIMESTAMPTZOID, at_most: INT8OID } -> GivenUp
 );
 
 sql_function!(trax_complete, pg_finfo_trax_complete, |call| {
@@ -221,18 +221,19 @@ pub(crate) struct Reaped {
     pub(crate) more: bool,
 }
 
-/// Takes overdue leases away: their attempts have failed. Looks again at once when those that
+/// Takes leases away that are overdue by `ended_by`: their attempts have failed. Looks again at once when those that
 /// cannot end now may have hidden others. Returns an error beside it when the end of some could not
 /// be recorded.
 pub(crate) fn reap_expired_leases(
     spi: &Spi,
     now: Timestamp,
+    ended_by: Timestamp,
     from: ReapFrom,
 ) -> Result<(Reaped, Option<Error>)> {
     let mut reaped = Reaped::default();
     let mut failure = None;
     for _ in 0..LOOKS_AT_MOST {
-        let put_off = reap(spi, now, from, &mut reaped, &mut failure)?;
+        let put_off = reap(spi, now, ended_by, from, &mut reaped, &mut failure)?;
         if !reaped.more || put_off == 0 {
             break;
         }
@@ -244,11 +245,12 @@ pub(crate) fn reap_expired_leases(
 fn reap(
     spi: &Spi,
     now: Timestamp,
+    ended_by: Timestamp,
     from: ReapFrom,
     reaped: &mut Reaped,
     failure: &mut Option<Error>,
 ) -> Result<usize> {
-    let lease::Look { overdue, full } = lease::take_overdue(spi, now, from);
+    let lease::Look { overdue, full } = lease::take_overdue(spi, ended_by, from);
     // A worker that keeps the transaction of its outcome open must not stop the cycle: the lease
     // waits for a later one.
     let manifests = overdue
@@ -261,7 +263,7 @@ fn reap(
         overdue.into_iter().partition(|(lease, _)| is_busy(lease));
     if !waiting.is_empty() {
         let job_ids = waiting.iter().map(|(lease, _)| lease.job_id).collect();
-        lease::put_off(spi, job_ids, now);
+        lease::put_off(spi, job_ids, ended_by);
     }
     let overdue = spend_what_is_lost_too_often(spi, overdue);
     let mut endings: Vec<Ending> = overdue
@@ -276,7 +278,7 @@ fn reap(
     if !bad.is_empty() {
         // So that they hide no other; they are tried again.
         let job_ids = bad.iter().map(|(job_id, _)| *job_id).collect();
-        lease::put_off(spi, job_ids, now);
+        lease::put_off(spi, job_ids, ended_by);
         *failure = bad.pop().map(|(_, error)| error);
     }
     Ok(put_off)
@@ -351,11 +353,12 @@ fn spend_what_is_lost_too_often(
     overdue
 }
 
-/// Ends jobs that waited longer than they may; returns how many.
-pub(crate) fn expire_queued(spi: &Spi, now: Timestamp) -> usize {
+/// Ends jobs that by `ended_by` have waited longer than they may; returns how many.
+pub(crate) fn expire_queued(spi: &Spi, now: Timestamp, ended_by: Timestamp) -> usize {
     changes::taken();
     let rows = spi.query(RunExpireQueued {
         now: arg(now),
+        ended_by: arg(ended_by),
         at_most: arg(EXPIRE_AT_MOST),
     });
     given_up(spi, rows.iter().collect(), Outcome::Expired, now)
