@@ -1,8 +1,8 @@
 //! A clock that has jumped takes nothing away until it has held, or a person believes it.
 //!
 //! A jump is made in two ways: what is on record of the clock is moved back, with the times of the
-//! rows, so that the clock seems to have gone forward since; and, in `step`, by a server whose clock
-//! is set.
+//! rows, so that the clock seems to have gone forward since; and, in `step`, by a server whose
+//! clock is set.
 
 mod step;
 

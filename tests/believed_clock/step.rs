@@ -111,7 +111,10 @@ async fn seconds_of_a_clock_that_is_wrong_take_nothing_away() {
         let later =
             "select count(*) from trax.work_queue where task = 'later' and waits_for = 'time'";
         s.becomes(later, "1").await;
-        assert_eq!(s.claim_ids("tasks => array['later']").await, Vec::<i64>::new());
+        assert_eq!(
+            s.claim_ids("tasks => array['later']").await,
+            Vec::<i64>::new()
+        );
         assert_eq!(
             s.number("select count(*) from trax.run").await,
             21,

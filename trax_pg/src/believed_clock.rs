@@ -90,7 +90,7 @@ sql_function!(trax_believe_clock, pg_finfo_trax_believe_clock, |call| {
 
 sql_function!(trax_clock_jump, pg_finfo_trax_clock_jump, |call| {
     let mut rows = call.rows();
-    spi::connected(|spi| {
+    spi::connected_anyhow(|spi| {
         let reading = Reading::now();
         let jumped = look(spi, reading).filter(|row| row.jump() != Jump::NONE);
         if let Some(row) = jumped {
@@ -212,8 +212,8 @@ impl Believed {
         self.shown_at.0.saturating_sub(self.uptime)
     }
 
-    /// Returns whether the later of its times is further back than a tolerance, the time that passed
-    /// since the other row added to that.
+    /// Returns whether the later of its times is further back than a tolerance, the time that
+    /// passed since the other row added to that.
     fn is_far_before(&self, other: &Self) -> bool {
         let later = |row: &Self| row.shown_at.max(row.believed_at);
         let passed = if self.boot == other.boot {

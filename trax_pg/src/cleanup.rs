@@ -13,7 +13,7 @@ use crate::server::spi::{Spi, arg, row, statement};
 use crate::step::isolated;
 use crate::{
     audit, dead_letter, lease, limit, manifest_state, outcome, progress, setting, token,
-    unique_key, work_queue, worker_registry,
+    unique_key, worker_registry,
 };
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -85,7 +85,10 @@ pub(crate) fn clean_up(spi: &Spi, now: Timestamp, jump: Jump, went_back: bool) -
         sweep(spi, now, jump, went_back);
     }
     // Last: dropping a partition locks the whole of history until the cycle has committed.
-    isolated(spi, now, !looked, "retention", || retain(spi, now, jump, !looked)).unwrap_or_default()
+    isolated(spi, now, !looked, "retention", || {
+        retain(spi, now, jump, !looked)
+    })
+    .unwrap_or_default()
 }
 
 /// Repairs what transactions, and a clock that was ahead and `went_back`, may have left.
@@ -111,7 +114,7 @@ fn sweep(spi: &Spi, now: Timestamp, jump: Jump, went_back: bool) {
     });
     if went_back {
         step("jobs that were ready too early", &|| {
-            work_queue::put_back(spi, latest);
+            outcome::put_back_ready(spi, latest);
         });
     }
     step("tokens that lie too far ahead", &|| {

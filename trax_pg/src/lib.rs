@@ -42,13 +42,13 @@ mod worker_registry;
 
 mod manual_change;
 
+mod believed_clock;
 mod end_of_transaction;
 mod instance;
 mod prepared;
 
 mod access_scope;
 mod audit;
-mod believed_clock;
 mod changes;
 mod direct_write;
 mod metrics;

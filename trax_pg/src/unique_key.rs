@@ -119,10 +119,7 @@ fn take_free(spi: &Spi, wanted: &[Wanted]) -> HashSet<i64> {
     let taken = spi.change_latest(UniqueKeyTakeEach {
         keys: column(&|wanted| arg(wanted.key), pg_sys::TEXTOID),
         job_ids: column(&|wanted| arg(wanted.job_id), pg_sys::INT8OID),
-        alive_until: column(
-            &|wanted| alive_until(spi, wanted),
-            pg_sys::TIMESTAMPTZOID,
-        ),
+        alive_until: column(&|wanted| alive_until(spi, wanted), pg_sys::TIMESTAMPTZOID),
     });
     taken.iter().collect()
 }

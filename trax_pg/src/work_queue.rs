@@ -18,7 +18,7 @@ use crate::columns::{DEFAULT_GROUP, HIGHEST_PRIORITY, SQL_TASK, Waiting};
 use crate::error::{Error, Result};
 use crate::lane;
 use crate::server::call::{Call, sql_function};
-use crate::server::clock::{TOLERANCE_MICROS, Timestamp};
+use crate::server::clock::Timestamp;
 use crate::server::rights::as_owner;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, array_elements, statement, value_bytes};
@@ -38,9 +38,6 @@ statement!(QueueRemove, "work_queue/remove.sql", { job_id: INT8OID });
 statement!(
     QueuePromote, "work_queue/promote.sql",
     { now: TIMESTAMPTZOID, at_most: INT8OID } -> Claimable
-);
-statement!(
-    QueuePutBack, "work_queue/put_back.sql", { now: TIMESTAMPTZOID, latest: TIMESTAMPTZOID }
 );
 statement!(
     QueueHasten, "work_queue/hasten.sql",
@@ -447,21 +444,6 @@ pub(crate) fn promote_delayed(spi: &Spi, now: Timestamp) -> usize {
         now: arg(now),
         at_most: arg(PROMOTE_AT_MOST),
     }))
-}
-
-/// Puts right jobs that a clock ahead of now made claimable too early, or has queued.
-pub(crate) fn put_back(spi: &Spi, now: Timestamp) {
-    changes::taken();
-    wake::mark(wake::DUE);
-    let count = spi.execute(QueuePutBack {
-        now: arg(now),
-        latest: arg(now.plus(TOLERANCE_MICROS)),
-    });
-    if count > 0 {
-        pgrx::warning!(
-            "trax: {count} waiting jobs were ready before their time and were put right; the clock of this server may have been wrong"
-        );
-    }
 }
 
 /// How often a job is looked for: it may go from one place to another while we look.

@@ -1,6 +1,6 @@
--- Ends jobs that by $ended_by waited longer than they may, except those of a manifest that another transaction
--- has locked: what their end changes there must not wait for it. They are skipped, and hide no
--- other.
+-- Ends jobs that by $ended_by waited longer than they may, except those of a manifest that another
+-- transaction has locked: what their end changes there must not wait for it. They are skipped, and
+-- hide no other.
 with due as materialized (
     select o.job_id
     from trax.work_queue o

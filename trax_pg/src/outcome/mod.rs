@@ -35,7 +35,7 @@ use crate::server::spi;
 use crate::server::spi::{Spi, arg, array_arg, array_elements, row, statement};
 use crate::{changes, unique_key, unseen, wake, work_queue};
 pub(crate) use cancel::{cancel_all, cancel_queued};
-pub(crate) use clock_correction::put_back_retries;
+pub(crate) use clock_correction::{put_back_ready, put_back_retries};
 use ending::Ending;
 pub(crate) use ending::Failure;
 use pgrx::{Uuid, pg_sys};
@@ -221,9 +221,9 @@ pub(crate) struct Reaped {
     pub(crate) more: bool,
 }
 
-/// Takes leases away that are overdue by `ended_by`: their attempts have failed. Looks again at once when those that
-/// cannot end now may have hidden others. Returns an error beside it when the end of some could not
-/// be recorded.
+/// Takes leases away that are overdue by `ended_by`: their attempts have failed. Looks again at
+/// once when those that cannot end now may have hidden others. Returns an error beside it when the
+/// end of some could not be recorded.
 pub(crate) fn reap_expired_leases(
     spi: &Spi,
     now: Timestamp,

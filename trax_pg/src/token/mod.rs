@@ -8,11 +8,11 @@
 //! - The last call's `max_holders` counts: growing counts at once, shrinking takes nothing away and
 //!   grants nothing until fewer are held.
 //! - A call gets nothing that is reserved for a waiter.
-//! - A token that has expired, by the server's clock as far as it is believed, is lost: it can be neither extended nor given
-//!   back, and its place is free without a cycle. The uuid of each grant is the fence. No number
-//!   beside it: a sequence repeats after a failover. Who writes into this database calls
-//!   `extend_token` in the transaction of the write: nobody gets the place before that has
-//!   committed, even when the time passes meanwhile.
+//! - A token that has expired, by the server's clock as far as it is believed, is lost: it can be
+//!   neither extended nor given back, and its place is free without a cycle. The uuid of each grant
+//!   is the fence. No number beside it: a sequence repeats after a failover. Who writes into this
+//!   database calls `extend_token` in the transaction of the write: nobody gets the place before
+//!   that has committed, even when the time passes meanwhile.
 //! - A name that nobody holds has no row. Expired tokens that nobody wants are swept once a minute.
 //!
 //! Departs from a row for each place, as `limit` does: it would be written for a name that is idle.
