@@ -273,6 +273,7 @@ alter table trax.worker set (fillfactor = 50, autovacuum_vacuum_scale_factor = 0
 \comments schema/worker.sql
 
 \include schema/cleanup.sql
+\include schema/unreadable_job.sql
 \include schema/audit.sql
 \include schema/access.sql
 \include schema/departure.sql

@@ -30,6 +30,7 @@ mod server;
 mod sql_job;
 mod testkit;
 mod token;
+mod unreadable_job;
 mod wake;
 mod web;
 mod whole;

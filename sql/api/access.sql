@@ -89,7 +89,7 @@ as $$
             'job', 'work_queue', 'lease', 'run', 'manifest', 'manifest_state', 'manifest_dependency', 'manifest_group',
             'dead_letter', 'stopped_schedule', 'lane', 'unique_key', 'worker', 'instance', 'adoption', 'believed_clock', 'concurrency_limit',
             'concurrency_token',
-            'concurrency_waiter', 'worker_state', 'lease_extension', 'progress', 'failed_step', 'access_scope', 'audit',
+            'concurrency_waiter', 'worker_state', 'lease_extension', 'progress', 'failed_step', 'unreadable_job', 'access_scope', 'audit',
             'departure', 'arrival', 'group_home'
         )
         and $1 in ('reader', 'admin')

@@ -428,6 +428,26 @@ from trax.dead_letter d
 where d.status = 'awaiting_intervention'
 union all
 select
+    'jobs that cannot be read',
+    concat_ws(
+        ': ', count(*), string_agg(format('job %s, since %s: %s', u.job_id, date_trunc('second', u.found_at), u.error), '; ' order by u.job_id)
+            filter (where u.place <= 5)
+    ),
+    count(*) = 0,
+    case
+        when count(*) > 0 then format(
+            'Their input is damaged on disk: see select * from trax.unreadable_job. The others go on. Try: reindex table trax.work_queue; reindex table trax.lease; or restore the table. What can be read again goes on by itself, within ten minutes, or at once with: select trax.run_now(%1$s). To give one up, type: select trax.cancel(%1$s)',
+            min(u.job_id)
+        )
+    end
+from (
+    select u.*, row_number() over (order by u.job_id) as place
+    from trax.unreadable_job u
+    where exists (select from trax.work_queue q where q.job_id = u.job_id)
+        or exists (select from trax.lease l where l.job_id = u.job_id)
+) u
+union all
+select
     'cleanup steps that fail',
     coalesce(
         string_agg(

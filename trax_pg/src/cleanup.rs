@@ -13,7 +13,7 @@ use crate::server::spi::{Spi, arg, row, statement};
 use crate::step::isolated;
 use crate::{
     audit, dead_letter, lease, limit, manifest_state, outcome, progress, setting, token,
-    unique_key, worker_registry,
+    unique_key, unreadable_job, worker_registry,
 };
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -128,6 +128,9 @@ fn sweep(spi: &Spi, now: Timestamp, jump: Jump, went_back: bool) {
     });
     step("limits", &|| {
         limit::sweep(spi);
+    });
+    step("jobs that cannot be read", &|| {
+        unreadable_job::sweep(spi);
     });
     step("progress", &|| {
         progress::sweep(spi, over_by);

@@ -31,6 +31,7 @@ mod token;
 mod group;
 mod limit;
 
+mod unreadable_job;
 mod work_queue;
 
 mod lane;

@@ -10,10 +10,12 @@ use crate::lease::{Held, Walk};
 use crate::server::clock::Timestamp;
 use crate::server::spi::{arg, keeps_snapshot};
 use crate::server::table::{Index, Inserter, Row, Table, Taken, View};
+use crate::server::toast;
+use crate::unreadable_job;
 use pgrx::pg_sys;
 
 /// Columns that a run takes over from its lease.
-const SAME: [(Run, Leased); 13] = [
+const SAME: [(Run, Leased); 12] = [
     (Run::JobId, Leased::JobId),
     (Run::QueuedAt, Leased::QueuedAt),
     (Run::RunAt, Leased::RunAt),
@@ -26,7 +28,6 @@ const SAME: [(Run, Leased); 13] = [
     (Run::GroupName, Leased::GroupName),
     (Run::Manifest, Leased::Manifest),
     (Run::Worker, Leased::Worker),
-    (Run::Input, Leased::Input),
 ];
 
 /// Moves the leases that are still held into `trax.run`; returns their rows in ascending order of
@@ -70,6 +71,15 @@ pub(super) fn record(
     Ok(ended.into_iter().map(|(lease, _)| lease).collect())
 }
 
+/// Returns an input, or the words of what has damaged it: the job is done.
+fn readable(input: pg_sys::Datum) -> Option<pg_sys::Datum> {
+    match toast::fetched(input) {
+        Ok(input) => Some(input),
+        Err(error) if error.is_unreadable() => unreadable_job::placeholder(&error),
+        Err(error) => error.raise(),
+    }
+}
+
 fn add_runs(ended: &[(Row, Option<pg_sys::Datum>)], now: Timestamp) {
     let parent = Table::open(Run::TABLE, Run::ALL);
     let partition = parent.partition_for(now.0);
@@ -79,6 +89,9 @@ fn add_runs(ended: &[(Row, Option<pg_sys::Datum>)], now: Timestamp) {
         let mut run = runs.row();
         for (to, from) in SAME {
             run.set(to, lease.value(from));
+        }
+        if let Some(input) = lease.value(Leased::Input) {
+            run.set(Run::Input, readable(input));
         }
         run.set(Run::FinishedAt, arg(now));
         run.set(Run::Final, arg(true));

@@ -15,6 +15,7 @@ mod cancel;
 mod clock_correction;
 mod completion;
 mod ending;
+mod expire;
 mod release;
 
 use crate::changes::Claimable;
@@ -33,11 +34,12 @@ use crate::server::call::{Call, sql_function};
 use crate::server::clock::Timestamp;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, array_arg, array_elements, row, statement};
-use crate::{changes, unique_key, unseen, wake, work_queue};
+use crate::{changes, unique_key, unreadable_job, unseen, wake, work_queue};
 pub(crate) use cancel::{cancel_all, cancel_queued};
 pub(crate) use clock_correction::{put_back_ready, put_back_retries};
 use ending::Ending;
 pub(crate) use ending::Failure;
+pub(crate) use expire::{EXPIRE_AT_MOST, expire_queued};
 use pgrx::{Uuid, pg_sys};
 pub(crate) use release::release;
 use std::collections::HashSet;
@@ -46,8 +48,6 @@ use std::collections::HashSet;
 const LOOKS_AT_MOST: usize = 10;
 /// Most leases whose end cannot be recorded that one look finds out; the others come after them.
 const BAD_AT_MOST: usize = 32;
-/// Most queued jobs that one cycle ends because they waited too long.
-pub(crate) const EXPIRE_AT_MOST: i64 = 1000;
 
 statement!(
     RunFail, "outcome/run_fail.sql",
@@ -61,6 +61,7 @@ statement!(
         reasons: TEXTARRAYOID,
         now: TIMESTAMPTZOID,
         begun: BOOLARRAYOID,
+        lost_input: JSONBOID,
     } -> Claimable
 );
 row! {
@@ -72,10 +73,6 @@ row! {
 statement!(
     RunFreeLosses, "outcome/run_free_losses.sql",
     { job_ids: INT8ARRAYOID, attempts: INT4ARRAYOID } -> Lost
-);
-statement!(
-    RunExpireQueued, "outcome/run_expire_queued.sql",
-    { now: TIMESTAMPTZOID, ended_by: TIMESTAMPTZOID, at_most: INT8OID } -> GivenUp
 );
 
 sql_function!(trax_complete, pg_finfo_trax_complete, |call| {
@@ -279,7 +276,11 @@ fn reap(
         // So that they hide no other; they are tried again.
         let job_ids = bad.iter().map(|(job_id, _)| *job_id).collect();
         lease::put_off(spi, job_ids, ended_by);
-        *failure = bad.pop().map(|(_, error)| error);
+        let (unreadable, others): (Vec<_>, Vec<_>) = bad
+            .into_iter()
+            .partition(|(_, error)| error.is_unreadable());
+        unreadable_job::note(spi, &unreadable, now);
+        *failure = others.into_iter().last().map(|(_, error)| error);
     }
     Ok(put_off)
 }
@@ -300,10 +301,21 @@ fn end_overdue(
         reaped.more = true;
         return Ok(());
     }
-    let done = spi::isolated(|| {
+    let mut done = spi::isolated(|| {
         end(spi, endings, now, false);
         Ok(())
     });
+    // A cancelled job needs its input no more.
+    if let (Err(error), [ending]) = (&done, endings)
+        && error.is_unreadable()
+        && ending.outcome == Outcome::Cancelled
+    {
+        let lost = unreadable_job::placeholder(error);
+        done = spi::isolated(|| {
+            end_with(spi, endings, now, false, lost);
+            Ok(())
+        });
+    }
     match done {
         Ok(()) => {
             reaped.count += endings.len();
@@ -353,17 +365,6 @@ fn spend_what_is_lost_too_often(
     overdue
 }
 
-/// Ends jobs that by `ended_by` have waited longer than they may; returns how many.
-pub(crate) fn expire_queued(spi: &Spi, now: Timestamp, ended_by: Timestamp) -> usize {
-    changes::taken();
-    let rows = spi.query(RunExpireQueued {
-        now: arg(now),
-        ended_by: arg(ended_by),
-        at_most: arg(EXPIRE_AT_MOST),
-    });
-    given_up(spi, rows.iter().collect(), Outcome::Expired, now)
-}
-
 row! {
     /// A job that ended while it waited.
     struct GivenUp {
@@ -401,6 +402,17 @@ fn given_up(spi: &Spi, jobs: Vec<GivenUp>, outcome: Outcome, now: Timestamp) -> 
 /// Records attempts that did not complete, in the order of their jobs, and all that follows from
 /// them.
 fn end(spi: &Spi, endings: &[Ending], now: Timestamp, patient: bool) {
+    end_with(spi, endings, now, patient, None);
+}
+
+/// Does the same with another input in history, where the own cannot be read.
+fn end_with(
+    spi: &Spi,
+    endings: &[Ending],
+    now: Timestamp,
+    patient: bool,
+    lost_input: Option<pg_sys::Datum>,
+) {
     let column = |value: fn(&Ending) -> Option<pg_sys::Datum>, element| {
         array_arg(element, &endings.iter().map(value).collect::<Vec<_>>())
     };
@@ -418,6 +430,7 @@ fn end(spi: &Spi, endings: &[Ending], now: Timestamp, patient: bool) {
         reasons: column(|ending| ending.reason.and_then(arg), text),
         now: arg(now),
         begun: column(|ending| arg(ending.begun), pg_sys::BOOLOID),
+        lost_input,
     };
     let counted = endings.iter().map(|ending| metrics::Ended {
         task: &ending.lease.task,
