@@ -260,7 +260,7 @@ select
     j.jumped_at is null,
     case
         when j.jumped_at is not null then format(
-            'Since %s nothing is dropped, forgotten or timed out by it. If it holds until %s, it is believed. Correct the clock of this machine, or, if it is right, type: select trax.believe_clock()',
+            'Since %s nothing is dropped, forgotten or timed out by it. If it holds until %s, it is believed. Correct the clock of this machine; or, if it is right, because the machine was off or paused, type: select trax.believe_clock()',
             date_trunc('second', j.jumped_at), date_trunc('second', j.held_until)
         )
     end

@@ -139,4 +139,11 @@ async fn seconds_of_a_clock_that_is_wrong_take_nothing_away() {
         "t"
     );
     s.assert_healthy().await;
+    // A paused scheduler looks at the clock, too.
+    s.get("select trax.pause()").await;
+    machine.set_clock(9 * DAY);
+    let jumped = "select shown_at > believed_at + interval '8 days' from trax.believed_clock";
+    s.becomes(jumped, "t").await;
+    assert_eq!(s.get("select trax.believe_clock()").await, "t");
+    assert_eq!(s.get(jumped).await, "f");
 }

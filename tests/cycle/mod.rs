@@ -345,7 +345,11 @@ async fn status_says_what_to_type() {
 
 /// What breaks each invariant, and the rule that must say so. Each begins with a waiting job 1, an
 /// executing job 2, a completed job 3, a job 4 that failed for good, and the manifest `m`.
-const BREAKAGES: [(&str, &str); 20] = [
+const BREAKAGES: [(&str, &str); 21] = [
+    (
+        "a live job can be read",
+        "insert into trax.unreadable_job select job_id, 'missing chunk', now() from trax.lease",
+    ),
     (
         "a job is in one place",
         "insert into trax.work_queue (job_id, lane_id, queued_at, run_at, task, group_name, unique_key, input)

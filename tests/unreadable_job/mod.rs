@@ -185,3 +185,23 @@ async fn a_group_is_cancelled_with_a_job_that_nobody_has_found_unreadable() {
     assert_eq!(s.number(inputs).await, 2);
     ended_without_input(&db, &s, bad, "cancelled").await;
 }
+
+#[tokio::test]
+async fn dead_letters_are_requeued_beside_one_that_cannot_be_read() {
+    let Some((_db, s)) = fragile().await else {
+        return;
+    };
+    s.enqueue("'a', max_retries => 0").await;
+    s.enqueue(&format!("'a', {LARGE}, max_retries => 0")).await;
+    s.enqueue("'a', max_retries => 0").await;
+    s.claim("max_jobs => 3").await;
+    s.get("select trax.fail(job_id, token, 'no') from trax.lease")
+        .await;
+    damage(&s, "dead_letter").await;
+    assert_eq!(s.get("select trax.requeue_dead_letters()").await, "2");
+    let left = "select input is not null, status from trax.dead_letter where status <> 'requeued'";
+    assert_eq!(s.get(left).await, "t|awaiting_intervention");
+    let given_up =
+        "select trax.acknowledge_dead_letter(id) from trax.dead_letter where status <> 'requeued'";
+    assert_eq!(s.get(given_up).await, "t");
+}

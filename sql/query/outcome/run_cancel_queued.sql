@@ -1,4 +1,5 @@
--- Cancels jobs that wait; locks them in ascending order. The input of one that cannot be read is not.
+-- Cancels jobs that wait; locks them in ascending order. Does without the input of one that cannot
+-- be read.
 with locked as materialized (
     select o.job_id
     from trax.work_queue o

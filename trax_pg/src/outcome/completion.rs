@@ -71,13 +71,23 @@ pub(super) fn record(
     Ok(ended.into_iter().map(|(lease, _)| lease).collect())
 }
 
-/// Returns an input, or the words of what has damaged it: the job is done.
-fn readable(input: pg_sys::Datum) -> Option<pg_sys::Datum> {
-    match toast::fetched(input) {
-        Ok(input) => Some(input),
-        Err(error) if error.is_unreadable() => unreadable_job::placeholder(&error),
-        Err(error) => error.raise(),
+/// Returns the inputs of jobs that are done; of one that is damaged the words of that.
+fn readable_inputs(ended: &[(Row, Option<pg_sys::Datum>)]) -> Vec<Option<pg_sys::Datum>> {
+    let inputs: Vec<pg_sys::Datum> = ended
+        .iter()
+        .filter_map(|(lease, _)| lease.value(Leased::Input))
+        .collect();
+    if let Ok(all) = toast::all_fetched(&inputs) {
+        return all.into_iter().map(Some).collect();
     }
+    let each = inputs
+        .chunks(1)
+        .map(|input| match toast::all_fetched(input) {
+            Ok(input) => Some(input[0]),
+            Err(error) if error.is_unreadable() => unreadable_job::placeholder(&error),
+            Err(error) => error.raise(),
+        });
+    each.collect()
 }
 
 fn add_runs(ended: &[(Row, Option<pg_sys::Datum>)], now: Timestamp) {
@@ -85,14 +95,12 @@ fn add_runs(ended: &[(Row, Option<pg_sys::Datum>)], now: Timestamp) {
     let partition = parent.partition_for(now.0);
     let completed = arg(Outcome::Completed.state());
     let mut runs = Inserter::begin(partition.as_ref().unwrap_or(&parent), ended.len());
-    for (lease, output) in ended {
+    for ((lease, output), input) in ended.iter().zip(readable_inputs(ended)) {
         let mut run = runs.row();
         for (to, from) in SAME {
             run.set(to, lease.value(from));
         }
-        if let Some(input) = lease.value(Leased::Input) {
-            run.set(Run::Input, readable(input));
-        }
+        run.set(Run::Input, input);
         run.set(Run::FinishedAt, arg(now));
         run.set(Run::Final, arg(true));
         run.set(Run::State, completed);

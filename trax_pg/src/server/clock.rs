@@ -113,11 +113,13 @@ fn uptime() -> i64 {
     time.tv_sec * 1_000_000 + time.tv_nsec / 1_000
 }
 
-/// Returns a name of this start of the machine, since which its uptime counts; an empty one where
-/// the kernel gives none.
+/// Returns a name of this start of the machine, since which its uptime counts; where the kernel
+/// gives none, one of this start of the server.
 pub(crate) fn boot() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    name.map_or_else(|_| String::new(), |name| name.trim().to_owned())
+    // SAFETY: a plain number of the server.
+    let server = unsafe { pg_sys::PgStartTime };
+    name.map_or_else(|_| server.to_string(), |name| name.trim().to_owned())
 }
 
 /// Returns the length of an interval in microseconds, a month as 30 days and a day as 24 hours;

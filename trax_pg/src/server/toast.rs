@@ -12,17 +12,24 @@ pub(crate) fn is_beside(value: pg_sys::Datum) -> bool {
     unsafe { varatt_is_1b_e(stored) }
 }
 
-/// Returns a value with all of it, still compressed if it was; costs nothing where it is stored in
-/// its row. One that cannot be read is an error that leaves the transaction as it was.
+/// Returns a value that is stored beside its row. One that cannot be read is an error that leaves
+/// the transaction as it was.
 pub(crate) fn fetched(value: pg_sys::Datum) -> Result<pg_sys::Datum> {
-    if !is_beside(value) {
-        return Ok(value);
+    spi::isolated(|| Ok(fetch(value)))
+}
+
+/// Returns values with all that is stored beside their rows, or the error of the first that cannot
+/// be read. Costs nothing where none is stored so.
+pub(crate) fn all_fetched(values: &[pg_sys::Datum]) -> Result<Vec<pg_sys::Datum>> {
+    if !values.iter().copied().any(is_beside) {
+        return Ok(values.to_vec());
     }
-    spi::isolated(|| {
-        let stored = value.cast_mut_ptr::<pg_sys::varlena>();
-        // SAFETY: a value of a row that is locked or has been deleted by this transaction.
-        Ok(pg_sys::Datum::from(unsafe {
-            pg_sys::detoast_external_attr(stored)
-        }))
-    })
+    spi::isolated(|| Ok(values.iter().copied().map(fetch).collect()))
+}
+
+/// Returns all of a value, still compressed if it was.
+fn fetch(value: pg_sys::Datum) -> pg_sys::Datum {
+    let stored = value.cast_mut_ptr::<pg_sys::varlena>();
+    // SAFETY: a value of a row that this transaction sees, or has deleted.
+    pg_sys::Datum::from(unsafe { pg_sys::detoast_external_attr(stored) })
 }
