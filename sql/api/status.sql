@@ -436,7 +436,7 @@ select
     count(*) = 0,
     case
         when count(*) > 0 then format(
-            'Their input is damaged on disk: see select * from trax.unreadable_job. The others go on. Try: reindex table trax.work_queue; reindex table trax.lease; or restore the table. What can be read again goes on by itself, within ten minutes, or at once with: select trax.run_now(%1$s). To give one up, type: select trax.cancel(%1$s)',
+            'Their input is damaged on disk: see select * from trax.unreadable_job. The others go on. Try: reindex table trax.work_queue; reindex table trax.lease; or restore the table. A job that can be read again goes on by itself, within ten minutes, or at once with: select trax.run_now(%1$s). To give one up, type: select trax.cancel(%1$s)',
             min(u.job_id)
         )
     end

@@ -1,15 +1,15 @@
 //! The believed clock: how far a clock that has jumped is believed.
 //!
-//! Words: the server's clock *shows* a time. It has *jumped* when it moved by more than [`NEAR`]
+//! Words: the server's clock *shows* a time, and has *jumped* when it moved by more than [`NEAR`]
 //! apart from the machine's uptime, which nobody sets. The *believed* time goes on as before the
 //! jump until the new one has held for [`HOLD`], or a person says so (`trax.believe_clock`); then
 //! the shown time is believed. A clock that goes back to the believed time has not jumped.
 //!
 //! Enters: what the clock shows, and `trax.believed_clock`: what it showed and what was believed at
 //! one moment, the uptime then and the start of the machine that this counts from. Leaves: a
-//! [`Jump`], by which everything that cannot be taken back has the *earlier* of the two times
-//! (history, keys, leases, timeouts and tokens end by it), and everything that puts right what a
-//! wrong clock wrote has the *later*. What is due goes by the shown time.
+//! [`Jump`], which knows two times. By the *earlier* one history, keys, leases, timeouts and tokens
+//! end: nothing brings these back. By the *later* one rows are put right that a wrong clock wrote.
+//! Schedules and delays go by the shown time.
 //!
 //! Holds: only what holds the lock of the cycle writes the row, a paused scheduler too. A process
 //! whose clock goes on as at its last look reads no row. After another start of the machine, or on

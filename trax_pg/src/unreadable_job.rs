@@ -15,6 +15,7 @@ use crate::server::spi::{Spi, arg, statement};
 use crate::wake;
 use pgrx::datum::IntoDatum;
 use pgrx::pg_sys;
+use std::collections::HashSet;
 
 /// How long a waiting job rests before it is tried again.
 const PUT_OFF_MICROS: i64 = 10 * 60 * 1_000_000;
@@ -27,7 +28,7 @@ statement!(
 );
 statement!(
     UnreadablePutOff, "unreadable_job/put_off.sql",
-    { job_ids: INT8ARRAYOID, run_at: TIMESTAMPTZOID }
+    { job_ids: INT8ARRAYOID, run_at: TIMESTAMPTZOID } -> i64
 );
 statement!(UnreadableRead, "unreadable_job/read.sql", { job_ids: INT8ARRAYOID } -> i64);
 statement!(UnreadableList, "unreadable_job/list.sql", { at_most: INT8OID } -> i64);
@@ -36,7 +37,8 @@ statement!(UnreadableForget, "unreadable_job/forget.sql", { job_ids: INT8ARRAYOI
 /// A job that could not be read, and why.
 pub(crate) type Unreadable = (i64, Error);
 
-/// Notes jobs that could not be read; the caller has locked them.
+/// Notes jobs that could not be read. Waits for who notes the same, unless the caller has locked
+/// them.
 pub(crate) fn note(spi: &Spi, found: &[Unreadable], now: Timestamp) {
     let (job_ids, errors): (Vec<i64>, Vec<String>) = found
         .iter()
@@ -53,19 +55,22 @@ pub(crate) fn note(spi: &Spi, found: &[Unreadable], now: Timestamp) {
     });
 }
 
-/// Notes waiting jobs that could not be read, and has them tried again later.
-pub(crate) fn put_off(spi: &Spi, found: &[Unreadable], now: Timestamp) {
+/// Notes waiting jobs that could not be read and that no other transaction has, and has them tried
+/// again later.
+pub(crate) fn put_off(spi: &Spi, mut found: Vec<Unreadable>, now: Timestamp) {
     if found.is_empty() {
         return;
     }
     changes::taken();
     wake::mark(wake::DUE);
     let job_ids: Vec<i64> = found.iter().map(|(job_id, _)| *job_id).collect();
-    spi.execute(UnreadablePutOff {
+    let put_off = spi.query(UnreadablePutOff {
         job_ids: arg(job_ids),
         run_at: arg(now.plus(PUT_OFF_MICROS)),
     });
-    note(spi, found, now);
+    let put_off: HashSet<i64> = put_off.iter().collect();
+    found.retain(|(job_id, _)| put_off.contains(job_id));
+    note(spi, &found, now);
 }
 
 /// Returns those of some jobs that cannot be read.

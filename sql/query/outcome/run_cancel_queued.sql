@@ -1,5 +1,5 @@
--- Cancels jobs that wait; locks them in ascending order. Does without the input of one that cannot
--- be read.
+-- Cancels jobs that wait; locks them in ascending order. A job that cannot be read ends without its
+-- input.
 with locked as materialized (
     select o.job_id
     from trax.work_queue o

@@ -218,7 +218,7 @@ fn claim(
         pick.take_from(spi, List::of(spi, request, aging.is_some()), aging);
     }
     pick.block(spi);
-    unreadable_job::put_off(spi, &pick.unreadable, pick.now);
+    unreadable_job::put_off(spi, std::mem::take(&mut pick.unreadable), pick.now);
     pick.let_idle_go();
     let look = match (pick.jobs.len() < request.max_jobs, pick.saw_all) {
         _ if pick.is_out_of_locks => Look::Part,

@@ -187,7 +187,7 @@ pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize
             return Err(error);
         }
         // Those that are noted are cancelled without their input.
-        unreadable_job::put_off(spi, &unreadable_job::find(spi, job_ids), now);
+        unreadable_job::note(spi, &unreadable_job::find(spi, job_ids), now);
         cancel()
     });
     match cancelled {

@@ -39,7 +39,7 @@ pub(crate) fn expire_queued(spi: &Spi, now: Timestamp, ended_by: Timestamp) -> u
             at_most: arg(EXPIRE_AT_MOST),
         });
         let expiring: Vec<i64> = expiring.iter().collect();
-        unreadable_job::put_off(spi, &unreadable_job::find(spi, &expiring), now);
+        unreadable_job::put_off(spi, unreadable_job::find(spi, &expiring), now);
         expire()
     });
     match expired {

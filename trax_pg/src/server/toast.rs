@@ -12,8 +12,8 @@ pub(crate) fn is_beside(value: pg_sys::Datum) -> bool {
     unsafe { varatt_is_1b_e(stored) }
 }
 
-/// Returns a value that is stored beside its row. One that cannot be read is an error that leaves
-/// the transaction as it was.
+/// Returns a value that is stored beside its row. If it cannot be read, the error leaves the
+/// transaction as it was.
 pub(crate) fn fetched(value: pg_sys::Datum) -> Result<pg_sys::Datum> {
     spi::isolated(|| Ok(fetch(value)))
 }
