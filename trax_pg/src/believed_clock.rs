@@ -108,17 +108,17 @@ sql_function!(trax_clock_jump, pg_finfo_trax_clock_jump, |call| {
 /// By how much the clock was apart from the uptime when this process last believed it.
 static APART: AtomicI64 = AtomicI64::new(i64::MIN);
 
-/// Returns how far the clock is to be believed.
-pub(crate) fn jump(spi: &Spi) -> Jump {
-    let reading = Reading::now();
-    if !is_near(APART.load(Ordering::Relaxed), apart(reading), NEAR) {
-        let row = look(spi, reading);
-        if let Some(jump) = row.map(|row| row.jump()).filter(|jump| *jump != Jump::NONE) {
-            return jump;
-        }
+/// Returns how far a time is to be believed that the clock has just shown.
+pub(crate) fn jump(spi: &Spi, now: Timestamp) -> Jump {
+    let reading = Reading::of(now);
+    if is_near(APART.load(Ordering::Relaxed), apart(reading), NEAR) {
+        return Jump::NONE;
     }
-    APART.store(apart(reading), Ordering::Relaxed);
-    Jump::NONE
+    let jump = look(spi, reading).map_or(Jump::NONE, |row| row.jump());
+    if jump == Jump::NONE {
+        APART.store(apart(reading), Ordering::Relaxed);
+    }
+    jump
 }
 
 /// Notes what the clock shows and how far it is believed, and logs a jump once; returns whether the

@@ -38,12 +38,9 @@ sql_function!(trax_tick, pg_finfo_trax_tick, |call| {
     spi::connected(|spi| {
         instance::require_adopted(spi)?;
         prepared::look_for_ended();
-        if let Some(report) = run(
-            spi,
-            Timestamp::now(),
-            believed_clock::jump(spi),
-            ReapFrom::beginning(),
-        )? {
+        let now = Timestamp::now();
+        let jump = believed_clock::jump(spi, now);
+        if let Some(report) = run(spi, now, jump, ReapFrom::beginning())? {
             for (step, affected) in report.steps {
                 rows.push(&[arg(step), arg(affected)]);
             }
@@ -180,7 +177,7 @@ pub(crate) fn run_for_scheduler(reap_from: &mut ReapFrom) -> Result<Duration> {
         if !version::is_ours() {
             return Ok(interval);
         }
-        let jump = believed_clock::jump(spi);
+        let jump = believed_clock::jump(spi, now);
         *reap_from = reap_from.next(spi, jump.earlier(now));
         let report = run(spi, now, jump, *reap_from)?;
         if report.is_some() {

@@ -73,7 +73,7 @@ pub(crate) struct Wanted<'a> {
 pub(crate) fn find(spi: &Spi, key: &str, now: Timestamp) -> Option<Found> {
     spi.query_latest(UniqueKeyFind {
         key: arg(key),
-        now: arg(believed_clock::jump(spi).earlier(now)),
+        now: arg(believed_clock::jump(spi, now).earlier(now)),
     })
     .first()
 }
@@ -109,7 +109,7 @@ pub(crate) fn take_each(spi: &Spi, wanted: &[Wanted], now: Timestamp) -> HashSet
 /// Returns until when a key stays alive, for a column; no shorter by a clock that has jumped back.
 fn alive_until(spi: &Spi, wanted: &Wanted) -> Option<pg_sys::Datum> {
     let until = wanted.alive_until?;
-    arg(believed_clock::jump(spi).later(until))
+    arg(believed_clock::jump(spi, Timestamp::now()).later(until))
 }
 
 fn take_free(spi: &Spi, wanted: &[Wanted]) -> HashSet<i64> {
@@ -129,7 +129,7 @@ pub(crate) fn free_over(spi: &Spi, keys: &[&str], now: Timestamp) {
     let keys: Vec<Option<pg_sys::Datum>> = keys.iter().map(|&key| arg(key)).collect();
     spi.change_latest(UniqueKeyFree {
         keys: array_arg(pg_sys::TEXTOID, &keys),
-        now: arg(believed_clock::jump(spi).earlier(now)),
+        now: arg(believed_clock::jump(spi, now).earlier(now)),
     });
 }
 
@@ -152,7 +152,7 @@ pub(crate) fn release(spi: &Spi, keys: Vec<String>, job_ids: Vec<i64>, now: Time
         return;
     }
     let count = keys.len();
-    let over_by = believed_clock::jump(spi).earlier(now);
+    let over_by = believed_clock::jump(spi, now).earlier(now);
     let (keys, job_ids, now) = (arg(keys), arg(job_ids), arg(over_by));
     if spi.execute(UniqueKeyRelease { keys, job_ids, now }) < count {
         spi.execute(UniqueKeyKeep { keys, job_ids, now });

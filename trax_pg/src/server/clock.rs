@@ -76,6 +76,14 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
+    /// Returns what the clocks showed at a time that was read just before.
+    pub(crate) fn of(shown: Timestamp) -> Self {
+        Self {
+            shown,
+            uptime: uptime(),
+        }
+    }
+
     /// Reads both; again when this process had to wait between them.
     pub(crate) fn now() -> Self {
         let mut before = uptime();

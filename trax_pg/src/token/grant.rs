@@ -117,7 +117,7 @@ pub(super) fn grant(
     others: usize,
     now: Timestamp,
 ) -> Outcome {
-    let jump = believed_clock::jump(spi);
+    let jump = believed_clock::jump(spi, now);
     let (over_by, now) = (jump.earlier(now), jump.later(now));
     let mut slots = TakenSlots::read(spi, &request.name);
     if !slots.has_room(limit, others, over_by) {

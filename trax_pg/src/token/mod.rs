@@ -125,7 +125,8 @@ sql_function!(trax_extend_token, pg_finfo_trax_extend_token, |call| {
     let ttl = call.positive(2, "ttl")?;
     spi::require_primary()?;
     let extended = spi::connected(|spi| {
-        let (now, jump) = (Timestamp::now(), believed_clock::jump(spi));
+        let now = Timestamp::now();
+        let jump = believed_clock::jump(spi, now);
         let over_by = arg(jump.earlier(now));
         let now = jump.later(now);
         let extend = TokenExtend {
@@ -149,10 +150,11 @@ sql_function!(trax_release_token, pg_finfo_trax_release_token, |call| {
     let token = call.required::<Uuid>(1, "token")?;
     spi::require_primary()?;
     let released = spi::connected(|spi| {
+        let now = Timestamp::now();
         let release = TokenRelease {
             name: arg(name.as_str()),
             token: arg(token),
-            now: arg(believed_clock::jump(spi).earlier(Timestamp::now())),
+            now: arg(believed_clock::jump(spi, now).earlier(now)),
         };
         Ok(spi.execute(release) > 0)
     })?;
