@@ -158,6 +158,7 @@ alter table trax.instance drop constraint instance_pkey;
 alter table trax.instance replica identity full;
 \comments schema/instance.sql
 \include schema/adoption.sql
+\include schema/believed_clock.sql
 
 -- group
 alter table trax.manifest_group add column source text collate "C";
@@ -272,6 +273,7 @@ alter table trax.worker set (fillfactor = 50, autovacuum_vacuum_scale_factor = 0
 \comments schema/worker.sql
 
 \include schema/cleanup.sql
+\include schema/unreadable_job.sql
 \include schema/audit.sql
 \include schema/access.sql
 \include schema/departure.sql

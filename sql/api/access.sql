@@ -30,7 +30,7 @@ declare
     admin_functions constant text[] := reader_functions || producer_functions || worker_functions || array[
         'schedule', 'unschedule', 'enable_manifest', 'disable_manifest', 'trigger_group', 'apply', 'cancel_manifest',
         'cancel_group', 'configure_group', 'requeue_dead_letter', 'requeue_dead_letters',
-        'acknowledge_dead_letter', 'tick', 'pause', 'resume', 'adopt', 'set_shard', 'start_scheduler', 'grant_access', 'revoke_access'
+        'acknowledge_dead_letter', 'tick', 'pause', 'resume', 'believe_clock', 'adopt', 'set_shard', 'start_scheduler', 'grant_access', 'revoke_access'
     ];
     -- A token has no task and no group: names of tokens are everybody's.
     token_functions constant text[] := array['acquire_token', 'await_token', 'extend_token', 'release_token'];
@@ -87,9 +87,9 @@ as $$
     where c.relnamespace = 'trax'::regnamespace
         and c.relname in (
             'job', 'work_queue', 'lease', 'run', 'manifest', 'manifest_state', 'manifest_dependency', 'manifest_group',
-            'dead_letter', 'stopped_schedule', 'lane', 'unique_key', 'worker', 'instance', 'adoption', 'concurrency_limit',
+            'dead_letter', 'stopped_schedule', 'lane', 'unique_key', 'worker', 'instance', 'adoption', 'believed_clock', 'concurrency_limit',
             'concurrency_token',
-            'concurrency_waiter', 'worker_state', 'lease_extension', 'progress', 'failed_step', 'access_scope', 'audit',
+            'concurrency_waiter', 'worker_state', 'lease_extension', 'progress', 'failed_step', 'unreadable_job', 'access_scope', 'audit',
             'departure', 'arrival', 'group_home'
         )
         and $1 in ('reader', 'admin')

@@ -145,6 +145,11 @@ where not exists (
         and not k.ended
 )
 union all
+select 'a live job can be read', format('job %s: %s', u.job_id, u.error)
+from trax.unreadable_job u
+where exists (select from trax.work_queue q where q.job_id = u.job_id)
+    or exists (select from trax.lease l where l.job_id = u.job_id)
+union all
 select 'a manifest has a state', format('manifest "%s"', m.name)
 from trax.manifest m
 where not exists (

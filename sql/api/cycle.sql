@@ -29,6 +29,27 @@ set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_resume';
 comment on function trax.resume() is 'Resumes a paused scheduler.';
 
+create function trax.believe_clock()
+returns boolean
+language c volatile parallel unsafe security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_believe_clock';
+comment on function trax.believe_clock() is
+    'Believes at once what the clock of this server shows after it has jumped; otherwise it is believed when it has held for ten minutes, and until then it drops, forgets and times out nothing. Returns false when it had not jumped.';
+
+create function trax.clock_jump()
+returns table (
+    believed_at timestamptz,
+    jumped_at timestamptz,
+    held_until timestamptz
+)
+language c volatile parallel restricted
+rows 1
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_clock_jump';
+comment on function trax.clock_jump() is
+    'Internal. Returns the time that is believed while the clock of this server has jumped, what it showed when that was first seen, and when it is believed if it holds; no row otherwise.';
+
 create function trax.adopt()
 returns void
 language c volatile parallel unsafe security definer

@@ -130,10 +130,11 @@ select
         when u.item = 'scheduler' and u.value like 'held up by %' then 'cycle_held'
         when u.item = 'scheduler' and u.value like 'refuses to %' then 'scheduler_refuses'
         when u.item = 'scheduler' then 'scheduler_not_running'
+        when u.item = 'clock' then 'clock_jumped'
         else replace(u.item, ' ', '_')
     end,
     case
-        when u.item in ('library', 'dead letters', 'manifests that cannot be evaluated') then 'warning'
+        when u.item in ('library', 'clock', 'dead letters', 'manifests that cannot be evaluated') then 'warning'
         when u.item = 'sql jobs' and u.value like '%, executing: %' then 'warning'
         else 'critical'
     end,

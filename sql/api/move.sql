@@ -299,7 +299,7 @@ begin
     where a.source = source
         and a.group_name = group_name
         and a.batch <> batch
-        and a.arrived_at < clock_timestamp() - interval '7 days';
+        and a.arrived_at < least(clock_timestamp(), (select j.believed_at from trax.clock_jump() j)) - interval '7 days';
     select r.run_as
     into missing
     from (

@@ -149,6 +149,9 @@ with fact as materialized (
         order by l.pid
         limit 1
     ) h on true
+), clock_jump as materialized (
+    select j.jumped_at, j.believed_at, j.jumped_at - (clock_timestamp() - j.believed_at) as believed_then, j.held_until
+    from trax.clock_jump() j
 ), stopped as materialized (
     select t.manifest, t.dead_letter_id, row_number() over (order by t.stopped_at, t.dead_letter_id) as place
     from trax.stopped_schedule t
@@ -244,6 +247,25 @@ select
         )
     end
 from facts f
+union all
+select
+    'clock',
+    case
+        when j.jumped_at is null then 'believed'
+        else format(
+            'jumped %s by %s', case when j.jumped_at > j.believed_then then 'forward' else 'back' end,
+            justify_interval(date_trunc('second', greatest(j.jumped_at - j.believed_then, j.believed_then - j.jumped_at) + interval '0.5 s'))
+        )
+    end,
+    j.jumped_at is null,
+    case
+        when j.jumped_at is not null then format(
+            'Since %s nothing is dropped, forgotten or timed out by it. If it holds until %s, it is believed. Correct the clock of this machine; or, if it is right, because the machine was off or paused, type: select trax.believe_clock()',
+            date_trunc('second', j.jumped_at), date_trunc('second', j.held_until)
+        )
+    end
+from (select) one
+left join clock_jump j on true
 union all
 select
     'rows of the hot tables',
@@ -364,15 +386,15 @@ select
     count(*)::text,
     count(*) = 0,
     case when count(*) > 0 then 'No cycle has processed them: see the scheduler above.' end
-from trax.lease l
-where l.lease_expires_at < clock_timestamp() - interval '10 s'
-    and not exists (
-        select
-        from trax.lease_extension e
-        where e.job_id = l.job_id
-            and e.token = l.token
-            and e.lease_expires_at >= clock_timestamp() - interval '10 s'
-    )
+from (select least(clock_timestamp(), (select j.believed_at from clock_jump j)) - interval '10 s' as past) c
+join trax.lease l on l.lease_expires_at < c.past
+where not exists (
+    select
+    from trax.lease_extension e
+    where e.job_id = l.job_id
+        and e.token = l.token
+        and e.lease_expires_at >= c.past
+)
 union all
 select 'manifests', count(*)::text, true, null
 from trax.manifest
@@ -406,6 +428,26 @@ select
     end
 from trax.dead_letter d
 where d.status = 'awaiting_intervention'
+union all
+select
+    'jobs that cannot be read',
+    concat_ws(
+        ': ', count(*), string_agg(format('job %s, since %s: %s', u.job_id, date_trunc('second', u.found_at), u.error), '; ' order by u.job_id)
+            filter (where u.place <= 5)
+    ),
+    count(*) = 0,
+    case
+        when count(*) > 0 then format(
+            'Their input is damaged on disk: see select * from trax.unreadable_job. The others go on. Try: reindex table trax.work_queue; reindex table trax.lease; or restore the table. A job that can be read again goes on by itself, within ten minutes, or at once with: select trax.run_now(%1$s). To give one up, type: select trax.cancel(%1$s)',
+            min(u.job_id)
+        )
+    end
+from (
+    select u.*, row_number() over (order by u.job_id) as place
+    from trax.unreadable_job u
+    where exists (select from trax.work_queue q where q.job_id = u.job_id)
+        or exists (select from trax.lease l where l.job_id = u.job_id)
+) u
 union all
 select
     'cleanup steps that fail',

@@ -1,5 +1,6 @@
 -- Keys that stay where they are when places move: names of tokens that are held, and keys of
--- spread groups that are alive. Elsewhere each would be given a second time.
+-- spread groups that are alive. Elsewhere each would be given a second time. Whether one is over
+-- says the shard, whose clock may have jumped: its row is gone then.
 
 create function trax_router.keys_alive(
     shard int,
@@ -14,7 +15,7 @@ set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select 'token' as kind, t.name from trax.concurrency_token t where t.expires_at > pg_catalog.clock_timestamp()
+    select 'token' as kind, t.name from trax.concurrency_token t
     union select 'token', w.name from trax.concurrency_waiter w
     union select 'job', coalesce(q.concurrency_key, q.unique_key)
         from trax.work_queue q
@@ -24,7 +25,7 @@ as $$
         from trax.lease l
         where l.group_name = any ($2::text[])
             and coalesce(l.concurrency_key, l.unique_key) is not null
-    union select 'job', k.key from trax.unique_key k where k.ended and k.alive_until > pg_catalog.clock_timestamp();
+    union select 'job', k.key from trax.unique_key k where k.ended;
 $$;
 comment on function trax_router.keys_alive(int, text[]) is
     'Internal. Returns the tokens that are held or waited for on a shard, and the keys by which the live jobs of these groups were placed, with the unique keys that ended ones keep.';

@@ -9,9 +9,10 @@
 //! machine's load decide is not repeated; the plan is printed as it goes.
 //!
 //! When the clock steps, all processes see it (`shim.c`). Leases, retries and schedules follow the
-//! clock: forwards, leases end early and what is due comes at once; backwards, both wait as much
-//! longer. All else stays promised and is checked: nothing is lost or completed twice, limits and
-//! unique keys hold, no occurrence runs twice and `fire_all` misses none.
+//! clock: forwards, what is due comes at once; backwards, it waits as much longer, as leases do
+//! either way until the clock is believed. All else stays promised and is checked: nothing is lost
+//! or completed twice, limits and unique keys hold, no occurrence runs twice and `fire_all` misses
+//! none.
 
 mod caller;
 mod campaign;

@@ -336,7 +336,7 @@ async fn status_says_what_to_type() {
     s.get("update trax.lease set lease_expires_at = now() - interval '1 min'; select trax.enqueue('a')").await;
     s.get("select trax.schedule('m', 'a', every => '1 h'); update trax.manifest_state set next_run_at = now() - interval '1 min'").await;
     let counts = "select item, value, healthy from trax.status()
-                  where item not in ('version', 'library', 'scheduler', 'manifests that cannot be evaluated', 'rows of the hot tables',
+                  where item not in ('version', 'library', 'scheduler', 'clock', 'jobs that cannot be read', 'manifests that cannot be evaluated', 'rows of the hot tables',
                       'cleanup steps that fail', 'stopped schedules') order by item";
     let expected = "dead letters|1|f\nin progress|1|t\nmanifests|1|t\noverdue leases|1|f\noverdue manifests|1|f\nsql jobs|ready: 0|t\nwaiting, behind a key|0|t\nwaiting, behind a manifest|0|t\nwaiting, delayed|1|t\nwaiting, ready|1|t";
     assert_eq!(s.get(counts).await, expected);
@@ -345,7 +345,11 @@ async fn status_says_what_to_type() {
 
 /// What breaks each invariant, and the rule that must say so. Each begins with a waiting job 1, an
 /// executing job 2, a completed job 3, a job 4 that failed for good, and the manifest `m`.
-const BREAKAGES: [(&str, &str); 20] = [
+const BREAKAGES: [(&str, &str); 21] = [
+    (
+        "a live job can be read",
+        "insert into trax.unreadable_job select job_id, 'missing chunk', now() from trax.lease",
+    ),
     (
         "a job is in one place",
         "insert into trax.work_queue (job_id, lane_id, queued_at, run_at, task, group_name, unique_key, input)

@@ -53,6 +53,7 @@ const CONTRACT: &[&str] = &[
     "revoke_access(role regrole) returns void",
     "runs_as_stored(job_id bigint, token uuid) returns boolean",
     "adopt() returns void",
+    "believe_clock() returns boolean",
     "start_scheduler() returns text",
     "status() returns table(item text, value text, healthy boolean, hint text)",
     "check(history interval default '01:00:00'::interval) returns table(rule text, detail text)",
@@ -184,11 +185,12 @@ async fn every_table_and_sequence_is_in_the_dump() {
                join pg_depend d on d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'e'
                join pg_extension e on e.oid = d.refobjid and e.extname = 'trax'
                where c.relkind in ('r', 'p', 'S')
-                   and not c.oid = any (e.extconfig)";
+                   and not c.oid = any (e.extconfig)
+               order by 1";
     assert_eq!(
         s.get(sql).await,
-        "adoption",
-        "what tells a copy from the original does not travel"
+        "adoption\nbelieved_clock",
+        "what tells a copy from the original does not travel, nor how far a clock is believed"
     );
     let filtered = "select extcondition from pg_extension, unnest(extcondition) c where extname = 'trax' and c <> ''";
     assert_eq!(s.get(filtered).await, "", "a dump takes all rows");

@@ -2,16 +2,18 @@
 //! that are over, workers that are gone, expired tokens forgotten.
 //!
 //! Holds: history is dropped by whole days, never row by row; a lock that is not free, of a row
-//! too, is left for the next cycle; what fails is a step of its own (`step.rs`).
+//! too, is left for the next cycle; what fails is a step of its own (`step.rs`). By a clock that
+//! has jumped nothing is let go, and nothing is taken for too far ahead (`believed_clock.rs`).
 
+use crate::believed_clock::Jump;
 use crate::error::Result;
 use crate::manifest::{clock_correction, zone_update};
-use crate::server::clock::{TOLERANCE_MICROS, Timestamp, micros};
+use crate::server::clock::{Timestamp, micros};
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::step::isolated;
 use crate::{
     audit, dead_letter, lease, limit, manifest_state, outcome, progress, setting, token,
-    unique_key, worker_registry,
+    unique_key, unreadable_job, worker_registry,
 };
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -70,23 +72,28 @@ pub(crate) fn before_due(spi: &Spi, now: Timestamp) {
     }
 }
 
-/// Lets go what has been kept long enough, and once a minute in each backend looks after everything
-/// else.
-pub(crate) fn clean_up(spi: &Spi, now: Timestamp) -> Cleaned {
+/// Lets go what has been kept long enough, and once a minute in each backend, and when the clock
+/// `went_back`, looks after everything else.
+pub(crate) fn clean_up(spi: &Spi, now: Timestamp, jump: Jump, went_back: bool) -> Cleaned {
     let last = Timestamp(LAST_LOOK.load(Ordering::Relaxed));
-    let same_day = last.is_finite() && last.unix_day() == now.unix_day();
-    let looked = same_day && last <= now && now < last.plus(INTERVAL_MICROS);
+    let latest = jump.later(now);
+    let same_day = last.is_finite() && last.unix_day() == latest.unix_day();
+    let is_recent = last <= latest && latest < last.plus(INTERVAL_MICROS);
+    let looked = same_day && is_recent && !went_back;
     if !looked {
-        LAST_LOOK.store(now.0, Ordering::Relaxed);
-        let went_back = last.is_finite() && last > now.plus(TOLERANCE_MICROS);
-        sweep(spi, now, went_back);
+        LAST_LOOK.store(latest.0, Ordering::Relaxed);
+        sweep(spi, now, jump, went_back);
     }
     // Last: dropping a partition locks the whole of history until the cycle has committed.
-    isolated(spi, now, !looked, "retention", || retain(spi, now, !looked)).unwrap_or_default()
+    isolated(spi, now, !looked, "retention", || {
+        retain(spi, now, jump, !looked)
+    })
+    .unwrap_or_default()
 }
 
 /// Repairs what transactions, and a clock that was ahead and `went_back`, may have left.
-fn sweep(spi: &Spi, now: Timestamp, went_back: bool) {
+fn sweep(spi: &Spi, now: Timestamp, jump: Jump, went_back: bool) {
+    let (over_by, latest) = (jump.earlier(now), jump.later(now));
     let step = |name, work: &dyn Fn()| {
         isolated(spi, now, true, name, || {
             work();
@@ -97,50 +104,59 @@ fn sweep(spi: &Spi, now: Timestamp, went_back: bool) {
         zone_update::catch_up(spi, now)
     });
     step("next runs that lie too far ahead", &|| {
-        clock_correction::sweep(spi, now, went_back);
+        clock_correction::sweep(spi, latest, went_back);
     });
     step("leases that lie too far ahead", &|| {
-        lease::put_back(spi, now, went_back);
+        lease::put_back(spi, latest, went_back);
     });
     step("retries that lie too far ahead", &|| {
-        outcome::put_back_retries(spi, now);
+        outcome::put_back_retries(spi, latest);
     });
+    if went_back {
+        step("jobs that were ready too early", &|| {
+            outcome::put_back_ready(spi, latest);
+        });
+    }
     step("tokens that lie too far ahead", &|| {
-        token::put_back(spi, now);
+        token::put_back(spi, latest);
     });
     step("manifests", &|| {
         manifest_state::sweep(spi, now);
     });
     step("workers that are gone", &|| {
-        worker_registry::forget_gone(spi, now);
+        worker_registry::forget_gone(spi, over_by);
     });
     step("limits", &|| {
         limit::sweep(spi);
     });
+    step("jobs that cannot be read", &|| {
+        unreadable_job::sweep(spi);
+    });
     step("progress", &|| {
-        progress::sweep(spi, now);
+        progress::sweep(spi, over_by);
     });
     step("heartbeats of leases that others had", &|| {
-        lease::forget_extensions(spi, now);
+        lease::forget_extensions(spi, over_by);
     });
     step("audit", &|| {
-        audit::forget(spi, now);
+        audit::forget(spi, over_by);
     });
     step("tokens", &|| {
-        token::sweep(spi, now);
+        token::sweep(spi, over_by);
     });
 }
 
 /// Removes history, resolved dead letters and unique keys whose time is over. Partitions are
 /// checked again only when their number or their retention has changed.
-fn retain(spi: &Spi, now: Timestamp, everything: bool) -> Result<Cleaned> {
+fn retain(spi: &Spi, now: Timestamp, jump: Jump, everything: bool) -> Result<Cleaned> {
+    let over_by = jump.earlier(now);
     let retention = micros(setting::run_retention());
-    let runs_before = now.plus(-retention);
-    let letters_before = now.plus(-micros(setting::dead_letter_retention()));
+    let runs_before = over_by.plus(-retention);
+    let letters_before = over_by.plus(-micros(setting::dead_letter_retention()));
     let look = CleanupLook {
         runs_before: arg(runs_before),
         letters_before: arg(letters_before),
-        now: arg(now),
+        now: arg(over_by),
     };
     let Looked {
         has_old_runs,
@@ -157,7 +173,7 @@ fn retain(spi: &Spi, now: Timestamp, everything: bool) -> Result<Cleaned> {
     }
     if has_keys || everything {
         isolated(spi, now, everything, "unique keys that are over", || {
-            Ok(unique_key::forget_over(spi, now))
+            Ok(unique_key::forget_over(spi, over_by))
         });
     }
     let others = PARTITIONS.load(Ordering::Relaxed) != partitions

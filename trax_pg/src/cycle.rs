@@ -7,6 +7,8 @@
 //! manifests and none due a cycle takes 0.07 ms and touches 18 buffers; 100,000 that are due at one
 //! time are queued in 1.9 s when `trax.max_entries_per_cycle` is 0.
 
+use crate::believed_clock;
+use crate::believed_clock::Jump;
 use crate::columns::Leased;
 use crate::error::{Error, Result};
 use crate::instance;
@@ -36,7 +38,9 @@ sql_function!(trax_tick, pg_finfo_trax_tick, |call| {
     spi::connected(|spi| {
         instance::require_adopted(spi)?;
         prepared::look_for_ended();
-        if let Some(report) = run(spi, Timestamp::now(), ReapFrom::beginning())? {
+        let now = Timestamp::now();
+        let jump = believed_clock::jump(spi, now);
+        if let Some(report) = run(spi, now, jump, ReapFrom::beginning())? {
             for (step, affected) in report.steps {
                 rows.push(&[arg(step), arg(affected)]);
             }
@@ -82,12 +86,14 @@ impl Steps<'_> {
     }
 }
 
-/// Runs one cycle; returns `None` when another is under way.
-fn run(spi: &Spi, now: Timestamp, reap_from: ReapFrom) -> Result<Option<Report>> {
-    if !Lock::Cycle.take_if_free(Mode::Alone) {
+/// Runs one cycle; returns `None` when another is under way. Attempts and jobs end by the earlier
+/// time of a clock that has jumped.
+fn run(spi: &Spi, now: Timestamp, jump: Jump, reap_from: ReapFrom) -> Result<Option<Report>> {
+    let Some(went_back) = watch_clock(spi, now) else {
         pgrx::debug1!("another cycle of trax is under way");
         return Ok(None);
-    }
+    };
+    let ended_by = jump.earlier(now);
     let mut steps = Steps {
         spi,
         now,
@@ -97,20 +103,22 @@ fn run(spi: &Spi, now: Timestamp, reap_from: ReapFrom) -> Result<Option<Report>>
         steps.run("jobs behind limits", || limit::free_left(spi))?;
     }
     let cancelled = steps.run("cancel_timed_out", || {
-        lease::cancel_timed_out(spi, now, reap_from)
+        lease::cancel_timed_out(spi, ended_by, reap_from)
     })?;
     let reaped = steps.run_partly("reap_expired_leases", || {
-        outcome::reap_expired_leases(spi, now, reap_from)
+        outcome::reap_expired_leases(spi, now, ended_by, reap_from)
     })?;
     let buried = steps.run("reap_dead_letters", || {
         dead_letter::reap(spi, reaped.spent, now)
     })?;
-    let expired = steps.run("expire_queued", || outcome::expire_queued(spi, now))?;
+    let expired = steps.run("expire_queued", || {
+        outcome::expire_queued(spi, now, ended_by)
+    })?;
     cleanup::before_due(spi, now);
     let (queued, more_due) = steps.run("queue_due", || due::queue_due(spi, now))?;
     let promoted = steps.run("promote_delayed", || work_queue::promote_delayed(spi, now))?;
     let failed = steps.failed;
-    let cleaned = cleanup::clean_up(spi, now);
+    let cleaned = cleanup::clean_up(spi, now, jump, went_back);
     metrics::cycle(now);
     let mut steps = vec![
         ("cancel_timed_out", cancelled as i64),
@@ -137,14 +145,28 @@ fn run(spi: &Spi, now: Timestamp, reap_from: ReapFrom) -> Result<Option<Report>>
     }))
 }
 
+/// Takes the lock of the cycle and notes under it what the clock shows; returns whether that went
+/// back, and `None` when the lock is not free.
+fn watch_clock(spi: &Spi, now: Timestamp) -> Option<bool> {
+    Lock::Cycle.take_if_free(Mode::Alone).then(|| {
+        step::isolated(spi, now, true, "clock", || believed_clock::record(spi)).unwrap_or(false)
+    })
+}
+
 /// Does what the scheduler of a database does when it wakes, inside a transaction; returns how long
-/// it may sleep. Paused, or in a copy that nobody has adopted, it does nothing.
+/// it may sleep. Paused it watches the clock alone, and in a copy that nobody has adopted it does
+/// nothing.
 pub(crate) fn run_for_scheduler(reap_from: &mut ReapFrom) -> Result<Duration> {
     let interval = setting::tick_interval();
     spi::connected_anyhow(|spi| {
         prepared::look_for_ended();
-        if instance::state(spi) != State::Running {
-            return Ok(interval);
+        match instance::state(spi) {
+            State::Running => {}
+            State::Paused => {
+                watch_clock(spi, Timestamp::now());
+                return Ok(interval);
+            }
+            State::Foreign => return Ok(interval),
         }
         // A wait for the table is a time in which no heartbeat came through: it lies before `now`,
         // and is seen.
@@ -155,10 +177,11 @@ pub(crate) fn run_for_scheduler(reap_from: &mut ReapFrom) -> Result<Duration> {
         if !version::is_ours() {
             return Ok(interval);
         }
-        *reap_from = reap_from.next(spi, now);
-        let report = run(spi, now, *reap_from)?;
+        let jump = believed_clock::jump(spi, now);
+        *reap_from = reap_from.next(spi, jump.earlier(now));
+        let report = run(spi, now, jump, *reap_from)?;
         if report.is_some() {
-            reap_from.looked(Timestamp::now());
+            reap_from.looked(jump.earlier(Timestamp::now()));
         }
         match report {
             Some(report) if report.more => Ok(Duration::ZERO),

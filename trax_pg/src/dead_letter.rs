@@ -16,6 +16,7 @@ use crate::server::clock::{Timestamp, micros};
 use crate::server::quote::literal;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
+use crate::server::toast;
 use crate::setting;
 use crate::unique_key::KeyTaken;
 use crate::work_queue;
@@ -256,7 +257,9 @@ fn requeue_listed(spi: &Spi, listed: &[Listed]) -> i64 {
         let taken = spi.query(DeadLetterTake {
             id: arg(resolution.id),
         });
-        let can_run = |letter: &Letter| letter.is_open() && letter.require_role().is_ok();
+        let can_run = |letter: &Letter| {
+            letter.is_open() && letter.require_role().is_ok() && letter.is_readable(resolution.id)
+        };
         if let Some(letter) = taken.first().filter(can_run)
             && requeue_letter(spi, &resolution, letter).is_ok()
         {
@@ -269,6 +272,22 @@ fn requeue_listed(spi: &Spi, listed: &[Listed]) -> i64 {
 impl Letter {
     fn is_open(&self) -> bool {
         self.status == "awaiting_intervention"
+    }
+
+    /// Returns whether input and trace can be read, and says so of one whose are damaged.
+    fn is_readable(&self, id: i64) -> bool {
+        let values: Vec<pg_sys::Datum> = self.input.into_iter().chain(self.trace).collect();
+        match toast::all_fetched(&values) {
+            Ok(_) => true,
+            Err(error) if error.is_unreadable() => {
+                Error::wrong_state(format!("dead letter {id} cannot be read and was left"))
+                    .detail(format!("Its input is damaged on disk: {}.", error.message()))
+                    .hint(format!("Restore trax.dead_letter, or type: select trax.acknowledge_dead_letter({id})"))
+                    .warn();
+                false
+            }
+            Err(error) => error.raise(),
+        }
     }
 
     /// Refuses a SQL job of which nobody knows any more whose session ran it.

@@ -64,6 +64,12 @@ impl Error {
         &self.message
     }
 
+    /// Returns whether a value or an index is damaged: the data of one row, or of a few.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        use PgSqlErrorCode as Code;
+        [Code::ERRCODE_DATA_CORRUPTED, Code::ERRCODE_INDEX_CORRUPTED].contains(&self.code)
+    }
+
     /// Returns whether the cause is the server's (no disk, no memory, a deadlock, a lock not had in
     /// time), which passes or is mended there, and not the data.
     pub(crate) fn is_of_the_server(&self) -> bool {
@@ -78,7 +84,7 @@ impl Error {
         // The two characters of the class are the lowest twelve bits.
         let class = |code: Code| code as isize & 0xfff;
         self.code == Code::ERRCODE_LOCK_NOT_AVAILABLE
-            || CLASSES.iter().any(|&of| class(of) == class(self.code))
+            || !self.is_unreadable() && CLASSES.iter().any(|&of| class(of) == class(self.code))
     }
 
     /// Returns whether it is 40001: the transaction is to be repeated.

@@ -31,6 +31,7 @@ mod token;
 mod group;
 mod limit;
 
+mod unreadable_job;
 mod work_queue;
 
 mod lane;
@@ -42,6 +43,7 @@ mod worker_registry;
 
 mod manual_change;
 
+mod believed_clock;
 mod end_of_transaction;
 mod instance;
 mod prepared;

@@ -7,8 +7,9 @@
 //! key. Holds: a live job with a key has its row, which is not `ended`; of an ended job only the
 //! time is left, and the row stays until that is over. A row that is over is nobody's: whoever
 //! wants the key takes it at once, and the cleanup forgets the others, by an index that has nothing
-//! but the rows of ended jobs.
+//! but the rows of ended jobs. No time is over by a clock that has jumped (`believed_clock.rs`).
 
+use crate::believed_clock;
 use crate::server::clock::Timestamp;
 use crate::server::spi::{Spi, arg, array_arg, row, statement};
 use pgrx::pg_sys;
@@ -72,7 +73,7 @@ pub(crate) struct Wanted<'a> {
 pub(crate) fn find(spi: &Spi, key: &str, now: Timestamp) -> Option<Found> {
     spi.query_latest(UniqueKeyFind {
         key: arg(key),
-        now: arg(now),
+        now: arg(believed_clock::jump(spi, now).earlier(now)),
     })
     .first()
 }
@@ -82,7 +83,7 @@ pub(crate) fn take(spi: &Spi, wanted: Wanted) -> bool {
     spi.change_latest(UniqueKeyTake {
         key: arg(wanted.key),
         job_id: arg(wanted.job_id),
-        alive_until: wanted.alive_until.and_then(arg),
+        alive_until: alive_until(spi, &wanted),
     })
     .len()
         == 1
@@ -105,17 +106,20 @@ pub(crate) fn take_each(spi: &Spi, wanted: &[Wanted], now: Timestamp) -> HashSet
     taken
 }
 
+/// Returns until when a key stays alive, for a column; no shorter by a clock that has jumped back.
+fn alive_until(spi: &Spi, wanted: &Wanted) -> Option<pg_sys::Datum> {
+    let until = wanted.alive_until?;
+    arg(believed_clock::jump(spi, Timestamp::now()).later(until))
+}
+
 fn take_free(spi: &Spi, wanted: &[Wanted]) -> HashSet<i64> {
-    let column = |value: fn(&Wanted) -> Option<pg_sys::Datum>, element| {
+    let column = |value: &dyn Fn(&Wanted) -> Option<pg_sys::Datum>, element| {
         array_arg(element, &wanted.iter().map(value).collect::<Vec<_>>())
     };
     let taken = spi.change_latest(UniqueKeyTakeEach {
-        keys: column(|wanted| arg(wanted.key), pg_sys::TEXTOID),
-        job_ids: column(|wanted| arg(wanted.job_id), pg_sys::INT8OID),
-        alive_until: column(
-            |wanted| wanted.alive_until.and_then(arg),
-            pg_sys::TIMESTAMPTZOID,
-        ),
+        keys: column(&|wanted| arg(wanted.key), pg_sys::TEXTOID),
+        job_ids: column(&|wanted| arg(wanted.job_id), pg_sys::INT8OID),
+        alive_until: column(&|wanted| alive_until(spi, wanted), pg_sys::TIMESTAMPTZOID),
     });
     taken.iter().collect()
 }
@@ -125,7 +129,7 @@ pub(crate) fn free_over(spi: &Spi, keys: &[&str], now: Timestamp) {
     let keys: Vec<Option<pg_sys::Datum>> = keys.iter().map(|&key| arg(key)).collect();
     spi.change_latest(UniqueKeyFree {
         keys: array_arg(pg_sys::TEXTOID, &keys),
-        now: arg(now),
+        now: arg(believed_clock::jump(spi, now).earlier(now)),
     });
 }
 
@@ -148,7 +152,8 @@ pub(crate) fn release(spi: &Spi, keys: Vec<String>, job_ids: Vec<i64>, now: Time
         return;
     }
     let count = keys.len();
-    let (keys, job_ids, now) = (arg(keys), arg(job_ids), arg(now));
+    let over_by = believed_clock::jump(spi, now).earlier(now);
+    let (keys, job_ids, now) = (arg(keys), arg(job_ids), arg(over_by));
     if spi.execute(UniqueKeyRelease { keys, job_ids, now }) < count {
         spi.execute(UniqueKeyKeep { keys, job_ids, now });
     }

@@ -1,4 +1,5 @@
--- Cancels jobs that wait; locks them in ascending order.
+-- Cancels jobs that wait; locks them in ascending order. A job that cannot be read ends without its
+-- input.
 with locked as materialized (
     select o.job_id
     from trax.work_queue o
@@ -19,7 +20,11 @@ with locked as materialized (
     )
     select
         c.job_id, c.queued_at, c.run_at, c.scheduled_for, $now, c.manifest_id, c.attempts, c.priority, true, 'cancelled',
-        c.task, c.group_name, c.manifest, c.input
+        c.task, c.group_name, c.manifest,
+        coalesce(
+            (select jsonb_build_object('unreadable', u.error) from trax.unreadable_job u where u.job_id = c.job_id),
+            c.input
+        )
     from cancelled c
 )
 select c.job_id, c.manifest_id, c.unique_key, c.concurrency_key, c.task

@@ -1,6 +1,6 @@
--- Ends jobs that waited longer than they may, except those of a manifest that another transaction
--- has locked: what their end changes there must not wait for it. They are skipped, and hide no
--- other.
+-- Ends jobs that by $ended_by waited longer than they may, except those of a manifest that another
+-- transaction has locked: what their end changes there must not wait for it. They are skipped, and
+-- hide no other.
 with due as materialized (
     select o.job_id
     from trax.work_queue o
@@ -40,11 +40,11 @@ with due as materialized (
         select l.job_id
         from trax.work_queue l
         where l.job_id = o.job_id
-            and l.expires_at <= $now
+            and l.expires_at <= $ended_by
         for update skip locked
     ) l
     where o.expires_at is not null
-        and o.expires_at <= $now
+        and o.expires_at <= $ended_by
     order by o.expires_at
     limit $at_most
 ), expired as (

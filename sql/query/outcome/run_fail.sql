@@ -1,6 +1,7 @@
 -- Records attempts that did not complete, whose leases are locked; queues again those with a retry
 -- time, writes a dead letter for those with a reason for one. All but $now are parallel arrays. An
--- attempt that did not begin is not spent. Returns what can be claimed again at once.
+-- attempt that did not begin is not spent. $lost_input is there where the own cannot be read.
+-- Returns what can be claimed again at once.
 with ended as (
     delete from trax.lease l
     using unnest($job_ids, $states, $failure_kinds, $errors, $details, $retry_times, $reasons, $begun)
@@ -19,7 +20,8 @@ with ended as (
     )
     select
         e.job_id, e.queued_at, e.run_at, e.scheduled_for, e.started_at, $now, e.manifest_id, e.attempt, e.priority,
-        e.retry_at is null, e.state, e.failure_kind, e.task, e.group_name, e.manifest, e.worker, e.error, e.input,
+        e.retry_at is null, e.state, e.failure_kind, e.task, e.group_name, e.manifest, e.worker, e.error,
+        coalesce($lost_input, e.input),
         e.detail
     from ended e
 ), queued_again as (

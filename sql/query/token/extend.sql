@@ -1,4 +1,4 @@
--- Extends a token that is held, and returns whether it now ends earlier.
+-- Extends a token that is not over by $over_by, and returns whether it now ends earlier.
 update trax.concurrency_token t
 set
     extended_at = $now,
@@ -8,7 +8,7 @@ from (
     from trax.concurrency_token h
     where h.name = $name
         and h.token = $token
-        and h.expires_at > $now
+        and h.expires_at > $over_by
     for update
 ) o
 where t.name = $name

@@ -1,4 +1,4 @@
--- Grants a place whose token has expired, unless its holder is just extending it.
+-- Grants a place whose token is over by $over_by, unless its holder is just extending it.
 update trax.concurrency_token t
 set
     max_holders = $max_holders,
@@ -12,7 +12,7 @@ where t.ctid = any (array(
     from trax.concurrency_token e
     where e.name = $name
         and e.slot = $slot
-        and e.expires_at <= $now
+        and e.expires_at <= $over_by
     for update skip locked
 ))
 returning slot, token, expires_at

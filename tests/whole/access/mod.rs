@@ -17,7 +17,7 @@ const WORKER: &str = "claim_next heartbeat complete complete_many fail release a
 /// Beyond the other three levels.
 const ADMIN: &str =
     "schedule unschedule enable_manifest disable_manifest configure_group requeue_dead_letter
-    acknowledge_dead_letter requeue_dead_letters trigger_group apply cancel_manifest cancel_group tick pause resume adopt set_shard start_scheduler grant_access
+    acknowledge_dead_letter requeue_dead_letters trigger_group apply cancel_manifest cancel_group tick pause resume believe_clock adopt set_shard start_scheduler grant_access
     revoke_access";
 
 /// A call of each function that succeeds in the database that [`furnished`] makes. `{job}` and
@@ -127,6 +127,7 @@ const CALLS: &[(&str, &str)] = &[
     ("tick", "select * from trax.tick()"),
     ("pause", "select trax.pause('why')"),
     ("resume", "select trax.resume()"),
+    ("believe_clock", "select trax.believe_clock()"),
     ("adopt", "select trax.adopt()"),
     ("set_shard", "select trax.set_shard(0)"),
     ("shard_of", "select trax.shard_of({job})"),

@@ -35,7 +35,7 @@ const CONTRACT: [(&str, &str); 7] = [
     ),
     (
         "Operate",
-        "status check diagnose metrics tick pause resume start_scheduler adopt set_shard shard_of where_is grant_access revoke_access",
+        "status check diagnose metrics tick pause resume believe_clock start_scheduler adopt set_shard shard_of where_is grant_access revoke_access",
     ),
 ];
 

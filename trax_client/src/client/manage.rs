@@ -81,6 +81,12 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         Call::new("resume").run(self.db).await
     }
 
+    /// Believes at once what the clock of the server shows after it has jumped; false when it had
+    /// not.
+    pub async fn believe_clock(&self) -> Result<bool> {
+        Call::new("believe_clock").value(self.db).await
+    }
+
     /// Makes the jobs in a copy (a restored dump, a clone) this database's own, so that they run.
     pub async fn adopt(&self) -> Result<()> {
         Call::new("adopt").run(self.db).await

@@ -41,6 +41,8 @@ use crate::server::rights::{Caller, as_owner};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::server::table::Row;
+use crate::unreadable_job;
+use crate::unreadable_job::Unreadable;
 use crate::wake::Look;
 use crate::{instance, metrics, outcome, setting, wake, worker_registry};
 use lane::List;
@@ -51,6 +53,8 @@ use std::collections::HashMap;
 const MAX_JOBS: i32 = 1000;
 /// Most jobs behind concurrency keys and manifests that one claim takes out of their lanes.
 const BLOCK_AT_MOST: usize = 2000;
+/// Jobs that cannot be read after which a claim stops.
+const UNREADABLE_AT_MOST: usize = 100;
 /// Columns of a claimed job, as `trax.claim_next` returns them.
 const COLUMNS: usize = 13;
 
@@ -216,6 +220,7 @@ fn claim(
         pick.take_from(spi, List::of(spi, request, aging.is_some()), aging);
     }
     pick.block(spi);
+    unreadable_job::put_off(spi, std::mem::take(&mut pick.unreadable), pick.now);
     pick.let_idle_go();
     let look = match (pick.jobs.len() < request.max_jobs, pick.saw_all) {
         _ if pick.is_out_of_locks => Look::Part,
@@ -310,6 +315,8 @@ struct Pick {
     allowed: HashMap<(Shared, String), i64>,
     /// Rows that share what has no room: they leave their lanes.
     blocked: Vec<Blocked>,
+    /// Jobs that cannot be read.
+    unreadable: Vec<Unreadable>,
     in_limited_database: bool,
     /// Nothing was left out because another transaction is claiming of it.
     saw_all: bool,

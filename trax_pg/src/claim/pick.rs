@@ -12,6 +12,7 @@ use crate::server::lock;
 use crate::server::spi;
 use crate::server::spi::Spi;
 use crate::server::table::Scan;
+use crate::server::toast;
 use lane::{Lane, List};
 use scan::Queue;
 use std::collections::HashMap;
@@ -41,6 +42,7 @@ impl Pick {
             is_out_of_locks: false,
             allowed: HashMap::new(),
             blocked: Vec::new(),
+            unreadable: Vec::new(),
             in_limited_database: room != Room::Unlimited,
             saw_all: room != Room::Busy,
         }
@@ -125,10 +127,24 @@ impl Pick {
                 _ => {}
             }
         }
+        let job_id = scan.number(Waiting::JobId);
+        let beside = match values_beside(scan) {
+            Ok(values) => values,
+            Err(error) if error.is_unreadable() => {
+                if queue.table.lock_if_free(scan.tid(), &queue.view) {
+                    self.unreadable.push((job_id, error));
+                }
+                if self.unreadable.len() >= UNREADABLE_AT_MOST {
+                    self.saw_all = false;
+                    self.max_jobs = self.jobs.len();
+                }
+                return None;
+            }
+            Err(error) => error.raise(),
+        };
         if !queue.table.delete_if_free(scan.tid(), &queue.view) {
             return None;
         }
-        let job_id = scan.number(Waiting::JobId);
         for shared in &shares {
             if let Some(Some(of)) = self.shared.get_mut(shared) {
                 of.held.count += 1;
@@ -150,10 +166,11 @@ impl Pick {
         if limited {
             group::takes(&lane.group, job_id);
         }
-        self.jobs.push(Picked {
-            row: scan.row(),
-            limited,
-        });
+        let mut row = scan.row();
+        for (column, value) in beside.into_iter().flatten() {
+            row.set(column, value);
+        }
+        self.jobs.push(Picked { row, limited });
         None
     }
 
@@ -260,4 +277,13 @@ impl Pick {
             limit::block(spi, &self.blocked);
         }
     }
+}
+
+/// Returns the values of a row that are stored beside it, each read once for all that follows.
+fn values_beside(scan: &Scan) -> Result<[Option<(Waiting, pg_sys::Datum)>; 2]> {
+    let fetch = |column| match scan.value(column) {
+        Some(value) if toast::is_beside(value) => Ok(Some((column, toast::fetched(value)?))),
+        _ => Ok(None),
+    };
+    Ok([fetch(Waiting::Input)?, fetch(Waiting::Trace)?])
 }

@@ -256,6 +256,8 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
         None if met.is_empty() => now,
         None => server_back(spi),
     };
+    // A clock that has jumped was ahead then: no grace lasts longer for that.
+    let back_at = back_at.min(now);
     let mut overdue = Vec::new();
     let mut alive: Vec<Alive> = Vec::new();
     for met in met {

@@ -15,7 +15,7 @@ use crate::server::clock::Timestamp;
 use crate::server::rights::as_owner;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
-use crate::{changes, unseen, work_queue};
+use crate::{changes, unreadable_job, unseen, work_queue};
 use pgrx::Uuid;
 
 statement!(GroupJobs, "outcome/group_jobs.sql", { group: TEXTOID } -> i64);
@@ -175,9 +175,23 @@ fn lock_jobs(spi: &Spi, job_ids: &[i64]) {
 /// Cancels those of the jobs that wait; returns how many.
 pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
     changes::taken();
-    let rows = spi.query(RunCancelQueued {
-        job_ids: arg(job_ids.to_vec()),
-        now: arg(now),
+    let cancel = || {
+        let rows = spi.query(RunCancelQueued {
+            job_ids: arg(job_ids.to_vec()),
+            now: arg(now),
+        });
+        Ok(rows.iter().collect::<Vec<GivenUp>>())
+    };
+    let cancelled = spi::isolated(cancel).or_else(|error| {
+        if !error.is_unreadable() {
+            return Err(error);
+        }
+        // Those that are noted are cancelled without their input.
+        unreadable_job::note(spi, &unreadable_job::find(spi, job_ids), now);
+        cancel()
     });
-    given_up(spi, rows.iter().collect(), Outcome::Cancelled, now)
+    match cancelled {
+        Ok(jobs) => given_up(spi, jobs, Outcome::Cancelled, now),
+        Err(error) => error.raise(),
+    }
 }

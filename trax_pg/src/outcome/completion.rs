@@ -10,10 +10,12 @@ use crate::lease::{Held, Walk};
 use crate::server::clock::Timestamp;
 use crate::server::spi::{arg, keeps_snapshot};
 use crate::server::table::{Index, Inserter, Row, Table, Taken, View};
+use crate::server::toast;
+use crate::unreadable_job;
 use pgrx::pg_sys;
 
 /// Columns that a run takes over from its lease.
-const SAME: [(Run, Leased); 13] = [
+const SAME: [(Run, Leased); 12] = [
     (Run::JobId, Leased::JobId),
     (Run::QueuedAt, Leased::QueuedAt),
     (Run::RunAt, Leased::RunAt),
@@ -26,7 +28,6 @@ const SAME: [(Run, Leased); 13] = [
     (Run::GroupName, Leased::GroupName),
     (Run::Manifest, Leased::Manifest),
     (Run::Worker, Leased::Worker),
-    (Run::Input, Leased::Input),
 ];
 
 /// Moves the leases that are still held into `trax.run`; returns their rows in ascending order of
@@ -70,16 +71,36 @@ pub(super) fn record(
     Ok(ended.into_iter().map(|(lease, _)| lease).collect())
 }
 
+/// Returns the inputs of jobs that are done; of one that is damaged the words of that.
+fn readable_inputs(ended: &[(Row, Option<pg_sys::Datum>)]) -> Vec<Option<pg_sys::Datum>> {
+    let inputs: Vec<pg_sys::Datum> = ended
+        .iter()
+        .filter_map(|(lease, _)| lease.value(Leased::Input))
+        .collect();
+    if let Ok(all) = toast::all_fetched(&inputs) {
+        return all.into_iter().map(Some).collect();
+    }
+    let each = inputs
+        .chunks(1)
+        .map(|input| match toast::all_fetched(input) {
+            Ok(input) => Some(input[0]),
+            Err(error) if error.is_unreadable() => unreadable_job::placeholder(&error),
+            Err(error) => error.raise(),
+        });
+    each.collect()
+}
+
 fn add_runs(ended: &[(Row, Option<pg_sys::Datum>)], now: Timestamp) {
     let parent = Table::open(Run::TABLE, Run::ALL);
     let partition = parent.partition_for(now.0);
     let completed = arg(Outcome::Completed.state());
     let mut runs = Inserter::begin(partition.as_ref().unwrap_or(&parent), ended.len());
-    for (lease, output) in ended {
+    for ((lease, output), input) in ended.iter().zip(readable_inputs(ended)) {
         let mut run = runs.row();
         for (to, from) in SAME {
             run.set(to, lease.value(from));
         }
+        run.set(Run::Input, input);
         run.set(Run::FinishedAt, arg(now));
         run.set(Run::Final, arg(true));
         run.set(Run::State, completed);

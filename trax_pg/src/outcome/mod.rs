@@ -15,6 +15,7 @@ mod cancel;
 mod clock_correction;
 mod completion;
 mod ending;
+mod expire;
 mod release;
 
 use crate::changes::Claimable;
@@ -33,11 +34,12 @@ use crate::server::call::{Call, sql_function};
 use crate::server::clock::Timestamp;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, array_arg, array_elements, row, statement};
-use crate::{changes, unique_key, unseen, wake, work_queue};
+use crate::{changes, unique_key, unreadable_job, unseen, wake, work_queue};
 pub(crate) use cancel::{cancel_all, cancel_queued};
-pub(crate) use clock_correction::put_back_retries;
+pub(crate) use clock_correction::{put_back_ready, put_back_retries};
 use ending::Ending;
 pub(crate) use ending::Failure;
+pub(crate) use expire::{EXPIRE_AT_MOST, expire_queued};
 use pgrx::{Uuid, pg_sys};
 pub(crate) use release::release;
 use std::collections::HashSet;
@@ -46,8 +48,6 @@ use std::collections::HashSet;
 const LOOKS_AT_MOST: usize = 10;
 /// Most leases whose end cannot be recorded that one look finds out; the others come after them.
 const BAD_AT_MOST: usize = 32;
-/// Most queued jobs that one cycle ends because they waited too long.
-pub(crate) const EXPIRE_AT_MOST: i64 = 1000;
 
 statement!(
     RunFail, "outcome/run_fail.sql",
@@ -61,6 +61,7 @@ statement!(
         reasons: TEXTARRAYOID,
         now: TIMESTAMPTZOID,
         begun: BOOLARRAYOID,
+        lost_input: JSONBOID,
     } -> Claimable
 );
 row! {
@@ -72,10 +73,6 @@ row! {
 statement!(
     RunFreeLosses, "outcome/run_free_losses.sql",
     { job_ids: INT8ARRAYOID, attempts: INT4ARRAYOID } -> Lost
-);
-statement!(
-    RunExpireQueued, "outcome/run_expire_queued.sql",
-    { now: TIMESTAMPTZOID, at_most: INT8OID } -> GivenUp
 );
 
 sql_function!(trax_complete, pg_finfo_trax_complete, |call| {
@@ -221,18 +218,19 @@ pub(crate) struct Reaped {
     pub(crate) more: bool,
 }
 
-/// Takes overdue leases away: their attempts have failed. Looks again at once when those that
-/// cannot end now may have hidden others. Returns an error beside it when the end of some could not
-/// be recorded.
+/// Takes leases away that are overdue by `ended_by`: their attempts have failed. Looks again at
+/// once when those that cannot end now may have hidden others. Returns an error beside it when the
+/// end of some could not be recorded.
 pub(crate) fn reap_expired_leases(
     spi: &Spi,
     now: Timestamp,
+    ended_by: Timestamp,
     from: ReapFrom,
 ) -> Result<(Reaped, Option<Error>)> {
     let mut reaped = Reaped::default();
     let mut failure = None;
     for _ in 0..LOOKS_AT_MOST {
-        let put_off = reap(spi, now, from, &mut reaped, &mut failure)?;
+        let put_off = reap(spi, now, ended_by, from, &mut reaped, &mut failure)?;
         if !reaped.more || put_off == 0 {
             break;
         }
@@ -244,11 +242,12 @@ pub(crate) fn reap_expired_leases(
 fn reap(
     spi: &Spi,
     now: Timestamp,
+    ended_by: Timestamp,
     from: ReapFrom,
     reaped: &mut Reaped,
     failure: &mut Option<Error>,
 ) -> Result<usize> {
-    let lease::Look { overdue, full } = lease::take_overdue(spi, now, from);
+    let lease::Look { overdue, full } = lease::take_overdue(spi, ended_by, from);
     // A worker that keeps the transaction of its outcome open must not stop the cycle: the lease
     // waits for a later one.
     let manifests = overdue
@@ -261,7 +260,7 @@ fn reap(
         overdue.into_iter().partition(|(lease, _)| is_busy(lease));
     if !waiting.is_empty() {
         let job_ids = waiting.iter().map(|(lease, _)| lease.job_id).collect();
-        lease::put_off(spi, job_ids, now);
+        lease::put_off(spi, job_ids, ended_by);
     }
     let overdue = spend_what_is_lost_too_often(spi, overdue);
     let mut endings: Vec<Ending> = overdue
@@ -276,8 +275,12 @@ fn reap(
     if !bad.is_empty() {
         // So that they hide no other; they are tried again.
         let job_ids = bad.iter().map(|(job_id, _)| *job_id).collect();
-        lease::put_off(spi, job_ids, now);
-        *failure = bad.pop().map(|(_, error)| error);
+        lease::put_off(spi, job_ids, ended_by);
+        let (unreadable, others): (Vec<_>, Vec<_>) = bad
+            .into_iter()
+            .partition(|(_, error)| error.is_unreadable());
+        unreadable_job::note(spi, &unreadable, now);
+        *failure = others.into_iter().last().map(|(_, error)| error);
     }
     Ok(put_off)
 }
@@ -298,10 +301,21 @@ fn end_overdue(
         reaped.more = true;
         return Ok(());
     }
-    let done = spi::isolated(|| {
+    let mut done = spi::isolated(|| {
         end(spi, endings, now, false);
         Ok(())
     });
+    // A cancelled job needs its input no more.
+    if let (Err(error), [ending]) = (&done, endings)
+        && error.is_unreadable()
+        && ending.outcome == Outcome::Cancelled
+    {
+        let lost = unreadable_job::placeholder(error);
+        done = spi::isolated(|| {
+            end_with(spi, endings, now, false, lost);
+            Ok(())
+        });
+    }
     match done {
         Ok(()) => {
             reaped.count += endings.len();
@@ -351,16 +365,6 @@ fn spend_what_is_lost_too_often(
     overdue
 }
 
-/// Ends jobs that waited longer than they may; returns how many.
-pub(crate) fn expire_queued(spi: &Spi, now: Timestamp) -> usize {
-    changes::taken();
-    let rows = spi.query(RunExpireQueued {
-        now: arg(now),
-        at_most: arg(EXPIRE_AT_MOST),
-    });
-    given_up(spi, rows.iter().collect(), Outcome::Expired, now)
-}
-
 row! {
     /// A job that ended while it waited.
     struct GivenUp {
@@ -398,6 +402,17 @@ fn given_up(spi: &Spi, jobs: Vec<GivenUp>, outcome: Outcome, now: Timestamp) -> 
 /// Records attempts that did not complete, in the order of their jobs, and all that follows from
 /// them.
 fn end(spi: &Spi, endings: &[Ending], now: Timestamp, patient: bool) {
+    end_with(spi, endings, now, patient, None);
+}
+
+/// Does the same with another input in history, where the own cannot be read.
+fn end_with(
+    spi: &Spi,
+    endings: &[Ending],
+    now: Timestamp,
+    patient: bool,
+    lost_input: Option<pg_sys::Datum>,
+) {
     let column = |value: fn(&Ending) -> Option<pg_sys::Datum>, element| {
         array_arg(element, &endings.iter().map(value).collect::<Vec<_>>())
     };
@@ -415,6 +430,7 @@ fn end(spi: &Spi, endings: &[Ending], now: Timestamp, patient: bool) {
         reasons: column(|ending| ending.reason.and_then(arg), text),
         now: arg(now),
         begun: column(|ending| arg(ending.begun), pg_sys::BOOLOID),
+        lost_input,
     };
     let counted = endings.iter().map(|ending| metrics::Ended {
         task: &ending.lease.task,

@@ -66,6 +66,70 @@ impl FromDatum for Timestamp {
     }
 }
 
+/// What two clocks of the machine show at one moment: the one that people set, and the one that
+/// nobody sets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    pub(crate) shown: Timestamp,
+    /// How long the machine has run, in microseconds, its sleep included.
+    pub(crate) uptime: i64,
+}
+
+impl Reading {
+    /// Returns what the clocks showed at a time that was read just before.
+    pub(crate) fn of(shown: Timestamp) -> Self {
+        Self {
+            shown,
+            uptime: uptime(),
+        }
+    }
+
+    /// Reads both; again when this process had to wait between them.
+    pub(crate) fn now() -> Self {
+        let mut before = uptime();
+        for _ in 0..READ_AT_MOST {
+            let shown = Timestamp::now();
+            let uptime = uptime();
+            if uptime.saturating_sub(before) <= AT_ONCE_MICROS {
+                return Self { shown, uptime };
+            }
+            before = uptime;
+        }
+        Self {
+            shown: Timestamp::now(),
+            uptime: before,
+        }
+    }
+}
+
+/// Two readings so close are one moment, and how often to try for them.
+const AT_ONCE_MICROS: i64 = 50_000;
+const READ_AT_MOST: usize = 5;
+
+/// Returns how long the machine has run, in microseconds.
+fn uptime() -> i64 {
+    #[cfg(target_os = "linux")]
+    const CLOCK: libc::clockid_t = libc::CLOCK_BOOTTIME;
+    #[cfg(not(target_os = "linux"))]
+    const CLOCK: libc::clockid_t = libc::CLOCK_MONOTONIC;
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the clock exists, and is written to a place of its type.
+    unsafe { libc::clock_gettime(CLOCK, &raw mut time) };
+    time.tv_sec * 1_000_000 + time.tv_nsec / 1_000
+}
+
+/// Returns a name of this start of the machine, since which its uptime counts; where the kernel
+/// gives none, one of this start of the server.
+pub(crate) fn boot() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    // SAFETY: a plain number of the server.
+    let server = unsafe { pg_sys::PgStartTime };
+    name.map_or_else(|_| server.to_string(), |name| name.trim().to_owned())
+}
+
 /// Returns the length of an interval in microseconds, a month as 30 days and a day as 24 hours;
 /// saturates.
 pub(crate) fn interval_micros(interval: &Interval) -> i64 {

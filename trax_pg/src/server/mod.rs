@@ -28,6 +28,7 @@ pub(crate) mod sql_result;
 pub(crate) mod sql_session;
 pub(crate) mod sql_text;
 pub(crate) mod table;
+pub(crate) mod toast;
 pub(crate) mod transaction;
 pub(crate) mod version;
 pub(crate) mod wait_event;

@@ -6,6 +6,7 @@
 //! has shrunk the tokens must be counted, and a grant is then alone in its name.
 
 use super::Request;
+use crate::believed_clock;
 use crate::columns::Token;
 use crate::server::clock::Timestamp;
 use crate::server::lock::{Lock, Mode};
@@ -34,6 +35,7 @@ statement!(
         slot: INT4OID,
         max_holders: INT4OID,
         holder: TEXTOID,
+        over_by: TIMESTAMPTZOID,
         now: TIMESTAMPTZOID,
         expires_at: TIMESTAMPTZOID,
     } -> Granted
@@ -63,8 +65,8 @@ impl Granted {
 
 /// Why nothing was granted.
 pub(super) struct Refused {
-    /// When the first of the tokens ends that are held.
-    pub(super) until: Option<Timestamp>,
+    /// How long the first of the tokens lasts that are held, in microseconds.
+    pub(super) left: Option<i64>,
     /// A slot may be free: another transaction that has not ended stands in the way.
     pub(super) busy: bool,
 }
@@ -87,23 +89,24 @@ impl TakenSlots {
         )
     }
 
-    fn live(&self, now: Timestamp) -> impl Iterator<Item = (i32, Timestamp)> {
+    fn live(&self, over_by: Timestamp) -> impl Iterator<Item = (i32, Timestamp)> {
         let slots = self.0.iter().map(|(&slot, &until)| (slot, until));
-        slots.filter(move |&(_, until)| until > now)
+        slots.filter(move |&(_, until)| until > over_by)
     }
 
-    fn refused(&self, now: Timestamp, busy: bool) -> Outcome {
-        let until = self.live(now).map(|(_, until)| until).min();
-        Outcome::Refused(Refused { until, busy })
+    fn refused(&self, over_by: Timestamp, busy: bool) -> Outcome {
+        let left = self.live(over_by).map(|(_, until)| until.0 - over_by.0);
+        let left = left.min();
+        Outcome::Refused(Refused { left, busy })
     }
 
     /// Returns whether more slots are free than `others` may take.
-    fn has_room(&self, limit: i32, others: usize, now: Timestamp) -> bool {
-        self.live(now).count() + others < limit as usize
+    fn has_room(&self, limit: i32, others: usize, over_by: Timestamp) -> bool {
+        self.live(over_by).count() + others < limit as usize
     }
 
-    fn any_above(&self, limit: i32, now: Timestamp) -> bool {
-        self.live(now).any(|(slot, _)| slot > limit)
+    fn any_above(&self, limit: i32, over_by: Timestamp) -> bool {
+        self.live(over_by).any(|(slot, _)| slot > limit)
     }
 }
 
@@ -116,35 +119,38 @@ pub(super) fn grant(
     others: usize,
     now: Timestamp,
 ) -> Outcome {
+    let jump = believed_clock::jump(spi, now);
+    let (over_by, now) = (jump.earlier(now), jump.later(now));
     let mut slots = TakenSlots::read(spi, &request.name);
-    if !slots.has_room(limit, others, now) {
-        return slots.refused(now, false);
+    if !slots.has_room(limit, others, over_by) {
+        return slots.refused(over_by, false);
     }
-    let shrunk = slots.any_above(limit, now);
+    let shrunk = slots.any_above(limit, over_by);
     let mode = if shrunk { Mode::Alone } else { Mode::Share };
     if !Lock::Token(&request.name).take_if_free(mode) {
-        return slots.refused(now, true);
+        return slots.refused(over_by, true);
     }
     if !shrunk && is_granting_above(&request.name, limit) {
-        return slots.refused(now, true);
+        return slots.refused(over_by, true);
     }
     if shrunk {
         // Only what is read under the lock counts all.
         slots = TakenSlots::read(spi, &request.name);
-        if !slots.has_room(limit, others, now) {
-            return slots.refused(now, false);
+        if !slots.has_room(limit, others, over_by) {
+            return slots.refused(over_by, false);
         }
     }
     let mut busy = false;
     for slot in 1..=limit {
         let until = slots.0.get(&slot).copied();
-        if until.is_some_and(|until| until > now) {
+        if until.is_some_and(|until| until > over_by) {
             continue;
         }
+        let expired = until.map(|_| over_by);
         let place = Lock::TokenSlot(&request.name, slot);
         let granted = place
             .take_if_free(Mode::Alone)
-            .then(|| take(spi, request, limit, slot, until.is_some(), now));
+            .then(|| take(spi, request, limit, slot, expired, now));
         match granted {
             Some(Some(granted)) => {
                 wake::token_taken(&request.name);
@@ -156,7 +162,7 @@ pub(super) fn grant(
         }
         busy = true;
     }
-    slots.refused(now, busy)
+    slots.refused(over_by, busy)
 }
 
 /// Returns whether a transaction that has not ended has granted a place above the limit: by a
@@ -170,25 +176,26 @@ fn is_granting_above(name: &str, limit: i32) -> bool {
     found
 }
 
-/// Takes a place whose lock is held.
+/// Takes a place whose lock is held; a token in it is over by `expired`.
 fn take(
     spi: &Spi,
     request: &Request,
     limit: i32,
     slot: i32,
-    expired: bool,
+    expired: Option<Timestamp>,
     now: Timestamp,
 ) -> Option<Granted> {
     let name = arg(request.name.as_str());
     let holder = arg(request.holder.as_str());
     let (slot, max_holders, granted_at) = (arg(slot), arg(limit), arg(now));
     let expires_at = arg(now.plus(request.ttl_micros));
-    let taken_over = expired.then(|| {
+    let taken_over = expired.map(|over_by| {
         spi.change_latest(TokenTakeOver {
             name,
             slot,
             max_holders,
             holder,
+            over_by: arg(over_by),
             now: granted_at,
             expires_at,
         })

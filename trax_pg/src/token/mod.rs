@@ -8,11 +8,11 @@
 //! - The last call's `max_holders` counts: growing counts at once, shrinking takes nothing away and
 //!   grants nothing until fewer are held.
 //! - A call gets nothing that is reserved for a waiter.
-//! - A token that has expired, by the server's clock, is lost: it can be neither extended nor given
-//!   back, and its place is free without a cycle. The uuid of each grant is the fence. No number
-//!   beside it: a sequence repeats after a failover. Who writes into this database calls
-//!   `extend_token` in the transaction of the write: nobody gets the place before that has
-//!   committed, even when the time passes meanwhile.
+//! - A token that has expired, by the server's clock as far as it is believed, is lost: it can be
+//!   neither extended nor given back, and its place is free without a cycle. The uuid of each grant
+//!   is the fence. No number beside it: a sequence repeats after a failover. Who writes into this
+//!   database calls `extend_token` in the transaction of the write: nobody gets the place before
+//!   that has committed, even when the time passes meanwhile.
 //! - A name that nobody holds has no row. Expired tokens that nobody wants are swept once a minute.
 //!
 //! Departs from a row for each place, as `limit` does: it would be written for a name that is idle.
@@ -20,6 +20,7 @@
 mod grant;
 mod waiter;
 
+use crate::believed_clock;
 use crate::error::{Error, Result};
 use crate::server::call::{Call, sql_function};
 use crate::server::clock::{TOLERANCE_MICROS, Timestamp};
@@ -39,7 +40,13 @@ const SWEEP_AT_MOST: i64 = 10_000;
 
 statement!(
     TokenExtend, "token/extend.sql",
-    { name: TEXTOID, token: UUIDOID, now: TIMESTAMPTZOID, expires_at: TIMESTAMPTZOID } -> bool
+    {
+        name: TEXTOID,
+        token: UUIDOID,
+        over_by: TIMESTAMPTZOID,
+        now: TIMESTAMPTZOID,
+        expires_at: TIMESTAMPTZOID,
+    } -> bool
 );
 statement!(
     TokenRelease, "token/release.sql",
@@ -119,9 +126,13 @@ sql_function!(trax_extend_token, pg_finfo_trax_extend_token, |call| {
     spi::require_primary()?;
     let extended = spi::connected(|spi| {
         let now = Timestamp::now();
+        let jump = believed_clock::jump(spi, now);
+        let over_by = arg(jump.earlier(now));
+        let now = jump.later(now);
         let extend = TokenExtend {
             name: arg(name.as_str()),
             token: arg(token),
+            over_by,
             now: arg(now),
             expires_at: arg(now.plus(ttl)),
         };
@@ -139,10 +150,11 @@ sql_function!(trax_release_token, pg_finfo_trax_release_token, |call| {
     let token = call.required::<Uuid>(1, "token")?;
     spi::require_primary()?;
     let released = spi::connected(|spi| {
+        let now = Timestamp::now();
         let release = TokenRelease {
             name: arg(name.as_str()),
             token: arg(token),
-            now: arg(Timestamp::now()),
+            now: arg(believed_clock::jump(spi, now).earlier(now)),
         };
         Ok(spi.execute(release) > 0)
     })?;

@@ -195,8 +195,7 @@ impl Waiter {
     /// Sleeps until a token may be free, at most until `deadline`.
     fn sleep_as_first(&self, refused: &Refused, rung: u64, deadline: Instant) {
         let mut longest = if refused.busy { STAND_BACK } else { LOOK };
-        if let Some(until) = refused.until {
-            let micros = until.0.saturating_sub(Timestamp::now().0).max(0);
+        if let Some(micros) = refused.left {
             // Whole milliseconds are slept: not one too few.
             let millis = Duration::from_millis(micros as u64 / 1000 + 1);
             longest = longest.min(millis);

@@ -443,6 +443,11 @@ impl Row {
         self.0[column.into()]
     }
 
+    /// Puts another form of the same value in its place.
+    pub(crate) fn set(&mut self, column: impl Into<usize>, value: pg_sys::Datum) {
+        self.0[column.into()] = Some(value);
+    }
+
     /// Returns a value that is passed by value, of a column that is not null.
     pub(crate) fn number(&self, column: impl Into<usize>) -> i64 {
         self.value(column).map_or(0, |datum| datum.value() as i64)

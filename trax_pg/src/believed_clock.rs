@@ -1,0 +1,346 @@
+//! The believed clock: how far a clock that has jumped is believed.
+//!
+//! Words: the server's clock *shows* a time, and has *jumped* when it moved by more than [`NEAR`]
+//! apart from the machine's uptime, which nobody sets. The *believed* time goes on as before the
+//! jump until the new one has held for [`HOLD`], or a person says so (`trax.believe_clock`); then
+//! the shown time is believed. A clock that goes back to the believed time has not jumped.
+//!
+//! Enters: what the clock shows, and `trax.believed_clock`: what it showed and what was believed at
+//! one moment, the uptime then and the start of the machine that this counts from. Leaves: a
+//! [`Jump`], which knows two times. By the *earlier* one history, keys, leases, timeouts and tokens
+//! end: nothing brings these back. By the *later* one rows are put right that a wrong clock wrote.
+//! Schedules and delays go by the shown time.
+//!
+//! Holds: only what holds the lock of the cycle writes the row, a paused scheduler too. A process
+//! whose clock goes on as at its last look reads no row. After another start of the machine, or on
+//! another machine, the uptime says nothing: there a clock is believed that shows less than
+//! [`TOLERANCE_MICROS`] away from the row, which is rewritten every [`RECORD`]. So a machine that
+//! was off for hours lets go of nothing for ten minutes. A dump carries no row: a copy begins with
+//! what its server shows.
+
+use crate::error::Result;
+use crate::server::call::sql_function;
+use crate::server::clock;
+use crate::server::clock::{Reading, TOLERANCE_MICROS, Timestamp};
+use crate::server::lock::{Lock, Mode};
+use crate::server::spi;
+use crate::server::spi::{Spi, arg, row, statement};
+use crate::{audit, wake};
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// Up to here two clocks of one machine move apart without a jump, in microseconds.
+const NEAR: i64 = 2_000_000;
+/// How long a clock that has jumped must hold before it is believed.
+const HOLD: i64 = 10 * 60 * 1_000_000;
+/// How old a row is rewritten, and how far apart from it the clock may move before.
+const RECORD: i64 = 10 * 60 * 1_000_000;
+const RECORD_APART: i64 = NEAR / 4;
+
+row! {
+    /// What the clock showed and what was believed at one moment: the last look that is on record,
+    /// or, while they differ, the first after the jump.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    struct Believed {
+        shown_at: Timestamp,
+        believed_at: Timestamp,
+        uptime: i64,
+        boot: String,
+    }
+}
+statement!(BelievedClockRead, "believed_clock/read.sql" -> Believed);
+statement!(
+    BelievedClockWrite, "believed_clock/write.sql",
+    { shown_at: TIMESTAMPTZOID, believed_at: TIMESTAMPTZOID, uptime: INT8OID, boot: TEXTOID }
+);
+
+/// By how much the clock shows more than is believed, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Jump(i64);
+
+impl Jump {
+    const NONE: Self = Self(0);
+
+    /// Returns the time by which something is over that nothing brings back.
+    pub(crate) fn earlier(self, now: Timestamp) -> Timestamp {
+        now.plus(self.0.max(0).saturating_neg())
+    }
+
+    /// Returns the time by which something lies too far ahead, and from which what can be lost
+    /// lasts.
+    pub(crate) fn later(self, now: Timestamp) -> Timestamp {
+        now.plus(self.0.min(0).saturating_neg())
+    }
+}
+
+sql_function!(trax_believe_clock, pg_finfo_trax_believe_clock, |call| {
+    spi::require_primary()?;
+    wake::mark(wake::DUE);
+    let had_jumped = spi::connected(|spi| {
+        Lock::Cycle.take(Mode::Alone);
+        let reading = Reading::now();
+        let jump = look(spi, reading).map_or(Jump::NONE, |row| row.jump());
+        if jump != Jump::NONE {
+            audit::record_here(spi, "believe_clock", None);
+        }
+        write(spi, &Believed::shown(reading));
+        Ok(jump != Jump::NONE)
+    })?;
+    Ok(call.value(had_jumped))
+});
+
+sql_function!(trax_clock_jump, pg_finfo_trax_clock_jump, |call| {
+    let mut rows = call.rows();
+    spi::connected_anyhow(|spi| {
+        let reading = Reading::now();
+        let jumped = look(spi, reading).filter(|row| row.jump() != Jump::NONE);
+        if let Some(row) = jumped {
+            rows.push(&[
+                arg(reading.shown.plus(-row.jump().0)),
+                arg(row.shown_at),
+                arg(row.shown_at.plus(HOLD)),
+            ]);
+        }
+        Ok(())
+    })?;
+    Ok(rows.end())
+});
+
+/// By how much the clock was apart from the uptime when this process last believed it.
+static APART: AtomicI64 = AtomicI64::new(i64::MIN);
+
+/// Returns how far a time is to be believed that the clock has just shown.
+pub(crate) fn jump(spi: &Spi, now: Timestamp) -> Jump {
+    let reading = Reading::of(now);
+    if is_near(APART.load(Ordering::Relaxed), apart(reading), NEAR) {
+        return Jump::NONE;
+    }
+    let jump = look(spi, reading).map_or(Jump::NONE, |row| row.jump());
+    if jump == Jump::NONE {
+        APART.store(apart(reading), Ordering::Relaxed);
+    }
+    jump
+}
+
+/// Notes what the clock shows and how far it is believed, and logs a jump once; returns whether the
+/// later of the two went back, so that what was written by it lies too far ahead. The caller holds
+/// the lock of the cycle.
+pub(crate) fn record(spi: &Spi) -> Result<bool> {
+    /// What this process has last seen on record.
+    static SEEN_APART: AtomicI64 = AtomicI64::new(i64::MIN);
+    static SEEN_AT: AtomicI64 = AtomicI64::new(i64::MIN);
+    let reading = Reading::now();
+    let is_fresh = |apart_then: i64, uptime: i64| {
+        is_near(apart_then, apart(reading), RECORD_APART)
+            && (0..RECORD).contains(&reading.uptime.saturating_sub(uptime))
+    };
+    if is_fresh(
+        SEEN_APART.load(Ordering::Relaxed),
+        SEEN_AT.load(Ordering::Relaxed),
+    ) {
+        return Ok(false);
+    }
+    let boot = clock::boot();
+    let stored = spi.query_latest(BelievedClockRead).first();
+    let next = match &stored {
+        Some(stored) => stored.at(reading, &boot),
+        None => Believed::shown(reading),
+    };
+    match &stored {
+        Some(stored) if *stored == next => {}
+        Some(stored)
+            if next.jump() == Jump::NONE
+                && stored.jump() == Jump::NONE
+                && stored.boot == boot
+                && is_fresh(stored.apart(), stored.uptime) =>
+        {
+            SEEN_APART.store(stored.apart(), Ordering::Relaxed);
+            SEEN_AT.store(stored.uptime, Ordering::Relaxed);
+        }
+        _ => {
+            SEEN_APART.store(i64::MIN, Ordering::Relaxed);
+            write(spi, &next);
+            if next.jump() != Jump::NONE {
+                pgrx::warning!(
+                    "trax: the clock of this server has jumped by {} seconds; until it has held for ten minutes nothing is dropped, forgotten or timed out by it; if it is right, type: select trax.believe_clock()",
+                    next.jump().0 / 1_000_000
+                );
+            }
+        }
+    }
+    Ok(stored.is_some_and(|stored| next.is_far_before(&stored)))
+}
+
+/// Returns the row as it has to be by a look now; `None` when there is none.
+fn look(spi: &Spi, reading: Reading) -> Option<Believed> {
+    let stored = spi.query_latest(BelievedClockRead).first()?;
+    Some(stored.at(reading, &clock::boot()))
+}
+
+fn write(spi: &Spi, row: &Believed) {
+    spi.execute(BelievedClockWrite {
+        shown_at: arg(row.shown_at),
+        believed_at: arg(row.believed_at),
+        uptime: arg(row.uptime),
+        boot: arg(row.boot.as_str()),
+    });
+}
+
+fn apart(reading: Reading) -> i64 {
+    reading.shown.0.saturating_sub(reading.uptime)
+}
+
+fn is_near(one: i64, other: i64, most: i64) -> bool {
+    one.abs_diff(other) <= most.unsigned_abs()
+}
+
+impl Believed {
+    /// Returns the row of a clock that is believed.
+    fn shown(reading: Reading) -> Self {
+        Self {
+            shown_at: reading.shown,
+            believed_at: reading.shown,
+            uptime: reading.uptime,
+            boot: clock::boot(),
+        }
+    }
+
+    fn jump(&self) -> Jump {
+        Jump(self.shown_at.0.saturating_sub(self.believed_at.0))
+    }
+
+    fn apart(&self) -> i64 {
+        self.shown_at.0.saturating_sub(self.uptime)
+    }
+
+    /// Returns whether the later of its times is further back than a tolerance, the time that
+    /// passed since the other row added to that.
+    fn is_far_before(&self, other: &Self) -> bool {
+        let later = |row: &Self| row.shown_at.max(row.believed_at);
+        let passed = if self.boot == other.boot {
+            self.uptime.saturating_sub(other.uptime).max(0)
+        } else {
+            0
+        };
+        later(self).plus(TOLERANCE_MICROS) < later(other).plus(passed)
+    }
+
+    /// Returns what becomes of the row by a look at the clock: itself while the clock holds that
+    /// has jumped.
+    fn at(&self, reading: Reading, boot: &str) -> Self {
+        let passed = reading.uptime.saturating_sub(self.uptime);
+        let is_same_start = self.boot == boot && passed >= 0;
+        let (passed, most) = if is_same_start {
+            (passed, NEAR)
+        } else {
+            (0, TOLERANCE_MICROS)
+        };
+        let believed_at = self.believed_at.plus(passed);
+        let is_believed = is_near(believed_at.0, reading.shown.0, most);
+        let holds = is_same_start
+            && self.jump() != Jump::NONE
+            && is_near(self.shown_at.plus(passed).0, reading.shown.0, NEAR);
+        let boot = boot.to_owned();
+        if is_believed || (holds && passed >= HOLD) {
+            Self {
+                shown_at: reading.shown,
+                believed_at: reading.shown,
+                uptime: reading.uptime,
+                boot,
+            }
+        } else if holds {
+            self.clone()
+        } else {
+            Self {
+                shown_at: reading.shown,
+                believed_at,
+                uptime: reading.uptime,
+                boot,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Believed, HOLD, Jump, NEAR, Reading, TOLERANCE_MICROS, Timestamp};
+
+    const SECOND: i64 = 1_000_000;
+    const DAY: i64 = 86_400 * SECOND;
+
+    fn reading(shown: i64, uptime: i64) -> Reading {
+        Reading {
+            shown: Timestamp(shown),
+            uptime,
+        }
+    }
+
+    /// Shown 100 days after the epoch, at an uptime of a day.
+    fn begun() -> Believed {
+        Believed {
+            shown_at: Timestamp(100 * DAY),
+            believed_at: Timestamp(100 * DAY),
+            uptime: DAY,
+            boot: "a".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_clock_that_goes_on_is_believed_however_long_nobody_looks() {
+        let later = begun().at(reading(130 * DAY + NEAR, 31 * DAY), "a");
+        assert_eq!(later.jump(), Jump::NONE);
+        assert_eq!(later.shown_at, Timestamp(130 * DAY + NEAR));
+    }
+
+    #[test]
+    fn a_clock_that_jumps_is_believed_after_ten_minutes() {
+        let jumped = begun().at(reading(109 * DAY, DAY + 60 * SECOND), "a");
+        let ahead = 9 * DAY - 60 * SECOND;
+        assert_eq!(jumped.jump(), Jump(ahead));
+        let again = jumped.at(
+            reading(109 * DAY + HOLD - 1, DAY + 60 * SECOND + HOLD - 1),
+            "a",
+        );
+        assert_eq!(again, jumped);
+        let held = jumped.at(reading(109 * DAY + HOLD, DAY + 60 * SECOND + HOLD), "a");
+        assert_eq!(held.jump(), Jump::NONE);
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_has_not_jumped_and_one_that_jumps_on_begins_again() {
+        let jumped = begun().at(reading(109 * DAY, DAY), "a");
+        let back = jumped.at(reading(100 * DAY + SECOND, DAY + SECOND), "a");
+        assert_eq!(back.jump(), Jump::NONE);
+        assert!(back.is_far_before(&jumped) && !jumped.is_far_before(&begun()));
+        let behind = begun().at(reading(91 * DAY, DAY), "a");
+        assert!(!behind.is_far_before(&begun()), "it may come back");
+        let held = behind.at(reading(91 * DAY + HOLD, DAY + HOLD), "a");
+        assert!(held.is_far_before(&behind));
+        let on = jumped.at(reading(110 * DAY + HOLD - 1, DAY + HOLD - 1), "a");
+        assert_eq!(on.jump(), Jump(10 * DAY));
+        assert_eq!(on.uptime, DAY + HOLD - 1);
+    }
+
+    #[test]
+    fn after_another_start_of_the_machine_only_a_clock_near_the_record_is_believed() {
+        let near = begun().at(reading(100 * DAY + TOLERANCE_MICROS, SECOND), "b");
+        assert_eq!(near.jump(), Jump::NONE);
+        let far = begun().at(reading(100 * DAY + TOLERANCE_MICROS + 1, SECOND), "b");
+        assert_eq!(far.jump(), Jump(TOLERANCE_MICROS + 1));
+        let held = begun().at(reading(109 * DAY, SECOND), "b");
+        let held = held.at(reading(109 * DAY + HOLD, SECOND + HOLD), "b");
+        assert_eq!(held.jump(), Jump::NONE);
+    }
+
+    #[test]
+    fn what_ends_goes_by_the_earlier_time_and_what_lies_ahead_by_the_later() {
+        let now = Timestamp(0);
+        assert_eq!(
+            (Jump(5).earlier(now), Jump(5).later(now)),
+            (Timestamp(-5), now)
+        );
+        assert_eq!(
+            (Jump(-5).earlier(now), Jump(-5).later(now)),
+            (now, Timestamp(5))
+        );
+    }
+}
