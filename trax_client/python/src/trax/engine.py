@@ -8,7 +8,6 @@ then in the outbox until the server has answered; its lease is extended all that
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -232,7 +231,7 @@ class Engine:
                 continue
             try:
                 context = Context(attempt, self._heartbeat.progressed)
-                call = self._handlers[attempt.task].bind(json.loads(attempt.input), context)
+                call = self._handlers[attempt.task].bind(attempt.input, context)
             except MisfitError as misfit:
                 # Not for good: in a rolling deployment the next attempt may meet the newer code.
                 self._report(attempt, fail(f"the input does not fit this handler: {misfit}"))
