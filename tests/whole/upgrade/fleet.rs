@@ -139,15 +139,19 @@ async fn a_new_worker_waits_for_the_update_and_goes_on() {
     let said = String::from_utf8_lossy(&doctor.stdout).into_owned()
         + &String::from_utf8_lossy(&doctor.stderr);
     assert!(said.contains("alter extension trax update"), "{said}");
-    // It asks ever more seldom.
-    let said = eventually("a pause of half a second", PATIENCE, async || {
-        let said = worker.output();
-        match (5..10).any(|tenths| said.contains(&format!("next try in 0.{tenths}"))) {
-            true => Ok(said),
-            false => Err(said),
+    // It asks again and again, and says so once.
+    let refused = "select xact_rollback from pg_stat_database where datname = current_database()";
+    let before = s.number(refused).await;
+    eventually("more calls are refused", PATIENCE, async || {
+        match s.number(refused).await - before {
+            5.. => Ok(()),
+            seen => Err(format!("{seen} more: {}", worker.output())),
         }
     })
     .await;
+    let said = worker.output();
+    let times = said.matches("alter extension trax update").count();
+    assert_eq!(times, 1, "{said}");
     assert!(
         said.contains("trax 0.1.0 is installed in the database, this worker is of"),
         "{said}"
