@@ -16,7 +16,7 @@ struct Fault {
     words: &'static str,
 }
 
-const FAULTS: [Fault; 14] = [
+const FAULTS: [Fault; 15] = [
     Fault {
         name: "sends no heartbeat",
         replaced: &[("job.done.wait(LEASE / 3)", "job.done.wait(1e6)")],
@@ -51,6 +51,12 @@ const FAULTS: [Fault; 14] = [
         name: "ignores a cancel",
         replaced: &[("if cancelled or not held:", "if not held:")],
         scenario: Scenario::Cancel,
+        words: "stopped of job",
+    },
+    Fault {
+        name: "goes on after its timeout",
+        replaced: &[("if cancelled or not held:", "if not held:")],
+        scenario: Scenario::Timeout,
         words: "stopped of job",
     },
     Fault {

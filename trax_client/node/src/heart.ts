@@ -43,6 +43,10 @@ export class Heart {
     this.#send({ kind: "drop", tokens });
   }
 
+  get holdsAny(): boolean {
+    return this.#held.size > 0;
+  }
+
   get leases(): Lease[] {
     return [...this.#held.values()].map(({ lease }) => lease);
   }

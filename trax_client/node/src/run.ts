@@ -159,7 +159,7 @@ export class Run {
   }
 
   get #mustExtend(): boolean {
-    return this.#isUnheard && now() >= Math.max(this.#extendAt, this.#pausedUntil) && this.#heart.leases.length > 0;
+    return this.#isUnheard && now() >= Math.max(this.#extendAt, this.#pausedUntil) && this.#heart.holdsAny;
   }
 
   /** The server takes none of many outcomes. */
@@ -257,7 +257,7 @@ export class Run {
     const times = [this.#askAt, this.#giveUpAt, this.#leaveAt].filter((at) => at > now());
     if (this.#retries.length > 0) times.push(Math.max(this.#retryAt, this.#pausedUntil));
     if (this.#outbox.length > 0 || this.#mustReconnect) times.push(this.#pausedUntil);
-    if (this.#exchange.isConnected && this.#heart.leases.length > 0) {
+    if (this.#exchange.isConnected && this.#heart.holdsAny) {
       times.push(Math.max(this.#isUnheard ? this.#extendAt : this.#heart.heardAt + this.#limit, this.#pausedUntil));
     }
     // A heartbeat that is answered again wakes nobody here.
