@@ -24,7 +24,7 @@ from .attempt import Attempt
 from .clock import now, span
 from .connection import Link
 from .errors import Blame, blame, is_of_the_values
-from .outcome import Kind, Verdict, fail, instead
+from .outcome import Kind, Verdict, instead
 
 log = logging.getLogger("trax")
 
@@ -264,7 +264,7 @@ class Exchange:
                 Kind.FAIL, error=error, delay=given.delay, permanent=given.permanent
             )
         else:
-            outcome.verdict = fail(f"the outcome was refused: {why}", permanent=True)
+            outcome.verdict = instead(given, why)
 
 
 def _first_batch(outcomes: Sequence[Outcome]) -> list[Outcome]:

@@ -120,7 +120,7 @@ def fail(error: str, *, permanent: bool = False, detail: str | None = None) -> V
     return Verdict(Kind.FAIL, error=sendable(error), permanent=permanent, detail=detail)
 
 
-def instead(refused: Verdict, why: Exception) -> Verdict:
+def instead(refused: Verdict, why: object) -> Verdict:
     """Return what to report in the place of an outcome that the server refuses each time.
 
     Finished work fails for good, so that it does not run again. A failure loses its detail, and
