@@ -131,6 +131,7 @@ begin
         'function trax.changed_by_hand()',
         'function trax.check()',
         'function trax.claim_next(text, int, text[], text[], interval)',
+        'function trax.complete(bigint, uuid, jsonb)',
         'function trax.complete_and_claim(bigint[], uuid[], jsonb[], text, int, text[], text[], interval)',
         'function trax.deadline_changed_by_hand()',
         'function trax.enqueue(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb)',

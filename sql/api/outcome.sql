@@ -3,14 +3,15 @@
 create function trax.complete(
     job_id bigint,
     token uuid,
-    output jsonb default null
+    output jsonb default null,
+    detail jsonb default null
 )
 returns boolean
 language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_complete';
-comment on function trax.complete(bigint, uuid, jsonb) is
-    'Records that a job is done; returns false when the lease is lost, and then nothing changes. In the same transaction as the job''s own writes, their effect happens exactly once.';
+comment on function trax.complete(bigint, uuid, jsonb, jsonb) is
+    'Records that a job is done; returns false when the lease is lost, and then nothing changes. In the same transaction as the job''s own writes, their effect happens exactly once. detail is stored beside the output, to say what was left out of it.';
 
 create function trax.complete_many(
     job_ids bigint[],
@@ -48,7 +49,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_acknowledge_cancel';
 comment on function trax.acknowledge_cancel(bigint, uuid) is
-    'Records that a worker stopped because it was asked to: the job ends as cancelled, or after a timeout as failed. Returns false when the lease is lost or no stop was requested.';
+    'Records that a worker stopped because it was asked to: the job ends as cancelled, or after a timeout as failed. A worker that measures the timeout itself calls this when it is over. Returns false when the lease is lost, and when no stop was requested and the timeout is not over.';
 
 create function trax.cancel_own(
     job_id bigint,

@@ -65,7 +65,7 @@ comment on column trax.run.manifest is 'Name of the manifest it came from.';
 comment on column trax.run.worker is 'Who executed it.';
 comment on column trax.run.error is 'What went wrong, cut at 64 KiB.';
 comment on column trax.run.input is 'Input of the task.';
-comment on column trax.run.detail is 'Whatever the worker reported about the failure.';
+comment on column trax.run.detail is 'Whatever the worker reported about the failure, or of a completion what was left out of its output.';
 comment on column trax.run.output is 'What the task returned.';
 
 select pg_catalog.pg_extension_config_dump('trax.run', '');

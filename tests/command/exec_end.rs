@@ -3,7 +3,7 @@
 
 use super::exec::program;
 use super::{on, text, trax};
-use harness::process::{Orphan, Process, Scratch, children, is_alive, send_signal};
+use harness::process::{Orphan, Process, Scratch, children, is_alive, run, send_signal};
 use harness::prompt::takes_less_than;
 use harness::scheduler::{connect, execute, live_database, live_server, value, violations};
 use harness::{PATIENCE, database, eventually};
@@ -385,4 +385,58 @@ while true; do sleep 0.1; done";
     send_signal("KILL", worker.id());
     worker.ends(PATIENCE).await;
     ends(&program, PATIENCE).await;
+}
+
+#[tokio::test]
+async fn a_program_whose_output_the_server_refuses_is_completed_without_it_and_runs_once() {
+    let database = database().await;
+    let client = connect(&database).await;
+    execute(
+        &client,
+        "select trax.enqueue('deep', max_retries => 5), trax.enqueue('flat')",
+    )
+    .await;
+    let exec = "n=200000; [ $TRAX_TASK = deep ] || n=1; \
+        head -c $n /dev/zero | tr '\\0' '['; head -c $n /dev/zero | tr '\\0' ']'";
+    let mut command = trax(&database, &["worker", "--until-empty", "--exec", exec]);
+    let (code, _, errors) = run(&mut command);
+    assert_eq!(code, Some(0), "{errors}");
+    let runs = "select string_agg(concat_ws(' ', task, attempt, state, output, detail ->> 'output'), ', ' \
+        order by task) from trax.run";
+    assert_eq!(
+        text(&client, runs).await,
+        "deep 1 completed left out, 400000 bytes: stack depth limit exceeded (54001), flat 1 completed []",
+        "{errors}"
+    );
+    let refused = "the outcome was refused: stack depth limit exceeded";
+    assert_eq!(errors.matches(refused).count(), 1, "{errors}");
+}
+
+#[tokio::test]
+async fn a_program_that_runs_longer_than_its_timeout_counts_as_failed() {
+    let database = live_database().await;
+    let client = connect(&database).await;
+    let late = "select trax.enqueue('late', timeout => '1 s', max_retries => 0)";
+    execute(&client, late).await;
+    let arguments = [
+        "worker",
+        "--until-empty",
+        "--json",
+        "--exec",
+        "exec sleep 60",
+    ];
+    let (code, output, errors) = run(on(live_server(), &database).args(arguments));
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(output.contains("\"timed_out\":1"), "{output}");
+    assert!(output.contains("\"cancelled\":0"), "{output}");
+    assert!(
+        errors.contains("failed: it ran longer than its timeout"),
+        "{errors}"
+    );
+    assert!(
+        errors.contains("0 completed, 1 failed (timeout)"),
+        "{errors}"
+    );
+    let run = "select state || ' ' || failure_kind from trax.run";
+    assert_eq!(text(&client, run).await, "failed timeout");
 }

@@ -16,7 +16,7 @@ struct Fault {
     words: &'static str,
 }
 
-const FAULTS: [Fault; 13] = [
+const FAULTS: [Fault; 15] = [
     Fault {
         name: "sends no heartbeat",
         replaced: &[("job.done.wait(LEASE / 3)", "job.done.wait(1e6)")],
@@ -51,6 +51,12 @@ const FAULTS: [Fault; 13] = [
         name: "ignores a cancel",
         replaced: &[("if cancelled or not held:", "if not held:")],
         scenario: Scenario::Cancel,
+        words: "stopped of job",
+    },
+    Fault {
+        name: "goes on after its timeout",
+        replaced: &[("if cancelled or not held:", "if not held:")],
+        scenario: Scenario::Timeout,
         words: "stopped of job",
     },
     Fault {
@@ -107,11 +113,20 @@ const FAULTS: [Fault; 13] = [
     Fault {
         name: "ends when an outcome is refused",
         replaced: &[(
-            "tell(FAIL, f\"the outcome was refused: {error}\", None, False)",
+            "tell(FAIL, f\"the outcome was refused: {error}\", None, True)",
             "raise",
         )],
         scenario: Scenario::TooLarge,
         words: "the worker has ended",
+    },
+    Fault {
+        name: "runs finished work again when its output is refused",
+        replaced: &[(
+            "was refused: {error}\", None, True)",
+            "was refused: {error}\", None, False)",
+        )],
+        scenario: Scenario::TooLarge,
+        words: "not 1 failed",
     },
     Fault {
         name: "decodes inputs where no job answers for them",

@@ -10,8 +10,10 @@ mod example;
 mod fault;
 mod log;
 mod program;
+mod refusal;
 mod scenario;
 mod trial;
+mod unheard;
 
 use harness::scheduler::scheduling;
 use program::{Language, Program};

@@ -11,6 +11,8 @@ use std::time::Duration;
 pub(super) struct Program {
     pub(super) command: String,
     pub(super) kind: Kind,
+    /// Whether a job is completed also when the server refuses its output.
+    pub(super) leaves_out: bool,
     /// Files that were made for it.
     files: Option<Arc<Scratch>>,
 }
@@ -30,8 +32,14 @@ impl Program {
         Program {
             command: command.into(),
             kind,
+            leaves_out: false,
             files: None,
         }
+    }
+
+    /// Whether it is a client, and not an example on one page.
+    pub(super) fn is_whole(&self) -> bool {
+        self.kind == Kind::Whole
     }
 
     /// How many jobs it is asked to run at once where that is what a scenario is about.
@@ -116,15 +124,16 @@ pub(super) fn exec() -> Program {
         "typed",
     ];
     let tasks = tasks.map(|task| format!("--task conformance.{task}"));
-    Program::new(
-        Kind::Whole,
-        format!(
-            "exec \"$TRAX\" worker --exec 'exec bash tests/conformance/handler.sh' {} \
-            --name \"$CONFORMANCE_NAME\" --concurrency \"$CONFORMANCE_CONCURRENCY\" \
-            --lease \"$CONFORMANCE_LEASE\" --grace \"$CONFORMANCE_GRACE\"",
-            tasks.join(" ")
-        ),
-    )
+    let command = format!(
+        "exec \"$TRAX\" worker --exec 'exec bash tests/conformance/handler.sh' {} \
+        --name \"$CONFORMANCE_NAME\" --concurrency \"$CONFORMANCE_CONCURRENCY\" \
+        --lease \"$CONFORMANCE_LEASE\" --grace \"$CONFORMANCE_GRACE\"",
+        tasks.join(" ")
+    );
+    Program {
+        leaves_out: true,
+        ..Program::new(Kind::Whole, command)
+    }
 }
 
 /// A package for another language, by the command line of its conformance worker.
@@ -145,9 +154,11 @@ pub(super) fn example(language: Language, faults: &[(&str, &str)]) -> Program {
     let settings =
         "LEASE=$CONFORMANCE_LEASE GRACE=$CONFORMANCE_GRACE WORKER_NAME=$CONFORMANCE_NAME";
     Program {
-        command: format!("{settings} exec {run} \"$FILES/worker\""),
-        kind: Kind::Short,
         files: Some(Arc::new(files)),
+        ..Program::new(
+            Kind::Short,
+            format!("{settings} exec {run} \"$FILES/worker\""),
+        )
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::log::most_at_once;
 use super::trial::{Start, Trial, Verdict, is, now, promptly, within};
+use super::{refusal, unheard};
 use harness::PATIENCE;
 use harness::scheduler::{connect, scheduler_of};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use trax_client::testkit::{Server, Stop};
 /// Longer than any scenario.
 const FOREVER: u32 = 300_000;
 /// How long a busy machine may need for what a worker does at once.
-const SOON: Duration = Duration::from_secs(10);
+pub(super) const SOON: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Scenario {
@@ -30,8 +31,18 @@ pub(super) enum Scenario {
     Failures,
     /// A job is put off without using up an attempt.
     Snooze,
-    /// An output that the server refuses fails its attempt.
+    /// An output that the server refuses ends its job.
     TooLarge,
+    /// An output that takes too long to send ends its job.
+    Slow,
+    /// Each refusal of an outcome is acted on as the table says.
+    Refusals,
+    /// A handler that runs longer than its timeout is stopped.
+    Timeout,
+    /// Without heartbeats nothing is claimed, and what is held is kept.
+    Unheard,
+    /// Older SQL is waited for, and said once.
+    Update,
     /// Inputs that cannot be decoded fail, and nothing else.
     Poison,
     /// The server stops and comes back: outcomes are told again, work goes on.
@@ -45,7 +56,7 @@ pub(super) enum Scenario {
 }
 
 impl Scenario {
-    pub(super) const ALL: [Scenario; 14] = [
+    pub(super) const ALL: [Scenario; 19] = [
         Scenario::Claims,
         Scenario::Concurrency,
         Scenario::Heartbeats,
@@ -55,6 +66,11 @@ impl Scenario {
         Scenario::Failures,
         Scenario::Snooze,
         Scenario::TooLarge,
+        Scenario::Slow,
+        Scenario::Refusals,
+        Scenario::Timeout,
+        Scenario::Unheard,
+        Scenario::Update,
         Scenario::Poison,
         Scenario::Restart,
         Scenario::StopFinishes,
@@ -76,7 +92,12 @@ impl Scenario {
             (Scenario::Cancel, _) => cancel(trial).await,
             (Scenario::Failures, _) => failures(trial).await,
             (Scenario::Snooze, _) => snooze(trial).await,
-            (Scenario::TooLarge, _) => too_large(trial).await,
+            (Scenario::TooLarge, _) => refusal::too_large(trial).await,
+            (Scenario::Slow, _) => refusal::slow(trial).await,
+            (Scenario::Refusals, _) => refusal::refusals(trial).await,
+            (Scenario::Timeout, _) => timeout(trial).await,
+            (Scenario::Unheard, _) => unheard::unheard(trial).await,
+            (Scenario::Update, _) => unheard::update(trial).await,
             (Scenario::Poison, _) => poison(trial).await,
             (Scenario::StopFinishes, _) => stop_finishes(trial).await,
             (Scenario::StopReleases, _) => stop_releases(trial).await,
@@ -288,21 +309,27 @@ async fn snooze(trial: &Trial) -> Verdict {
     is("its delay", delay(trial, job).await?.as_str(), "10 min")
 }
 
-async fn too_large(trial: &Trial) -> Verdict {
-    let limit = "alter database {} set trax.max_input_bytes = '50kB'";
-    let limit = limit.replace("{}", trial.database.name());
-    trial
-        .client
-        .batch_execute(&limit)
-        .await
-        .map_err(|error| error.to_string())?;
-    let worker = trial.start(Start::CALM);
-    let job = trial
-        .enqueue("large", r#"{"bytes": 70000}"#, ", max_retries => 0")
-        .await?;
-    trial.becomes(job, "1 failed", &worker).await?;
-    let sql = format!("select failure_kind from trax.run where job_id = {job}");
-    is("its failure", trial.value(&sql).await?.as_str(), "error")?;
+/// The handler is stopped soon after its timeout, and the run says so.
+async fn timeout(trial: &Trial) -> Verdict {
+    const TIMEOUT: i64 = 2000;
+    let lease = trial.program.lease_of_cancel();
+    let worker = trial.start(Start {
+        lease,
+        ..Start::CALM
+    });
+    let input = format!("{{\"ms\": {FOREVER}}}");
+    promptly("a timeout", trial.program.cancels_within(), async || {
+        let options = format!(", timeout => '{TIMEOUT} ms', max_retries => 0");
+        let job = trial.enqueue("wait", &input, &options).await?;
+        let begun = trial.logs(SOON, "begin", (job, 1), &worker).await?;
+        let stopped = trial.logs(SOON * 2, "stopped", (job, 1), &worker).await?;
+        trial.becomes(job, "1 failed", &worker).await?;
+        is("runs", trial.runs(job).await?.as_str(), "1 failed timeout")?;
+        let late = u64::try_from(stopped.at - begun.at - TIMEOUT);
+        let late = late.map_err(|_| format!("{stopped:?} before its time: {begun:?}"))?;
+        Ok(Duration::from_millis(late))
+    })
+    .await?;
     trial.works(&worker).await
 }
 

@@ -159,17 +159,36 @@ impl Trial {
 
     /// Starts the worker program.
     pub(super) fn start(&self, start: Start) -> Running {
-        let (port, database) = (self.port, self.database.name());
+        self.start_as("conformance", self.port, start)
+    }
+
+    /// Starts it as another role.
+    pub(super) fn start_unlike(&self, role: &str, start: Start) -> Running {
+        self.start_as(role, self.port, start)
+    }
+
+    /// Starts it where another port leads to the server.
+    pub(super) fn start_through(&self, port: u16, start: Start) -> Running {
+        self.start_as("conformance", port, start)
+    }
+
+    /// Of the server, not of what may stand before it.
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn start_as(&self, role: &str, port: u16, start: Start) -> Running {
+        let database = self.database.name();
         let mut command = Command::new("sh");
         self.program.prepare(&mut command);
         command
             .env(
                 "DATABASE_URL",
-                format!("postgresql://conformance@127.0.0.1:{port}/{database}"),
+                format!("postgresql://{role}@127.0.0.1:{port}/{database}"),
             )
             .env("PGHOST", "127.0.0.1")
             .env("PGPORT", port.to_string())
-            .env("PGUSER", "conformance")
+            .env("PGUSER", role)
             .env("PGDATABASE", database)
             .env("CONFORMANCE_NAME", start.name)
             .env("CONFORMANCE_CONCURRENCY", start.concurrency.to_string())
@@ -184,11 +203,26 @@ impl Trial {
         log::read(&self.files.path().join("log"))
     }
 
+    /// What the workers printed.
+    pub(super) fn printed(&self) -> String {
+        self.text("said")
+    }
+
+    fn text(&self, name: &str) -> String {
+        let read = std::fs::read(self.files.path().join(name)).unwrap_or_default();
+        String::from_utf8_lossy(&read).into_owned()
+    }
+
     /// What the workers printed, and the log, for people.
     pub(super) fn said(&self) -> String {
-        let read = |name| std::fs::read(self.files.path().join(name)).unwrap_or_default();
-        let text = |name| String::from_utf8_lossy(&read(name)).into_owned();
-        format!("\n-- printed:\n{}\n-- log:\n{}", text("said"), text("log"))
+        let (printed, log) = (self.printed(), self.text("log"));
+        format!("\n-- printed:\n{printed}\n-- log:\n{log}")
+    }
+
+    /// Runs statements.
+    pub(super) async fn execute(&self, sql: &str) -> Verdict {
+        let done = self.client.batch_execute(sql).await;
+        done.map_err(|error| format!("{sql}: {error:?}"))
     }
 
     /// The text of one value, or of nothing.

@@ -80,6 +80,13 @@ impl Proxy {
         Self::cutting(server_port, cut).await
     }
 
+    /// Holds up every message of a client that has more bytes, as a network does on which these
+    /// take too long.
+    pub async fn still_before_longer(server_port: u16, length: usize) -> Self {
+        let cut = Cut::Longer(length, AtomicBool::new(false));
+        Self::cutting(server_port, Cut::Still(Box::new(cut))).await
+    }
+
     /// Holds up the message with this number, as `before` counts: whoever waits for it can be
     /// killed there. What is on another connection passes.
     pub async fn still_before(server_port: u16, message: i64) -> Self {

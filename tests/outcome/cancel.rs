@@ -286,3 +286,21 @@ async fn a_job_that_ended_while_its_group_was_cancelled_is_not_counted() {
     assert_eq!(count, Ok("1".to_owned()));
     s.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn a_worker_that_measures_the_timeout_itself_need_not_wait_for_a_cycle() {
+    let (_db, s) = session().await;
+    s.enqueue("'a', timeout => '1 h', max_retries => 1").await;
+    let job = s.claim_one("").await;
+    let acknowledge = format!("select trax.acknowledge_cancel({})", job.key());
+    assert_eq!(s.get(&acknowledge).await, "f", "it is not over");
+    s.get("update trax.lease set timeout_at = clock_timestamp() - interval '1 s', ahead = true")
+        .await;
+    assert_eq!(s.get(&acknowledge).await, "f", "it has not begun");
+    s.get("update trax.lease set ahead = false").await;
+    assert_eq!(s.get(&acknowledge).await, "t");
+    let run = "select state, failure_kind, error, final from trax.run";
+    let late = "failed|timeout|it ran longer than its timeout";
+    assert!(s.get(run).await.starts_with(late));
+    s.assert_healthy().await;
+}

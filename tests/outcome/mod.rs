@@ -46,6 +46,24 @@ async fn a_completion_is_recorded_with_all_that_was_known() {
 }
 
 #[tokio::test]
+async fn a_completion_says_what_was_left_out_of_its_output() {
+    let (_db, s) = session().await;
+    s.enqueue("'a'").await;
+    let job = s.claim_one("").await;
+    let complete = |detail: &str| {
+        let key = job.key();
+        format!("select trax.complete({key}, detail => {detail})")
+    };
+    let large = "to_jsonb(repeat('x', 2000000))";
+    assert_eq!(s.refusal(&complete(large)).await.code, "54000");
+    let detail = "'{\"output\": \"left out\"}'";
+    assert_eq!(s.get(&complete(detail)).await, "t");
+    let run = "select state, output is null, detail ->> 'output' from trax.run";
+    assert_eq!(s.get(run).await, "completed|t|left out");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
 async fn a_second_completion_is_refused_and_changes_nothing() {
     let (_db, s) = session().await;
     s.enqueue("'a'").await;

@@ -33,7 +33,7 @@ const CONTRACT: &[&str] = &[
     "configure_group(name text, max_active_jobs int default null, priority int default null, enabled boolean default null, max_per_key int default null) returns void",
     "claim_next(worker text default null, max_jobs int default 1, tasks text[] default null, groups text[] default null, lease interval default null, places int default null) returns table(job_id bigint, attempt int, token uuid, task text, input jsonb, manifest text, group_name text, scheduled_for timestamptz, lease_expires_at timestamptz, timeout interval, trace jsonb, max_attempts int, queued_at timestamptz)",
     "heartbeat(job_ids bigint[], tokens uuid[], lease interval default null, ahead bigint[] default null) returns table(job_id bigint, held boolean, cancel_requested boolean, lease_expires_at timestamptz)",
-    "complete(job_id bigint, token uuid, output jsonb default null) returns boolean",
+    "complete(job_id bigint, token uuid, output jsonb default null, detail jsonb default null) returns boolean",
     "complete_many(job_ids bigint[], tokens uuid[], outputs jsonb[] default null) returns setof bigint",
     "fail(job_id bigint, token uuid, error text, detail jsonb default null, retry_in interval default null, permanent boolean default false) returns text",
     "waiting_tasks(groups text[] default null) returns table(task text)",

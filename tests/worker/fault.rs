@@ -286,7 +286,7 @@ async fn two_megabytes_of_output_are_refused_and_harm_no_other_job() {
     }
     let fill = |size: usize, _: Context| async move { HandlerResult::Ok("x".repeat(size)) };
     let summary = run(worker(&database).handle("t", fill)).await;
-    assert_eq!((summary.completed, summary.retrying), (3, 1), "{summary}");
+    assert_eq!((summary.completed, summary.dead), (3, 1), "{summary}");
     let said = runs(&client, large).await.join("");
     assert!(
         said.starts_with("failed error the outcome was refused: ") && said.contains("54000"),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_postgres::Client;
 use trax_client::testkit::Database;
-use trax_client::{Context, Event, HandlerResult, JobError, Worker};
+use trax_client::{Context, Event, HandlerResult, JobError, Json, Worker};
 
 /// Jobs that end when the gate opens, all of them begun.
 async fn begun(
@@ -222,7 +222,7 @@ async fn an_outcome_that_ends_the_connection_each_time_ends_as_failed_and_holds_
     assert!(proxy.has_cut());
     assert_eq!(
         (summary.completed, summary.retrying, summary.dead),
-        (3, 1, 1),
+        (3, 0, 2),
         "{summary}"
     );
     let said = runs(&client, jobs[1]).await.join("");
@@ -256,4 +256,52 @@ async fn sessions_that_are_terminated_at_each_outcome_cost_no_finished_work() {
     kept(&client, running, 1).await;
     let told = "select last_value from public.told";
     assert_eq!(value::<i64>(&client, told).await, 9);
+}
+
+#[tokio::test]
+async fn an_output_that_is_nested_too_deeply_ends_its_job_at_once_and_holds_up_no_other() {
+    let database = database().await;
+    let client = connect(&database).await;
+    for depth in [1, 200_000, 2] {
+        enqueue(&client, "t", depth).await;
+    }
+    let work = |depth: usize, _: Context| async move {
+        let output = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        Ok::<Json, JobError>(output.parse()?)
+    };
+    let summary = run(worker(&database).handle("t", work)).await;
+    assert_eq!((summary.completed, summary.dead), (2, 1), "{summary}");
+    let said = "select state || ': ' || error from trax.run where input = '200000'";
+    let said = value::<String>(&client, said).await;
+    assert!(
+        said.starts_with("failed: the outcome was refused: stack depth limit exceeded"),
+        "{said}"
+    );
+}
+
+/// The bytes of one output take longer than a call may.
+#[tokio::test]
+async fn an_output_that_takes_too_long_to_send_ends_its_job_and_holds_up_no_other() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let proxy = Proxy::still_before_longer(shared_server().port(), 100_000).await;
+    let mut through = tokio_postgres::Config::new();
+    through
+        .host("127.0.0.1")
+        .port(proxy.port())
+        .user("postgres")
+        .dbname(database.name());
+    let long = enqueue(&client, "t", 200_000).await;
+    enqueue(&client, "t", 10).await;
+    let work = |size: usize, _: Context| async move { Ok::<_, JobError>("x".repeat(size)) };
+    let worker = worker_at(through).lease(Duration::from_secs(4));
+    let summary = run(worker.handle("t", work)).await;
+    assert!(proxy.has_cut());
+    assert_eq!((summary.completed, summary.dead), (1, 1), "{summary}");
+    let said = runs(&client, long).await.join("");
+    let why = "failed error the outcome was refused: the 200002 bytes of the outcome had no answer 2 times: connection: no answer within 2.0 s";
+    assert!(said.starts_with(why), "{said}");
+    let first = "select min(finished_at) filter (where state = 'completed')
+            < min(finished_at) filter (where state = 'failed') from trax.run";
+    assert!(value::<bool>(&client, first).await, "the other came first");
 }

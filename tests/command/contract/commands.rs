@@ -165,7 +165,7 @@ const COMMANDS: [Contract; 49] = [
     of("worker", "--exec true --until-empty")
         .prepared(A_JOB)
         .shows("completed")
-        .json("cancelled completed dead lost released retrying stopped unreported")
+        .json("cancelled completed dead lost released retrying stopped timed_out unreported")
         .wrong(&["", "--exec", "--exec true --concurrency 0", "--exec true --lease 0", "--exec true --retry-delay soon"]),
     of("lock", "name -- true")
         .json("exit_code held_seconds holder name outcome signal slot waited_seconds")

@@ -28,7 +28,7 @@ async fn an_upgrade_leaves_each_role_the_rights_of_its_level_and_nobody_others()
         "select trax.grant_access('{name}_both', 'worker');
          select trax.grant_access('{name}_both', 'producer');
          grant select on trax.run to {name}_hand, public;
-         grant execute on function trax.complete(bigint, uuid, jsonb) to public;
+         grant execute on function trax.complete_many(bigint[], uuid[], jsonb[]) to public;
          alter default privileges grant all on tables to {name}_given, public;
          alter default privileges grant all on sequences to {name}_given;
          alter default privileges grant execute on functions to {name}_given, public;

@@ -35,6 +35,7 @@ const DATA_ERROR: i32 = 65;
 const TEMPORARY_FAILURE: i32 = 75;
 /// More standard output than this is not an output.
 const OUTPUT_LIMIT: usize = 1 << 20;
+const TOO_LONG: &str = "standard output is longer than 1 MiB and was left out";
 /// How much of the end of standard error is kept.
 const ERROR_TAIL: usize = 4096;
 /// How long pipes may stay open after the program ended (something in the background holds them).
@@ -137,7 +138,7 @@ impl Program {
         };
         group.leave();
         if out.len() > OUTPUT_LIMIT && status.success() {
-            note(&ctx, "standard output beyond 1 MiB is discarded");
+            note(&ctx, TOO_LONG);
         }
         judge(status, &out, &err, self.retry_delay)
     }
@@ -254,7 +255,10 @@ fn judge(
     retry_delay: Option<Duration>,
 ) -> HandlerResult<Outcome> {
     if status.success() {
-        return Ok(Outcome::Output(output(out)));
+        return Ok(Outcome::Printed {
+            output: output(out),
+            left_out: (out.len() > OUTPUT_LIMIT).then(|| TOO_LONG.to_owned()),
+        });
     }
     let said = String::from_utf8_lossy(tail(err)).replace('\0', "\u{fffd}");
     let with = |what: String| match said.trim() {
@@ -367,7 +371,7 @@ mod tests {
     #[test]
     fn standard_output_is_kept_only_when_it_is_json() {
         let kept = |text: &str| match judged(0, text, "") {
-            Ok(Outcome::Output(json)) => json.text().to_owned(),
+            Ok(Outcome::Printed { output, .. }) => output.text().to_owned(),
             other => format!("{other:?}"),
         };
         assert_eq!(kept("{\"a\": 1.10}\n"), "{\"a\": 1.10}");

@@ -25,7 +25,8 @@ TRAX_INPUT_FROM is manifest if the input is the one that the job's manifest
 stores now, job if it was given with the job, and unknown if the database did
 not answer. The passwords of this worker are withheld (see --pass-env).
 Its exit code is the outcome:
-  0      completed; standard output is the output if it is JSON (up to 1 MiB)
+  0      completed; standard output is the output if it is JSON (up to 1 MiB);
+         one that the database refuses is left out, as the job's detail says
   65     failed for good: a retry would fail again (EX_DATAERR)
   75     failed temporarily: retried, after --retry-delay if set (EX_TEMPFAIL)
   other  failed, also when killed by a signal: retried after the job's own delay

@@ -65,7 +65,7 @@ async function work(job) {
   const until = Date.now() + lease * 1000; // then it is lost
   const tell = (call, ...values) => ask(`select trax.${call}`, [job.job_id, job.token, ...values], () => Date.now() > until);
   await tell(...(gone.signal.aborted ? [release, 0] : end)) // release also acknowledges a cancel
-    .catch((error) => tell(fail, `the outcome was refused: ${error}`, null, false)); // too large, say
+    .catch((error) => tell(fail, `the outcome was refused: ${error}`, null, true)); // too large, say
   clearInterval(heart);
   if (job.db) await job.db.end().catch(() => {});
 }

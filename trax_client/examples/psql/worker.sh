@@ -43,12 +43,12 @@ tell() { # until the server has it, or the lease is lost; told twice, or after a
     local until=$((SECONDS + ${LEASE%.*}))
     until sql <<<"select trax.$1" >/dev/null; do
         # 3: the server refuses it, as too large, say
-        if [ $? = 3 ] && [ "$1" != "$FAIL" ]; then output="the outcome was refused"; tell "$FAIL"; return; fi
+        if [ $? = 3 ] && [ "$1" != "$GONE" ]; then output="the outcome was refused"; tell "$GONE"; return; fi
         [ "$SECONDS" -gt "$until" ] && return
         sleep 0.5
     done
 }
-FAIL="fail(:id, :'token', :'said')"
+FAIL="fail(:id, :'token', :'said')" GONE="fail(:id, :'token', :'said', permanent => true)"
 
 work() {
     local output status heart
@@ -60,7 +60,7 @@ work() {
     read -rd '' output <"$said"
     case $status in
         0) tell "complete(:id, :'token', :'said')" ;;
-        65) tell "fail(:id, :'token', :'said', permanent => true)" ;;
+        65) tell "$GONE" ;;
         75) if [[ $output == *snooze* ]]; then tell "release(:id, :'token', make_interval(secs => (:'said'::jsonb ->> 'snooze')::int))"
             else tell "fail(:id, :'token', 'not now', retry_in => make_interval(secs => (:'said'::jsonb ->> 'retry_in')::int))"; fi ;;
         143) tell "release(:id, :'token')" ;; # also acknowledges a cancel

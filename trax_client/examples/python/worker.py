@@ -72,7 +72,7 @@ def work():
     try:
         tell(*((RELEASE, 0) if job.gone.is_set() else end))  # release also acknowledges a cancel
     except psycopg.Error as error:  # too large, say
-        tell(FAIL, f"the outcome was refused: {error}", None, False)
+        tell(FAIL, f"the outcome was refused: {error}", None, True)
     job.done.set()
 
 def on_signal(*_):

@@ -46,7 +46,7 @@ export class ServerError extends TraxError {
 export class UnknownNameError extends ServerError {}
 /** 22004, 22023 and the rest of class 22: an argument is missing or out of range. */
 export class InvalidArgumentError extends ServerError {}
-/** 54000: the input or output is over a size limit. */
+/** Class 54: the input or output is over a size limit, or nested too deeply. */
 export class TooLargeError extends ServerError {}
 /** 55000, 25001: the call is not possible in the present state of the server. */
 export class WrongStateError extends ServerError {}
@@ -71,7 +71,6 @@ const ofConnection = new Set("57P01 57P02 57P03 57P04 57P05 25P03 25P04 53300 25
 const ofMoment = new Set("57014 55P03 55006 23505".split(" "));
 const byCode: Record<string, typeof ServerError> = {
   "42704": UnknownNameError,
-  "54000": TooLargeError,
   "55000": WrongStateError,
   "25001": WrongStateError,
   "23505": ConflictError,
@@ -120,7 +119,7 @@ export function blame(error: TraxError): Blame {
 
 /** Returns whether the server would refuse the same values again. */
 export function isOfTheValues(error: TraxError): boolean {
-  return error instanceof ServerError && /^(54000$|22|23|P0)/.test(error.sqlstate ?? "") && blame(error) === "call";
+  return error instanceof ServerError && /^(22|23|54|P0)/.test(error.sqlstate ?? "") && blame(error) === "call";
 }
 
 /** Returns the error for a database without the extension. */
@@ -141,6 +140,7 @@ function kindOf(sqlstate: string, message: string): typeof ServerError {
   const atFault = blameOfState(sqlstate);
   if (atFault === "connection") return DisconnectedError;
   if (sqlstate.startsWith("22")) return InvalidArgumentError;
+  if (sqlstate.startsWith("54")) return TooLargeError;
   // A table of ours, and not one that the caller's own statement asked for.
   if (sqlstate === "42P01" && /(?<!\w)trax\./.test(message)) return NotInstalledError;
   const known = byCode[sqlstate];

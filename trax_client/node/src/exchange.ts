@@ -11,8 +11,9 @@ import { now } from "./clock.js";
 import { Backoff, Connection, type Row } from "./connection.js";
 import type { Context } from "./context.js";
 import { NotPermittedError, ServerError, type TraxError, blame, isOfTheValues, notInstalled, translated } from "./errors.js";
+import type { Lease, LeaseAnswer } from "./heartbeat.js";
 import type { Logger } from "./logger.js";
-import { type Verdict, failure } from "./outcome.js";
+import { TIMED_OUT, type Verdict, instead } from "./outcome.js";
 import * as sql from "./sql.js";
 import { checkVersion, version } from "./version.js";
 
@@ -29,12 +30,13 @@ export interface Unreported {
   verdict: Verdict;
   /** It was sent before without success: it is now sent by itself, with a short lock timeout. */
   again: boolean;
-  /** How often in a row the connection broke while it was sent by itself. */
+  /** How often in a row the connection broke while it was sent by itself, and no answer came because of its size. */
   breaks: number;
+  unanswered: number;
 }
 
 /** How the server answered a reported outcome. */
-export type Answer = "completed" | "retrying" | "dead" | "cancelled" | "released" | "lost" | "unreported";
+export type Answer = "completed" | "retrying" | "dead" | "timed out" | "cancelled" | "released" | "lost" | "unreported";
 
 /** The result of an exchange. */
 export interface Reply {
@@ -46,6 +48,8 @@ export interface Reply {
   /** What was claimed, and when the claim was sent: leases count from before it. */
   claimed: Claimed[] | undefined;
   sentAt: number;
+  /** What a heartbeat over this connection answered, and when it was sent. */
+  extended: { answers: LeaseAnswer[]; sentAt: number } | undefined;
   /** The server cannot be reached: nothing is sent for so long. */
   pauseFor: number | undefined;
   /** The claim failed: none is sent for so long. */
@@ -74,6 +78,12 @@ const FAILURES_AT_MOST = 2;
 const OF_OLDER_SQL = new Set(["42883", "55000"]);
 /** How often in a row one outcome may break the connection before it is recorded as failed. */
 const BREAKS_AT_MOST = 5;
+/** How often one may have no answer that is so large. By the second time its lease is over, or heartbeats were answered:
+ * the bytes take too long. */
+const UNANSWERED_AT_MOST = 2;
+const LARGE = 64 << 10;
+/** How many outcomes are reported at most, each in the place of the one before. */
+const PLACES = 4;
 
 export class Exchange {
   readonly #options: ExchangeOptions;
@@ -86,6 +96,8 @@ export class Exchange {
   /** Refused although the extension is of our version: it may be from just before the update. */
   #wasRefused = false;
   #isTroubled = false;
+  /** The refusal that was said last: one that comes again, as before an update, is said once. */
+  #refusal: string | undefined;
   #pause = 0;
 
   constructor(options: ExchangeOptions) {
@@ -94,9 +106,9 @@ export class Exchange {
     this.#limit = Math.min(Math.max(options.lease / 2, 2000), 30_000);
   }
 
-  /** Reports outcomes and claims up to `wanted` jobs.
+  /** Reports outcomes and claims up to `wanted` jobs; before that it extends leases that no heartbeat does.
    * @throws What the server refuses before the first claim has succeeded; nothing after it. */
-  async run(outcomes: Unreported[], wanted: number): Promise<Reply> {
+  async run(outcomes: Unreported[], wanted: number, held: Lease[] = []): Promise<Reply> {
     const reply: Reply = {
       answers: [],
       unreported: outcomes,
@@ -104,15 +116,18 @@ export class Exchange {
       retryIn: 0,
       claimed: undefined,
       sentAt: 0,
+      extended: undefined,
       pauseFor: undefined,
       noClaimFor: undefined,
     };
     try {
       const connection = await this.#connected();
+      if (held.length > 0) await this.#extend(connection, held, reply);
       await this.#report(connection, reply, wanted);
       this.#backoff.reset();
       if (this.#isTroubled) this.#options.log.info("recovered");
       this.#isTroubled = false;
+      this.#refusal = undefined;
     } catch (error) {
       this.#failed(translated(error), reply);
     }
@@ -158,7 +173,22 @@ export class Exchange {
     if (atFault === "connection" || !this.isConnected) reply.pauseFor = retryIn;
     else reply.noClaimFor = retryIn;
     this.#isTroubled = true;
-    this.#options.log.warn(`${prefix}${error.message}; again in ${Math.round(retryIn)} ms`);
+    const isKnown = atFault === "call" && this.#refusal === error.message;
+    this.#refusal = atFault === "call" ? error.message : undefined;
+    if (!isKnown) this.#options.log.warn(`${prefix}${error.message}; again in ${Math.round(retryIn)} ms`);
+  }
+
+  /** Extends leases over this connection, which also reports what has begun. */
+  async #extend(connection: Connection, held: Lease[], reply: Reply): Promise<void> {
+    const { lease } = this.#options;
+    for (let at = 0; at < held.length; at += BATCH) {
+      const batch = held.slice(at, at + BATCH);
+      const sentAt = now();
+      const [ids, tokens] = [batch.map(({ jobId }) => jobId), batch.map(({ token }) => token)];
+      const rows = await connection.query(sql.heartbeat(ids, tokens, `${lease} ms`));
+      const answers = batch.map(({ token }, index): LeaseAnswer => ({ held: false, ...rows[index], token }));
+      reply.extended = { answers: [...(reply.extended?.answers ?? []), ...answers], sentAt: reply.extended?.sentAt ?? sentAt };
+    }
   }
 
   async #connected(): Promise<Connection> {
@@ -268,19 +298,23 @@ export class Exchange {
         reply.answers.push({ token: outcome.token, answer: await this.#reportOne(connection, outcome, failures > 0) });
         continue;
       } catch (error) {
+        const isFirst = !outcome.again;
         outcome.again = true;
         if (connection.isClosed) {
           this.#broke(outcome, connection, translated(error));
-          reply.unreported.unshift(...all.slice(at));
+          // It waits, and delays no other.
+          reply.retries.push(outcome);
+          reply.unreported.unshift(...all.slice(at + 1));
           throw error;
         }
-        this.#options.log.warn(`job ${outcome.jobId}: its outcome is reported later: ${translated(error).message}`);
+        if (isFirst) this.#options.log.warn(`job ${outcome.jobId}: its outcome is reported later: ${translated(error).message}`);
       }
-      outcome.breaks = 0;
+      outcome.breaks = outcome.unanswered = 0;
       reply.retries.push(outcome);
       failures += 1;
       if (failures === FAILURES_AT_MOST) {
-        reply.retries.push(...all.slice(at + 1));
+        // Their turn comes before that of those which failed.
+        reply.retries.unshift(...all.slice(at + 1));
         return;
       }
     }
@@ -289,31 +323,46 @@ export class Exchange {
   /** Reports one outcome. A refusal becomes a failed attempt, so that the job does not hang. */
   async #reportOne(connection: Connection, outcome: Unreported, hasty: boolean): Promise<Answer> {
     const lockTimeout = outcome.again || hasty ? Math.max(100, Math.min(this.#pause, this.#limit) / 5) : this.#limit / 5;
-    try {
-      return await send(connection, outcome, outcome.verdict, lockTimeout);
-    } catch (error) {
-      const ours = translated(error);
-      if (!isOfTheValues(ours)) throw ours;
-      this.#options.log.warn(`job ${outcome.jobId}: its outcome is refused: ${ours.message}`);
+    let verdict = outcome.verdict;
+    for (let place = 0; place < PLACES; place += 1) {
       try {
-        return await send(connection, outcome, failureInstead(outcome.verdict, ours), lockTimeout);
-      } catch (second) {
-        if (isOfTheValues(translated(second))) return "unreported";
-        throw second;
+        return await send(connection, outcome, verdict, lockTimeout);
+      } catch (error) {
+        const ours = translated(error);
+        if (!isOfTheValues(ours)) throw ours;
+        this.#options.log.warn(`job ${outcome.jobId}: its outcome is refused: ${ours.message}`);
+        verdict = instead(verdict, ours.message);
       }
     }
+    return "unreported";
   }
 
-  /** Counts that the connection broke while one outcome was sent by itself, and the server did not say why. */
+  /** Counts that the connection broke, or no answer came, while one outcome was sent by itself, and the server did not
+   * say why. */
   #broke(outcome: Unreported, connection: Connection, error: TraxError): void {
-    const said = connection.wasEnded || (error instanceof ServerError && error.sqlstate !== undefined);
-    if (said || error.message.startsWith("no answer")) return;
-    outcome.breaks += 1;
-    if (outcome.breaks === BREAKS_AT_MOST) {
-      const text = `the outcome ended the connection ${BREAKS_AT_MOST} times: ${error.message}`;
-      outcome.verdict = failureInstead(outcome.verdict, new ServerError(text));
+    const size = sizeOf(outcome.verdict);
+    const times = (count: number, what: string): string => `the ${size} bytes of the outcome ${what} ${count} times: ${error.message}`;
+    if (error.message.startsWith("no answer")) {
+      outcome.unanswered += size > LARGE ? 1 : 0;
+      if (outcome.unanswered === UNANSWERED_AT_MOST) this.#giveUp(outcome, times(UNANSWERED_AT_MOST, "had no answer"));
+      return;
     }
+    if (connection.wasEnded || (error instanceof ServerError && error.sqlstate !== undefined)) return;
+    outcome.breaks += 1;
+    if (outcome.breaks === BREAKS_AT_MOST) this.#giveUp(outcome, times(BREAKS_AT_MOST, "ended the connection"));
   }
+
+  #giveUp(outcome: Unreported, why: string): void {
+    this.#options.log.warn(`job ${outcome.jobId}: ${why}`);
+    const { verdict } = outcome;
+    if (verdict.kind !== "fail") outcome.verdict = instead(verdict, why);
+    else outcome.verdict = { ...verdict, error: `${verdict.error.slice(0, 1000)}; ${why}`, detail: undefined };
+  }
+}
+
+function sizeOf(verdict: Verdict): number {
+  if (verdict.kind === "complete") return verdict.output?.length ?? 0;
+  return verdict.kind === "fail" ? verdict.error.length + (verdict.detail?.length ?? 0) : 0;
 }
 
 async function send(connection: Connection, { jobId, token }: Unreported, verdict: Verdict, lockTimeout: number): Promise<Answer> {
@@ -339,21 +388,16 @@ async function send(connection: Connection, { jobId, token }: Unreported, verdic
       return held("released", call("release", { delay: ["interval", verdict.delay] }));
     case "acknowledge cancel":
       return held("cancelled", call("acknowledge_cancel"));
+    case "timed out": {
+      if (await call("acknowledge_cancel")) return "timed out";
+      // By the clock of the server its timeout is not over, or its lease is lost.
+      return (await call("fail", { error: ["text", TIMED_OUT] })) === "lost" ? "lost" : "timed out";
+    }
     case "cancel own":
       return held("cancelled", call("cancel_own", { reason: ["text", verdict.reason] }));
     case "recorded":
       return "completed";
   }
-}
-
-/** Returns the failure to record in place of an outcome that the server refuses. */
-function failureInstead(verdict: Verdict, error: TraxError): Verdict {
-  // Whether to retry stays as the handler asked; what it asked for may be what is refused.
-  if (verdict.kind === "fail") {
-    const { permanent } = verdict;
-    return failure(`${verdict.error.slice(0, 1000)}; ${error.message}`, permanent ? { permanent } : {});
-  }
-  return failure(`the outcome was refused: ${error.message}`);
 }
 
 function takeBatch(outcomes: Unreported[]): Unreported[] {

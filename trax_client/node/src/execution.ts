@@ -4,7 +4,7 @@ import type { Context } from "./context.js";
 import { type Decoder, decode } from "./decoder.js";
 import type { Claimed } from "./exchange.js";
 import { toJson } from "./json.js";
-import { type Reason, Stopped, type Verdict, describe, failure, onError, onOutput, onStop } from "./outcome.js";
+import { type Reason, Stopped, TIMED_OUT, type Verdict, describe, failure, onError, onOutput, onStop } from "./outcome.js";
 import type { Telemetry } from "./telemetry.js";
 
 /** Runs for every job of a task. What it returns is the output. */
@@ -55,7 +55,7 @@ export class Execution {
       const verdict = await Promise.race([this.#handle(registered), overdue]);
       clearTimeout(timer);
       if (verdict.kind === "fail") failed("error", verdict.error);
-      else if (verdict.kind === "acknowledge cancel" && this.#reason === "timeout") failed("timeout", "it ran longer than its timeout");
+      else if (verdict.kind === "timed out") failed("timeout", TIMED_OUT);
       return verdict;
     });
   }

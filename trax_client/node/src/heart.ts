@@ -3,7 +3,8 @@
 
 import { Worker as Thread } from "node:worker_threads";
 
-import { type FromHeart, Heartbeat, type HeartbeatOptions, type Lease, type ToHeart } from "./heartbeat.js";
+import { type FromHeart, Heartbeat, type HeartbeatOptions, type Lease, type LeaseAnswer, type ToHeart } from "./heartbeat.js";
+import { now } from "./clock.js";
 import type { Logger } from "./logger.js";
 import type { Reason } from "./outcome.js";
 
@@ -20,6 +21,8 @@ export class Heart {
   #thread: Thread | undefined;
   #left: (isKnown: boolean) => void = () => undefined;
   #leaving = false;
+  /** When a heartbeat was last answered, or began to be expected. */
+  heardAt = now();
 
   constructor(options: HeartbeatOptions, log: Logger, onStop: (token: string, reason: Reason) => void) {
     this.#options = options;
@@ -38,6 +41,19 @@ export class Heart {
     if (tokens.length === 0) return;
     for (const token of tokens) this.#held.delete(token);
     this.#send({ kind: "drop", tokens });
+  }
+
+  get holdsAny(): boolean {
+    return this.#held.size > 0;
+  }
+
+  get leases(): Lease[] {
+    return [...this.#held.values()].map(({ lease }) => lease);
+  }
+
+  /** Takes what was answered over the other connection. */
+  extended(answers: LeaseAnswer[], sentAt: number): void {
+    this.#send({ kind: "extended", answers, sentAt });
   }
 
   progress(token: string, progress: string): void {
@@ -96,6 +112,9 @@ export class Heart {
     switch (message.kind) {
       case "stop":
         return this.#onStop(message.token, message.reason);
+      case "heard":
+        this.heardAt = Math.max(this.heardAt, message.at);
+        return;
       case "trouble":
         return this.#log.warn(`heartbeat: ${message.error}; again in ${Math.round(message.retryIn)} ms`);
       case "recovered":

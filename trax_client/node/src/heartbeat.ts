@@ -25,8 +25,16 @@ export interface HeartbeatOptions {
 export interface Lease {
   jobId: number;
   token: string;
-  /** How long the attempt may run, in milliseconds. */
+  /** How long the attempt may run, in milliseconds, and since when it does. */
   timeout: number | undefined;
+  beganAt: number;
+}
+
+/** The answer to a heartbeat about a lease. */
+export interface LeaseAnswer {
+  token: string;
+  held?: boolean;
+  cancel_requested?: boolean;
 }
 
 /** What the worker says to its heartbeat. */
@@ -35,6 +43,8 @@ export type ToHeart =
   | { kind: "hold"; leases: Lease[]; claimedAt: number }
   | { kind: "drop"; tokens: string[] }
   | { kind: "progress"; token: string; progress: string }
+  /** The worker has extended leases over its other connection. */
+  | { kind: "extended"; answers: LeaseAnswer[]; sentAt: number }
   /** The worker claims no more. */
   | { kind: "stopping" }
   /** The worker has ended. */
@@ -44,6 +54,8 @@ export type ToHeart =
 export type FromHeart =
   /** The attempt should stop. */
   | { kind: "stop"; token: string; reason: Reason }
+  /** A heartbeat was answered. */
+  | { kind: "heard"; at: number }
   | { kind: "trouble"; error: string; retryIn: number }
   | { kind: "recovered" }
   | { kind: "progress refused"; jobId: number; error: string }
@@ -67,6 +79,8 @@ const ASK_PERIOD = 100;
 const PROGRESS_PERIOD = 500;
 /** How often leases are looked at that were not extended. */
 const CHECK_PERIOD = 200;
+/** The server may count from a little later. */
+const REPORT_DELAY = 250;
 
 export class Heartbeat {
   readonly #options: HeartbeatOptions;
@@ -80,6 +94,8 @@ export class Heartbeat {
   #nextAsk = 0;
   #nextProgress = 0;
   #failing = false;
+  /** The refusal that was said last: one that comes again is said once. */
+  #refusal: string | undefined;
   #state: "running" | "stopping" | "stopped" = "running";
   /** The last report of the worker itself that was taken, what it said, and how long none is sent after a refusal. */
   #reportedAt = -Infinity;
@@ -101,7 +117,7 @@ export class Heartbeat {
           this.#held.set(lease.token, {
             ...lease,
             validUntil: message.claimedAt + this.#options.lease,
-            timesOutAt: message.claimedAt + (lease.timeout ?? Infinity),
+            timesOutAt: lease.beganAt + (lease.timeout ?? Infinity),
             askedAt: undefined,
             progress: undefined,
           });
@@ -110,6 +126,12 @@ export class Heartbeat {
       }
       case "drop":
         for (const token of message.tokens) this.#held.delete(token);
+        return;
+      case "extended":
+        for (const answer of message.answers) {
+          const held = this.#held.get(answer.token);
+          if (held !== undefined) this.#answered(held, answer, message.sentAt);
+        }
         return;
       case "progress": {
         const held = this.#held.get(message.token);
@@ -135,6 +157,7 @@ export class Heartbeat {
         await this.#doWhatIsDue();
         if (this.#failing) this.#post({ kind: "recovered" });
         this.#failing = false;
+        this.#refusal = undefined;
         this.#backoff.reset();
       } catch (error) {
         this.#failed(error);
@@ -149,6 +172,7 @@ export class Heartbeat {
     if (now() >= this.#nextBeat) {
       await this.#extend([...this.#held.values()]);
       await this.#reportWorker();
+      this.#post({ kind: "heard", at: now() });
       this.#nextBeat = now() + this.#period;
       return;
     }
@@ -186,10 +210,11 @@ export class Heartbeat {
       const rows = await connection.query(sql.heartbeat(ids, tokens, `${this.#options.lease} ms`));
       // One row for each lease, in the order of the arguments.
       batch.forEach((held, index) => this.#answered(held, rows[index] ?? { held: false }, sent));
+      this.#post({ kind: "heard", at: now() });
     }
   }
 
-  #answered(held: Held, answer: { held?: boolean; cancel_requested?: boolean }, sent: number): void {
+  #answered(held: Held, answer: Omit<LeaseAnswer, "token">, sent: number): void {
     if (!answer.held) return this.#stop(held, "lease lost");
     held.validUntil = sent + this.#options.lease;
     if (held.askedAt !== undefined && held.askedAt < sent) held.askedAt = undefined;
@@ -297,6 +322,10 @@ export class Heartbeat {
     const moment = now();
     for (const held of this.#held.values()) {
       if (held.validUntil <= moment) this.#stop(held, "lease lost");
+      else if (held.timesOutAt + REPORT_DELAY <= moment) {
+        held.timesOutAt = Infinity;
+        this.#tell(held, "timeout");
+      }
     }
   }
 
@@ -314,6 +343,9 @@ export class Heartbeat {
     // Without a lease nothing depends on it, and the claim connection says what is wrong.
     if (this.#held.size === 0) return;
     this.#failing = true;
-    this.#post({ kind: "trouble", error: translated(error).message, retryIn });
+    const ours = translated(error);
+    const isKnown = blame(ours) === "call" && this.#refusal === ours.message;
+    this.#refusal = blame(ours) === "call" ? ours.message : undefined;
+    if (!isKnown) this.#post({ kind: "trouble", error: ours.message, retryIn });
   }
 }

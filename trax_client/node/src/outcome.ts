@@ -59,6 +59,7 @@ export type Verdict =
   | { kind: "fail"; error: string; detail?: string | undefined; retryIn?: string; permanent?: boolean }
   | { kind: "release"; delay?: string }
   | { kind: "acknowledge cancel" }
+  | { kind: "timed out" }
   | { kind: "cancel own"; reason: string }
   | { kind: "recorded" };
 
@@ -89,9 +90,9 @@ export function onError(error: unknown, reason: Reason | undefined): Verdict {
 
 /** Returns the verdict on a handler that gave up, or was given up, because it was asked to stop. */
 export function onStop(reason: Reason): Verdict {
-  // After a timeout the server records the attempt as failed, and retries it. A lease that may only seem lost
-  // (no contact for its length) is released.
-  return reason === "cancelled" || reason === "timeout" ? { kind: "acknowledge cancel" } : { kind: "release" };
+  if (reason === "timeout") return { kind: "timed out" };
+  // A lease that may only seem lost (no contact for its length) is released.
+  return { kind: reason === "cancelled" ? "acknowledge cancel" : "release" };
 }
 
 /** Returns a failure. */
@@ -101,6 +102,21 @@ export function failure(
 ): Verdict & { kind: "fail" } {
   return { kind: "fail", error: sendable(error), ...rest };
 }
+
+/** Returns what to report in the place of an outcome that the server refuses each time. Finished work fails for good,
+ * so that it does not run again. A failure loses its detail, and then its delay; whether to retry stays as the handler
+ * asked. */
+export function instead(refused: Verdict, why: string): Verdict & { kind: "fail" } {
+  if (refused.kind !== "fail") return failure(`the outcome was refused: ${why}`, { permanent: true });
+  const { error, detail, retryIn, permanent } = refused;
+  const stays = permanent === undefined ? {} : { permanent };
+  if (detail === undefined) return failure(error, stays);
+  const leftOut = sendable(`left out, ${detail.length} bytes: ${why}`);
+  return failure(error, { ...stays, ...(retryIn !== undefined && { retryIn }), detail: detailOf({ detail: leftOut }) });
+}
+
+/** The error of an attempt whose timeout is over, in the words of the server. */
+export const TIMED_OUT = "it ran longer than its timeout";
 
 /** Returns an error and its causes, at most five, on one line; a cause that the error already names is left out. */
 export function describe(error: unknown, causes = 5): string {

@@ -12,7 +12,7 @@ import { Execution, type Registered } from "./execution.js";
 import { Heart } from "./heart.js";
 import type { HeartbeatOptions } from "./heartbeat.js";
 import type { Logger } from "./logger.js";
-import { type Verdict, onStop } from "./outcome.js";
+import { TIMED_OUT, type Verdict, onStop } from "./outcome.js";
 import { Polling } from "./polling.js";
 import type { Telemetry } from "./telemetry.js";
 import { Wakeup } from "./wakeup.js";
@@ -32,8 +32,8 @@ export interface Setup {
 }
 
 /** What a worker did. */
-export interface Summary extends Record<Exclude<Answer, "retrying" | "dead">, number> {
-  /** Attempts that failed. */
+export interface Summary extends Record<Exclude<Answer, "retrying" | "dead" | "timed out">, number> {
+  /** Attempts that failed, those that ran longer than their timeout among them. */
   failed: number;
 }
 
@@ -42,6 +42,8 @@ const STOP_PATIENCE = 1000;
 const REPORT_PATIENCE = 10_000;
 /** The longest pause before an outcome is reported again in a stop. */
 const LAST_PAUSE = 200;
+/** How often it is looked whether heartbeats are answered again. */
+const LOOK_PERIOD = 200;
 
 export class Run {
   readonly #setup: Setup;
@@ -58,6 +60,9 @@ export class Run {
   #pausedUntil = 0;
   #noClaimUntil = 0;
   #mustReconnect = false;
+  /** No heartbeat was answered for half a lease, and when what is held is extended here instead. */
+  #isUnheard = false;
+  #extendAt = 0;
   /** When handlers are asked to stop, given up, and the server too; infinite while it runs. */
   #askAt = Infinity;
   #giveUpAt = Infinity;
@@ -75,7 +80,11 @@ export class Run {
         this.#polling.notified(now());
         this.#wakeup.wake();
       },
-      onConnected: () => this.#polling.connected(),
+      onConnected: () => {
+        this.#polling.connected();
+        // Heartbeats were away with it, and have time to come back.
+        this.#heart.heardAt = now();
+      },
       onEnd: () => {
         this.#mustReconnect = true;
         this.#wakeup.wake();
@@ -105,9 +114,10 @@ export class Run {
         // What ends in the same turn of the event loop is reported together.
         await loopTurn();
         this.#onTime();
+        this.#feelPulse();
         const outcomes = this.#takeOutcomes();
         const wanted = this.#wanted();
-        if (outcomes.length > 0 || wanted > 0 || this.#reconnects()) await this.#exchangeNow(outcomes, wanted);
+        if (outcomes.length > 0 || wanted > 0 || this.#reconnects() || this.#mustExtend) await this.#exchangeNow(outcomes, wanted);
         else await this.#wakeup.wait(this.#wakeAt() - now());
       }
       this.#summary.unreported += this.#outbox.length + this.#retries.length;
@@ -130,8 +140,26 @@ export class Run {
   #wanted(): number {
     const moment = now();
     const waits = moment < Math.max(this.#pausedUntil, this.#noClaimUntil);
-    if (this.#isStopping || waits || this.#isFull || moment < this.#polling.nextClaim) return 0;
+    if (this.#isStopping || this.#isUnheard || waits || this.#isFull || moment < this.#polling.nextClaim) return 0;
     return this.#setup.concurrency - this.#running.size;
+  }
+
+  get #limit(): number {
+    return this.#setup.exchange.lease / 2;
+  }
+
+  /** Claims nothing while no heartbeat is answered: it could not be kept. */
+  #feelPulse(): void {
+    // Without a connection both wait for the server.
+    const isUnheard = this.#exchange.isConnected && now() >= this.#heart.heardAt + this.#limit;
+    if (isUnheard === this.#isUnheard) return;
+    this.#isUnheard = isUnheard;
+    if (isUnheard) this.#setup.log.warn(`nothing is claimed: no heartbeat was answered for ${this.#limit / 1000} s`);
+    else if (this.#exchange.isConnected) this.#setup.log.info("heartbeats are answered again, and jobs claimed");
+  }
+
+  get #mustExtend(): boolean {
+    return this.#isUnheard && now() >= Math.max(this.#extendAt, this.#pausedUntil) && this.#heart.holdsAny;
   }
 
   /** The server takes none of many outcomes. */
@@ -146,8 +174,11 @@ export class Run {
   async #exchangeNow(outcomes: Unreported[], wanted: number): Promise<void> {
     this.#mustReconnect = false;
     if (wanted > 0) this.#polling.sent(outcomes.length > 0);
-    const reply = await this.#exchange.run(outcomes, wanted);
+    const held = this.#mustExtend ? this.#heart.leases : [];
+    if (held.length > 0) this.#extendAt = now() + this.#setup.exchange.lease / 3;
+    const reply = await this.#exchange.run(outcomes, wanted, held);
     const moment = now();
+    if (reply.extended !== undefined) this.#heart.extended(reply.extended.answers, reply.extended.sentAt);
     this.#outbox.unshift(...reply.unreported);
     this.#takeRetries(reply, moment);
     if (reply.pauseFor !== undefined) {
@@ -159,7 +190,8 @@ export class Run {
       this.#polling.wake(this.#noClaimUntil);
     }
     for (const { answer } of reply.answers) {
-      this.#summary[answer === "retrying" || answer === "dead" ? "failed" : answer] += 1;
+      const hasFailed = answer === "retrying" || answer === "dead" || answer === "timed out";
+      this.#summary[hasFailed ? "failed" : answer] += 1;
     }
     this.#heart.drop(reply.answers.map(({ token }) => token));
     this.#takeClaimed(reply, wanted, moment);
@@ -177,7 +209,7 @@ export class Run {
     this.#polling.claimed(wanted, claimed.length, moment);
     if (claimed.length === 0 && this.#setup.untilEmpty && this.#inHand === 0) this.stop();
     this.#heart.hold(
-      claimed.map(({ jobId, token, timeout }) => ({ jobId, token, timeout })),
+      claimed.map(({ jobId, token, timeout }) => ({ jobId, token, timeout, beganAt: moment })),
       sentAt,
     );
     for (const one of claimed) {
@@ -201,7 +233,8 @@ export class Run {
     // One that was given up has been reported.
     if (!this.#running.delete(token)) return;
     if (verdict.kind === "fail") this.#setup.log.warn(`job ${jobId} (${task}), attempt ${attempt}: ${verdict.error}`);
-    this.#outbox.push({ jobId, token, verdict, again: false, breaks: 0 });
+    if (verdict.kind === "timed out") this.#setup.log.warn(`job ${jobId} (${task}), attempt ${attempt}: ${TIMED_OUT}`);
+    this.#outbox.push({ jobId, token, verdict, again: false, breaks: 0, unanswered: 0 });
     this.#wakeup.wake();
   }
 
@@ -224,7 +257,12 @@ export class Run {
     const times = [this.#askAt, this.#giveUpAt, this.#leaveAt].filter((at) => at > now());
     if (this.#retries.length > 0) times.push(Math.max(this.#retryAt, this.#pausedUntil));
     if (this.#outbox.length > 0 || this.#mustReconnect) times.push(this.#pausedUntil);
-    if (!this.#isStopping && !this.#isFull && this.#running.size < this.#setup.concurrency) {
+    if (this.#exchange.isConnected && this.#heart.holdsAny) {
+      times.push(Math.max(this.#isUnheard ? this.#extendAt : this.#heart.heardAt + this.#limit, this.#pausedUntil));
+    }
+    // A heartbeat that is answered again wakes nobody here.
+    if (this.#isUnheard) times.push(now() + LOOK_PERIOD);
+    if (!this.#isStopping && !this.#isUnheard && !this.#isFull && this.#running.size < this.#setup.concurrency) {
       times.push(Math.max(this.#polling.nextClaim, this.#pausedUntil, this.#noClaimUntil));
     }
     return Math.min(...times);

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from datetime import datetime, timezone
+from decimal import Decimal
 from typing import Any, Literal, TypedDict
 
 import pydantic
@@ -10,7 +11,7 @@ import pytest
 
 import trax
 from trax.outcome import sendable
-from trax.typed import MisfitError, decoder, dumps
+from trax.typed import MisfitError, decoder, dumps, loads, names_decimal
 
 
 class Colour(enum.Enum):
@@ -34,6 +35,24 @@ class Mail:
     where: Where | None = None
     kind: Literal["plain", "html"] = "plain"
     colour: Colour = Colour.RED
+
+
+@dataclasses.dataclass
+class Part:
+    amount: Decimal
+
+
+@dataclasses.dataclass
+class Price:
+    amount: Decimal
+    parts: list[Part]
+    rate: float = 1.0
+
+
+class Bill(pydantic.BaseModel):
+    price: Decimal
+    rate: float
+    at: datetime | None = None
 
 
 class Model(pydantic.BaseModel):
@@ -107,3 +126,38 @@ def test_what_is_no_json_is_refused(value: Any) -> None:
 
 def test_an_error_is_text_that_postgresql_can_store() -> None:
     assert sendable("a \0 and a \ud800") == "a \ufffd and a ?"
+
+
+LONG = "12345678901234567890.10"
+
+
+def test_a_decimal_has_every_digit_in_and_out() -> None:
+    text = f'{{"amount":{LONG},"parts":[{{"amount":7}}],"rate":0.5}}'
+    assert names_decimal(Price)
+    price = decoder(Price)(loads(text, decimals=True), "input")
+    assert price == Price(Decimal(LONG), [Part(Decimal(7))], 0.5)
+    assert type(price.rate) is float
+    assert type(price.parts[0].amount) is Decimal
+    assert dumps(price) == text
+    bill = decoder(Bill)(loads(f'{{"price":{LONG},"rate":0.5}}', decimals=True), "input")
+    assert bill == Bill(price=Decimal(LONG), rate=0.5)
+    for number in (LONG, "1.10", "1E+400", "0E-10", "-3"):
+        assert dumps([Decimal(number)]) == f"[{number}]"
+        assert dumps({"trax-number": Decimal(number)}) == f'{{"trax-number":{number}}}'
+    for infinite in ("NaN", "Infinity"):
+        with pytest.raises(ValueError, match="is not JSON"):
+            dumps(Decimal(infinite))
+    with pytest.raises(MisfitError, match="not a number"):
+        decoder(Decimal)("1.10", "input")
+
+
+def test_an_annotation_asks_for_decimals_where_it_names_them() -> None:
+    for asks in (Decimal, dict[str, Decimal | str], list[Price] | None, Bill):
+        assert names_decimal(asks), asks
+    for plain in (Any, None, float, Mail, Model, dict[str, Any], Literal["Decimal"]):
+        assert not names_decimal(plain), plain
+
+
+def test_integers_and_texts_are_exact() -> None:
+    for text in ("12345678901234567890123", '"12345678901234567890.10"', "9007199254740993"):
+        assert dumps(loads(text, decimals=False)) == text

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import threading
 import time
+from decimal import Decimal
 from typing import Any
 
 import psycopg
@@ -348,3 +349,21 @@ def test_a_run_until_empty_ends_by_itself(client: trax.Client, url: str, task: s
     worker.task(task)(lambda job: job)
     worker.run(until_empty=True)
     assert [ended(client, job).output for job in jobs] == list(range(300))
+
+
+def test_a_decimal_goes_through_with_every_digit(
+    fleet: Fleet, client: trax.Client, db: psycopg.Connection[Any]
+) -> None:
+    def handler(job: dict[str, Decimal]) -> dict[str, Decimal]:
+        return job
+
+    price = Decimal("12345678901234567890.10")
+    job_id = client.enqueue(fleet.task, {"price": price})
+    fleet.start(handler)
+    ended(client, job_id)
+    stored = db.execute("select output::text from trax.run where job_id = %s", [job_id])
+    assert stored.fetchone() == ('{"price": 12345678901234567890.10}',)
+    exact = trax.Client(db, decimals=True)
+    job = exact.job(job_id)
+    assert job is not None
+    assert job.output == exact.await_job(job_id, 1).output == {"price": price}

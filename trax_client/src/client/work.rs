@@ -164,10 +164,22 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         output: &T,
     ) -> Result<bool> {
         let output = Some(Json::of(output)?).filter(|output| !output.is_null());
+        self.record(job_id, token, &output, &None).await
+    }
+
+    /// Records the completion; the detail says what was left out of the output.
+    pub(crate) async fn record(
+        &self,
+        job_id: JobId,
+        token: Token,
+        output: &Option<Json>,
+        detail: &Option<Json>,
+    ) -> Result<bool> {
         self.work("complete")
             .arg("job_id", &job_id.0)
             .arg("token", &token.0)
-            .option("output", &output)
+            .option("output", output)
+            .option("detail", detail)
             .value(self.db)
             .await
     }

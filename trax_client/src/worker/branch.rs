@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Setup;
-use super::claim_connection::{ClaimConnection, ExchangeState, Startup};
+use super::claim_connection::{ClaimConnection, ExchangeState};
 use super::connection::hardened;
 use super::dispatch::Dispatch;
 use super::event::Events;
@@ -15,6 +15,7 @@ use super::places::{AllPlaces, Places};
 use super::registration::Registration;
 use super::shutdown::Shutdown;
 use super::start::Start;
+use super::startup::Startup;
 use super::summary::{Counts, Summary};
 use crate::address::Address;
 use crate::error::Result;
@@ -121,6 +122,8 @@ impl<S: Send + Sync + 'static> Branches<S> {
             shutdown: self.shutdown.clone(),
             health,
             limit: ClaimConnection::limit(setup.lease),
+            held: Arc::clone(&held),
+            lease: setup.lease,
             state: ExchangeState::new(),
             startup: Some(startup),
             start: self.start.clone(),

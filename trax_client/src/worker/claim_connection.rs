@@ -10,23 +10,27 @@
 //! had recorded before, with others queued behind it.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::connection::{Backoff, Connection, Notifications, answer_within, open_listening};
-use super::event::{Event, Events};
+use super::event::{Event, Events, Refusals};
 use super::fair_share::{ClaimRequest, FairShare};
 use super::health::{Health, Part};
+use super::heartbeat;
+use super::held_leases::HeldLeases;
 use super::polling::More;
-use super::report::{Answer, OutcomeReports, UnreportedOutcome};
+use super::report::OutcomeReports;
 use super::shutdown::Shutdown;
 use super::start::Start;
+use super::startup::{Startup, start_up};
+use super::unreported::{Answer, UnreportedOutcome};
 use crate::address::Address;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::{Blame, Error, Report, Result};
 use crate::id::{JobId, Token};
 use crate::job::{ClaimOptions, Claimed};
-use crate::manifest::Manifest;
 
 /// The most jobs of one claim, and completions of one call.
 pub(crate) const BATCH: usize = 1000;
@@ -80,6 +84,8 @@ pub(crate) struct ClaimConnection {
     pub(crate) health: Health,
     /// How long a call may stay unanswered.
     pub(crate) limit: Duration,
+    pub(crate) held: Arc<HeldLeases>,
+    pub(crate) lease: Duration,
     pub(crate) state: ExchangeState,
     /// What is still to be done before the first claim.
     pub(crate) startup: Option<Startup>,
@@ -105,6 +111,8 @@ pub(crate) struct ExchangeState {
     was_refused: bool,
     /// The last outcomes that were reported again failed.
     outcomes_delayed: bool,
+    refused_claims: Refusals,
+    refused_outcomes: Refusals,
     backoff: Backoff,
     /// The pause before outcomes that the server had no time for are reported again.
     pause: Duration,
@@ -124,19 +132,14 @@ impl ExchangeState {
             claim_failed: false,
             was_refused: false,
             outcomes_delayed: false,
+            refused_claims: Refusals::default(),
+            refused_outcomes: Refusals::default(),
             backoff: Backoff::new(Duration::MAX),
             pause: Duration::ZERO,
             batch_size: BATCH,
             claim_size: BATCH,
         }
     }
-}
-
-/// What a worker does once, when it first reaches the server.
-pub(crate) struct Startup {
-    pub(crate) schedules: Vec<Manifest>,
-    /// A source and all of its manifests.
-    pub(crate) declared: Option<(String, Vec<Manifest>)>,
 }
 
 impl ClaimConnection {
@@ -146,8 +149,8 @@ impl ClaimConnection {
         (lease / 2).clamp(LEAST_LIMIT, Duration::from_secs(30))
     }
 
-    /// Reports the outbox and claims up to `want` jobs. With nothing to do it only replaces a
-    /// broken connection.
+    /// Reports the outbox and claims up to `want` jobs; before that it extends the leases if no
+    /// heartbeat does. With nothing to do it only replaces a broken connection.
     ///
     /// # Errors
     /// What the server refuses, before the first claim has succeeded; none after it, nor while the
@@ -157,12 +160,13 @@ impl ClaimConnection {
         &mut self,
         outbox: Vec<UnreportedOutcome>,
         want: usize,
+        extends: bool,
     ) -> Result<Reply> {
         let mut reply = Reply {
             unreported: outbox,
             ..Reply::default()
         };
-        if reply.unreported.is_empty() && want == 0 {
+        if reply.unreported.is_empty() && want == 0 && !extends {
             if !self.is_broken() {
                 return Ok(reply);
             }
@@ -173,7 +177,7 @@ impl ClaimConnection {
         let again = reply.unreported.iter().any(|outcome| outcome.again);
         let mut outcome_error = None;
         match self
-            .try_exchange(want, &mut reply, &mut outcome_error)
+            .try_exchange(want, extends, &mut reply, &mut outcome_error)
             .await
         {
             Ok(()) => {
@@ -181,6 +185,7 @@ impl ClaimConnection {
                 if want > 0 || !self.state.claim_failed {
                     self.state.claim_failed = false;
                     self.state.backoff.reset();
+                    self.state.refused_claims.recovered();
                     if std::mem::take(&mut self.state.exchange_failed) {
                         self.events.emit(Event::Recovered { during: "claim" });
                     }
@@ -208,7 +213,9 @@ impl ClaimConnection {
                 self.state.exchange_failed = true;
                 self.state.claim_failed = want > 0 && error.blame() != Blame::Connection;
                 self.health.troubled(Part::Claim, &error.to_string());
-                self.emit_trouble("claim", &error, retry_in);
+                if self.state.refused_claims.is_news(&error) {
+                    self.emit_trouble("claim", &error, retry_in);
+                }
             }
         }
         self.schedule_retries(&mut reply, outcome_error, again);
@@ -267,9 +274,12 @@ impl ClaimConnection {
             && std::mem::take(&mut self.state.outcomes_delayed)
         {
             self.state.pause = Duration::ZERO;
+            self.state.refused_outcomes.recovered();
             self.events.emit(Event::Recovered { during: "outcome" });
         }
-        if let Some(error) = outcome_error {
+        if let Some(error) = outcome_error
+            && self.state.refused_outcomes.is_news(&error)
+        {
             self.emit_trouble("outcome", &error, self.state.pause);
         }
         reply.retry_in = self.state.pause;
@@ -292,12 +302,15 @@ impl ClaimConnection {
     async fn try_exchange(
         &mut self,
         want: usize,
+        extends: bool,
         reply: &mut Reply,
         outcome_error: &mut Option<Error>,
     ) -> Result<()> {
         if self.state.connection.is_none() {
             let (connection, notifications) = open_listening(&self.address, self.limit).await?;
             reply.notifications = Some(notifications);
+            // Heartbeats were away with it, and have time to come back.
+            self.held.beat();
             self.state.connection = Some(connection);
         }
         let ExchangeState {
@@ -317,6 +330,13 @@ impl ClaimConnection {
             limit: self.limit,
             lock_timeout,
         };
+        if extends {
+            for leases in self.held.snapshot().chunks(heartbeat::BATCH) {
+                let client = calls.client();
+                let call = heartbeat::extend(&client, &self.held, leases, self.lease);
+                calls.bounded(call).await?;
+            }
+        }
         if let Some(startup) = &self.startup {
             calls
                 .bounded(start_up(
@@ -412,61 +432,6 @@ fn may_have_more(fair_share: &mut Option<FairShare>, request: &ClaimRequest, got
 }
 
 pub(crate) type Db<'a> = Client<'a, tokio_postgres::Client>;
-
-/// Returns an error that ends the run, unless a retry may succeed.
-fn refused(error: Error, what: &str) -> Error {
-    if error.is_transient() {
-        return error;
-    }
-    let hint = error.report().and_then(|report| report.hint.as_deref());
-    let hint = hint.map_or(String::new(), |hint| format!("; {hint}"));
-    Error::Setup(format!("{what}: {error}{hint}"))
-}
-
-/// Stores the schedules, and reports the tasks with waiting jobs that have no handler here.
-async fn start_up(
-    client: &Db<'_>,
-    startup: &Startup,
-    options: &ClaimOptions,
-    events: &Events,
-) -> Result<()> {
-    for manifest in &startup.schedules {
-        client.schedule(manifest).await.map_err(|error| {
-            refused(
-                error,
-                &format!("the schedule \"{}\" was refused", manifest.name()),
-            )
-        })?;
-    }
-    if let Some((source, manifests)) = &startup.declared {
-        let declared = client.declare(source, manifests).await;
-        let changes = declared.map_err(|error| {
-            refused(
-                error,
-                &format!("the manifests of \"{source}\" were refused"),
-            )
-        })?;
-        if !changes.is_empty() {
-            let source = source.clone();
-            events.emit(Event::Declared { source, changes });
-        }
-    }
-    let Some(handled) = &options.tasks else {
-        return Ok(());
-    };
-    match client.waiting_tasks(options.groups.as_deref()).await {
-        Ok(mut tasks) => {
-            tasks.retain(|task| !handled.contains(task));
-            if !tasks.is_empty() {
-                events.emit(Event::Unhandled { tasks });
-            }
-            Ok(())
-        }
-        Err(error) if error.is_transient() => Err(error),
-        // This is only advice; if something is really wrong the claim fails too.
-        Err(_) => Ok(()),
-    }
-}
 
 /// Calls over the connection, with limits on how long each may stay unanswered and wait for a lock.
 #[derive(Clone, Copy)]

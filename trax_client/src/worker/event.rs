@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::{Blame, Error};
 use crate::id::JobId;
 use crate::operate::AppliedChange;
 
@@ -42,6 +43,12 @@ pub enum Event {
         task: String,
         /// The text of the error.
         error: String,
+    },
+    /// No heartbeat was answered for half a lease: nothing is claimed, and what is held is extended
+    /// over the claim connection.
+    Unheard {
+        /// Half a lease.
+        limit: Duration,
     },
     /// The worker is stopping while handlers run.
     Stopping {
@@ -123,6 +130,13 @@ impl fmt::Display for Event {
             Event::Recovered { during } => write!(f, "{during}: works again"),
             Event::Failed { job_id, error, .. } => {
                 write!(f, "job {job_id} failed: {}", brief(error))
+            }
+            Event::Unheard { limit } => {
+                let limit = limit.as_secs_f64();
+                write!(
+                    f,
+                    "claim: nothing is claimed: no heartbeat was answered for {limit:.1} s"
+                )
             }
             Event::Stopping { running, grace } => {
                 let jobs = if *running == 1 { "job" } else { "jobs" };
@@ -212,6 +226,28 @@ pub(crate) fn brief(error: &str) -> String {
     format!("{head} ... {tail}")
 }
 
+/// The refusal that was reported last. One that comes again unchanged, as while the extension
+/// waits for its update, is reported once.
+#[derive(Default)]
+pub(crate) struct Refusals(Option<String>);
+
+impl Refusals {
+    /// Returns whether an error is to be reported.
+    pub(crate) fn is_news(&mut self, error: &Error) -> bool {
+        if error.blame() != Blame::Call {
+            return true;
+        }
+        let refusal = Some(error.to_string());
+        let is_news = refusal != self.0;
+        self.0 = refusal;
+        is_news
+    }
+
+    pub(crate) fn recovered(&mut self) {
+        self.0 = None;
+    }
+}
+
 /// Where events go.
 #[derive(Clone)]
 pub(crate) struct Events(Arc<dyn Fn(&Event) + Send + Sync>);
@@ -240,7 +276,10 @@ impl Events {
     pub(crate) fn at(&self, database: &str) -> Self {
         let (all, database) = (self.clone(), Arc::from(database));
         Events::new(move |event| match event {
-            Event::Trouble { .. } | Event::Recovered { .. } | Event::Unhandled { .. } => {
+            Event::Trouble { .. }
+            | Event::Recovered { .. }
+            | Event::Unheard { .. }
+            | Event::Unhandled { .. } => {
                 (all.0)(&Event::At {
                     database: Arc::clone(&database),
                     event: Box::new(event.clone()),
@@ -285,6 +324,7 @@ fn log(event: &Event) {
         | Event::Serving { .. } => info!(target: TARGET, "{event}"),
         Event::At { .. }
         | Event::Trouble { .. }
+        | Event::Unheard { .. }
         | Event::Unhandled { .. }
         | Event::Unwatched { .. }
         | Event::TraceDropped { .. }

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use super::claim_connection::{ClaimConnection, Reply};
-use super::report::UnreportedOutcome;
+use super::unreported::UnreportedOutcome;
 use crate::error::Result;
 
 type Exchanging = Pin<Box<dyn Future<Output = (Box<ClaimConnection>, Result<Reply>)> + Send>>;
@@ -30,12 +30,13 @@ impl Exchange {
         matches!(self, Exchange::Idle(_))
     }
 
-    /// Begins to report `outbox` and to claim up to `want` jobs. Does nothing unless it is idle.
-    pub(crate) fn begin(&mut self, outbox: Vec<UnreportedOutcome>, want: usize) {
+    /// Begins to report `outbox`, to claim up to `want` jobs, and before that to extend the leases
+    /// if it is to. Does nothing unless it is idle.
+    pub(crate) fn begin(&mut self, outbox: Vec<UnreportedOutcome>, want: usize, extends: bool) {
         if let Exchange::Idle(mut connection) = std::mem::replace(self, Exchange::Changing) {
             let outcomes = outbox.len() as u64;
             let exchanging = Box::pin(async move {
-                let reply = connection.exchange(outbox, want).await;
+                let reply = connection.exchange(outbox, want, extends).await;
                 (connection, reply)
             });
             *self = Exchange::Running {

@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::cancellation::Reason;
 use super::context::Context;
 use super::middleware::{Layer, around, caught};
 use super::outcome::{
-    HandlerResult, IntoOutcome, JobError, Outcome, Verdict, verdict_on, verdict_on_stop,
+    HandlerResult, IntoOutcome, JobError, Outcome, TIMED_OUT, Verdict, verdict_on, verdict_on_stop,
 };
 use crate::json::Json;
 use crate::telemetry::{Ended, Execution};
@@ -165,24 +164,21 @@ pub(crate) async fn attempt<S>(
         }
         reason = overdue => (verdict_on_stop(reason), false),
     };
-    execution.ended(in_short(&verdict, panicked, cancellation.reason()));
+    execution.ended(in_short(&verdict, panicked));
     verdict
 }
 
 /// Returns the verdict in a few words, for telemetry.
-fn in_short(verdict: &Verdict, panicked: bool, reason: Option<Reason>) -> Ended<'_> {
-    let (outcome, failure) = match (verdict, reason) {
-        (Verdict::Complete(_) | Verdict::Recorded, _) => ("completed", None),
-        (Verdict::Fail(failure), _) => {
+fn in_short(verdict: &Verdict, panicked: bool) -> Ended<'_> {
+    let (outcome, failure) = match verdict {
+        Verdict::Complete(_) | Verdict::Recorded => ("completed", None),
+        Verdict::Fail(failure) => {
             let kind = if panicked { "panic" } else { "error" };
             ("failed", Some((kind, failure.error.as_str())))
         }
-        (Verdict::Release(_), _) => ("released", None),
-        (Verdict::AcknowledgeCancel, Some(Reason::Timeout)) => (
-            "timeout",
-            Some(("timeout", "it ran longer than its timeout")),
-        ),
-        (Verdict::AcknowledgeCancel | Verdict::CancelOwn(_), _) => ("cancelled", None),
+        Verdict::Release(_) => ("released", None),
+        Verdict::TimedOut => ("timeout", Some(("timeout", TIMED_OUT))),
+        Verdict::AcknowledgeCancel | Verdict::CancelOwn(_) => ("cancelled", None),
     };
     Ended { outcome, failure }
 }

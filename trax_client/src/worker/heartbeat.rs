@@ -19,9 +19,10 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
+use tokio_postgres::GenericClient;
 
 use super::connection::{Backoff, Connection, answer_within, open_hearing_cancels};
-use super::event::{Event, Events};
+use super::event::{Event, Events, Refusals};
 use super::health::{Health, Part};
 use super::held_leases::HeldLeases;
 use super::keep_polling::keep_polling;
@@ -34,15 +35,16 @@ use crate::id::{JobId, Token};
 use crate::json::Json;
 
 /// The most leases that one call extends.
-const BATCH: usize = 1000;
+pub(super) const BATCH: usize = 1000;
 /// The time from one report of what has begun to the next, and half the time by which every begin
 /// is reported.
 const BEGIN_PERIOD: Duration = Duration::from_millis(50);
 /// The time from one round of progress reports to the next.
 const REPORT_PERIOD: Duration = Duration::from_millis(500);
 
-/// A call may take this long on a busy machine.
+/// A call may take this long on a busy machine, and a heartbeat that opens its connection so long.
 const SHORTEST_LIMIT: Duration = Duration::from_millis(500);
+const LEAST_BEAT: Duration = Duration::from_secs(1);
 
 /// The thread; it ends when this is dropped.
 pub(crate) struct Heartbeat {
@@ -77,6 +79,7 @@ impl Heartbeat {
             connection: None,
             registration,
             failing: false,
+            refusals: Refusals::default(),
         };
         let thread = std::thread::Builder::new()
             .name("trax-heartbeat".to_owned())
@@ -127,6 +130,7 @@ struct HeartbeatLoop {
     connection: Option<Connection>,
     registration: Registration,
     failing: bool,
+    refusals: Refusals,
 }
 
 impl HeartbeatLoop {
@@ -207,7 +211,7 @@ impl HeartbeatLoop {
             if holds_any {
                 health.asking(Part::Heartbeat);
             }
-            let beat = tokio::time::timeout(period, self.beat());
+            let beat = tokio::time::timeout(period.max(LEAST_BEAT), self.beat());
             let Some(beat) = wait_for(beat, &health, &held, &mut stopped).await else {
                 return;
             };
@@ -289,12 +293,10 @@ impl HeartbeatLoop {
     async fn extend(&mut self, leases: &[(JobId, Token)]) -> Result<()> {
         for batch in leases.chunks(BATCH) {
             let connection = self.connected().await?;
-            let sent = Moment::now();
             let client = Client::new(&*connection).lock_timeout(self.lock_timeout());
-            let ahead = self.held.ahead(batch);
-            let call = client.heartbeat_ahead(batch, Some(self.lease), &ahead);
-            let beats = answer_within(self.limit(), call).await?;
-            self.held.record_beats(batch, &beats, sent, self.lease);
+            let call = extend(&client, &self.held, batch, self.lease);
+            answer_within(self.limit(), call).await?;
+            self.held.beat();
             // Only a connection that answered is kept.
             self.connection = Some(connection);
         }
@@ -336,6 +338,8 @@ impl HeartbeatLoop {
 
     fn succeeded(&mut self) {
         self.health.reached(Part::Heartbeat);
+        self.held.beat();
+        self.refusals.recovered();
         if std::mem::take(&mut self.failing) {
             self.events.emit(Event::Recovered {
                 during: "heartbeat",
@@ -345,15 +349,30 @@ impl HeartbeatLoop {
 
     fn failed(&mut self, error: &Error, retry_in: Duration) -> Duration {
         self.failing = true;
-        let error = error.to_string();
-        self.health.troubled(Part::Heartbeat, &error);
-        self.events.emit(Event::Trouble {
-            during: "heartbeat",
-            error,
-            retry_in,
-        });
+        self.health.troubled(Part::Heartbeat, &error.to_string());
+        if self.refusals.is_news(error) {
+            self.events.emit(Event::Trouble {
+                during: "heartbeat",
+                error: error.to_string(),
+                retry_in,
+            });
+        }
         retry_in
     }
+}
+
+/// Extends leases, at most [`BATCH`], in one call.
+pub(super) async fn extend<C: GenericClient + Sync>(
+    client: &Client<'_, C>,
+    held: &HeldLeases,
+    leases: &[(JobId, Token)],
+    lease: Duration,
+) -> Result<()> {
+    let sent = Moment::now();
+    let ahead = held.ahead(leases);
+    let beats = client.heartbeat_ahead(leases, Some(lease), &ahead).await?;
+    held.record_beats(leases, &beats, sent, lease);
+    Ok(())
 }
 
 /// Waits for a call; meanwhile it keeps the loop alive and expires leases. Returns `None` when the
@@ -373,10 +392,20 @@ async fn wait_for<T>(
                 tokio::time::timeout(LAST_LIMIT, call).await.ok();
                 return None;
             }
-            () = tokio::time::sleep(health.round().min(CHECK_PERIOD)) => {
+            () = tokio::time::sleep(until_a_look(held).min(health.round())) => {
                 health.iterated(Part::Heartbeat);
                 held.expire(Moment::now());
             }
         }
     }
+}
+
+/// Returns how long until a lease or timeout may end.
+fn until_a_look(held: &HeldLeases) -> Duration {
+    let end = held.earliest_end();
+    let left = end.map_or(CHECK_PERIOD, |end| {
+        end.after(Moment::now()).unwrap_or_default()
+    });
+    // Never a busy loop.
+    left.clamp(Duration::from_millis(10), CHECK_PERIOD)
 }

@@ -17,10 +17,15 @@ use crate::id::{JobId, Token};
 use crate::job::Beat;
 use crate::json::Json;
 
+/// The server counts from the report of a begin, which comes a moment after the begin.
+const REPORT_DELAY: Duration = Duration::from_millis(250);
+
 struct Lease {
     token: Token,
     trigger: Trigger,
     valid_until: Moment,
+    timeout: Option<Duration>,
+    /// When a handler that has begun is asked to stop, until it was.
     times_out_at: Option<Moment>,
     begin: Begin,
     /// When a notification said that it may be asked to stop, until a heartbeat has asked.
@@ -50,6 +55,9 @@ pub(crate) struct HeldLeases {
     begun: Notify,
     reported: Notify,
     inserted: Notify,
+    /// When a heartbeat was last answered.
+    beaten_at: Mutex<Option<Moment>>,
+    beaten: Notify,
     /// Where the jobs are from; none in a test that runs one in place.
     database: Option<Address>,
 }
@@ -85,7 +93,8 @@ impl HeldLeases {
             token,
             trigger,
             valid_until: sent + lease,
-            times_out_at: timeout.and_then(|timeout| sent.checked_add(timeout)),
+            timeout,
+            times_out_at: None,
             begin: Begin::No,
             asked_at: None,
             progress: None,
@@ -114,7 +123,12 @@ impl HeldLeases {
             return false;
         };
         // Under the lock: a call that was sent after it knows of the begin.
-        lease.begin = Begin::Unreported(Moment::now());
+        let begun = Moment::now();
+        lease.begin = Begin::Unreported(begun);
+        lease.times_out_at = lease.timeout.and_then(|timeout| {
+            let late = timeout.checked_add(REPORT_DELAY)?;
+            begun.checked_add(late)
+        });
         self.begun.notify_one();
         true
     }
@@ -189,8 +203,40 @@ impl HeldLeases {
             .collect()
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// Returns when the first lease or timeout ends.
     pub(crate) fn earliest_end(&self) -> Option<Moment> {
-        self.lock().values().map(|lease| lease.valid_until).min()
+        let leases = self.lock();
+        let ends = leases.values().map(|lease| {
+            let timeout = lease.times_out_at.unwrap_or(lease.valid_until);
+            lease.valid_until.min(timeout)
+        });
+        ends.min()
+    }
+
+    /// Notes that a heartbeat was answered, or that there is a new connection to wait for one.
+    pub(crate) fn beat(&self) {
+        *self.beaten_at() = Some(Moment::now());
+        self.beaten.notify_one();
+    }
+
+    /// Returns when a heartbeat was answered since the last call. Safe to drop and call again.
+    pub(crate) async fn beaten(&self) {
+        self.beaten.notified().await;
+    }
+
+    /// Returns when the time is over in which a heartbeat must be answered.
+    pub(crate) fn heard_until(&self, limit: Duration) -> Option<Moment> {
+        self.beaten_at().map(|at| at + limit)
+    }
+
+    fn beaten_at(&self) -> MutexGuard<'_, Option<Moment>> {
+        self.beaten_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records the server's answers to a heartbeat that was sent at `sent`, in the order of
@@ -218,7 +264,8 @@ impl HeldLeases {
                 lease.asked_at = None;
             }
             if beat.cancel_requested {
-                let late = lease.times_out_at.is_some_and(|at| Moment::now() >= at);
+                let now = Moment::now() + REPORT_DELAY;
+                let late = lease.times_out_at.is_some_and(|at| now >= at);
                 lease.trigger.cancel(if late {
                     Reason::Timeout
                 } else {
@@ -228,9 +275,14 @@ impl HeldLeases {
         }
     }
 
-    /// Cancels every lease that was not extended in time, and stops extending it.
+    /// Cancels every lease that was not extended in time, and stops extending it; asks those that
+    /// run longer than their timeout to stop.
     pub(crate) fn expire(&self, now: Moment) {
         self.lock().retain(|_, lease| {
+            if lease.times_out_at.is_some_and(|at| at <= now) {
+                lease.times_out_at = None;
+                lease.trigger.cancel(Reason::Timeout);
+            }
             let alive = lease.valid_until > now;
             if !alive {
                 lease.trigger.cancel(Reason::LeaseLost);
@@ -334,11 +386,28 @@ mod tests {
     fn a_cancel_request_after_the_timeout_is_a_timeout() {
         let now = Moment::now();
         let (held, token, late) = one(Some(Duration::ZERO), now);
+        assert!(held.begin(JobId(1), token, now));
         held.record_beats(&[(JobId(1), token)], &beat(true, true), now, LEASE);
         assert_eq!(late.reason(), Some(Reason::Timeout));
         let (held, token, early) = one(Some(LEASE), now);
         held.record_beats(&[(JobId(1), token)], &beat(true, true), now, LEASE);
         assert_eq!(early.reason(), Some(Reason::Cancelled));
+    }
+
+    #[test]
+    fn a_timeout_counts_from_the_begin_and_asks_the_handler_once() {
+        let now = Moment::now();
+        let timeout = Duration::from_secs(5);
+        let (held, token, cancellation) = one(Some(timeout), now);
+        assert_eq!(held.earliest_end(), Some(now + LEASE), "it waits");
+        held.expire(now + timeout * 2);
+        assert_eq!(cancellation.reason(), None);
+        assert!(held.begin(JobId(1), token, Moment::now()));
+        let end = held.earliest_end().expect("it is held");
+        assert!(end < now + timeout + Duration::from_secs(1));
+        held.expire(end);
+        assert_eq!(cancellation.reason(), Some(Reason::Timeout));
+        assert_eq!(held.earliest_end(), Some(now + LEASE), "it is still held");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::context::Context;
 use super::handler::attempt;
 use super::held_leases::HeldLeases;
 use super::outcome::Verdict;
-use super::report::{Answer, UnreportedOutcome, report};
+use super::unreported::{Answer, UnreportedOutcome, report};
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::{Error, Result};
@@ -106,11 +106,12 @@ async fn result<C: GenericClient + Sync>(
     verdict: &Verdict,
 ) -> Result<(Option<Json>, Option<String>), testkit::Error> {
     match verdict {
-        Verdict::Complete(output) => Ok((output.clone(), None)),
+        Verdict::Complete(done) => Ok((done.output.clone(), None)),
         Verdict::Fail(failure) => Ok((None, Some(failure.error.clone()))),
-        Verdict::Release(_) | Verdict::AcknowledgeCancel | Verdict::CancelOwn(_) => {
-            Ok((None, None))
-        }
+        Verdict::Release(_)
+        | Verdict::AcknowledgeCancel
+        | Verdict::TimedOut
+        | Verdict::CancelOwn(_) => Ok((None, None)),
         Verdict::Recorded => testkit::recorded(client.db(), claimed)
             .await
             .map(|output| (output, None)),
@@ -120,7 +121,7 @@ async fn result<C: GenericClient + Sync>(
 fn ended(answer: Answer) -> Result<Ended, testkit::Error> {
     match answer {
         Answer::Completed => Ok(Ended::Completed),
-        Answer::Retrying => Ok(Ended::Retrying),
+        Answer::Retrying | Answer::TimedOut => Ok(Ended::Retrying),
         Answer::Dead => Ok(Ended::Dead),
         Answer::Cancelled => Ok(Ended::Cancelled),
         Answer::Released => Ok(Ended::Released),

@@ -2,9 +2,8 @@
 //!
 //! It has two connections to each of its databases: one claims and reports outcomes
 //! (`claim_connection`), one extends leases (`heartbeat`, on its own thread). Between them runs the
-//! loop in `dispatch`; the three are a `branch`. Several share the `places` for running jobs.
-//!
-//! A third thread, if asked for, answers probes and notifies systemd (`health_thread`).
+//! loop in `dispatch`; the three are a `branch`. Several share the `places` for running jobs. A
+//! third thread answers probes and notifies systemd, if asked to (`health_thread`).
 
 mod branch;
 mod cancellation;
@@ -33,14 +32,17 @@ mod outcome;
 mod places;
 mod polling;
 mod prefetch;
+mod pulse;
 mod registration;
 mod report;
 mod router;
 mod shutdown;
 mod start;
+mod startup;
 mod summary;
 mod systemd;
 mod task;
+mod unreported;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -61,7 +63,6 @@ pub use self::task::{FromContext, FromState, HandlerOutput, State, TaskHandler};
 
 use self::branch::Branches;
 use self::check::{check, declared_by};
-use self::claim_connection::Startup;
 use self::event::Events;
 use self::handler::{Handlers, handler};
 use self::health_thread::{HealthOptions, HealthThread};
@@ -69,6 +70,7 @@ use self::middleware::layer;
 use self::name::default_name;
 use self::places::AllPlaces;
 use self::start::Start;
+use self::startup::Startup;
 use self::task::task_handler;
 use crate::address::Address;
 use crate::error::{Error, Result};
@@ -102,8 +104,8 @@ pub(crate) struct Setup<S> {
 /// - One that **ignores its cancellation** is dropped at its next await after
 ///   [`Worker::cancel_patience`]; during a stop one that cannot be dropped is abandoned. Its job
 ///   ends as if it had obeyed.
-/// - One whose **output is too large** (`trax.max_input_bytes`, 1 MB) fails its attempt with
-///   SQLSTATE 54000, and delays no other outcome.
+/// - One whose **output the server refuses** (`trax.max_input_bytes`, 1 MB; nesting) fails its job
+///   for good with the SQLSTATE (54000), and delays no other outcome.
 ///
 /// ```no_run
 #[doc = include_str!("../../examples/worker.rs")]
@@ -433,9 +435,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self.health.clone()
     }
 
-    /// Runs until a signal, [`Shutdown`] or an empty queue ends it.
-    ///
-    /// It waits for a server that cannot be reached, also at the start.
+    /// Runs until a signal, [`Shutdown`] or an empty queue ends it; it waits for the server.
     ///
     /// # Errors
     /// At the start only: [`Setup`](crate::Error::Setup) when the worker is configured wrong or

@@ -20,6 +20,14 @@ use crate::sql::Interval;
 pub enum Outcome {
     /// Completed; the output is stored in the run.
     Output(Json),
+    /// Completed, whatever the server says to the output: one that it refuses is left out, and the
+    /// detail of the run says why. `left_out` is why there is none from the start.
+    Printed {
+        /// The output; `null` is none.
+        output: Json,
+        /// Stored as the detail.
+        left_out: Option<String>,
+    },
     /// The handler already called `complete` in its own transaction.
     Recorded,
     /// Not now: the job waits this long, without using up an attempt.
@@ -177,22 +185,59 @@ impl fmt::Display for JobError {
 /// What to report to the server about one lease.
 #[derive(Clone, Debug)]
 pub(crate) enum Verdict {
-    Complete(Option<Json>),
+    Complete(Completion),
     /// Nothing: the handler has reported it.
     Recorded,
     Fail(Failure),
     Release(Option<Interval>),
     AcknowledgeCancel,
+    /// It ran longer than its timeout, as this worker or the server measured it.
+    TimedOut,
     CancelOwn(String),
+}
+
+/// The error of an attempt whose timeout is over, in the words of the server.
+pub(crate) const TIMED_OUT: &str = "it ran longer than its timeout";
+
+/// A completed attempt.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Completion {
+    pub(crate) output: Option<Json>,
+    /// What was left out of the output.
+    pub(crate) detail: Option<Json>,
+    /// Whether it is complete also when the server refuses the output.
+    pub(crate) counts_without: bool,
+}
+
+impl Completion {
+    fn of(output: Json) -> Self {
+        Completion {
+            output: Some(output).filter(|output| !output.is_null()),
+            ..Completion::default()
+        }
+    }
+
+    /// Returns one without its output, and why there is none.
+    pub(crate) fn without_output(why: String) -> Self {
+        Completion {
+            detail: Some(serde_json::json!({ "output": why }).into()),
+            ..Completion::default()
+        }
+    }
 }
 
 /// Returns the verdict on a handler that ended by itself.
 pub(crate) fn verdict_on(result: HandlerResult<Outcome>, reason: Option<Reason>) -> Verdict {
     match (result, reason) {
         // Done is done: the server decides whether the lease still counts.
-        (Ok(Outcome::Output(output)), _) => {
-            Verdict::Complete(Some(output).filter(|o| !o.is_null()))
-        }
+        (Ok(Outcome::Output(output)), _) => Verdict::Complete(Completion::of(output)),
+        (Ok(Outcome::Printed { output, left_out }), _) => Verdict::Complete(match left_out {
+            Some(why) => Completion::without_output(why),
+            None => Completion {
+                counts_without: true,
+                ..Completion::of(output)
+            },
+        }),
         (Ok(Outcome::Recorded), _) => Verdict::Recorded,
         (Ok(Outcome::Snooze(delay)), _) => Verdict::Release(Some(Interval(delay))),
         (Err(error), _) if error.is_panic() => Verdict::Fail(error.failure),
@@ -220,8 +265,8 @@ pub(crate) fn verdict_on(result: HandlerResult<Outcome>, reason: Option<Reason>)
 /// Returns the verdict on a handler that gave up, or was dropped, because it was asked to stop.
 pub(crate) fn verdict_on_stop(reason: Reason) -> Verdict {
     match reason {
-        // After a timeout the server records the attempt as failed, and retries it.
-        Reason::Cancelled | Reason::Timeout => Verdict::AcknowledgeCancel,
+        Reason::Cancelled => Verdict::AcknowledgeCancel,
+        Reason::Timeout => Verdict::TimedOut,
         // A lease that may only seem lost (no contact for its length) is released.
         Reason::LeaseLost | Reason::Shutdown => Verdict::Release(None),
     }
@@ -255,10 +300,10 @@ mod tests {
 
     #[test]
     fn a_cancelled_or_late_handler_acknowledges() {
-        for reason in [Reason::Cancelled, Reason::Timeout] {
-            let verdict = verdict_on(Err(JobError::new("stop")), Some(reason));
-            assert!(matches!(verdict, Verdict::AcknowledgeCancel), "{verdict:?}");
-        }
+        let on = |reason| verdict_on(Err(JobError::new("stop")), Some(reason));
+        let (cancelled, late) = (on(Reason::Cancelled), on(Reason::Timeout));
+        assert!(matches!(cancelled, Verdict::AcknowledgeCancel));
+        assert!(matches!(late, Verdict::TimedOut));
     }
 
     #[test]
@@ -280,7 +325,7 @@ mod tests {
             Ok(Outcome::Output(Value::from(1).into())),
             Some(Reason::Cancelled),
         );
-        assert!(matches!(verdict, Verdict::Complete(Some(_))));
+        assert!(matches!(verdict, Verdict::Complete(done) if done.output.is_some()));
     }
 
     fn said(error: impl Into<JobError>) -> (String, bool, Option<Duration>, Option<Duration>) {

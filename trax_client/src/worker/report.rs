@@ -4,21 +4,20 @@
 //! outcome is reported again when the connection broke, when the server had no time, no lock or no
 //! room for it, and when no answer came; if it had been recorded already, the answer is then "lost"
 //! and nothing changes. To find which outcome fails, those refused together are sent one by one,
-//! and fewer at a time after the connection broke or no answer came. An outcome that repeatedly
-//! breaks the connection on its own, without a word from the server, is recorded as failed.
+//! and fewer at a time after the connection broke or no answer came. For an outcome that repeatedly
+//! breaks the connection on its own, without a word from the server, or is so large that no answer
+//! comes in time, something else is recorded in its place (`unreported`).
 
 use std::collections::{HashSet, VecDeque};
 
-use tokio_postgres::GenericClient;
-
 use super::claim_connection::{BATCH, BoundedCalls, Reply};
-use super::event::{Event, Events, brief};
+use super::event::{Event, Events};
 use super::outcome::Verdict;
-use crate::client::Client;
+use super::unreported::{Answer, UnreportedOutcome, report};
 use crate::clock::Moment;
 use crate::error::{Blame, Error, Result};
 use crate::id::{JobId, Token};
-use crate::job::{ClaimOptions, Claimed, Failed, Failure};
+use crate::job::{ClaimOptions, Claimed};
 use crate::json::Json;
 
 /// The most text in the completions of one call, so that a slow network can send it in time.
@@ -27,57 +26,10 @@ const BATCH_BYTES: usize = 4 << 20;
 const FAILURES_AT_MOST: usize = 2;
 /// How often in a row one outcome alone may break the connection before it is recorded as failed.
 const BREAKS_AT_MOST: u32 = 5;
-
-/// An ended attempt that the server does not know of yet.
-#[derive(Debug)]
-pub(crate) struct UnreportedOutcome {
-    pub(crate) job_id: JobId,
-    pub(crate) token: Token,
-    pub(crate) verdict: Verdict,
-    /// It was sent before without success: it is now sent by itself, with a short lock timeout.
-    pub(super) again: bool,
-    /// How often in a row the connection broke while it was sent by itself, and it may be why.
-    breaks: u32,
-}
-
-impl UnreportedOutcome {
-    pub(crate) fn new(job_id: JobId, token: Token, verdict: Verdict) -> Self {
-        UnreportedOutcome {
-            job_id,
-            token,
-            verdict,
-            again: false,
-            breaks: 0,
-        }
-    }
-
-    fn is_single(&self) -> bool {
-        self.again || !matches!(self.verdict, Verdict::Complete(_))
-    }
-
-    /// Returns the bytes of text that it sends.
-    fn size(&self) -> usize {
-        let of = |json: &Option<Json>| json.as_ref().map_or(0, |json| json.text().len());
-        match &self.verdict {
-            Verdict::Complete(output) => of(output),
-            Verdict::Fail(failure) => failure.error.len() + of(&failure.detail),
-            Verdict::CancelOwn(reason) => reason.len(),
-            Verdict::Recorded | Verdict::Release(_) | Verdict::AcknowledgeCancel => 0,
-        }
-    }
-}
-
-/// How the server answered a reported outcome.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Answer {
-    Completed,
-    Retrying,
-    Dead,
-    Cancelled,
-    Released,
-    Lost,
-    Unreported,
-}
+/// How often in a row one outcome alone may have no answer that has more bytes than `LARGE`. By the
+/// second time its lease has ended, or the server has answered heartbeats: the bytes take too long.
+const UNANSWERED_AT_MOST: u32 = 2;
+const LARGE: usize = 64 << 10;
 
 /// Reports the outcomes of one exchange: those of `reply.unreported` become answers, or move to
 /// `reply.retries`. An error is always one of the connection.
@@ -224,7 +176,7 @@ impl OutcomeReports<'_> {
 
     fn had_no_time(&mut self, mut outcome: UnreportedOutcome, error: Error) {
         // The server read it.
-        outcome.breaks = 0;
+        (outcome.breaks, outcome.unanswered) = (0, 0);
         outcome.again = true;
         self.reply.retries.push(outcome);
         *self.last_error = Some(error);
@@ -240,12 +192,17 @@ impl OutcomeReports<'_> {
             return error;
         }
         batch.iter_mut().for_each(|outcome| outcome.again = true);
-        if let [outcome] = &mut batch[..]
-            && self.calls.may_be_of_the_message(&error)
-        {
-            outcome.breaks += 1;
-            if outcome.breaks == BREAKS_AT_MOST {
-                self.give_up(outcome, &error);
+        if let [outcome] = &mut batch[..] {
+            if unanswered && outcome.size() > LARGE {
+                outcome.unanswered += 1;
+                if outcome.unanswered == UNANSWERED_AT_MOST {
+                    self.give_up(outcome, "had no answer", UNANSWERED_AT_MOST, &error);
+                }
+            } else if self.calls.may_be_of_the_message(&error) {
+                outcome.breaks += 1;
+                if outcome.breaks == BREAKS_AT_MOST {
+                    self.give_up(outcome, "ended the connection", BREAKS_AT_MOST, &error);
+                }
             }
         }
         // When not even the failure in its place could be reported, it is abandoned.
@@ -257,18 +214,11 @@ impl OutcomeReports<'_> {
         error
     }
 
-    /// Turns it into a failure with the reason.
-    fn give_up(&self, outcome: &mut UnreportedOutcome, error: &Error) {
-        let why = format!(
-            "the {} bytes of the outcome ended the connection {BREAKS_AT_MOST} times: {error}",
-            outcome.size()
-        );
-        let failure = failure_instead(&outcome.verdict, &why);
-        let error = match &outcome.verdict {
-            Verdict::Fail(_) => format!("{}; {why}", brief(&failure.error)),
-            _ => failure.error,
-        };
-        outcome.verdict = Verdict::Fail(Failure { error, ..failure });
+    /// Puts something in its place that says why.
+    fn give_up(&self, outcome: &mut UnreportedOutcome, what: &str, times: u32, error: &Error) {
+        let size = outcome.size();
+        let why = format!("the {size} bytes of the outcome {what} {times} times: {error}");
+        outcome.give_up(&why);
         self.events.emit(Event::Refused {
             job_id: outcome.job_id,
             error: why,
@@ -314,84 +264,10 @@ fn leases_and_outputs(batch: &[UnreportedOutcome]) -> (Vec<(JobId, Token)>, Vec<
         .iter()
         .map(|outcome| {
             let output = match &outcome.verdict {
-                Verdict::Complete(output) => output.clone(),
+                Verdict::Complete(completion) => completion.output.clone(),
                 _ => None,
             };
             ((outcome.job_id, outcome.token), output)
         })
         .unzip()
-}
-
-/// Returns the failure to record in place of an outcome that the server refuses.
-fn failure_instead(verdict: &Verdict, why: &str) -> Failure {
-    match verdict {
-        // Whether and when to retry stays as the handler asked.
-        Verdict::Fail(failure) => Failure {
-            error: failure.error.replace('\0', "\u{fffd}"),
-            detail: None,
-            ..failure.clone()
-        },
-        _ => Failure::new(format!("the outcome was refused: {why}")),
-    }
-}
-
-/// Reports one outcome. A refusal becomes a failed attempt, so that the job does not hang.
-pub(crate) async fn report<C: GenericClient + Sync>(
-    client: &Client<'_, C>,
-    events: &Events,
-    outcome: &UnreportedOutcome,
-) -> Result<Answer> {
-    let (job_id, token) = (outcome.job_id, outcome.token);
-    let error = match send(client, outcome).await {
-        Err(error) if error.is_of_the_values() => error.to_string(),
-        answer => return answer,
-    };
-    events.emit(Event::Refused {
-        job_id,
-        error: error.clone(),
-    });
-    let failure = failure_instead(&outcome.verdict, &error);
-    match client.fail(job_id, token, &failure).await {
-        Ok(failed) => Ok(answer_to(failed)),
-        Err(error) if error.is_of_the_values() => Ok(Answer::Unreported),
-        Err(error) => Err(error),
-    }
-}
-
-async fn send<C: GenericClient + Sync>(
-    client: &Client<'_, C>,
-    outcome: &UnreportedOutcome,
-) -> Result<Answer> {
-    let (job_id, token) = (outcome.job_id, outcome.token);
-    let (held, answer) = match &outcome.verdict {
-        Verdict::Complete(output) => (
-            client.complete(job_id, token, output).await?,
-            Answer::Completed,
-        ),
-        Verdict::Fail(failure) => {
-            return Ok(answer_to(client.fail(job_id, token, failure).await?));
-        }
-        Verdict::Release(delay) => (
-            client.release(job_id, token, delay.map(|d| d.0)).await?,
-            Answer::Released,
-        ),
-        Verdict::AcknowledgeCancel => (
-            client.acknowledge_cancel(job_id, token).await?,
-            Answer::Cancelled,
-        ),
-        Verdict::CancelOwn(reason) => (
-            client.cancel_own(job_id, token, Some(reason)).await?,
-            Answer::Cancelled,
-        ),
-        Verdict::Recorded => (true, Answer::Completed),
-    };
-    Ok(if held { answer } else { Answer::Lost })
-}
-
-fn answer_to(failed: Failed) -> Answer {
-    match failed {
-        Failed::Retrying => Answer::Retrying,
-        Failed::Dead => Answer::Dead,
-        Failed::Lost => Answer::Lost,
-    }
 }

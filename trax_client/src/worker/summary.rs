@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
-use super::report::Answer;
+use super::unreported::Answer;
 
 /// How a run of a worker ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
@@ -30,7 +30,9 @@ pub struct Summary {
     pub retrying: u64,
     /// Failed for good.
     pub dead: u64,
-    /// Cancellations and timeouts acknowledged.
+    /// Attempts that ran longer than their timeout; they count as failed.
+    pub timed_out: u64,
+    /// Cancellations acknowledged.
     pub cancelled: u64,
     /// Released without using up an attempt.
     pub released: u64,
@@ -47,6 +49,7 @@ impl Default for Summary {
             completed: 0,
             retrying: 0,
             dead: 0,
+            timed_out: 0,
             cancelled: 0,
             released: 0,
             lost: 0,
@@ -66,6 +69,7 @@ impl Summary {
         self.completed += other.completed;
         self.retrying += other.retrying;
         self.dead += other.dead;
+        self.timed_out += other.timed_out;
         self.cancelled += other.cancelled;
         self.released += other.released;
         self.lost += other.lost;
@@ -77,6 +81,7 @@ impl Summary {
             Answer::Completed => &mut self.completed,
             Answer::Retrying => &mut self.retrying,
             Answer::Dead => &mut self.dead,
+            Answer::TimedOut => &mut self.timed_out,
             Answer::Cancelled => &mut self.cancelled,
             Answer::Released => &mut self.released,
             Answer::Lost => &mut self.lost,
@@ -134,6 +139,7 @@ impl fmt::Display for Summary {
         let rest = [
             (self.retrying, "retrying"),
             (self.dead, "dead"),
+            (self.timed_out, "failed (timeout)"),
             (self.cancelled, "cancelled"),
             (self.released, "released"),
             (self.lost, "lost"),

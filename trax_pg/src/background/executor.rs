@@ -317,7 +317,7 @@ impl Executor {
         };
         let recorded = with_rights_of(self.ground.extowner, || {
             spi::connected(|spi| {
-                outcome::complete(spi, &held, &[Some(jsonb(output))], Timestamp::now())
+                outcome::complete(spi, &held, &[Some(jsonb(output)).into()], Timestamp::now())
             })
         });
         !recorded.unwrap_or_else(|error| error.raise()).is_empty()

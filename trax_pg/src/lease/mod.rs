@@ -43,6 +43,7 @@ use std::collections::HashSet;
 pub(crate) const FREE_LOSSES: i64 = 3;
 
 statement!(LeaseTake, "lease/take.sql", { job_id: INT8OID, token: UUIDOID } -> Locked);
+statement!(LeaseIsLate, "lease/is_late.sql", { job_id: INT8OID, now: TIMESTAMPTZOID } -> bool);
 statement!(LeaseCancel, "lease/cancel.sql", { job_ids: INT8ARRAYOID } -> i64);
 
 sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
@@ -191,6 +192,15 @@ pub(crate) fn take(spi: &Spi, job_id: i64, token: Uuid) -> Option<Locked> {
         unseen::refuse_lease(spi, vec![job_id], vec![token]);
     }
     lease
+}
+
+/// Returns whether an attempt has run longer than its timeout.
+pub(crate) fn is_late(spi: &Spi, job_id: i64, now: Timestamp) -> bool {
+    spi.query(LeaseIsLate {
+        job_id: arg(job_id),
+        now: arg(now),
+    })
+    .one()
 }
 
 /// Asks the workers of jobs to stop, who hear of it when this commits; returns how many are

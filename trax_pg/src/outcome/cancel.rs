@@ -97,8 +97,8 @@ sql_function!(trax_cancel_group, pg_finfo_trax_cancel_group, |call| {
     Ok(call.value(count))
 });
 
-/// Ends an attempt whose worker stopped because it was asked to; false when the lease is lost or
-/// was not asked.
+/// Ends an attempt whose worker stopped because it was asked to, or because its timeout is over;
+/// false when the lease is lost or neither is so.
 pub(crate) fn acknowledge_cancel(
     spi: &Spi,
     job_id: i64,
@@ -113,6 +113,10 @@ pub(crate) fn acknowledge_cancel(
     let ending = match (lease.cancelled, lease.timed_out) {
         (true, _) => Ending::cancelled(lease, None),
         (false, true) => Ending::overdue(lease, Overdue::TimedOut, now),
+        // Its worker has measured the timeout, and stopped before a cycle asked it to.
+        (false, false) if lease::is_late(spi, job_id, now) => {
+            Ending::overdue(lease, Overdue::TimedOut, now)
+        }
         (false, false) => return false,
     };
     end(spi, &[ending], now, true);

@@ -4,6 +4,7 @@
 //! transaction is changing is waited for: afterwards it is gone, and lost, or only extended, and
 //! still ours.
 
+use super::Returned;
 use crate::columns::{Leased, Outcome, Run};
 use crate::error::{Error, Result};
 use crate::lease::{Held, Walk};
@@ -32,12 +33,8 @@ const SAME: [(Run, Leased); 12] = [
 
 /// Moves the leases that are still held into `trax.run`; returns their rows in ascending order of
 /// jobs.
-pub(super) fn record(
-    held: &Held,
-    outputs: &[Option<pg_sys::Datum>],
-    now: Timestamp,
-) -> Result<Vec<Row>> {
-    let mut ended: Vec<(Row, Option<pg_sys::Datum>)> = Vec::with_capacity(outputs.len());
+pub(super) fn record(held: &Held, returned: &[Returned], now: Timestamp) -> Result<Vec<Row>> {
+    let mut ended: Vec<(Row, Returned)> = Vec::with_capacity(returned.len());
     let leases = Table::open(Leased::TABLE, Leased::ALL);
     let index = Index::open(&leases, c"lease_pkey");
     let order = held.order();
@@ -52,7 +49,7 @@ pub(super) fn record(
                 Taken::No
             };
             match taken {
-                Taken::Yes => ended.push((walk.scan().row(), outputs[*place])),
+                Taken::Yes => ended.push((walk.scan().row(), returned[*place])),
                 Taken::No | Taken::Busy => {}
                 Taken::Changed if keeps_snapshot() => return Err(Error::changed_since_snapshot()),
                 // A new snapshot shows what it has become.
@@ -72,7 +69,7 @@ pub(super) fn record(
 }
 
 /// Returns the inputs of jobs that are done; of one that is damaged the words of that.
-fn readable_inputs(ended: &[(Row, Option<pg_sys::Datum>)]) -> Vec<Option<pg_sys::Datum>> {
+fn readable_inputs(ended: &[(Row, Returned)]) -> Vec<Option<pg_sys::Datum>> {
     let inputs: Vec<pg_sys::Datum> = ended
         .iter()
         .filter_map(|(lease, _)| lease.value(Leased::Input))
@@ -90,12 +87,12 @@ fn readable_inputs(ended: &[(Row, Option<pg_sys::Datum>)]) -> Vec<Option<pg_sys:
     each.collect()
 }
 
-fn add_runs(ended: &[(Row, Option<pg_sys::Datum>)], now: Timestamp) {
+fn add_runs(ended: &[(Row, Returned)], now: Timestamp) {
     let parent = Table::open(Run::TABLE, Run::ALL);
     let partition = parent.partition_for(now.0);
     let completed = arg(Outcome::Completed.state());
     let mut runs = Inserter::begin(partition.as_ref().unwrap_or(&parent), ended.len());
-    for ((lease, output), input) in ended.iter().zip(readable_inputs(ended)) {
+    for ((lease, returned), input) in ended.iter().zip(readable_inputs(ended)) {
         let mut run = runs.row();
         for (to, from) in SAME {
             run.set(to, lease.value(from));
@@ -104,7 +101,8 @@ fn add_runs(ended: &[(Row, Option<pg_sys::Datum>)], now: Timestamp) {
         run.set(Run::FinishedAt, arg(now));
         run.set(Run::Final, arg(true));
         run.set(Run::State, completed);
-        run.set(Run::Output, *output);
+        run.set(Run::Output, returned.output);
+        run.set(Run::Detail, returned.detail);
     }
     runs.end();
     if let Some(partition) = partition {

@@ -84,7 +84,10 @@ sql_function!(trax_complete, pg_finfo_trax_complete, |call| {
     };
     let output = call.datum(2);
     output.map_or(Ok(()), |output| work_queue::check_size("output", output))?;
-    let recorded = spi::connected(|spi| complete(spi, &held, &[output], Timestamp::now()))?;
+    let detail = call.datum(3);
+    detail.map_or(Ok(()), |detail| work_queue::check_size("detail", detail))?;
+    let returned = [Returned { output, detail }];
+    let recorded = spi::connected(|spi| complete(spi, &held, &returned, Timestamp::now()))?;
     Ok(call.value(!recorded.is_empty()))
 });
 
@@ -110,9 +113,8 @@ sql_function!(trax_fail, pg_finfo_trax_fail, |call| {
         permanent: call.optional::<bool>(5).unwrap_or(false),
         was_told_to_stop: false,
     };
-    failure
-        .detail
-        .map_or(Ok(()), |detail| work_queue::check_size("detail", detail))?;
+    let detail = failure.detail;
+    detail.map_or(Ok(()), |detail| work_queue::check_size("detail", detail))?;
     let now = Timestamp::now();
     let outcome = spi::connected(|spi| Ok(fail(spi, job_id, token, failure, now)))?;
     Ok(call.value(outcome))
@@ -140,35 +142,48 @@ pub(crate) fn fail(
     outcome
 }
 
+/// What a completed attempt leaves in its run.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Returned {
+    pub(crate) output: Option<pg_sys::Datum>,
+    /// Says what was left out of the output.
+    pub(crate) detail: Option<pg_sys::Datum>,
+}
+
+impl From<Option<pg_sys::Datum>> for Returned {
+    fn from(output: Option<pg_sys::Datum>) -> Self {
+        Returned {
+            output,
+            detail: None,
+        }
+    }
+}
+
 /// Returns the outputs that stand beside the jobs of a call; an absent array is all nulls.
-pub(crate) fn outputs(
-    call: &Call,
-    index: usize,
-    jobs: usize,
-) -> Result<Vec<Option<pg_sys::Datum>>> {
+pub(crate) fn outputs(call: &Call, index: usize, jobs: usize) -> Result<Vec<Returned>> {
     let Some(outputs) = call.datum(index) else {
-        return Ok(vec![None; jobs]);
+        return Ok(vec![Returned::default(); jobs]);
     };
     let outputs = array_elements(pg_sys::JSONBOID, outputs)?;
     lease::same_length("outputs", outputs.len(), jobs)?;
     for output in outputs.iter().flatten() {
         work_queue::check_size("output", *output)?;
     }
-    Ok(outputs)
+    Ok(outputs.into_iter().map(Returned::from).collect())
 }
 
 /// Records completions; returns the jobs whose lease was still held.
 pub(crate) fn complete(
     spi: &Spi,
     held: &Held,
-    outputs: &[Option<pg_sys::Datum>],
+    returned: &[Returned],
     now: Timestamp,
 ) -> Result<Vec<i64>> {
-    let leases = completion::record(held, outputs, now)?;
+    let leases = completion::record(held, returned, now)?;
     leases
         .iter()
         .for_each(|lease| changes::lease_ended(lease.number(Leased::JobId)));
-    if leases.len() < outputs.len() && spi::keeps_snapshot() {
+    if leases.len() < returned.len() && spi::keeps_snapshot() {
         let ended: HashSet<i64> = leases
             .iter()
             .map(|lease| lease.number(Leased::JobId))
@@ -177,7 +192,7 @@ pub(crate) fn complete(
         unseen::refuse_lease(spi, job_ids, tokens);
     }
     metrics::completed(&leases, now);
-    metrics::stale(Stale::Complete, outputs.len() - leases.len());
+    metrics::stale(Stale::Complete, returned.len() - leases.len());
     let ended: Vec<Ended> = leases
         .iter()
         .map(|lease| Ended {

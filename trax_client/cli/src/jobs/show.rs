@@ -201,7 +201,12 @@ impl Job {
             facts.block("error", error);
         }
         if let Some(detail) = self.attempts.last().and_then(|last| last.detail.as_ref()) {
-            facts.json("detail of the error", detail);
+            let of = if self.error.is_some() {
+                " of the error"
+            } else {
+                ""
+            };
+            facts.json(&format!("detail{of}"), detail);
         }
         facts.text()
     }

@@ -18,6 +18,9 @@ from .outcome import Reason
 Key = tuple[int, str]
 """A job id and the token of its lease."""
 
+# The server counts from the report of a begin, which comes a moment after the begin.
+REPORT_DELAY = 0.25
+
 
 @dataclass(eq=False)
 class Attempt:
@@ -36,7 +39,8 @@ class Attempt:
     timeout: float | None
     trace: dict[str, Any] | None
     valid_until: float
-    times_out_at: float | None
+    # When a handler that has begun is asked to stop.
+    times_out_at: float | None = None
     # When a handler began that the server does not know of.
     begun_at: float | None = None
     # When a notification said that it may be asked to stop, until a heartbeat has asked.
@@ -50,6 +54,12 @@ class Attempt:
     def key(self) -> Key:
         """Return the job id and the token."""
         return (self.job_id, self.token)
+
+    def begin(self) -> None:
+        """Note that a handler begins; the timeout counts from here."""
+        self.begun_at = now()
+        if self.timeout is not None:
+            self.times_out_at = self.begun_at + self.timeout + REPORT_DELAY
 
 
 class HeldAttempts:
@@ -84,16 +94,19 @@ class HeldAttempts:
         attempt.stopped.set()
         self._on_stop(attempt)
 
-    def earliest_end(self) -> float | None:
-        """Return when the first lease ends; none when nothing is held."""
-        return min((one.valid_until for one in self.all()), default=None)
+    def next_timeout(self) -> float:
+        """Return when the first attempt has run too long that was not asked to stop."""
+        times = (one.times_out_at for one in self.all() if one.reason is None)
+        return min((at for at in times if at is not None), default=float("inf"))
 
     def expire(self, moment: float) -> None:
-        """Stop every attempt whose lease was not extended in time."""
+        """Stop every attempt whose lease was not extended in time, or that has run too long."""
         for attempt in self.all():
             if attempt.valid_until <= moment:
                 self.stop(attempt, Reason.LEASE_LOST)
                 self.remove(attempt.key)
+            elif attempt.times_out_at is not None and attempt.times_out_at <= moment:
+                self.stop(attempt, Reason.TIMEOUT)
 
     def hear_cancels(self, payload: str) -> bool:
         """Hear that jobs are asked to stop, as `trax_cancel` names them: "7,8"; empty is any."""
@@ -122,5 +135,6 @@ class HeldAttempts:
             if attempt.asked_at is not None and attempt.asked_at < sent:
                 attempt.asked_at = None
             if cancel_requested:
-                late = attempt.times_out_at is not None and now() >= attempt.times_out_at
+                end = attempt.times_out_at
+                late = end is not None and now() + REPORT_DELAY >= end
                 self.stop(attempt, Reason.TIMEOUT if late else Reason.CANCELLED)

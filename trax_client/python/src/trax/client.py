@@ -6,7 +6,6 @@ Nothing here begins, commits or rolls back: a job exists when the caller's trans
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -77,9 +76,11 @@ class JobResult:
 class Client:
     """Calls over a psycopg connection, within its transaction."""
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], *, decimals: bool = False) -> None:
+        """Take a connection; with `decimals` outputs have Decimals where JSON has a fraction."""
         _check(connection, psycopg.Connection)
         self._connection = connection
+        self._decimals = decimals
 
     def enqueue(self, task: str, input: Any = None, **options: Unpack[JobOptions]) -> int:
         """Queue one job and return its id."""
@@ -99,11 +100,12 @@ class Client:
     def await_job(self, job_id: int, timeout: Seconds) -> JobResult:
         """Return when the job has ended, or the time is up; needs a connection in autocommit."""
         _check_autocommit(self._connection.autocommit)
-        return _result(self._all(sql.AWAIT_JOB, {"job_id": job_id, "timeout": span(timeout)}))
+        parameters = {"job_id": job_id, "timeout": span(timeout)}
+        return _result(self._all(sql.AWAIT_JOB, parameters), decimals=self._decimals)
 
     def job(self, job_id: int) -> Job | None:
         """Return a job, wherever it is; none when there is none with this id."""
-        return _job(self._all(sql.JOB, {"job_id": job_id}))
+        return _job(self._all(sql.JOB, {"job_id": job_id}), decimals=self._decimals)
 
     def cancel(self, job_id: int) -> str:
         """Cancel a job; return 'cancelled', 'requested', 'finished' or 'unknown'."""
@@ -125,9 +127,11 @@ class Client:
 class AsyncClient:
     """Calls over an async psycopg connection, within its transaction."""
 
-    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+    def __init__(self, connection: psycopg.AsyncConnection[Any], *, decimals: bool = False) -> None:
+        """Take a connection; with `decimals` outputs have Decimals where JSON has a fraction."""
         _check(connection, psycopg.AsyncConnection)
         self._connection = connection
+        self._decimals = decimals
 
     async def enqueue(self, task: str, input: Any = None, **options: Unpack[JobOptions]) -> int:
         """Queue one job and return its id."""
@@ -148,11 +152,11 @@ class AsyncClient:
         """Return when the job has ended, or the time is up; needs a connection in autocommit."""
         _check_autocommit(self._connection.autocommit)
         parameters = {"job_id": job_id, "timeout": span(timeout)}
-        return _result(await self._all(sql.AWAIT_JOB, parameters))
+        return _result(await self._all(sql.AWAIT_JOB, parameters), decimals=self._decimals)
 
     async def job(self, job_id: int) -> Job | None:
         """Return a job, wherever it is; none when there is none with this id."""
-        return _job(await self._all(sql.JOB, {"job_id": job_id}))
+        return _job(await self._all(sql.JOB, {"job_id": job_id}), decimals=self._decimals)
 
     async def cancel(self, job_id: int) -> str:
         """Cancel a job; return 'cancelled', 'requested', 'finished' or 'unknown'."""
@@ -225,16 +229,16 @@ def _completion(context: Context, output: Any) -> dict[str, Any]:
     }
 
 
-def _loads(text: str | None) -> Any:
-    return None if text is None else json.loads(text)
+def _loads(text: str | None, *, decimals: bool) -> Any:
+    return None if text is None else typed.loads(text, decimals=decimals)
 
 
-def _result(rows: Sequence[tuple[Any, ...]]) -> JobResult:
+def _result(rows: Sequence[tuple[Any, ...]], *, decimals: bool) -> JobResult:
     state, output, error = rows[0]
-    return JobResult(state, _loads(output), error)
+    return JobResult(state, _loads(output, decimals=decimals), error)
 
 
-def _job(rows: Sequence[tuple[Any, ...]]) -> Job | None:
+def _job(rows: Sequence[tuple[Any, ...]], *, decimals: bool) -> Job | None:
     if not rows:
         return None
     values = dict(zip((field.name for field in fields(Job)), rows[0], strict=True))
@@ -242,5 +246,5 @@ def _job(rows: Sequence[tuple[Any, ...]]) -> Job | None:
         epoch = values[name]
         values[name] = None if epoch is None else datetime.fromtimestamp(epoch, timezone.utc)
     for name in ("output", "progress"):
-        values[name] = _loads(values[name])
+        values[name] = _loads(values[name], decimals=decimals)
     return Job(**values)

@@ -8,7 +8,6 @@ then in the outbox until the server has answered; its lease is extended all that
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +32,7 @@ from .errors import (
 )
 from .exchange import BATCH, Claim, Exchange, Outcome
 from .handler import Handler
-from .heartbeat import Heartbeat
+from .heartbeat import Heartbeat, extend
 from .outcome import Kind, Reason, Verdict, complete, fail, on_error, on_stop
 from .polling import Polling
 from .shutdown import Phase
@@ -105,7 +104,12 @@ class Engine:
         self._running: set[Attempt] = set()
         self._ended: deque[tuple[Attempt, Any, BaseException | None]] = deque()
         self._link: Link | None = None
-        self._is_checked = self._has_claimed = self._is_failing = False
+        self._is_checked = self._has_claimed = False
+        # What was said last of a failure, until the database is reached again.
+        self._complaint = ""
+        # No heartbeat was answered for half a lease, and when leases are extended here instead.
+        self._is_unheard = False
+        self._extend_at = 0.0
         # Refused although the extension is of our version: it may be from just before the update.
         self._was_refused = False
         self._extension = __version__
@@ -132,6 +136,7 @@ class Engine:
                 self._obey_phase()
                 self._take_ended()
                 moment = now()
+                self._feel_pulse(moment)
                 if moment >= self._paused_until and self._has_business(moment):
                     self._run_exchange()
                     self._take_ended()
@@ -155,18 +160,22 @@ class Engine:
 
     def _wake_at(self) -> float:
         moment = now()
-        moments = [moment + CHECK_PERIOD]
+        moments = [moment + CHECK_PERIOD, self._held.next_timeout()]
         if self._wanted() > 0:
             moments.append(max(self._polling.next_claim, self._no_claim_until, self._paused_until))
         due = self._exchange.next_due()
         if due is not None:
             moments.append(max(due, self._paused_until))
+        if self._link is not None and self._held.all():
+            limit = self._settings.lease / 2
+            look = self._extend_at if self._is_unheard else self._heartbeat.heard_at + limit
+            moments.append(max(look, self._paused_until))
         stops = (self._ask_at, self._abandon_at, self._give_up_at)
         moments += [stop for stop in stops if stop > moment]
         return min(moments)
 
     def _wanted(self) -> int:
-        if self._seen_phase != Phase.RUNNING:
+        if self._seen_phase != Phase.RUNNING or self._is_unheard:
             return 0
         waiting = sum(one.again for one in self._exchange.outbox)
         if waiting > max(BATCH, 2 * self._settings.concurrency):
@@ -174,7 +183,8 @@ class Engine:
         return min(BATCH, self._settings.concurrency - len(self._running))
 
     def _has_business(self, moment: float) -> bool:
-        return self._exchange.is_due(moment) or self._is_time_to_claim(moment)
+        is_due = self._exchange.is_due(moment) or self._is_time_to_claim(moment)
+        return is_due or self._must_extend(moment)
 
     def _is_time_to_claim(self, moment: float) -> bool:
         due = max(self._polling.next_claim, self._no_claim_until)
@@ -189,15 +199,19 @@ class Engine:
                 self._link = Link(self._parameters, self._watchdog, self._heard)
                 self._link.listen("trax_work", self._exchange.limit)
                 self._polling.connected(now())
+                # Heartbeats were away with it, and have time to come back.
+                self._heartbeat.heard_at = now()
             if not self._is_checked:
                 self._check_version(self._link)
+            if self._must_extend(now()):
+                self._extend(self._link)
             claimed, answered = self._exchange.run(self._link, wanted)
         except psycopg.Error as error:
             self._failed(error)
             return
         self._backoff.reset()
-        if self._is_failing:
-            self._is_failing = False
+        if self._complaint:
+            self._complaint = ""
             log.info("the worker reaches the database again")
         for outcome in answered:
             self._held.remove(outcome.attempt.key)
@@ -208,6 +222,27 @@ class Engine:
             if self._settings.until_empty and is_idle:
                 self._phase.advance()
         self._start(claimed)
+
+    def _feel_pulse(self, moment: float) -> None:
+        """Claim nothing while no heartbeat is answered: it could not be kept."""
+        limit = self._settings.lease / 2
+        is_unheard = self._link is not None and moment >= self._heartbeat.heard_at + limit
+        if is_unheard and not self._is_unheard:
+            log.warning("nothing is claimed: no heartbeat was answered for %.1f s", limit)
+        elif self._is_unheard and not is_unheard and self._link is not None:
+            log.info("heartbeats are answered again, and jobs claimed")
+        self._is_unheard = is_unheard
+
+    def _must_extend(self, moment: float) -> bool:
+        return self._is_unheard and moment >= self._extend_at and bool(self._held.all())
+
+    def _extend(self, link: Link) -> None:
+        """Extend what is held over this connection; it also reports what has begun."""
+        self._extend_at = now() + self._settings.lease / 3
+        held = self._held.all()
+        for at in range(0, len(held), BATCH):
+            batch = held[at : at + BATCH]
+            extend(link, self._held, batch, self._settings.lease, self._exchange.limit)
 
     def _check_version(self, link: Link) -> None:
         database, extension = link.call(sql.VERSION, {}, self._exchange.limit)[0]
@@ -232,7 +267,7 @@ class Engine:
                 continue
             try:
                 context = Context(attempt, self._heartbeat.progressed)
-                call = self._handlers[attempt.task].bind(json.loads(attempt.input), context)
+                call = self._handlers[attempt.task].bind(attempt.input, context)
             except MisfitError as misfit:
                 # Not for good: in a rolling deployment the next attempt may meet the newer code.
                 self._report(attempt, fail(f"the input does not fit this handler: {misfit}"))
@@ -243,7 +278,7 @@ class Engine:
                 self._report(attempt, on_error(error, None))
             else:
                 attempt.input = ""
-                attempt.begun_at = now()
+                attempt.begin()
                 self._running.add(attempt)
                 calls.append((attempt, call))
         if calls:
@@ -265,7 +300,7 @@ class Engine:
     def _report(
         self, attempt: Attempt, verdict: Verdict, error: BaseException | None = None
     ) -> None:
-        if verdict.kind is Kind.FAIL:
+        if verdict.kind in (Kind.FAIL, Kind.TIMED_OUT):
             job = (attempt.job_id, attempt.task, attempt.attempt, attempt.max_attempts)
             text = "job %d (%s) failed in attempt %d of %d: %s"
             log.warning(text, *job, verdict.error.partition("\n")[0], exc_info=error)
@@ -311,8 +346,9 @@ class Engine:
         self._complain("the database cannot be reached, again in %.1f s: %s", pause, error)
 
     def _complain(self, text: str, pause: float, error: psycopg.Error) -> None:
-        level = logging.DEBUG if self._is_failing else logging.WARNING
-        self._is_failing = True
+        # Said once, however long it lasts.
+        level = logging.DEBUG if self._complaint == text else logging.WARNING
+        self._complaint = text
         log.log(level, text, pause, brief(error))
 
     def _obey_phase(self) -> None:

@@ -56,7 +56,7 @@ class InvalidArgumentError(ServerError):
 
 
 class TooLargeError(ServerError):
-    """54000: the input or output is over a size limit."""
+    """Class 54: the input or output is over a size limit, or nested too deeply."""
 
 
 class WrongStateError(ServerError):
@@ -103,7 +103,6 @@ _OF_CONNECTION = frozenset(
 _OF_MOMENT = frozenset(("57014", "55P03", "55006", "23505"))
 _BY_CODE: dict[str, type[ServerError]] = {
     "42704": UnknownNameError,
-    "54000": TooLargeError,
     "55000": WrongStateError,
     "25001": WrongStateError,
     "23505": ConflictError,
@@ -142,9 +141,7 @@ def is_of_the_values(error: Exception) -> bool:
     if not isinstance(error, psycopg.Error):
         return isinstance(error, UnicodeError)
     code = error.sqlstate
-    if code is None:
-        return blame(error) is Blame.CALL
-    return code == "54000" or code[:2] in ("22", "23", "P0")
+    return blame(error) is Blame.CALL and (code is None or code[:2] in ("22", "23", "54", "P0"))
 
 
 def translated(error: psycopg.Error) -> ServerError:
@@ -166,6 +163,8 @@ def _kind(code: str | None, error: psycopg.Error) -> type[ServerError]:
         return DisconnectedError
     if code is None or code.startswith("22"):
         return InvalidArgumentError
+    if code.startswith("54"):
+        return TooLargeError
     if code == "42P01" and _OURS.search(error.diag.message_primary or ""):
         return NotInstalledError
     if code in _BY_CODE:

@@ -4,7 +4,8 @@ An outcome stays in the outbox until the server has answered for it. Completions
 with the claim in one call; the rest, and what is told *again*, one by one. An outcome is told again
 when the link broke, and when the server had no time, lock or room for it; if it had been recorded
 already, the answer is "lost" and nothing changes. One that the server refuses for its content
-becomes a failed attempt, and so does one that alone breaks the link five times.
+becomes an attempt that has failed for good, and so does one that alone breaks the link five times,
+or that is so large that no answer comes in time.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .attempt import Attempt
 from .clock import now, span
 from .connection import Link
 from .errors import Blame, blame, is_of_the_values
-from .outcome import Kind, Verdict, fail
+from .outcome import Kind, Verdict, instead
 
 log = logging.getLogger("trax")
 
@@ -34,12 +35,18 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 # After so many outcomes for which the server had no time, the rest waits for the next exchange.
 FAILURES_AT_MOST = 2
 BREAKS_AT_MOST = 5
+# By the second time its lease is over, or heartbeats were answered: the bytes take too long.
+UNANSWERED_AT_MOST = 2
+LARGE = 64 << 10
+# How many outcomes are reported at most, each in the place of the one before.
+PLACES = 4
 
 _STATEMENTS = {
     Kind.COMPLETE: sql.COMPLETE,
     Kind.FAIL: sql.FAIL,
     Kind.RELEASE: sql.RELEASE,
     Kind.ACKNOWLEDGE_CANCEL: sql.ACKNOWLEDGE_CANCEL,
+    Kind.TIMED_OUT: sql.TIMED_OUT,
     Kind.CANCEL_OWN: sql.CANCEL_OWN,
 }
 
@@ -54,6 +61,7 @@ class Outcome:
     pause: float = 0.0
     not_before: float = 0.0
     breaks: int = 0
+    unanswered: int = 0
     answered: bool = False
 
 
@@ -175,46 +183,42 @@ class Exchange:
         failures = 0
         for outcome in outcomes:
             if failures >= FAILURES_AT_MOST:
-                self._postpone(outcome)
+                # Its turn comes before that of those which failed: their pauses grow.
+                outcome.again = True
+                outcome.not_before = now() + SHORTEST_PAUSE
                 continue
             try:
                 self._send(link, outcome, hasty=failures > 0)
             except psycopg.Error as error:
+                # Told once: it may be refused for long, as until the extension is updated.
+                level = logging.DEBUG if outcome.pause else logging.WARNING
                 outcome.again = True
                 if blame(error) is Blame.CONNECTION:
                     self._broke(link, outcome, error)
+                    self._postpone(outcome)
                     raise
-                outcome.breaks = 0
+                outcome.breaks = outcome.unanswered = 0
                 failures += 1
                 self._postpone(outcome)
                 job = outcome.attempt
-                log.warning(
-                    "job %d: its outcome waits %.1f s: %s", job.job_id, outcome.pause, error
-                )
+                text = "job %d: its outcome waits %.1f s: %s"
+                log.log(level, text, job.job_id, outcome.pause, error)
 
     def _send(self, link: Link, outcome: Outcome, *, hasty: bool) -> None:
-        try:
-            rows = self._call(link, outcome, outcome.verdict, hasty=hasty)
-        except (psycopg.Error, UnicodeError) as error:
-            if not is_of_the_values(error):
-                raise
-            log.warning("job %d: its outcome was refused: %s", outcome.attempt.job_id, error)
-            instead = fail(f"the outcome was refused: {error}")
-            if outcome.verdict.kind is Kind.FAIL:
-                # Whether and when to retry stays as the handler asked; the detail may be at fault.
-                given = outcome.verdict
-                instead = Verdict(
-                    Kind.FAIL, error=given.error, delay=given.delay, permanent=given.permanent
-                )
+        verdict, job_id = outcome.verdict, outcome.attempt.job_id
+        for _ in range(PLACES):
             try:
-                rows = self._call(link, outcome, instead, hasty=hasty)
-            except psycopg.Error as refused:
-                if not is_of_the_values(refused):
+                rows = self._call(link, outcome, verdict, hasty=hasty)
+            except (psycopg.Error, UnicodeError) as error:
+                if not is_of_the_values(error):
                     raise
-                # Its lease runs out.
-                log.exception("job %d: its failure was refused, too", outcome.attempt.job_id)
-                rows = [(True,)]
-        self._answered(outcome, held=rows[0][0] not in (False, "lost"))
+                log.warning("job %d: its outcome was refused: %s", job_id, error)
+                verdict = instead(verdict, error)
+            else:
+                self._answered(outcome, held=rows[0][0] not in (False, "lost"))
+                return
+        log.error("job %d: its failure was refused, too: its lease runs out", job_id)
+        self._answered(outcome, held=True)
 
     def _call(
         self, link: Link, outcome: Outcome, verdict: Verdict, *, hasty: bool
@@ -240,16 +244,27 @@ class Exchange:
 
     def _broke(self, link: Link, outcome: Outcome, error: psycopg.Error) -> None:
         """Note that the link broke while this was sent; it may be why, unless the server says."""
-        if error.sqlstate is not None or link.was_cut:
-            return
-        outcome.breaks += 1
-        if outcome.breaks == BREAKS_AT_MOST:
-            size = outcome.verdict.size
-            log.warning("job %d: %d bytes break the connection", outcome.attempt.job_id, size)
-            outcome.verdict = fail(
-                f"the {size} bytes of the outcome ended the connection {BREAKS_AT_MOST} times: "
-                f"{error}"
+        size = outcome.verdict.size
+        if link.was_cut and size > LARGE:
+            outcome.unanswered += 1
+            if outcome.unanswered == UNANSWERED_AT_MOST:
+                self._give_up(outcome, f"had no answer {UNANSWERED_AT_MOST} times: {error}")
+        elif error.sqlstate is None and not link.was_cut:
+            outcome.breaks += 1
+            if outcome.breaks == BREAKS_AT_MOST:
+                self._give_up(outcome, f"ended the connection {BREAKS_AT_MOST} times: {error}")
+
+    def _give_up(self, outcome: Outcome, what: str) -> None:
+        why = f"the {outcome.verdict.size} bytes of the outcome {what}"
+        log.warning("job %d: %s", outcome.attempt.job_id, why)
+        given = outcome.verdict
+        if given.kind is Kind.FAIL:
+            error = f"{given.error[:1000]}; {why}"
+            outcome.verdict = Verdict(
+                Kind.FAIL, error=error, delay=given.delay, permanent=given.permanent
             )
+        else:
+            outcome.verdict = instead(given, why)
 
 
 def _first_batch(outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -272,7 +287,6 @@ def _time(epoch: float | None) -> datetime | None:
 
 
 def _attempt(row: Sequence[Any], sent: float, lease: float) -> Attempt:
-    timeout: float | None = row[10]
     trace = None if row[11] is None else json.loads(row[11])
     return Attempt(
         job_id=row[0],
@@ -285,8 +299,7 @@ def _attempt(row: Sequence[Any], sent: float, lease: float) -> Attempt:
         group_name=row[7],
         scheduled_for=_time(row[8]),
         queued_at=datetime.fromtimestamp(row[9], timezone.utc),
-        timeout=timeout,
+        timeout=row[10],
         trace=trace if isinstance(trace, dict) else None,
         valid_until=sent + lease,
-        times_out_at=None if timeout is None else sent + timeout,
     )

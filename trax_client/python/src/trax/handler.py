@@ -11,7 +11,7 @@ from typing import Any
 from . import telemetry
 from .context import Context
 from .errors import UsageError
-from .typed import Decoder, decoder
+from .typed import Decoder, decoder, loads, names_decimal
 
 
 class Handler:
@@ -28,13 +28,15 @@ class Handler:
         self._run = telemetry.around_async(function) if is_async else telemetry.around(function)
         self._context: str | None = None
         self._input: tuple[str, Decoder] | None = None
+        self._decimals = False
         self._read_signature(function)
 
-    def bind(self, value: Any, context: Context) -> Callable[[], Any]:
-        """Return the call of the function for an input as JSON.
+    def bind(self, text: str, context: Context) -> Callable[[], Any]:
+        """Return the call of the function for an input as the text of its JSON.
 
         Raise MisfitError when the input does not fit the annotation.
         """
+        value = loads(text, decimals=self._decimals)
         arguments: dict[str, Any] = {}
         if self._input is not None:
             name, decode = self._input
@@ -60,6 +62,7 @@ class Handler:
             elif self._input is None and hints.get(name) is not Context:
                 try:
                     self._input = (name, decoder(hints.get(name, Any)))
+                    self._decimals = names_decimal(hints.get(name))
                 except UsageError as error:
                     raise UsageError(f'{where}, parameter "{name}": {error}') from None
             elif parameter.default is inspect.Parameter.empty:

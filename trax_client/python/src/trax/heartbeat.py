@@ -40,6 +40,19 @@ REFUSED_PERIODS = 3
 CHECK_PERIOD = 1.0
 
 
+def extend(
+    link: Link, held: HeldAttempts, attempts: Sequence[Attempt], lease: float, limit: float
+) -> None:
+    """Extend leases, `BATCH` at most, in one call."""
+    sent = now()
+    parameters = {
+        "job_ids": [one.job_id for one in attempts],
+        "tokens": [one.token for one in attempts],
+        "lease": span(lease),
+    }
+    held.answered(attempts, link.call(sql.HEARTBEAT, parameters, limit), sent, lease)
+
+
 class Heartbeat(threading.Thread):
     """Runs from `start` to `end`."""
 
@@ -76,6 +89,7 @@ class Heartbeat(threading.Thread):
         self._next_beat = 0.0
         self._backoff = Backoff(lease / 3)
         self._is_failing = False
+        self.heard_at = now()
 
     def begun(self) -> None:
         """Note that handlers have begun; the server is told soon, if they still run then."""
@@ -117,7 +131,7 @@ class Heartbeat(threading.Thread):
     def _wake_at(self) -> float:
         wake = self._next_beat
         if self._held.all():
-            wake = min(wake, now() + CHECK_PERIOD)
+            wake = min(wake, now() + CHECK_PERIOD, self._held.next_timeout())
         if self._is_failing:
             return wake
         if self._begun:
@@ -147,6 +161,7 @@ class Heartbeat(threading.Thread):
         sent = now()
         self._extend(self._held.all())
         self._report_worker()
+        self.heard_at = now()
         self._backoff.reset()
         if self._is_failing:
             self._is_failing = False
@@ -156,18 +171,8 @@ class Heartbeat(threading.Thread):
     def _extend(self, attempts: Sequence[Attempt]) -> None:
         for at in range(0, len(attempts), BATCH):
             batch = attempts[at : at + BATCH]
-            link = self._linked()
-            sent = now()
-            rows = link.call(
-                sql.HEARTBEAT,
-                {
-                    "job_ids": [one.job_id for one in batch],
-                    "tokens": [one.token for one in batch],
-                    "lease": span(self._lease),
-                },
-                self._limit,
-            )
-            self._held.answered(batch, rows, sent, self._lease)
+            extend(self._linked(), self._held, batch, self._lease, self._limit)
+            self.heard_at = now()
 
     def _send_progress(self) -> None:
         for attempt in self._held.all():

@@ -83,6 +83,7 @@ class Kind(Enum):
     FAIL = "fail"
     RELEASE = "release"
     ACKNOWLEDGE_CANCEL = "acknowledge_cancel"
+    TIMED_OUT = "timed_out"
     CANCEL_OWN = "cancel_own"
     NOTHING = "nothing"
 
@@ -119,6 +120,26 @@ def fail(error: str, *, permanent: bool = False, detail: str | None = None) -> V
     return Verdict(Kind.FAIL, error=sendable(error), permanent=permanent, detail=detail)
 
 
+def instead(refused: Verdict, why: object) -> Verdict:
+    """Return what to report in the place of an outcome that the server refuses each time.
+
+    Finished work fails for good, so that it does not run again. A failure loses its detail, and
+    then its delay; whether to retry stays as the handler asked.
+    """
+    if refused.kind is not Kind.FAIL:
+        return fail(f"the outcome was refused: {why}", permanent=True)
+    if refused.detail is None:
+        return fail(refused.error, permanent=refused.permanent)
+    left_out = f"left out, {len(refused.detail)} bytes: {why}"
+    return Verdict(
+        Kind.FAIL,
+        error=refused.error,
+        detail=typed.dumps({"detail": sendable(left_out)}),
+        delay=refused.delay,
+        permanent=refused.permanent,
+    )
+
+
 def on_error(error: BaseException, reason: Reason | None) -> Verdict:
     """Return the verdict on what a handler raised."""
     if isinstance(error, Cancel):
@@ -140,9 +161,10 @@ def on_error(error: BaseException, reason: Reason | None) -> Verdict:
 
 def on_stop(reason: Reason) -> Verdict:
     """Return the verdict on a handler that gave up because it was asked to stop."""
-    if reason in (Reason.CANCELLED, Reason.TIMEOUT):
-        # After a timeout the server records the attempt as failed, and retries it.
+    if reason is Reason.CANCELLED:
         return Verdict(Kind.ACKNOWLEDGE_CANCEL)
+    if reason is Reason.TIMEOUT:
+        return Verdict(Kind.TIMED_OUT, error="it ran longer than its timeout")
     # A lease that may only seem lost (no contact for its length) is released.
     return Verdict(Kind.RELEASE)
 

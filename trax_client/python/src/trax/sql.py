@@ -55,6 +55,9 @@ FAIL = f"""select trax.fail({_LEASE}, error => %(error)s::text, detail => %(deta
     retry_in => %(delay)s::interval, permanent => %(permanent)s::boolean)"""
 RELEASE = f"select trax.release({_LEASE}, delay => %(delay)s::interval)"
 ACKNOWLEDGE_CANCEL = f"select trax.acknowledge_cancel({_LEASE})"
+TIMED_OUT = f"""select case when trax.acknowledge_cancel({_LEASE}) then 'failed'
+    else trax.fail(job_id => %(job_id)s::bigint, token => %(token)s::uuid, error => %(error)s::text)
+    end"""
 CANCEL_OWN = f"select trax.cancel_own({_LEASE}, reason => %(error)s::text)"
 
 HEARTBEAT = """select job_id, held, cancel_requested

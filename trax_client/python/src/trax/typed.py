@@ -1,17 +1,21 @@
 """Typed inputs and outputs: from JSON to what a handler's annotation says, and back.
 
-Understood are plain JSON types, `Any`, `X | None`, `Literal`, enums, lists, dicts with text keys,
-dataclasses and TypedDicts of these, and the models of pydantic.
+Understood are plain JSON types, `Decimal`, `Any`, `X | None`, `Literal`, enums, lists, dicts with
+text keys, dataclasses and TypedDicts of these, and the models of pydantic. A number with a fraction
+or an exponent is a float, which may lose digits, or a `Decimal` where the annotation names one.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import re
+import secrets
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
+from decimal import Decimal
 from enum import Enum
 from typing import Any, Union
 from uuid import UUID
@@ -53,7 +57,32 @@ def dumps(value: object) -> str | None:
     """Return an output or input as JSON; none for None, which the server stores as no output."""
     if value is None:
         return None
-    return json.dumps(value, allow_nan=False, default=_encode, separators=(",", ":"))
+    text = json.dumps(value, allow_nan=False, default=_encode, separators=(",", ":"))
+    # The encoder writes no number but its own: a text with the mark becomes the number in it.
+    return _MARKED.sub(r"\1", text) if _MARK in text else text
+
+
+def loads(text: str, *, decimals: bool) -> Any:
+    """Return JSON as Python has it; a fraction or an exponent makes a Decimal, or a float."""
+    return json.loads(text, parse_float=Decimal) if decimals else json.loads(text)
+
+
+def names_decimal(annotation: Any, seen: frozenset[Any] = frozenset()) -> bool:
+    """Return whether a type is Decimal, or has one somewhere in it."""
+    if annotation is Decimal:
+        return True
+    if any(annotation is one for one in seen):
+        return False
+    seen = seen | {annotation} if isinstance(annotation, type) else seen
+    inner = [one for one in typing.get_args(annotation) if not isinstance(one, str)]
+    if isinstance(annotation, type) and hasattr(annotation, "__annotations__"):
+        inner += typing.get_type_hints(annotation).values()
+    return any(names_decimal(one, seen) for one in inner)
+
+
+# Nobody can have it in a text of theirs.
+_MARK = f"trax-number-{secrets.token_hex(16)}:"
+_MARKED = re.compile(f'"{_MARK}([^"]*)"')
 
 
 def _unknown(annotation: Any) -> UsageError:
@@ -77,9 +106,15 @@ def _exactly(wanted: type, name: str) -> Decoder:
 
 
 def _float(value: Any, path: str) -> float:
-    if type(value) not in (int, float):
+    if type(value) not in (int, float, Decimal):
         raise _misfit(path, "a number", value)
     return float(value)
+
+
+def _decimal(value: Any, path: str) -> Decimal:
+    if type(value) not in (int, float, Decimal):
+        raise _misfit(path, "a number", value)
+    return Decimal(value)
 
 
 _SIMPLE: dict[Any, Decoder] = {
@@ -87,11 +122,12 @@ _SIMPLE: dict[Any, Decoder] = {
     int: _exactly(int, "an integer"),
     bool: _exactly(bool, "true or false"),
     float: _float,
+    Decimal: _decimal,
     None: _exactly(type(None), "null"),
     type(None): _exactly(type(None), "null"),
 }
 _NAMES = {dict: "an object", list: "an array", str: "a string", bool: "a boolean"}
-_NAMES |= {int: "an integer", float: "a number", type(None): "null"}
+_NAMES |= {int: "an integer", float: "a number", Decimal: "a number", type(None): "null"}
 
 
 def _misfit(path: str, wanted: str, value: Any) -> MisfitError:
@@ -204,6 +240,10 @@ def _encode(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if dump is not None:
         return dump(mode="json")
+    if isinstance(value, Decimal):
+        if not value.is_finite():
+            raise ValueError(f"{value} is not JSON")
+        return f"{_MARK}{value}"
     if isinstance(value, datetime | date):
         return value.isoformat()
     if isinstance(value, Enum):

@@ -5,6 +5,8 @@
 //! (ended, not yet reported). It leaves when the server has answered. `HeldLeases` holds its lease
 //! from the claim to that answer, and keeps extending it.
 
+mod times;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 
 use super::Setup;
-use super::cancellation::{Cancellation, Reason, cancellation};
+use super::cancellation::{Cancellation, cancellation};
 use super::claim_connection::{ClaimConnection, Reply};
 use super::connection::{Notification, Notifications};
 use super::context::Context;
@@ -23,21 +25,19 @@ use super::exchange::Exchange;
 use super::handler::attempt;
 use super::health::{Health, Part};
 use super::held_leases::HeldLeases;
-use super::outcome::{JobError, Verdict, verdict_on};
-use super::places::{HUNGRY, Places};
+use super::outcome::{JobError, TIMED_OUT, Verdict, verdict_on};
+use super::places::Places;
 use super::polling::{More, Polling};
 use super::prefetch::Prefetch;
-use super::report::{Answer, UnreportedOutcome};
+use super::pulse::{Change, Pulse};
 use super::shutdown::{Phase, Shutdown};
 use super::summary::{Counts, Stopped, Summary};
+use super::unreported::{Answer, UnreportedOutcome};
 use crate::clock::Moment;
 use crate::error::Result;
 use crate::id::JobId;
 use crate::job::{Claimed, Failure};
 use crate::trace;
-
-/// A job that was fetched ahead is released when it has not started within this time.
-const PREFETCH_PATIENCE: Duration = Duration::from_secs(2);
 
 /// With so many outcomes that the server takes none of, or twice as many as run at once, nothing
 /// more is claimed.
@@ -82,6 +82,7 @@ pub(crate) struct Dispatch<S> {
     must_reconnect: bool,
     polling: Polling,
     prefetch: Prefetch,
+    pulse: Pulse,
     places: Places,
     /// A claim is due, and other databases have the places.
     starved: bool,
@@ -120,6 +121,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             must_reconnect: false,
             polling,
             prefetch,
+            pulse: Pulse::new(setup.lease),
             places,
             starved: false,
             summary: Summary::default(),
@@ -150,6 +152,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 Some(ended) = self.running.join_next_with_id() => self.take_ended(ended),
                 notification = self.notifications.next() => self.take_notification(notification),
                 () = self.places.called() => self.take_call(),
+                // The next round looks.
+                () = self.held.beaten() => {}
                 () = tokio::time::sleep_until(wake.into()) => self.on_time(),
             }
         }
@@ -207,12 +211,15 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         }
         // New outcomes are sent in the pause that follows.
         if !self.retries.is_empty() && now >= self.retry_at {
-            self.exchange.begin(std::mem::take(&mut self.retries), 0);
+            let retries = std::mem::take(&mut self.retries);
+            self.exchange.begin(retries, 0, false);
             return;
         }
+        let extends = self.feel_pulse();
         let due = now >= self.polling.next_claim() || !self.outbox.is_empty();
         let due = due && now >= self.no_claim_until;
-        let claims = due && !self.is_full() && self.shutdown.phase() == Phase::Running;
+        let may_claim = !self.is_full() && !self.pulse.is_lost();
+        let claims = due && may_claim && self.shutdown.phase() == Phase::Running;
         let want = if claims { self.room(now) } else { 0 };
         // With places that others have, it is told when one is free.
         let here = self.running.len() + self.waiting.len();
@@ -220,7 +227,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         if self.starved {
             self.places.want(now);
         }
-        if self.outbox.is_empty() && want == 0 && !self.must_reconnect {
+        if self.outbox.is_empty() && want == 0 && !self.must_reconnect && !extends {
             return;
         }
         self.must_reconnect = false;
@@ -228,7 +235,28 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             self.polling.claim_sent(!self.outbox.is_empty());
             self.places.claim_sent(want, now);
         }
-        self.exchange.begin(std::mem::take(&mut self.outbox), want);
+        let outbox = std::mem::take(&mut self.outbox);
+        self.exchange.begin(outbox, want, extends);
+    }
+
+    /// Looks whether heartbeats are answered; returns whether leases are to be extended here.
+    fn feel_pulse(&mut self) -> bool {
+        // Without a connection both wait for the server.
+        if self.must_reconnect {
+            return false;
+        }
+        let now = Moment::now();
+        match self.pulse.look(&self.held, now) {
+            Some(Change::Lost) => {
+                let limit = self.pulse.limit();
+                let why = "no heartbeat is answered";
+                self.health.troubled(Part::Heartbeat, why);
+                self.events.emit(Event::Unheard { limit });
+            }
+            Some(Change::Found) => self.events.emit(Event::Recovered { during: "claim" }),
+            None => {}
+        }
+        self.pulse.extends(&self.held, now)
     }
 
     fn take_notification(&mut self, notification: Notification) {
@@ -357,18 +385,21 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 self.counts.set(&self.summary);
                 return;
             }
-            Verdict::Fail(failure) => {
-                self.events.emit(Event::Failed {
-                    job_id,
-                    attempt: attempt.attempt,
-                    task: attempt.task.clone(),
-                    error: failure.error.clone(),
-                });
-            }
+            Verdict::Fail(failure) => self.say_failed(attempt, &failure.error),
+            Verdict::TimedOut => self.say_failed(attempt, TIMED_OUT),
             _ => {}
         }
         self.outbox
             .push(UnreportedOutcome::new(job_id, token, verdict));
+    }
+
+    fn say_failed(&self, attempt: &Claimed, error: &str) {
+        self.events.emit(Event::Failed {
+            job_id: attempt.job_id,
+            attempt: attempt.attempt,
+            task: attempt.task.clone(),
+            error: error.to_owned(),
+        });
     }
 
     fn count(&mut self, job_id: JobId, answer: Answer) {
@@ -397,68 +428,6 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         }
         self.deadlines = Some(Deadlines::new(now, grace));
         self.on_time();
-    }
-
-    /// Acts on what is due: deadlines of a stop, and jobs fetched ahead in vain.
-    fn on_time(&mut self) {
-        let now = Instant::now();
-        while self
-            .waiting
-            .front()
-            .is_some_and(|w| w.since + PREFETCH_PATIENCE <= now)
-        {
-            if let Some(Waiting { claimed, .. }) = self.waiting.pop_front() {
-                self.prefetch.in_vain();
-                self.end_attempt(&claimed, Verdict::Release(None));
-            }
-        }
-        let Some(Deadlines {
-            ask, drop, leave, ..
-        }) = self.deadlines
-        else {
-            return;
-        };
-        if now >= ask && !self.running.is_empty() {
-            self.summary.stopped = Stopped::Released;
-            self.held.cancel_all(Reason::Shutdown);
-        }
-        if now >= drop {
-            // They are waited for: what a handler started ends only when the handler does.
-            self.running.abort_all();
-        }
-        if now >= leave && !self.started.is_empty() {
-            // A handler that blocks its thread cannot be dropped; its job is released all the same.
-            self.running.detach_all();
-            for (_, Started { attempt, .. }) in std::mem::take(&mut self.started) {
-                self.end_attempt(&attempt, Verdict::Release(None));
-            }
-        }
-    }
-
-    fn wake_at(&self) -> Instant {
-        let now = Instant::now();
-        let mut moments = vec![now + self.health.round()];
-        if let Some(deadlines) = &self.deadlines {
-            moments.extend(deadlines.next(now));
-        } else if self.exchange.is_idle() && !self.is_full() && self.room(now) > 0 {
-            let claim = self.polling.next_claim().max(self.no_claim_until);
-            moments.push(claim.max(self.paused_until));
-        }
-        if self.starved || !self.waiting.is_empty() && self.running.len() < self.setup.concurrency {
-            moments.push(now + HUNGRY / 2);
-        }
-        if self.exchange.is_idle() {
-            // Whatever is in the outbox is sent then.
-            moments.extend(Some(self.paused_until).filter(|at| *at > now));
-            let later = (!self.retries.is_empty()).then_some(self.retry_at.max(self.paused_until));
-            moments.extend(later);
-        }
-        moments.extend(
-            self.waiting
-                .front()
-                .map(|waiting| waiting.since + PREFETCH_PATIENCE),
-        );
-        moments.into_iter().min().unwrap_or(now)
     }
 
     /// Returns whether so many outcomes wait to be reported again that nothing is claimed.

@@ -1,0 +1,159 @@
+//! What becomes of an outcome that the server refuses, by its SQLSTATE (`sqlstates.txt`).
+
+use super::scenario::SOON;
+use super::trial::{Running, Start, Trial, Verdict, is};
+use harness::proxy::Proxy;
+
+/// What a worker does with an outcome.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Rule {
+    Permanent,
+    Retried,
+}
+
+/// The SQLSTATEs of a rule.
+fn of(rule: Rule) -> Vec<&'static str> {
+    let lines = include_str!("sqlstates.txt").lines();
+    let lines = lines.filter(|line| !line.starts_with('#'));
+    let pairs = lines.map(|line| {
+        let (code, rule) = line.split_once(' ').expect("a SQLSTATE and a rule");
+        let rule = match rule {
+            "permanent" => Rule::Permanent,
+            "retried" => Rule::Retried,
+            other => panic!("{code}: there is no rule {other}"),
+        };
+        (code, rule)
+    });
+    pairs
+        .filter(|(_, its)| *its == rule)
+        .map(|(code, _)| code)
+        .collect()
+}
+
+/// Refuses each completion whose output names a SQLSTATE.
+const REFUSE: &str = "
+    create function public.refuse() returns trigger language plpgsql as $$
+    declare
+        code text := nullif(new.output ->> 'refused', '');
+    begin
+        if code is not null then
+            raise exception 'refused here' using errcode = code;
+        end if;
+        return new;
+    end $$;
+    create trigger refuse before insert on trax.run for each row execute function public.refuse()";
+
+/// How a job ends whose output is refused for good, at its first attempt.
+async fn ends_without_output(trial: &Trial, job: i64, why: &str, by: &Running) -> Verdict {
+    let (state, run, said) = match trial.program.leaves_out {
+        true => ("1 completed", "1 completed", "detail ->> 'output'"),
+        false => ("1 failed", "1 failed error", "error"),
+    };
+    trial.becomes(job, state, by).await?;
+    is("runs", trial.runs(job).await?.as_str(), run)?;
+    let sql = format!(
+        "select concat_ws(' ', output is null, coalesce({said}, '') ~ '{why}') from trax.run where job_id = {job}"
+    );
+    let told = trial.value(&sql).await?;
+    match told.as_str() {
+        "t t" => Ok(()),
+        _ => Err(format!(
+            "no output, and why: {told}; {}",
+            trial
+                .value(&format!(
+                    "select concat_ws(' | ', error, detail::text) from trax.run where job_id = {job}"
+                ))
+                .await?
+        )),
+    }
+}
+
+pub(super) async fn too_large(trial: &Trial) -> Verdict {
+    let limit = "alter database {} set trax.max_input_bytes = '50kB'";
+    trial
+        .execute(&limit.replace("{}", trial.database.name()))
+        .await?;
+    let worker = trial.start(Start::CALM);
+    let job = trial
+        .enqueue("large", r#"{"bytes": 70000}"#, ", max_retries => 5")
+        .await?;
+    ends_without_output(trial, job, ".", &worker).await?;
+    trial.works(&worker).await
+}
+
+/// Every message with more bytes than the others stands still on its way.
+pub(super) async fn slow(trial: &Trial) -> Verdict {
+    if !trial.program.is_whole() {
+        return Ok(());
+    }
+    let proxy = Proxy::still_before_longer(trial.port(), 80_000).await;
+    let job = trial
+        .enqueue("large", r#"{"bytes": 90000}"#, ", max_retries => 5")
+        .await?;
+    let worker = trial.start_through(proxy.port(), trial.hasty());
+    trial.logs(SOON, "done", (job, 1), &worker).await?;
+    trial.works(&worker).await?;
+    ends_without_output(trial, job, "no answer", &worker).await?;
+    trial.works(&worker).await?;
+    is("a message stood still", proxy.has_cut(), true)
+}
+
+pub(super) async fn refusals(trial: &Trial) -> Verdict {
+    trial.execute(REFUSE).await?;
+    let enqueue = async |codes: Vec<&'static str>| -> Verdict<Vec<i64>> {
+        let mut jobs = Vec::new();
+        for code in codes {
+            let input = format!("{{\"refused\": \"{code}\"}}");
+            jobs.push(trial.enqueue("echo", &input, ", max_retries => 5").await?);
+        }
+        Ok(jobs)
+    };
+    let permanent = enqueue(of(Rule::Permanent)).await?;
+    // An example on one page need not have the words of the server.
+    let why = if trial.program.is_whole() {
+        "refused here"
+    } else {
+        "refused"
+    };
+    let worker = trial.start(Start {
+        concurrency: trial.program.concurrency(),
+        ..Start::CALM
+    });
+    for job in permanent {
+        ends_without_output(trial, job, why, &worker).await?;
+    }
+    trial.works(&worker).await?;
+    if !trial.program.is_whole() {
+        return Ok(());
+    }
+    // Good ones end together with some of those: all are there at once.
+    trial.execute("begin").await?;
+    let (mut retried, mut good) = (Vec::new(), Vec::new());
+    for codes in of(Rule::Retried).chunks(3) {
+        retried.extend(enqueue(codes.to_vec()).await?);
+        good.extend(enqueue(vec![""]).await?);
+    }
+    trial.execute("commit").await?;
+    for job in &retried {
+        trial.logs(SOON * 3, "done", (*job, 1), &worker).await?;
+    }
+    // None of them holds a place or another outcome up.
+    for job in good {
+        trial.becomes(job, "1 completed", &worker).await?;
+    }
+    trial.works(&worker).await?;
+    for job in &retried {
+        let state = trial.state(*job).await?;
+        is(
+            "one that is reported again",
+            state.as_str(),
+            "1 in_progress",
+        )?;
+    }
+    trial.execute("drop trigger refuse on trax.run").await?;
+    for job in retried {
+        trial.becomes(job, "1 completed", &worker).await?;
+        is("runs", trial.runs(job).await?.as_str(), "1 completed")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! What a worker does once, when it first reaches the server: it stores its manifests, and says
+//! which jobs wait for a handler.
+
+use super::claim_connection::Db;
+use super::event::{Event, Events};
+use crate::error::{Error, Result};
+use crate::job::ClaimOptions;
+use crate::manifest::Manifest;
+
+/// What a worker does once, when it first reaches the server.
+pub(crate) struct Startup {
+    pub(crate) schedules: Vec<Manifest>,
+    /// A source and all of its manifests.
+    pub(crate) declared: Option<(String, Vec<Manifest>)>,
+}
+
+/// Returns an error that ends the run, unless a retry may succeed.
+fn refused(error: Error, what: &str) -> Error {
+    if error.is_transient() {
+        return error;
+    }
+    let hint = error.report().and_then(|report| report.hint.as_deref());
+    let hint = hint.map_or(String::new(), |hint| format!("; {hint}"));
+    Error::Setup(format!("{what}: {error}{hint}"))
+}
+
+/// Stores the schedules, and reports the tasks with waiting jobs that have no handler here.
+pub(super) async fn start_up(
+    client: &Db<'_>,
+    startup: &Startup,
+    options: &ClaimOptions,
+    events: &Events,
+) -> Result<()> {
+    for manifest in &startup.schedules {
+        client.schedule(manifest).await.map_err(|error| {
+            refused(
+                error,
+                &format!("the schedule \"{}\" was refused", manifest.name()),
+            )
+        })?;
+    }
+    if let Some((source, manifests)) = &startup.declared {
+        let declared = client.declare(source, manifests).await;
+        let changes = declared.map_err(|error| {
+            refused(
+                error,
+                &format!("the manifests of \"{source}\" were refused"),
+            )
+        })?;
+        if !changes.is_empty() {
+            let source = source.clone();
+            events.emit(Event::Declared { source, changes });
+        }
+    }
+    let Some(handled) = &options.tasks else {
+        return Ok(());
+    };
+    match client.waiting_tasks(options.groups.as_deref()).await {
+        Ok(mut tasks) => {
+            tasks.retain(|task| !handled.contains(task));
+            if !tasks.is_empty() {
+                events.emit(Event::Unhandled { tasks });
+            }
+            Ok(())
+        }
+        Err(error) if error.is_transient() => Err(error),
+        // This is only advice; if something is really wrong the claim fails too.
+        Err(_) => Ok(()),
+    }
+}
