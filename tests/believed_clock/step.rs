@@ -105,8 +105,14 @@ async fn seconds_of_a_clock_that_is_wrong_take_nothing_away() {
         );
         let again = "select trax.enqueue('once', unique_key => 'invoice', unique_for => '2 days')";
         assert_eq!(t.get(again).await, key, "{offset}");
+        let beat = format!(
+            "select held, cancel_requested from trax.heartbeat(array[{}], array['{}'::uuid], '5 min')",
+            slow.id, slow.token
+        );
+        assert_eq!(t.get(&beat).await, "t|f", "{offset}");
         machine.set_clock(0);
         a_cycle_passes(&s).await;
+        assert_eq!(t.get(&beat).await, "t|f", "{offset}");
         assert_eq!(t.get(again).await, key, "{offset}");
         let later =
             "select count(*) from trax.work_queue where task = 'later' and waits_for = 'time'";

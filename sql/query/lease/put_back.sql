@@ -1,5 +1,5 @@
 -- Puts leases that were extended by a clock ahead of now back to one length from now; looks at the
--- $at_most that are looked at last.
+-- $at_most that are looked at last, those after $after.
 update trax.lease l
 set extended_at = $now,
     lease_expires_at = $now + p.length,
@@ -19,7 +19,7 @@ from (
         from (
             select a.job_id, coalesce(a.extended_at, a.started_at) as extended_at, a.lease_expires_at
             from trax.lease a
-            where a.reap_at > $latest
+            where a.reap_at > $after
             order by a.reap_at desc
             limit $at_most
         ) f

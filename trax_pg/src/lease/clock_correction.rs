@@ -1,10 +1,11 @@
 //! Leases that were granted or extended while the server's clock was ahead, and would last too long
 //! since it was corrected.
 //!
-//! Enters: leases that the reaper looks at later than in an hour. Leaves: those that were extended
-//! later than now by more than their own length and [`TOLERANCE_MICROS`], put back to one length
-//! from now, and logged. Holds: a lease that was granted a *grace* is left alone: it was extended
-//! less than its length ahead. So is what a heartbeat finds ahead: it may not set `reap_at`.
+//! Enters: leases that the reaper looks at later than in an hour; all when the clock has gone back.
+//! Leaves: those that were extended later than now by more than their own length and
+//! [`TOLERANCE_MICROS`], put back to one length from now, and logged. Holds: a lease that was
+//! granted a *grace* is left alone: it was extended less than its length ahead. So is what a
+//! heartbeat finds ahead: it may not set `reap_at`.
 
 use crate::server::clock::{TOLERANCE_MICROS, Timestamp, micros};
 use crate::server::spi::{Spi, arg, statement};
@@ -16,7 +17,13 @@ const LOOK_AT_MOST: i64 = 1000;
 
 statement!(
     LeasePutBack, "lease/put_back.sql",
-    { now: TIMESTAMPTZOID, latest: TIMESTAMPTZOID, default_timeout: INTERVALOID, at_most: INT8OID }
+    {
+        now: TIMESTAMPTZOID,
+        latest: TIMESTAMPTZOID,
+        after: TIMESTAMPTZOID,
+        default_timeout: INTERVALOID,
+        at_most: INT8OID,
+    }
 );
 statement!(LeaseExtensionPutBack, "lease/extension_put_back.sql", { latest: TIMESTAMPTZOID });
 
@@ -37,9 +44,16 @@ pub(crate) fn put_back(spi: &Spi, now: Timestamp, everything: bool) {
         latest: arg(latest),
     });
     let default_timeout = Interval::new(0, 0, micros(setting::default_timeout()));
+    // A heartbeat ahead has not set when the reaper looks.
+    let after = if everything {
+        Timestamp(i64::MIN)
+    } else {
+        latest
+    };
     let count = spi.execute(LeasePutBack {
         now: arg(now),
         latest: arg(latest),
+        after: arg(after),
         default_timeout: arg(default_timeout.expect("a setting is a length of time")),
         at_most: arg(LOOK_AT_MOST).filter(|_| !everything),
     });
