@@ -113,8 +113,10 @@ async fn a_standby_runs_no_statement_before_it_is_promoted() {
 
 /// Makes what waits look as if it had waited for a minute, for `trax.status()`.
 async fn age(s: &Session) {
-    s.get("update trax.work_queue set run_at = run_at - interval '1 min'")
-        .await;
+    s.get(
+        "update trax.work_queue set (run_at, queued_at) = (run_at - interval '1 min', queued_at - interval '1 min')",
+    )
+    .await;
 }
 
 #[tokio::test]

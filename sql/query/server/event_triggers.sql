@@ -17,6 +17,4 @@ where e.evtenabled <> 'D'
         e.evttags is null
         or e.evttags && array['CREATE TABLE', 'ALTER TABLE', 'DROP TABLE', 'ALTER EXTENSION', 'GRANT', 'REVOKE']
     )
-    -- Dropped since the snapshot.
-    and pg_describe_object('pg_event_trigger'::regclass, e.oid, 0) is not null
 order by is_trusted, object

@@ -85,39 +85,34 @@ with recursive family (oid) as (
     from type t
     join pg_constraint k on k.contypid = t.oid
 )
-select f.*
-from (
-    select
-        o.name as relation,
-        pg_describe_object(m.class, m.oid, 0) as object,
-        format('%I.%I', n.nspname, p.proname) as function,
-        r.rolname::text as owner,
-        r.rolsuper or p.proowner = o.relowner as is_trusted,
-        p.oid as function_oid
-    from code m
-    join own o on o.oid = m.relation
-    join pg_depend d on d.classid = m.class and d.objid = m.oid
-    left join pg_operator x on d.refclassid = 'pg_operator'::regclass and x.oid = d.refobjid
-    join pg_proc p on p.oid = case d.refclassid when 'pg_proc'::regclass then d.refobjid else x.oprcode end
-    join pg_namespace n on n.oid = p.pronamespace
-    join pg_roles r on r.oid = p.proowner
-    where d.refclassid in ('pg_proc'::regclass, 'pg_operator'::regclass)
-        and n.nspname <> 'trax'
-    union all
-    select
-        o.name,
-        pg_describe_object('pg_type'::regclass, d.oid, 0),
-        null,
-        r.rolname,
-        r.rolsuper or t.typowner = o.relowner,
-        null
-    from type d
-    join own o on o.oid = d.relation
-    join pg_type t on t.oid = d.oid
-    join pg_roles r on r.oid = t.typowner
-    where t.typtype in ('d', 'c')
-        and t.typnamespace <> 'trax'::regnamespace
-) f
--- Dropped since the snapshot: its code runs no more.
-where f.object is not null
-order by f.is_trusted, f.relation, f.object, f.function
+select
+    o.name as relation,
+    pg_describe_object(m.class, m.oid, 0) as object,
+    format('%I.%I', n.nspname, p.proname) as function,
+    r.rolname::text as owner,
+    r.rolsuper or p.proowner = o.relowner as is_trusted,
+    p.oid as function_oid
+from code m
+join own o on o.oid = m.relation
+join pg_depend d on d.classid = m.class and d.objid = m.oid
+left join pg_operator x on d.refclassid = 'pg_operator'::regclass and x.oid = d.refobjid
+join pg_proc p on p.oid = case d.refclassid when 'pg_proc'::regclass then d.refobjid else x.oprcode end
+join pg_namespace n on n.oid = p.pronamespace
+join pg_roles r on r.oid = p.proowner
+where d.refclassid in ('pg_proc'::regclass, 'pg_operator'::regclass)
+    and n.nspname <> 'trax'
+union all
+select
+    o.name,
+    pg_describe_object('pg_type'::regclass, d.oid, 0),
+    null,
+    r.rolname,
+    r.rolsuper or t.typowner = o.relowner,
+    null
+from type d
+join own o on o.oid = d.relation
+join pg_type t on t.oid = d.oid
+join pg_roles r on r.oid = t.typowner
+where t.typtype in ('d', 'c')
+    and t.typnamespace <> 'trax'::regnamespace
+order by is_trusted, relation, object, function

@@ -17,6 +17,7 @@ mod completion;
 mod ending;
 mod expire;
 mod release;
+mod returned;
 
 use crate::changes::Claimable;
 use crate::columns::{Leased, Outcome};
@@ -30,10 +31,10 @@ use crate::manifest_state::job_ended;
 use crate::manifest_state::job_ended::Ended;
 use crate::metrics;
 use crate::metrics::Stale;
-use crate::server::call::{Call, sql_function};
+use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::spi;
-use crate::server::spi::{Spi, arg, array_arg, array_elements, row, statement};
+use crate::server::spi::{Spi, arg, array_arg, row, statement};
 use crate::{changes, unique_key, unreadable_job, unseen, wake, work_queue};
 pub(crate) use cancel::{cancel_all, cancel_queued};
 pub(crate) use clock_correction::{put_back_ready, put_back_retries};
@@ -42,6 +43,7 @@ pub(crate) use ending::Failure;
 pub(crate) use expire::{EXPIRE_AT_MOST, expire_queued};
 use pgrx::{Uuid, pg_sys};
 pub(crate) use release::release;
+pub(crate) use returned::{Returned, outputs};
 use std::collections::HashSet;
 
 /// How often one cycle looks at most for leases behind those that cannot end now.
@@ -140,36 +142,6 @@ pub(crate) fn fail(
     };
     end(spi, &[ending], now, true);
     outcome
-}
-
-/// What a completed attempt leaves in its run.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Returned {
-    pub(crate) output: Option<pg_sys::Datum>,
-    /// Says what was left out of the output.
-    pub(crate) detail: Option<pg_sys::Datum>,
-}
-
-impl From<Option<pg_sys::Datum>> for Returned {
-    fn from(output: Option<pg_sys::Datum>) -> Self {
-        Returned {
-            output,
-            detail: None,
-        }
-    }
-}
-
-/// Returns the outputs that stand beside the jobs of a call; an absent array is all nulls.
-pub(crate) fn outputs(call: &Call, index: usize, jobs: usize) -> Result<Vec<Returned>> {
-    let Some(outputs) = call.datum(index) else {
-        return Ok(vec![Returned::default(); jobs]);
-    };
-    let outputs = array_elements(pg_sys::JSONBOID, outputs)?;
-    lease::same_length("outputs", outputs.len(), jobs)?;
-    for output in outputs.iter().flatten() {
-        work_queue::check_size("output", *output)?;
-    }
-    Ok(outputs.into_iter().map(Returned::from).collect())
 }
 
 /// Records completions; returns the jobs whose lease was still held.

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::server::call::sql_function;
 use crate::server::catalog;
 use crate::server::spi;
-use crate::server::spi::{Spi, arg, row, statement};
+use crate::server::spi::{Rows, Spi, arg, row, statement};
 use pgrx::{pg_guard, pg_sys};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -27,7 +27,8 @@ row! {
     /// A function that runs when a table of ours is written, or made.
     struct Code {
         relation: Option<String>,
-        object: String,
+        /// `None` when it has been dropped since the snapshot.
+        object: Option<String>,
         function: Option<String>,
         owner: String,
         is_trusted: bool,
@@ -51,10 +52,11 @@ sql_function!(trax_code_of_others, pg_finfo_trax_code_of_others, |call| {
     spi::connected_anyhow(|spi| {
         let found = spi.query_latest(ForeignCode);
         let of_events = spi.query_latest(EventTriggers);
-        for code in found.iter().chain(of_events.iter()) {
+        let found = found.iter().chain(of_events.iter());
+        for code in found.filter(|code| code.object.is_some()) {
             rows.push(&[
                 code.relation.and_then(arg),
-                arg(code.object),
+                code.object.and_then(arg),
                 code.function.and_then(arg),
                 arg(code.owner),
                 arg(code.is_trusted),
@@ -176,12 +178,11 @@ pub(crate) fn refuse(spi: &Spi) -> Result<()> {
 /// Refuses when one of the functions, or a domain, belongs to neither a superuser nor the table's
 /// owner.
 fn refuse_foreign(spi: &Spi) -> Result<()> {
-    let first = spi.query_latest(ForeignCode).first();
-    let Some(code) = first.filter(|code| !code.is_trusted) else {
+    let Some((object, code)) = first_foreign(&spi.query_latest(ForeignCode)) else {
         return Ok(());
     };
     LOOK.set(Look::Needed);
-    let (object, relation) = (code.object, code.relation.unwrap_or_default());
+    let relation = code.relation.unwrap_or_default();
     let detail = match code.function {
         Some(function) => format!(
             "The {object} calls {function}(), which would run with the rights of the owner of trax, a superuser."
@@ -194,6 +195,12 @@ fn refuse_foreign(spi: &Spi) -> Result<()> {
     Err(foreign(message, detail))
 }
 
+/// Returns the first of these that is still there and not trusted, with its description.
+fn first_foreign(found: &Rows<Code>) -> Option<(String, Code)> {
+    let mut untrusted = found.iter().filter(|code| !code.is_trusted);
+    untrusted.find_map(|mut code| Some((code.object.take()?, code)))
+}
+
 fn foreign(message: String, detail: String) -> Error {
     Error::wrong_state(message)
         .detail(detail)
@@ -203,12 +210,11 @@ fn foreign(message: String, detail: String) -> Error {
 /// Refuses to make or drop tables, or to grant rights, when that would run an event trigger's
 /// function which belongs to no superuser.
 fn refuse_for_ddl(spi: &Spi) -> Result<()> {
-    let first = spi.query_latest(EventTriggers).first();
-    let Some(code) = first.filter(|code| !code.is_trusted) else {
+    let Some((object, code)) = first_foreign(&spi.query_latest(EventTriggers)) else {
         return Ok(());
     };
     Err(foreign(
-        format!("the {} runs code of role \"{}\"", code.object, code.owner),
+        format!("the {object} runs code of role \"{}\"", code.owner),
         format!(
             "It calls {}(), which would run with the rights of the owner of trax, a superuser, when a table is made or a right granted.",
             code.function.unwrap_or_default()
