@@ -2,7 +2,7 @@
 
 use harness::session::session;
 
-/// What follows a wait in a procedure has the isolation that the session wants.
+/// The statements after a wait in a procedure have the isolation that the session wants.
 #[tokio::test]
 async fn a_wait_leaves_the_isolation_of_the_session() {
     let (_db, s) = session().await;

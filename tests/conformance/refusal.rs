@@ -1,10 +1,10 @@
-//! What becomes of an outcome that the server refuses, by its SQLSTATE (`sqlstates.txt`).
+//! Outcomes that the server refuses, and their ends by SQLSTATE (`sqlstates.txt`).
 
 use super::scenario::SOON;
 use super::trial::{Running, Start, Trial, Verdict, is};
 use harness::proxy::Proxy;
 
-/// What a worker does with an outcome.
+/// The way in which a worker goes on with an outcome.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Rule {
     Permanent,

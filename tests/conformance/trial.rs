@@ -203,7 +203,7 @@ impl Trial {
         log::read(&self.files.path().join("log"))
     }
 
-    /// What the workers printed.
+    /// The output of the workers.
     pub(super) fn printed(&self) -> String {
         self.text("said")
     }

@@ -76,7 +76,7 @@ pub(super) async fn update(trial: &Trial) -> Verdict {
         }
     })
     .await?;
-    // It tries again and again.
+    // The worker tries again and again.
     let refused = "select xact_rollback from pg_stat_database where datname = current_database()";
     let number = async || -> Verdict<i64> {
         let text = trial.value(refused).await?;

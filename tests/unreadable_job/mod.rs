@@ -6,7 +6,7 @@ use trax_client::testkit::Database;
 
 /// A text too long and too random for its row.
 const LARGE: &str = "(select jsonb_build_object('x', string_agg(md5(i::text || random()), '')) from generate_series(1, 300) i)";
-/// What has become of all large values of a table.
+/// Returns the state of all large values of a table.
 const DAMAGE: &str = "do $$
     declare beside regclass := (select reltoastrelid from pg_class where oid = 'trax.{table}'::regclass);
     begin
@@ -103,7 +103,7 @@ async fn a_waiting_job_that_cannot_be_read_holds_up_no_claim_and_a_cancel_ends_i
     assert_eq!(s.claim_ids("max_jobs => 9").await, [other]);
     let waits = "select waits_for, run_at > now() + interval '9 min' from trax.work_queue";
     assert_eq!(s.get(waits).await, "time|t");
-    // Whoever looks again finds the same.
+    // A second look finds the same.
     s.get(&format!("select trax.run_now({bad})")).await;
     assert_eq!(s.claim_ids("max_jobs => 9").await, Vec::<i64>::new());
     is_reported(&s, bad).await;

@@ -98,7 +98,7 @@ impl Client {
         if self.dice.roll(5) > 0 {
             self.runs(how).await;
         } else if self.runs(&format!("prepare transaction '{name}'")).await {
-            // It may wait for what is prepared.
+            // The call may wait for the prepared transaction.
             self.runs("set statement_timeout = 30").await;
             self.calls().await;
             self.runs("set statement_timeout = 0").await;
@@ -175,7 +175,7 @@ async fn watches(db: Database, end: Instant) -> Vec<String> {
     wrong
 }
 
-/// What an administrator does to the hot tables, and undoes.
+/// Changes of an administrator to the hot tables, each with the statement that undoes it.
 const ADMINISTRATION: [[&str; 2]; 14] = [
     ["vacuum full trax.$", "select 1"],
     ["cluster trax.$ using $_pkey", "analyze trax.$"],

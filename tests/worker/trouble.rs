@@ -196,18 +196,24 @@ async fn a_full_disk_or_memory_costs_no_finished_work() {
     }
 }
 
+/// The address of a database behind a proxy.
+fn through(proxy: &Proxy, database: &Database) -> tokio_postgres::Config {
+    let mut config = tokio_postgres::Config::new();
+    config
+        .host("127.0.0.1")
+        .port(proxy.port())
+        .user("postgres")
+        .dbname(database.name());
+    config
+}
+
 /// As a message that is longer than the server takes does it.
 #[tokio::test]
 async fn an_outcome_that_ends_the_connection_each_time_ends_as_failed_and_holds_up_no_other() {
     let database = database().await;
     let client = connect(&database).await;
     let proxy = Proxy::before_longer(shared_server().port(), 4500).await;
-    let mut through = tokio_postgres::Config::new();
-    through
-        .host("127.0.0.1")
-        .port(proxy.port())
-        .user("postgres")
-        .dbname(database.name());
+    let through = through(&proxy, &database);
     let mut jobs = Vec::new();
     for size in [10, 5000, 20, 6000, 30] {
         jobs.push(enqueue(&client, "t", size).await);
@@ -285,12 +291,7 @@ async fn an_output_that_takes_too_long_to_send_ends_its_job_and_holds_up_no_othe
     let database = database().await;
     let client = connect(&database).await;
     let proxy = Proxy::still_before_longer(shared_server().port(), 100_000).await;
-    let mut through = tokio_postgres::Config::new();
-    through
-        .host("127.0.0.1")
-        .port(proxy.port())
-        .user("postgres")
-        .dbname(database.name());
+    let through = through(&proxy, &database);
     let long = enqueue(&client, "t", 200_000).await;
     enqueue(&client, "t", 10).await;
     let work = |size: usize, _: Context| async move { Ok::<_, JobError>("x".repeat(size)) };

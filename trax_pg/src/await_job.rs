@@ -137,7 +137,7 @@ sql_function!(trax_await_job, pg_finfo_trax_await_job, |call| {
         Ok([Some(answer.state), answer.output, answer.error].map(|value| value.map(spi::outlive)))
     });
     let mut columns = answer?;
-    // What follows in the caller's procedure has a transaction as the session wants it.
+    // The rest of the caller's procedure has a transaction as the session wants it.
     wait.procedure.commit();
     Ok(call.record(&mut columns))
 });

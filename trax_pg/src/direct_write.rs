@@ -15,7 +15,7 @@ sql_function!(
     |call| {
         let mut rows = call.rows();
         let now = Timestamp::now().0;
-        // Those that wait are changed by statements, whoever has added what.
+        // Waiting jobs are always updated by statements.
         let queue = obstacle_of(
             Waiting::TABLE,
             Waiting::ALL,

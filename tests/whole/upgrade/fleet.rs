@@ -140,7 +140,7 @@ async fn a_new_worker_waits_for_the_update_and_goes_on() {
     let said = String::from_utf8_lossy(&doctor.stdout).into_owned()
         + &String::from_utf8_lossy(&doctor.stderr);
     assert!(said.contains("alter extension trax update"), "{said}");
-    // It asks again and again, and says so once.
+    // The worker asks again and again, and says so once.
     let refused = "select xact_rollback from pg_stat_database where datname = current_database()";
     let before = s.number(refused).await;
     eventually("more calls are refused", PATIENCE, async || {

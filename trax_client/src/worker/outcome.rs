@@ -191,7 +191,7 @@ pub(crate) enum Verdict {
     Fail(Failure),
     Release(Option<Interval>),
     AcknowledgeCancel,
-    /// It ran longer than its timeout, as this worker or the server measured it.
+    /// The job ran longer than its timeout, by the clock of this worker or of the server.
     TimedOut,
     CancelOwn(String),
 }
@@ -203,7 +203,7 @@ pub(crate) const TIMED_OUT: &str = "it ran longer than its timeout";
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Completion {
     pub(crate) output: Option<Json>,
-    /// What was left out of the output.
+    /// Names the part of the output that was left out.
     pub(crate) detail: Option<Json>,
     /// Whether it is complete also when the server refuses the output.
     pub(crate) counts_without: bool,

@@ -16,7 +16,7 @@ pub(crate) struct Pulse {
     extend_at: Option<Moment>,
 }
 
-/// What a look at the heartbeats found to have changed.
+/// A change that a look at the heartbeats found.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Change {
     Lost,

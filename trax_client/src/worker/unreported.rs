@@ -26,7 +26,7 @@ pub(crate) struct UnreportedOutcome {
     pub(crate) job_id: JobId,
     pub(crate) token: Token,
     pub(crate) verdict: Verdict,
-    /// It was sent before without success: it is now sent by itself, with a short lock timeout.
+    /// Was sent before without success, and is now sent by itself, with a short lock timeout.
     pub(super) again: bool,
     /// How often in a row the connection broke while it was sent by itself, and it may be why.
     pub(super) breaks: u32,

@@ -171,8 +171,8 @@ impl Executors {
                 // The others are younger, and need no slot if an executor of theirs is idle.
                 Some(oid) if is_refused => seats::wake_idle(database, oid),
                 Some(oid) => is_refused = !self.serve(oid, &role, &roles, at_most, now),
-                // It has another name by now, or statements were queued under the old one: the next
-                // look knows.
+                // The role has another name by now, or statements were queued under the old one:
+                // the next look knows.
                 None if sql_job::may_be_renamed() || sql_job::follow_renames(spi) => {}
                 None => fail_jobs(spi, &role.run_as, no_session(&role))?,
             }

@@ -15,13 +15,13 @@ use std::collections::hash_map::Entry;
 /// two claims that meet at a key write nothing that others read.
 const AT_LEAST: usize = 32;
 
-/// What one claim has read of the fronts.
+/// The fronts as far as one claim has read them.
 #[derive(Default)]
 pub(super) struct Fronts(HashMap<Section, Front>);
 
 struct Front {
     count: usize,
-    /// What the rows share because of which they stay, each with the first of its rows.
+    /// The keys and manifests because of which the rows stay, each with the first of its rows.
     shared: Vec<(Shared, i64)>,
     /// The row after them, or where it would be.
     next: i64,

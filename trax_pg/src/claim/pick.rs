@@ -71,7 +71,7 @@ impl Pick {
     pub(super) fn take_from(&mut self, spi: &Spi, list: List, aging: Option<i64>) {
         let selfish = changes::has_taken() || spi::keeps_snapshot();
         let mut queue = Queue::open(list, self.now, aging);
-        // What rests is claimable when another transaction ends, which may ring no bell.
+        // Rows that rest are claimable when another transaction ends, which may ring no bell.
         self.saw_all &= queue.is_current && !memory::is_resting();
         while !self.is_full() {
             let Some(candidate) = queue.next() else { break };

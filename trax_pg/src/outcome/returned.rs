@@ -1,4 +1,4 @@
-//! What workers return with their completions.
+//! The outputs of completions.
 
 use crate::error::Result;
 use crate::lease;
@@ -7,7 +7,7 @@ use crate::server::spi::array_elements;
 use crate::work_queue;
 use pgrx::pg_sys;
 
-/// What a completed attempt leaves in its run.
+/// The columns of a run that a completion fills.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Returned {
     pub(crate) output: Option<pg_sys::Datum>,

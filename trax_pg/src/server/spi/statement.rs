@@ -135,7 +135,7 @@ impl Statement {
 
     /// Plans the statement, unless its plan is up to date.
     pub(super) fn plan_anew(&self) {
-        // SAFETY: SPI is connected; what is counted here is released here.
+        // SAFETY: SPI is connected; the plan is released by the owner that has counted it.
         unsafe {
             let plan = pg_sys::SPI_plan_get_cached_plan(self.plan());
             pg_sys::ReleaseCachedPlan(plan, pg_sys::CurrentResourceOwner);

@@ -25,7 +25,7 @@ pub(super) fn insert(table: &Table, rows: &[Values]) {
     let sql = format!(
         "insert into trax.{name} ({}) overriding system value select * from unnest({})",
         columns.join(", "),
-        places(1, columns.len()),
+        places(columns.len()),
     );
     let types: Vec<_> = (0..columns.len())
         .map(|column| table.type_of(column))
@@ -54,7 +54,7 @@ pub(super) fn update(table: &Table, columns: &[usize], rows: &[Values]) {
     let sql = format!(
         "update only trax.{name} o set {} from unnest({}) v ({}) where o.ctid operator(pg_catalog.=) v.place",
         changes.join(", "),
-        places(1, types.len()),
+        places(types.len()),
         names.join(", "),
     );
     for rows in parts(rows, &types) {
@@ -80,8 +80,8 @@ pub(super) fn place_of(place: &pg_sys::ItemPointerData) -> Option<pg_sys::Datum>
     Some(pg_sys::Datum::from(&raw const *place))
 }
 
-fn places(first: usize, count: usize) -> String {
-    let places: Vec<_> = (first..first + count).map(|n| format!("${n}")).collect();
+fn places(count: usize) -> String {
+    let places: Vec<_> = (1..=count).map(|n| format!("${n}")).collect();
     places.join(", ")
 }
 

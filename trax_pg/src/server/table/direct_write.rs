@@ -46,7 +46,7 @@ const OUR_CHECKS: [&CStr; 21] = [
     c"run_attempt_not_negative",
 ];
 
-/// What a statement does to rows.
+/// A kind of statement that writes rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Write {
     Insert,
@@ -72,7 +72,7 @@ impl Write {
     }
 }
 
-/// What is done to the rows of a table without statements.
+/// The kinds of writes that a table needs no statement for.
 #[derive(Clone, Copy)]
 pub(super) struct Direct {
     pub(super) insert: bool,
@@ -80,7 +80,7 @@ pub(super) struct Direct {
     pub(super) delete: bool,
 }
 
-/// Returns what is done without statements to the rows of an open relation with these columns.
+/// Returns the writes for which an open relation with these columns needs no statement.
 pub(super) fn direct(relation: pg_sys::Relation, columns: &[&CStr]) -> Direct {
     // SAFETY: an open relation.
     let oid = unsafe { (*relation).rd_id };

@@ -229,7 +229,7 @@ impl Table {
         }
     }
 
-    /// Closes it, after it has deleted what is left to a statement.
+    /// Deletes the rows that are left to a statement, and closes the table.
     pub(crate) fn close(self) {
         let left = self.to_delete.borrow();
         if !left.is_empty() {

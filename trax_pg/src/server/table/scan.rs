@@ -300,12 +300,9 @@ impl Scan {
     /// Returns whether a transaction has the row locked, or has changed or deleted it since the
     /// snapshot: one that has not ended, or has committed meanwhile.
     pub(crate) fn is_changing(&self) -> bool {
-        let mut is_copy = false;
-        // SAFETY: the slot holds a row of a heap in a pinned page; what is set meanwhile counts for
-        // the next look.
+        let header = self.header();
+        // SAFETY: the header of a row in a pinned page; changes meanwhile count for the next look.
         unsafe {
-            let tuple = pg_sys::ExecFetchSlotHeapTuple(self.slot, false, &raw mut is_copy);
-            let header = (*tuple).t_data;
             let mask = u32::from((*header).t_infomask);
             if mask & pg_sys::HEAP_XMAX_INVALID != 0 {
                 return false;
@@ -325,14 +322,18 @@ impl Scan {
     /// Returns the transaction that has the row locked, or has changed or deleted it, if it is the
     /// only one.
     pub(crate) fn changed_by(&self) -> Option<Running> {
-        let mut is_copy = false;
+        let header = self.header();
         // SAFETY: as above.
         unsafe {
-            let tuple = pg_sys::ExecFetchSlotHeapTuple(self.slot, false, &raw mut is_copy);
-            let header = (*tuple).t_data;
             let is_one = u32::from((*header).t_infomask) & pg_sys::HEAP_XMAX_IS_MULTI == 0;
             is_one.then(|| Running::of((*header).t_choice.t_heap.t_xmax))
         }
+    }
+
+    fn header(&self) -> pg_sys::HeapTupleHeader {
+        let mut is_copy = false;
+        // SAFETY: the slot holds a row of a heap.
+        unsafe { (*pg_sys::ExecFetchSlotHeapTuple(self.slot, false, &raw mut is_copy)).t_data }
     }
 
     pub(crate) fn tid(&self) -> pg_sys::ItemPointerData {
