@@ -5,7 +5,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use trax_client::testkit::{Server, machine_slept};
-use trax_client::{Client, Context, JobError, NewJob, TokenGuard, TokenRequest, Worker};
+use trax_client::{Client, Context, JobError, JobOptions, NewJob};
+use trax_client::{TokenGuard, TokenRequest, Worker};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
@@ -36,7 +37,9 @@ async fn after_a_sleep_of_the_machine_no_lease_and_no_token_counts_as_held() -> 
         .handle("t", work);
     let stop = worker.shutdown();
     let run = tokio::spawn(worker.run());
-    let job = Client::new(&client).enqueue(&NewJob::new("t", ())).await?;
+    let options = JobOptions::new().timeout(LEASE * 24);
+    let job = NewJob::new("t", ()).with(options);
+    let job = Client::new(&client).enqueue(&job).await?;
     let mut next = async || tokio::time::timeout(DEADLINE, reasons.recv()).await;
     assert_eq!(next().await?, Some(None), "it runs");
 

@@ -84,7 +84,7 @@ impl Error {
         // The two characters of the class are the lowest twelve bits.
         let class = |code: Code| code as isize & 0xfff;
         self.code == Code::ERRCODE_LOCK_NOT_AVAILABLE
-            || !self.is_unreadable() && CLASSES.iter().any(|&of| class(of) == class(self.code))
+            || CLASSES.iter().any(|&of| class(of) == class(self.code))
     }
 
     /// Returns whether it is 40001: the transaction is to be repeated.

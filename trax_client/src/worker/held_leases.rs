@@ -279,13 +279,12 @@ impl HeldLeases {
     /// run longer than their timeout to stop.
     pub(crate) fn expire(&self, now: Moment) {
         self.lock().retain(|_, lease| {
-            if lease.times_out_at.is_some_and(|at| at <= now) {
-                lease.times_out_at = None;
-                lease.trigger.cancel(Reason::Timeout);
-            }
             let alive = lease.valid_until > now;
             if !alive {
                 lease.trigger.cancel(Reason::LeaseLost);
+            } else if lease.times_out_at.is_some_and(|at| at <= now) {
+                lease.times_out_at = None;
+                lease.trigger.cancel(Reason::Timeout);
             }
             alive
         });
@@ -408,6 +407,15 @@ mod tests {
         held.expire(end);
         assert_eq!(cancellation.reason(), Some(Reason::Timeout));
         assert_eq!(held.earliest_end(), Some(now + LEASE), "it is still held");
+    }
+
+    #[test]
+    fn a_lease_that_ran_out_with_the_timeout_is_lost() {
+        let now = Moment::now();
+        let (held, token, cancellation) = one(Some(Duration::from_secs(5)), now);
+        assert!(held.begin(JobId(1), token, now));
+        held.expire(now + LEASE * 2);
+        assert_eq!(cancellation.reason(), Some(Reason::LeaseLost));
     }
 
     #[test]

@@ -309,7 +309,7 @@ fn end_overdue(
             let spent = endings.iter().filter(|ending| ending.reason.is_some());
             reaped.spent.extend(spent.map(|ending| ending.lease.job_id));
         }
-        Err(error) if error.is_of_the_server() => return Err(error),
+        Err(error) if error.is_of_the_server() && !error.is_unreadable() => return Err(error),
         Err(error) if endings.len() == 1 => bad.push((endings[0].lease.job_id, error)),
         Err(_) => {
             let (first, second) = endings.split_at(endings.len() / 2);
