@@ -414,8 +414,11 @@ async fn a_wait_whose_procedure_is_dropped_says_so() {
     let (_server, db, s) = preloaded().await;
     let first = take(&s, "n", 1).await.expect("granted");
     let waiting = Waiting::begin(&db, &s, &wait_for("n", 1, "10 min"), 0).await;
-    s.get("begin; drop extension trax; create extension trax; commit")
+    s.get("begin; drop extension trax; create extension trax")
         .await;
+    // It looks once a second: here in the middle of the drop.
+    Session::of(&db).await.sees_waiting(waiting.pid).await;
+    s.get("commit").await;
     let (_session, result) = waiting.task.await.expect("the task ends");
     let refusal = result.expect_err("there is no such procedure any more");
     assert_eq!(refusal.code, "42883", "{refusal}");

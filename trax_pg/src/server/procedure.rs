@@ -12,6 +12,7 @@ use pgrx::{PgSqlErrorCode, pg_sys};
 /// One CALL that may end its transaction.
 pub(crate) struct Procedure {
     function: pg_sys::Oid,
+    extension: pg_sys::Oid,
     /// It was called by a procedural language, which keeps a connection to SPI that must not be
     /// left without a transaction.
     nested: bool,
@@ -21,8 +22,13 @@ impl Procedure {
     pub(crate) fn new(call: &Call) -> Self {
         // SAFETY: reads the state of SPI.
         let nested = unsafe { pg_sys::SPI_inside_nonatomic_context() };
+        let function = call.function();
+        // SAFETY: reads the catalog, inside a transaction.
+        let extension =
+            unsafe { pg_sys::getExtensionOfObject(pg_sys::ProcedureRelationId, function) };
         Self {
-            function: call.function(),
+            function,
+            extension,
             nested,
         }
     }
@@ -40,6 +46,7 @@ impl Procedure {
         // Whatever the session prefers: a race over a place is no error of serialization.
         // SAFETY: no statement of the transaction has run yet.
         unsafe { pg_sys::XactIsoLevel = pg_sys::XACT_READ_COMMITTED as i32 };
+        self.keep_extension();
         let procedure = PgProc::new(self.function).ok_or_else(dropped)?;
         with_rights_of(procedure.proowner(), || {
             // SAFETY: in a transaction; an error leaves the snapshot to its abort, as the server's
@@ -51,6 +58,16 @@ impl Procedure {
                 result
             }
         })
+    }
+
+    /// Keeps `drop extension` waiting until the transaction ends: it locks the extension before the
+    /// objects in it. If it has come first, the step finds its procedure gone, and no half of it.
+    fn keep_extension(&self) {
+        let mode = pg_sys::AccessShareLock as i32;
+        // SAFETY: inside a transaction.
+        unsafe {
+            pg_sys::LockDatabaseObject(pg_sys::ExtensionRelationId, self.extension, 0, mode);
+        }
     }
 
     /// Commits what the steps have done, and begins another transaction.
