@@ -208,6 +208,7 @@ async fn a_database_that_is_published_does_all_its_work() {
     let server = harness::options()
         .fast()
         .setting("wal_level", "logical")
+        .setting("trax.databases", "no_database_has_this_name")
         .start()
         .expect("a server starts");
     let db = server
