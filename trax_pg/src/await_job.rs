@@ -5,7 +5,7 @@
 //! not. A dead letter that is queued again is another job.
 //!
 //! Enters: jobs and a timeout. Leaves: what the tables say when one has ended. Holds:
-//! - A session says which jobs it waits for (`memory::awaited`) before it looks at the tables, and
+//! - A session says which jobs it waits for (`memory::waiting`) before it looks at the tables, and
 //!   looks again at those whose end was rung; the tables alone decide. Nothing is held meanwhile.
 //! - Beside that it looks twice a minute, one probe a job, for an end that rang no bell: a row that
 //!   was changed beside our statements. Where nobody can wake it (the library is not preloaded, a
@@ -15,7 +15,7 @@
 
 use crate::access_scope;
 use crate::error::{Error, Result};
-use crate::memory::awaited;
+use crate::memory::waiting;
 use crate::server::backend::{client_has_sent, end_if_client_is_gone, my_user};
 use crate::server::call::{Call, sql_function};
 use crate::server::clock::Timestamp;
@@ -126,7 +126,7 @@ sql_function!(trax_await_job, pg_finfo_trax_await_job, |call| {
     let example = "trax.await_job(7, '1 min', null, null, null)";
     let wait = Wait::begin(call, vec![job_id], "trax.await_job()", example)?;
     wait.until_one_has_ended(false)?;
-    awaited::forget(&[job_id]);
+    waiting::forget_jobs(&[job_id]);
     let answer = wait.procedure.step(|spi| {
         let scope = access_scope::of_caller(spi, wait.caller);
         scope.require_job(spi, job_id)?;
@@ -200,8 +200,8 @@ impl Wait {
     /// is up. An `impatient` wait ends so too when its client has sent something.
     fn until_one_has_ended(&self, impatient: bool) -> Result<Vec<i64>> {
         let is_impatient = impatient && !self.procedure.is_nested();
-        awaited::wait_for(&self.job_ids);
-        let has_places = awaited::has_places(&self.job_ids);
+        waiting::wait_for_jobs(&self.job_ids);
+        let has_places = waiting::waits_for_jobs(&self.job_ids);
         let mut has_heard = false;
         loop {
             end_if_client_is_gone();
@@ -210,7 +210,7 @@ impl Wait {
             let look_at_all = LOOK_AT_ALL.get().unwrap_or(now + LOOK);
             let job_ids = if is_wakeable && now < look_at_all {
                 LOOK_AT_ALL.set(Some(look_at_all));
-                awaited::to_look_at(&self.job_ids)
+                waiting::jobs_to_look_at(&self.job_ids)
             } else {
                 // Of what was replayed until a promotion no bell was rung.
                 LOOK_AT_ALL.set(Some(if is_wakeable { now + LOOK } else { now }));
@@ -251,10 +251,10 @@ impl Wait {
             Ok((alive, ended))
         })?;
         self.procedure.commit();
-        awaited::looked_at(&alive);
+        waiting::looked_at_jobs(&alive);
         // The others are looked at again by the next call.
         ended.truncate(ENDED_AT_MOST);
-        awaited::forget(&ended);
+        waiting::forget_jobs(&ended);
         Ok(ended)
     }
 }
@@ -273,7 +273,7 @@ fn sleep(until: Instant, is_impatient: bool) -> bool {
             return true;
         }
         let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || awaited::has_rung() {
+        if left.is_zero() || waiting::has_job_rung() {
             return false;
         }
         let has_heard = if is_impatient {

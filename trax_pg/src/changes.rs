@@ -10,9 +10,8 @@
 use crate::columns::HIGHEST_PRIORITY;
 use crate::memory;
 use crate::memory::CANCELS_AT_MOST;
-use crate::memory::prepared;
-use crate::memory::{Floor, Gate, Section};
-use crate::server::hash::name_hash_64;
+use crate::memory::{Bound, Section};
+use crate::memory::{prepared, waiting};
 use crate::server::spi::{Rows, row};
 use crate::wake;
 use std::cell::RefCell;
@@ -25,8 +24,8 @@ const ENDED_JOBS_KEPT: usize = 10_000;
 struct PendingChanges {
     /// The first job that became claimable, by section.
     claimable: HashMap<Section, i64>,
-    /// Hashes of groups.
-    groups: HashSet<u64>,
+    /// Gates of groups whose count of running jobs has changed, or their limit.
+    gates: HashSet<Bound>,
     configured: bool,
     /// Rows have been taken out of the queue.
     taken: bool,
@@ -89,9 +88,9 @@ pub(crate) fn rows_claimable(rows: &Rows<Claimable>) -> usize {
 
 /// Records that the number of running jobs of a group has changed, or how many may run.
 pub(crate) fn group_changed(group: &str) {
-    let hash = group_hash(group);
+    let gate = Bound::full_until(group);
     record(0, |pending| {
-        pending.groups.insert(hash);
+        pending.gates.insert(gate);
     });
 }
 
@@ -180,33 +179,24 @@ pub(crate) fn manual_change() {
     record(wake::WORK, |pending| pending.manual = true);
 }
 
-/// Returns the gate of a group.
-pub(crate) fn gate(group: &str) -> Gate {
-    Gate::new(group_hash(group))
-}
-
-fn group_hash(group: &str) -> u64 {
-    name_hash_64(&[group])
-}
-
 /// Applies what this transaction has changed of groups, for its own claims.
 pub(crate) fn apply_own() {
     PENDING.with_borrow(|pending| {
         if pending.manual {
-            memory::open_gates();
+            memory::void_bounds();
         }
         open_gates(pending);
     });
 }
 
-/// Prepares for the commit: no count of what the transaction changed may use a floor from before.
+/// Prepares for the commit: no count that sees this transaction may use a bound from before it.
 pub(crate) fn committing() {
     PENDING.with_borrow(|pending| {
         if pending.manual {
-            memory::suspend_floors();
+            memory::suspend_bounds();
         }
         if pending.beside_limit {
-            Floor::of_database().suspend();
+            Bound::of_database().suspend();
         }
     });
 }
@@ -217,7 +207,7 @@ pub(crate) fn committed() {
     if pending.manual {
         memory::forget();
     }
-    memory::resume_floors();
+    memory::resume_bounds();
     if !pending.claimable.is_empty() {
         memory::lower(
             pending
@@ -236,9 +226,9 @@ pub(crate) fn committed() {
         bell.add_cancelled(&pending.cancel_requested);
     }
     if pending.too_many_ended || pending.manual {
-        memory::awaited::any_ended();
+        waiting::ring_all();
     } else {
-        memory::awaited::ended(&pending.ended_jobs);
+        waiting::jobs_ended(&pending.ended_jobs);
     }
 }
 
@@ -267,7 +257,7 @@ pub(crate) fn prepared_ended() -> Vec<u64> {
         {
             bell.configure();
         }
-        memory::open_gates();
+        memory::void_bounds();
         prepared::forget(prepared);
     }
     ended.iter().map(|prepared| prepared.name).collect()
@@ -276,7 +266,7 @@ pub(crate) fn prepared_ended() -> Vec<u64> {
 /// Forgets what the transaction has changed when it, or a part of it, is undone.
 pub(crate) fn undone(whole: bool) {
     if whole {
-        memory::resume_floors();
+        memory::resume_bounds();
         open_gates(&PENDING.take());
     } else {
         PENDING.with_borrow(open_gates);
@@ -284,7 +274,5 @@ pub(crate) fn undone(whole: bool) {
 }
 
 fn open_gates(pending: &PendingChanges) {
-    for group in &pending.groups {
-        Gate::new(*group).open();
-    }
+    pending.gates.iter().for_each(|gate| gate.open());
 }

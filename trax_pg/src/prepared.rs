@@ -55,7 +55,7 @@ pub(crate) unsafe extern "C-unwind" fn before(node: *mut pg_sys::Node) -> bool {
         // What it did counts as soon as it is seen. An error ends that with this session's
         // transaction.
         wake::mark(0);
-        memory::suspend_floors();
+        memory::suspend_bounds();
     }
     ends
 }
@@ -68,7 +68,7 @@ pub(crate) fn prepared() {
 /// Publishes what a prepared transaction did that has ended.
 #[pg_guard]
 pub(crate) extern "C-unwind" fn ended() {
-    memory::resume_floors();
+    memory::resume_bounds();
     let ended = changes::prepared_ended();
     if !ended.is_empty() {
         wake::all();
@@ -88,9 +88,6 @@ pub(crate) extern "C-unwind" fn ended() {
 /// Looks for prepared transactions that have ended without a statement; for a cycle.
 pub(crate) fn look_for_ended() {
     if !changes::prepared_ended().is_empty() {
-        // What has counted since the end began where it began before it.
-        memory::suspend_floors();
-        memory::resume_floors();
         wake::all();
     }
 }

@@ -1,214 +1,220 @@
-//! Wake-ups: those who wait for work are woken when the transaction that made it has committed.
+//! Wake-ups: after a commit, the sessions and the scheduler that wait for its changes are woken.
 //!
-//! Words: a *bell* is the place in shared memory where one database records that something
-//! happened; it is *rung* once for a transaction, after it has committed, however many jobs it
-//! made.
-//!
-//! Enters: marks by whatever makes a job claimable or due. Leaves: sessions in `trax.wait_for_work`
-//! woken at once; the scheduler woken, which sends one notification for all that rang meanwhile
-//! (`NOTIFY` in the producing transaction would serialize the commits of the whole server), and one
-//! that names the jobs whose workers are asked to stop. Holds: hints only. Without shared memory
-//! and in a database beyond the last bell, waiters poll.
+//! Enters: *marks*, by each statement that makes a job claimable or due. A transaction rings once
+//! after its commit, however many jobs it made. Leaves: sessions in `trax.wait_for_work` and
+//! `trax.await_token` woken at once (`memory/waiting.rs`); the scheduler woken (`memory/bell.rs`),
+//! which sends one notification for all rings since the last (`NOTIFY` in the producing transaction
+//! would serialize the commits of the whole server), and one that names the jobs whose workers must
+//! stop. Holds: all of these are hints. Without shared memory sessions poll.
 
 use crate::error::Error;
 use crate::memory;
-use crate::memory::Bell;
+use crate::memory::waiting;
+use crate::memory::waiting::Subject;
 use crate::server::call::sql_function;
-use crate::server::hash::name_hash_64;
 use crate::server::latch;
 use crate::server::spi;
 use crate::server::spi::{arg, statement};
 use crate::server::transaction;
 use crate::server::wait_event::WaitEvent;
 use pgrx::{PgSqlErrorCode, pg_sys};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 statement!(Notify, "wake/notify.sql");
 statement!(NotifyRoom, "wake/notify_room.sql" -> bool);
 statement!(NotifyCancelled, "wake/notify_cancelled.sql", { job_ids: TEXTOID });
 
-pub(crate) use crate::memory::WORK;
-/// Something is due, perhaps before the scheduler would wake by itself.
+/// A job has become claimable.
+pub(crate) const WORK: u32 = 1;
+/// A time may be due before the scheduler would look by itself.
 pub(crate) const DUE: u32 = 2;
-
-/// A job no longer runs: who found the database full may find room.
+/// A job no longer runs: a session that found the database full may find room.
 pub(crate) const ENDED: u32 = 4;
-
-/// Jobs are taken or blocked: if that is undone they are claimable again, and somebody may have
-/// stepped over them.
+/// Jobs are taken or blocked: if that is undone they are claimable again, and other sessions may
+/// have stepped over them.
 pub(crate) const CLAIMED: u32 = 8;
-
-/// How often a waiter looks where nobody can wake it.
-const POLL: Duration = Duration::from_millis(500);
-/// How long a session waits at most that left something to another transaction, whose end rings no
-/// bell.
-const STAND_BACK: Duration = Duration::from_millis(10);
-/// The longest wait of a session that was notified of work and has not tried to claim: another may
-/// look for it.
-const AGAIN: Duration = Duration::from_secs(1);
-
-/// Workers are asked to stop a job.
+/// Workers must stop a job.
 pub(crate) const CANCELLED: u32 = 16;
-
-/// A statement was queued, or an executor has taken one or is gone: the scheduler looks whether
+/// A statement was queued, or an executor has taken one or has ended: the scheduler looks whether
 /// more executors are needed.
 pub(crate) const SQL: u32 = 32;
 
-/// What this transaction has marked.
-static MARKED: AtomicU32 = AtomicU32::new(0);
-/// The state of the bell when this session last found nothing to claim, plus one; 0 is unknown.
-static SEEN: AtomicU64 = AtomicU64::new(0);
-/// Whether something was left to others then.
-static STOOD_BACK: AtomicBool = AtomicBool::new(false);
-/// Whether that look was for some tasks or groups only.
-static FILTERED: AtomicBool = AtomicBool::new(false);
-/// The state of the bell, plus one, when a wait last ended because of work that such a look had not
-/// been for.
-static TOLD_OF_OTHERS: AtomicU64 = AtomicU64::new(0);
-/// Whether a wait has ended since this session last looked.
-static TOLD: AtomicBool = AtomicBool::new(false);
+/// Interval at which a session looks that cannot be woken.
+const POLL: Duration = Duration::from_millis(500);
+/// Longest wait of a session that left rows to another transaction, which may end without a ring.
+const STAND_BACK: Duration = Duration::from_millis(10);
+/// Longest wait of a session that was woken for work and has not tried to claim since.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Most names of tokens that one transaction marks; beyond that all sessions are woken.
+const TOKENS_AT_MOST: usize = 1000;
 
-/// Classes of names, a bit for each, of whose tokens this transaction has given some back, or taken
-/// some.
-static TOKENS_FREED: AtomicU64 = AtomicU64::new(0);
-static TOKENS_TAKEN: AtomicU64 = AtomicU64::new(0);
+/// The marks of this transaction.
+#[derive(Default)]
+struct Marks {
+    what: u32,
+    /// Names of tokens of which it has freed some, or taken some.
+    freed: HashSet<Subject>,
+    taken: HashSet<Subject>,
+}
+
+/// The state of this session's last look for work, for its next wait.
+#[derive(Clone, Copy, Default)]
+struct LastLook {
+    /// How often work had rung before the look; `None` if rows may have been left.
+    rings: Option<u64>,
+    /// Rows were left to another transaction.
+    has_stood_back: bool,
+    /// The look was for some tasks or groups only.
+    is_filtered: bool,
+    /// A wait has ended since.
+    has_waited: bool,
+}
+
+thread_local! {
+    static MARKS: RefCell<Marks> = RefCell::default();
+    static LAST_LOOK: Cell<LastLook> = Cell::default();
+    /// How often work had rung when a wait last ended because rows exist that a filtered look did
+    /// not concern.
+    static OTHERS_AT: Cell<Option<u64>> = const { Cell::new(None) };
+}
 
 sql_function!(trax_has_bell, pg_finfo_trax_has_bell, |call| {
     Ok(call.value(!memory::available() || memory::bell().is_some()))
 });
 
-/// Notes what this transaction makes; the bell is rung when it has committed.
+/// Marks a change of this transaction, which rings after its commit.
 pub(crate) fn mark(what: u32) {
-    if !memory::available() {
-        return;
+    if memory::available() {
+        MARKS.with_borrow_mut(|marks| marks.what |= what);
+        transaction::listen();
     }
-    MARKED.fetch_or(what, Ordering::Relaxed);
-    transaction::listen();
 }
 
-/// Returns the class of a name of tokens.
-pub(crate) fn token_class(name: &str) -> usize {
-    (name_hash_64(&[name]) % memory::TOKEN_CLASSES as u64) as usize
-}
-
-/// Marks that a token may be free once this transaction has committed.
+/// Marks that a token is free after the commit of this transaction.
 pub(crate) fn token_freed(name: &str) {
-    if memory::available() {
-        TOKENS_FREED.fetch_or(1 << token_class(name), Ordering::Relaxed);
-        transaction::listen();
-    }
+    mark_token(name, |marks| &mut marks.freed);
 }
 
-/// Marks that a token may be free again if this transaction is undone.
+/// Marks that a token is free again if this transaction is undone.
 pub(crate) fn token_taken(name: &str) {
+    mark_token(name, |marks| &mut marks.taken);
+}
+
+fn mark_token(name: &str, names: fn(&mut Marks) -> &mut HashSet<Subject>) {
     if memory::available() {
-        TOKENS_TAKEN.fetch_or(1 << token_class(name), Ordering::Relaxed);
+        MARKS.with_borrow_mut(|marks| {
+            let names = names(marks);
+            if names.len() <= TOKENS_AT_MOST {
+                names.insert(Subject::token(name));
+            }
+        });
         transaction::listen();
     }
 }
 
-fn tokens_at_end(committed: bool) {
-    let freed = TOKENS_FREED.swap(0, Ordering::Relaxed);
-    let taken = TOKENS_TAKEN.swap(0, Ordering::Relaxed);
-    let classes = if committed { freed } else { taken };
-    if classes != 0
-        && let Some(bell) = memory::bell()
-    {
-        bell.ring_tokens(classes);
+fn ring_tokens(names: &HashSet<Subject>) {
+    if names.len() > TOKENS_AT_MOST {
+        waiting::ring_all();
+    } else {
+        names.iter().for_each(|name| name.ring());
     }
 }
 
-/// Wakes those who wait for what the transaction did, after its commit.
+/// Wakes the sessions that wait for work, if that is among `what`, and the scheduler.
+pub(crate) fn ring(what: u32) {
+    if what & WORK != 0 {
+        Subject::work().ring();
+    }
+    if let Some(bell) = memory::bell() {
+        bell.ring(what);
+    }
+}
+
+/// Wakes the sessions that wait for changes of this transaction, after its commit.
 pub(crate) fn committed() {
-    tokens_at_end(true);
-    let marked = MARKED.swap(0, Ordering::Relaxed) & !CLAIMED;
-    if marked != 0
-        && let Some(bell) = memory::bell()
-    {
-        // After the commit: who counts from now on sees the room, who counted before has said so.
-        let room = marked & ENDED != 0 && bell.found_full();
-        let what = (marked & !ENDED) | if room { WORK } else { 0 };
-        if what != 0 {
-            bell.ring(what);
-        }
+    let marks = MARKS.take();
+    ring_tokens(&marks.freed);
+    let marked = marks.what & !CLAIMED;
+    // After the commit: a count that begins now sees the room, and an earlier count that found none
+    // has said so.
+    let has_room = marked & ENDED != 0 && memory::bell().is_some_and(|bell| bell.found_full());
+    let what = (marked & !ENDED) | if has_room { WORK } else { 0 };
+    if what != 0 {
+        ring(what);
     }
 }
 
-/// Wakes those who may find again what the transaction had taken: it is undone.
+/// Wakes the sessions that can claim or take again the rows and tokens of this transaction, which
+/// is undone.
 pub(crate) fn undone() {
-    tokens_at_end(false);
-    claimable_again(MARKED.swap(0, Ordering::Relaxed));
+    let marks = MARKS.take();
+    ring_tokens(&marks.taken);
+    claimable_again(marks.what);
 }
 
-/// Wakes those who may claim again what an undone part of the transaction had claimed.
+/// Wakes the sessions that can claim again the rows of an undone part of this transaction.
 pub(crate) fn part_undone() {
-    claimable_again(MARKED.load(Ordering::Relaxed));
+    claimable_again(MARKS.with_borrow(|marks| marks.what));
 }
 
-/// Ends the marks of a transaction that is prepared; returns whether it had any.
+/// Takes the marks of a transaction that is prepared; returns whether it had any.
 pub(crate) fn prepared() -> bool {
-    let marked = u64::from(MARKED.swap(0, Ordering::Relaxed));
-    let freed = TOKENS_FREED.swap(0, Ordering::Relaxed);
-    let taken = TOKENS_TAKEN.swap(0, Ordering::Relaxed);
-    marked | freed | taken != 0
+    let marks = MARKS.take();
+    marks.what != 0 || !marks.freed.is_empty() || !marks.taken.is_empty()
 }
 
-/// Wakes those who may claim again what was claimed.
 fn claimable_again(marked: u32) {
     if marked & CLAIMED != 0 {
-        SEEN.store(0, Ordering::Relaxed);
-        if let Some(bell) = memory::bell() {
-            bell.ring(WORK);
-        }
+        LAST_LOOK.set(LastLook::default());
+        ring(WORK);
     }
 }
 
-/// Wakes everybody: what happened is not known.
+/// Wakes all sessions of this database that wait, and the scheduler: the changes are not known.
 pub(crate) fn all() {
-    memory::awaited::any_ended();
-    if let Some(bell) = memory::bell() {
-        bell.ring(WORK | DUE);
-        bell.ring_tokens(u64::MAX);
-    }
+    waiting::ring_all();
+    ring(WORK | DUE);
 }
 
-/// Notes, before counting, that a claim may find the database full; the next end of a job then
-/// rings.
+/// Notes before a count that a claim may find the database full; the next end of a job then rings.
 pub(crate) fn may_be_full() {
     if let Some(bell) = memory::bell() {
         bell.may_be_full();
     }
 }
 
-/// Returns the state of the bell, to be read before looking for work.
-pub(crate) fn state() -> u64 {
-    memory::bell().map_or(0, Bell::count)
+/// Returns how often work has rung, to be read before a look for work.
+pub(crate) fn rings() -> u64 {
+    Subject::work().rings()
 }
 
-/// What a look for work found, and the state of the bell before it.
+/// The result of a look for work, with the number of rings before it.
 #[derive(Clone, Copy)]
 pub(crate) enum Look {
-    /// Nothing is left that this session may claim.
+    /// No row is left that this session may claim.
     All(u64),
-    /// Something was left to another transaction that was claiming of it.
+    /// Rows were left to another transaction that was claiming them.
     StoodBack(u64),
-    /// More may be there.
+    /// More rows may be left.
     Part,
 }
 
-/// Remembers what a look for work found, for the next wait; `filtered` is whether it was for some
-/// tasks or groups only.
-pub(crate) fn looked(look: Look, filtered: bool) {
-    let (seen, stood_back) = match look {
-        Look::All(state) => (state + 1, false),
-        Look::StoodBack(state) => (state + 1, true),
-        Look::Part => (0, false),
+/// Remembers the result of a look for work, for the next wait; `is_filtered` if the look was for
+/// some tasks or groups only.
+pub(crate) fn looked(look: Look, is_filtered: bool) {
+    let (rings, has_stood_back) = match look {
+        Look::All(rings) => (Some(rings), false),
+        Look::StoodBack(rings) => (Some(rings), true),
+        Look::Part => (None, false),
     };
-    SEEN.store(seen, Ordering::Relaxed);
-    STOOD_BACK.store(stood_back, Ordering::Relaxed);
-    FILTERED.store(filtered, Ordering::Relaxed);
-    TOLD.store(false, Ordering::Relaxed);
+    LAST_LOOK.set(LastLook {
+        rings,
+        has_stood_back,
+        is_filtered,
+        has_waited: false,
+    });
 }
 
 /// Returns 25001: a procedure that waits was called where it may not end its transaction.
@@ -221,43 +227,43 @@ pub(crate) fn in_transaction_block(procedure: &str, example: &str) -> Error {
     .hint(format!("Commit first, then type: call {example}"))
 }
 
-/// Returns when work may exist that this session has not looked for, or when the time is up.
-/// `may_find` is whether there is something that a claim may find; it leaves no snapshot.
+/// Returns when work may exist for which this session has not looked, or after `timeout`.
+/// `may_find` returns whether a claim may find a row; it leaves no snapshot.
 pub(crate) fn wait(timeout: Duration, may_find: impl Fn() -> bool) {
-    let seen = SEEN.load(Ordering::Relaxed);
-    // Before the look: what comes after it rings.
-    let before = seen.checked_sub(1).unwrap_or_else(state);
-    let longest = if seen != 0 && !TOLD.load(Ordering::Relaxed) {
-        if STOOD_BACK.load(Ordering::Relaxed) {
-            STAND_BACK
-        } else if FILTERED.load(Ordering::Relaxed)
-            && TOLD_OF_OTHERS.load(Ordering::Relaxed) != seen
-            && may_find()
+    let last = LAST_LOOK.get();
+    // Read before `may_find` looks: a later commit rings.
+    let before = last.rings.unwrap_or_else(rings);
+    let longest = match last.rings {
+        Some(_) if !last.has_waited && last.has_stood_back => STAND_BACK,
+        // Once: a session that then looks for the same tasks does not want the others.
+        Some(_)
+            if !last.has_waited
+                && last.is_filtered
+                && OTHERS_AT.get() != last.rings
+                && may_find() =>
         {
-            // Once: a session that then looks for the same tasks does not want the others.
-            TOLD_OF_OTHERS.store(seen, Ordering::Relaxed);
+            OTHERS_AT.set(last.rings);
             Duration::ZERO
-        } else {
-            timeout
         }
-    } else if !may_find() {
-        timeout
-    } else if seen == 0 {
-        Duration::ZERO
-    } else {
-        AGAIN
+        Some(_) if !last.has_waited => timeout,
+        _ if !may_find() => timeout,
+        Some(_) => AGAIN,
+        None => Duration::ZERO,
     };
     let longest = longest.min(timeout);
-    match memory::bell() {
-        _ if longest.is_zero() => {}
-        Some(bell) => bell.wait_while(before, longest),
-        None => poll(longest, may_find),
+    if memory::available() {
+        Subject::work().wait_while(before, longest, WaitEvent::Work);
+    } else {
+        poll(longest, may_find);
     }
-    SEEN.store(state() + 1, Ordering::Relaxed);
-    TOLD.store(true, Ordering::Relaxed);
+    LAST_LOOK.set(LastLook {
+        rings: Some(rings()),
+        has_waited: true,
+        ..last
+    });
 }
 
-/// Waits where nobody can wake it.
+/// Waits where no session can wake it.
 fn poll(timeout: Duration, may_find: impl Fn() -> bool) {
     let deadline = Instant::now() + timeout;
     loop {
@@ -278,13 +284,13 @@ pub(crate) fn drop_snapshots() {
             pg_sys::GetTopTransactionIdIfAny() != pg_sys::InvalidTransactionId,
         )
     };
-    // That of a REPEATABLE READ transaction goes with the transaction only. What a caller's loop
-    // has written is its own to commit.
+    // The snapshot of a REPEATABLE READ transaction ends only with it. The caller's loop commits
+    // its own changes.
     if of_transaction && !wrote {
         spi::commit();
     }
-    // SAFETY: outside a transaction block nothing after the CALL needs them; this is what COMMIT in
-    // a procedure does, so that portals know that theirs is gone.
+    // SAFETY: outside a transaction block nothing after the CALL needs them; COMMIT in a procedure
+    // does the same, so that portals know that their snapshots are gone.
     unsafe {
         pg_sys::ForgetPortalSnapshots();
         pg_sys::InvalidateCatalogSnapshot();
@@ -297,14 +303,13 @@ pub(crate) fn may_notify() -> bool {
     has_room.unwrap_or_else(|error| error.raise())
 }
 
-/// Sends the notification for all that rang; inside a transaction of the scheduler.
+/// Sends the notification for all rings since the last; inside a transaction of the scheduler.
 pub(crate) fn notify() {
     let sent = spi::connected_anyhow(|spi| Ok(spi.execute(Notify)));
     assert!(sent.is_ok(), "a select without a table succeeds or raises");
 }
 
-/// Sends the notification that workers are asked to stop these jobs, or some that nobody can name;
-/// inside a transaction of the scheduler.
+/// Sends the notification that workers must stop these jobs, or `None` for unknown ones; inside a transaction of the scheduler.
 pub(crate) fn notify_cancelled(job_ids: Option<&[i64]>) {
     let names: Vec<String> = job_ids
         .iter()

@@ -128,14 +128,7 @@ unsafe extern "C-unwind" fn leave(_code: i32, argument: pg_sys::Datum) {
         };
         failed_start::add(seat.database, &failed, Timestamp::now().0);
     }
-    ring();
-}
-
-/// Asks the scheduler to look.
-fn ring() {
-    if let Some(bell) = memory::bell() {
-        bell.ring(wake::SQL);
-    }
+    wake::ring(wake::SQL);
 }
 
 /// Returns what this process rests on; `None` without the extension.
@@ -258,7 +251,7 @@ impl Executor {
         if matches!(claim, Claim::Job(_))
             && seats::of(my_database()).len() < setting::max_sql_workers()
         {
-            ring();
+            wake::ring(wake::SQL);
         }
         claim
     }

@@ -289,7 +289,7 @@ impl Connected {
             }
             limit::database::say_limit();
             rung |= memory::bell().map_or(0, memory::Bell::take);
-            let count = memory::bell().map_or(0, memory::Bell::count);
+            let count = wake::rings();
             // One that comes alone is passed on at once; many together wait for each other.
             if count.wrapping_sub(heard) > 1 {
                 next_notice = next_notice.max(noticed + WAKE_SPACING);
@@ -448,10 +448,8 @@ fn look_for_older_prepared() {
 /// Ends this process for another that waits for a worker slot; what it has heard rings again, so
 /// that it soon comes back for that.
 fn yield_slot(rung: u32) -> ! {
-    if let Some(bell) = memory::bell()
-        && rung != 0
-    {
-        bell.ring(rung);
+    if rung != 0 {
+        wake::ring(rung);
     }
     end(Exit::Yielded)
 }

@@ -213,7 +213,7 @@ fn claim(
     request: &Request,
     push: impl FnMut(&[Option<pg_sys::Datum>; COLUMNS]),
 ) -> Result<Claimed> {
-    let state = wake::state();
+    let rings = wake::rings();
     let mut pick = Pick::begin(request);
     if !pick.is_full() {
         let aging = setting::priority_aging().map(micros);
@@ -224,8 +224,8 @@ fn claim(
     pick.let_idle_go();
     let look = match (pick.jobs.len() < request.max_jobs, pick.saw_all) {
         _ if pick.is_out_of_locks => Look::Part,
-        (true, true) => Look::All(state),
-        (true, false) => Look::StoodBack(state),
+        (true, true) => Look::All(rings),
+        (true, false) => Look::StoodBack(rings),
         (false, _) => Look::Part,
     };
     // A kept snapshot shows nothing that came after it, as a filter shows nothing of others.

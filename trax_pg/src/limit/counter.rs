@@ -1,8 +1,8 @@
-//! Counting the leases of what is limited, from its floor on.
+//! Counts of the leases that a limit concerns, from the first lease on (`memory/bound.rs`).
 
 use crate::changes;
 use crate::columns::{Group, Leased};
-use crate::memory::{Floor, Known};
+use crate::memory::{Bound, Reading};
 use crate::server::table::{Index, Key, Row, Table, View};
 
 /// What limits and what counts towards them, open for reading. It contains what has committed
@@ -43,24 +43,24 @@ impl Counter {
         row
     }
 
-    /// Counts what is at `what` in an index whose last column is the job, from the floor on, and
-    /// raises that. The caller has the lock under which such leases are granted.
+    /// Counts the entries at `what` of an index whose last column is the job, up to `limit`, from
+    /// `bound` on, and raises that. The caller holds the lock under which such leases are granted.
     pub(super) fn count<const N: usize>(
         index: &Index,
-        floor: Floor,
+        bound: Bound,
         what: impl Fn(i64) -> [Key; N],
         limit: i64,
     ) -> Held {
-        // What this transaction has written by hand no floor of others knows.
-        let mut known = if changes::has_written_manually() {
-            Known::NOTHING
+        // Bounds do not cover the rows that this transaction has written by hand.
+        let mut reading = if changes::has_written_manually() {
+            Reading::NONE
         } else {
-            floor.known()
+            bound.read()
         };
         let (held, first) = loop {
             let view = View::latest();
             let scan = index.scan(&view, N as i32);
-            scan.seek(what(known.from));
+            scan.seek(what(reading.value.unwrap_or(i64::MIN)));
             let mut held = Held::default();
             let mut first = i64::MAX;
             while held.count < limit && scan.next() {
@@ -72,13 +72,13 @@ impl Counter {
             }
             scan.end();
             view.end();
-            if floor.holds(known) {
+            if bound.holds(reading) {
                 break (held, first);
             }
-            known = Known::NOTHING;
+            reading = Reading::NONE;
         };
         if let Some(first) = changes::first_that_may_count(first) {
-            floor.raise(known, first);
+            bound.raise(reading, first);
         }
         held
     }

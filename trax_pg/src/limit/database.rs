@@ -1,7 +1,7 @@
 //! The limit of the whole database.
 
 use super::{Counter, Room};
-use crate::memory::Floor;
+use crate::memory::Bound;
 use crate::server::clock::Timestamp;
 use crate::server::lock::{Lock, Mode};
 use crate::server::table::Key;
@@ -17,7 +17,7 @@ pub(crate) fn say_limit() {
     if let Some(bell) = memory::bell()
         && bell.say_limit(setting::max_active_jobs(), Timestamp::now().0)
     {
-        bell.ring(wake::WORK);
+        wake::ring(wake::WORK);
     }
 }
 
@@ -47,10 +47,10 @@ pub(crate) fn room(counter: &Counter) -> Room {
 /// Returns how many jobs run in the database, up to `limit`.
 fn count(counter: &Counter, limit: i64) -> i64 {
     let what = |from| [Key::at_least(1, from)];
-    Counter::count(&counter.by_job, Floor::of_database(), what, limit).count
+    Counter::count(&counter.by_job, Bound::of_database(), what, limit).count
 }
 
 /// Counts a job that is being claimed in a database that has a limit.
 pub(crate) fn takes(job_id: i64) {
-    Floor::of_database().lower(job_id);
+    Bound::of_database().lower(job_id);
 }

@@ -6,9 +6,8 @@
 //! lock would write WAL for every claim.
 
 use super::{Counter, Room};
-use crate::changes;
 use crate::columns::Group;
-use crate::memory::Floor;
+use crate::memory::Bound;
 use crate::server::clock::Timestamp;
 use crate::server::lock;
 use crate::server::lock::{Lock, Mode};
@@ -55,8 +54,8 @@ pub(crate) fn room(
     limited: bool,
     now: Timestamp,
 ) -> Room {
-    let gate = changes::gate(group);
-    let changes = gate.changes();
+    let gate = Bound::full_until(group);
+    let before = gate.read();
     // The lock comes first: only a snapshot taken under it is sure to see what has committed.
     // Claims of a group with a limit follow each other; others go side by side.
     let is_kept = if limited {
@@ -70,7 +69,7 @@ pub(crate) fn room(
     let room = room_of_kept(counter, group, limited);
     if room.is_none() {
         if limited && room != Room::Busy {
-            gate.close(changes, now.0);
+            gate.close(before, now.0);
         }
         // Nothing is taken of it. A claim may meet more full groups than the server's lock table
         // has room for.
@@ -119,19 +118,19 @@ pub(crate) fn stays_disabled(kept: &mut Kept, group: &str) -> bool {
 /// Returns how many jobs of a group run that count towards its limit, up to `limit`.
 fn count(counter: &Counter, name: &str, limit: i64) -> i64 {
     let what = |from| [Key::equals_text(1, name), Key::at_least(2, from)];
-    Counter::count(&counter.by_group, floor(name), what, limit).count
+    Counter::count(&counter.by_group, bound(name), what, limit).count
 }
 
-fn floor(name: &str) -> Floor {
-    Floor::of("group", name)
+fn bound(name: &str) -> Bound {
+    Bound::first_lease("group", name)
 }
 
 /// Counts a job of a group with a limit that is being claimed.
 pub(crate) fn takes(name: &str, job_id: i64) {
-    floor(name).lower(job_id);
+    bound(name).lower(job_id);
 }
 
 /// Makes what runs in a group count towards its limit from now on.
 pub(crate) fn counts_anew(name: &str) {
-    floor(name).forget();
+    bound(name).void();
 }

@@ -3,7 +3,7 @@
 use super::{Counter, Held};
 use crate::changes::Claimable;
 use crate::columns::Group;
-use crate::memory::Floor;
+use crate::memory::Bound;
 use crate::server::lock::{Lock, Mode};
 use crate::server::running::Running;
 use crate::server::spi::{Spi, arg, array_arg, statement};
@@ -55,16 +55,16 @@ impl Shared {
         }
     }
 
-    fn floor(&self) -> Floor {
+    fn bound(&self) -> Bound {
         match self {
-            Self::Key(key) => Floor::of("key", key),
-            Self::Manifest(id) => Floor::of("manifest", &id.to_string()),
+            Self::Key(key) => Bound::first_lease("key", key),
+            Self::Manifest(id) => Bound::first_lease("manifest", &id.to_string()),
         }
     }
 
     /// Counts a job that shares it and is being claimed.
     pub(crate) fn takes(&self, job_id: i64) {
-        self.floor().lower(job_id);
+        self.bound().lower(job_id);
     }
 
     /// Lets it go, of which a claim has taken and blocked nothing.
@@ -75,15 +75,15 @@ impl Shared {
 
 /// Returns how many jobs run and share this. The caller has its lock.
 fn count(counter: &Counter, shared: &Shared) -> Held {
-    let floor = shared.floor();
+    let bound = shared.bound();
     match shared {
         Shared::Key(key) => {
             let what = |from| [Key::equals_text(1, key), Key::at_least(2, from)];
-            Counter::count(&counter.by_key, floor, what, i64::MAX)
+            Counter::count(&counter.by_key, bound, what, i64::MAX)
         }
         Shared::Manifest(id) => {
             let what = |from| [Key::equals(1, *id), Key::at_least(2, from)];
-            Counter::count(&counter.by_manifest, floor, what, i64::MAX)
+            Counter::count(&counter.by_manifest, bound, what, i64::MAX)
         }
     }
 }

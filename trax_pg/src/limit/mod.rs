@@ -11,9 +11,9 @@
 //! when a limit shrinks. The price is that claims of one limited group follow each other, commit by
 //! commit; one that finds the lock taken steps over the group.
 //!
-//! A count begins at the floor of what it counts (`memory/floor.rs`), so that it does not read
+//! A count begins at its bound (`memory/bound.rs`), so that it does not read
 //! leases that have ended while a snapshot is held somewhere: after 5,000 jobs of one group a claim
-//! touches 16 buffers, and 158 without floors.
+//! touches 16 buffers, and 158 without bounds.
 //!
 //! Nothing scans blocked work: the lanes of a group that is full are not read. A job behind its key
 //! or its manifest is taken out of its lane by the first claim that meets it (`waits_for`), and the

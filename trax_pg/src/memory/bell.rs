@@ -1,28 +1,25 @@
-//! Bells: how the sessions of one database signal each other and its scheduler that something
-//! happened.
+//! Bells: the record of one database for its scheduler, and for all its sessions.
+//!
+//! The scheduler learns from it that work or due times have changed (`wake.rs`); sessions learn how
+//! often groups were configured, and which limit counts.
 
 use super::area::Area;
 use super::lane;
 use crate::server::backend::my_database;
-use crate::server::wait_event::WaitEvent;
+use pgrx::PgLwLock;
 use pgrx::pg_sys;
-use pgrx::{PgLwLock, pg_guard};
-use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
-/// Where one database records that something happened; see `wake.rs`.
+/// The record of one database.
 pub(crate) struct Bell {
     /// Which of the bells it is.
     number: usize,
     database: AtomicU32,
-    /// How often it has rung.
-    count: AtomicU64,
-    /// What rang since the scheduler looked.
+    /// The bits that were rung since the scheduler looked.
     rung: AtomicU32,
     /// How often a group was configured.
     configured: AtomicU64,
-    /// Somebody may have found the database's limit used up.
+    /// A claim may have found that the database's limit is used up.
     full: AtomicBool,
     /// How many jobs may run in the database, 0 for any number, and when the scheduler stored it; 0
     /// is never.
@@ -31,10 +28,6 @@ pub(crate) struct Bell {
     /// The latch of the database's scheduler, which is in shared memory and never freed; null while
     /// there is none.
     scheduler: AtomicPtr<pg_sys::Latch>,
-    work: Sleepers,
-    /// How often tokens of a class of names came free, or waiters of them went.
-    tokens: [AtomicU64; TOKEN_CLASSES],
-    token: Sleepers,
     /// Jobs whose workers are asked to stop, since the scheduler looked, and how many; 0 is one
     /// that is being written.
     cancelled: [AtomicI64; CANCELS_AT_MOST],
@@ -43,15 +36,10 @@ pub(crate) struct Bell {
     older_prepared: AtomicBool,
 }
 
-/// A job is claimable that was not: the bit of a ring for those who wait for work.
-pub(crate) const WORK: u32 = 1;
 /// How many databases can have a bell.
 pub(super) const BELLS_AT_MOST: usize = 1024;
 /// Most jobs that one notification names whose workers are asked to stop.
 pub(crate) const CANCELS_AT_MOST: usize = 32;
-/// Names of tokens share this many counts: who waits for another name of the class wakes for
-/// nothing.
-pub(crate) const TOKEN_CLASSES: usize = 64;
 
 /// The bells, by number: a bell once given to a database stays its own until that is gone.
 pub(super) type Bells = [Bell; BELLS_AT_MOST];
@@ -76,16 +64,12 @@ fn silent_bell(number: usize) -> Bell {
     Bell {
         number,
         database: AtomicU32::new(0),
-        count: AtomicU64::new(0),
         rung: AtomicU32::new(0),
         configured: AtomicU64::new(0),
         full: AtomicBool::new(false),
         limit: AtomicI64::new(0),
         limit_said_at: AtomicI64::new(0),
         scheduler: AtomicPtr::new(std::ptr::null_mut()),
-        work: Sleepers::none(),
-        tokens: std::array::from_fn(|_| AtomicU64::new(0)),
-        token: Sleepers::none(),
         cancelled: std::array::from_fn(|_| AtomicI64::new(0)),
         cancels: AtomicU32::new(0),
         older_prepared: AtomicBool::new(true),
@@ -121,8 +105,6 @@ fn take(bells: &'static Bells, database: u32) -> Option<&'static Bell> {
         return Some(bell);
     }
     let free = of(bells, 0)?;
-    free.work.begin();
-    free.token.begin();
     free.database.store(database, Ordering::Relaxed);
     Some(free)
 }
@@ -198,23 +180,11 @@ impl Bell {
         self.older_prepared.store(true, Ordering::Relaxed);
         self.limit.store(0, Ordering::Relaxed);
         self.limit_said_at.store(0, Ordering::Relaxed);
-        self.work.waiters.store(0, Ordering::Relaxed);
-        self.token.waiters.store(0, Ordering::Relaxed);
         self.database.store(0, Ordering::Relaxed);
     }
 
-    /// Returns how often it has rung for work.
-    pub(crate) fn count(&self) -> u64 {
-        self.count.load(Ordering::SeqCst)
-    }
-
-    /// Wakes the waiters if there is work, and the scheduler if it has not been woken since it last
-    /// looked.
+    /// Wakes the scheduler, unless it has been woken for all these bits since it last looked.
     pub(crate) fn ring(&self, what: u32) {
-        if what & WORK != 0 {
-            self.count.fetch_add(1, Ordering::SeqCst);
-            self.work.wake();
-        }
         let before = self.rung.fetch_or(what, Ordering::SeqCst);
         let scheduler = self.scheduler.load(Ordering::SeqCst);
         if before & what != what && !scheduler.is_null() {
@@ -306,128 +276,6 @@ impl Bell {
             .collect();
         (all.len() == count && !all.contains(&0)).then_some(all)
     }
-
-    /// Waits while the bell has rung `count` times, at most for `timeout`. An interrupt ends it
-    /// with an error.
-    pub(crate) fn wait_while(&self, count: u64, timeout: Duration) {
-        let silent = || self.count() == count;
-        self.work.wait_while(silent, timeout, WaitEvent::Work);
-    }
-
-    /// Returns how often it has rung for a class of names of tokens.
-    pub(crate) fn token_count(&self, class: usize) -> u64 {
-        self.tokens[class].load(Ordering::SeqCst)
-    }
-
-    /// Wakes those who wait for tokens of the classes in `classes`, a bit for each.
-    pub(crate) fn ring_tokens(&self, classes: u64) {
-        for (class, count) in self.tokens.iter().enumerate() {
-            if classes & (1 << class) != 0 {
-                count.fetch_add(1, Ordering::SeqCst);
-            }
-        }
-        self.token.wake();
-    }
-
-    /// Waits while the bell has rung `count` times for a class of names, at most for `timeout`. An
-    /// interrupt ends it with an error.
-    pub(crate) fn wait_for_token(&self, class: usize, count: u64, timeout: Duration) {
-        let silent = || self.token_count(class) == count;
-        self.token.wait_while(silent, timeout, WaitEvent::Token);
-    }
-}
-
-/// Who sleeps until something is rung.
-struct Sleepers {
-    waiters: AtomicU32,
-    condition: UnsafeCell<pg_sys::ConditionVariable>,
-}
-
-impl Sleepers {
-    fn none() -> Self {
-        Self {
-            waiters: AtomicU32::new(0),
-            // Made valid when the bell is given to a database.
-            condition: UnsafeCell::new(pg_sys::ConditionVariable::default()),
-        }
-    }
-
-    fn begin(&self) {
-        // SAFETY: nobody uses a bell that has no database, and the caller holds the lock.
-        unsafe { pg_sys::ConditionVariableInit(self.condition.get()) };
-    }
-
-    fn wake(&self) {
-        if self.waiters.load(Ordering::SeqCst) > 0 {
-            // SAFETY: initialized when the bell was given.
-            unsafe { pg_sys::ConditionVariableBroadcast(self.condition.get()) };
-        }
-    }
-
-    fn wait_while(&self, silent: impl Fn() -> bool, timeout: Duration, event: WaitEvent) {
-        let deadline = Instant::now() + timeout;
-        let condition = self.condition.get();
-        let event = event.number();
-        let waiting = Waiting::begin(&self.waiters);
-        // SAFETY: initialized when the bell was given.
-        unsafe {
-            pg_sys::ConditionVariablePrepareToSleep(condition);
-            while silent() {
-                let left = deadline
-                    .saturating_duration_since(Instant::now())
-                    .as_millis();
-                let left = i64::try_from(left)
-                    .unwrap_or(i64::MAX)
-                    .min(i64::from(i32::MAX));
-                if left == 0 || pg_sys::ConditionVariableTimedSleep(condition, left, event) {
-                    break;
-                }
-            }
-        }
-        drop(waiting);
-    }
-}
-
-/// Counts a waiter for as long as it lives, also while an error unwinds: outside a transaction
-/// nothing else would end its sleep.
-struct Waiting;
-
-/// Where this process is counted as a waiter, in shared memory.
-static COUNTED_IN: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
-static LEAVES_AT_EXIT: AtomicBool = AtomicBool::new(false);
-
-impl Waiting {
-    fn begin(waiters: &AtomicU32) -> Self {
-        // The end of the process unwinds nothing.
-        if !LEAVES_AT_EXIT.swap(true, Ordering::Relaxed) {
-            // SAFETY: the callback lives as long as the library, which is never unloaded.
-            unsafe { pg_sys::before_shmem_exit(Some(at_exit), pg_sys::Datum::from(0)) };
-        }
-        waiters.fetch_add(1, Ordering::SeqCst);
-        COUNTED_IN.store(std::ptr::from_ref(waiters).cast_mut(), Ordering::Relaxed);
-        Self
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        // SAFETY: ends the sleep of this process, if there is one.
-        unsafe { pg_sys::ConditionVariableCancelSleep() };
-        leave();
-    }
-}
-
-fn leave() {
-    let waiters = COUNTED_IN.swap(std::ptr::null_mut(), Ordering::Relaxed);
-    // SAFETY: null, or a number in shared memory, which is there until the process has left it.
-    if let Some(waiters) = unsafe { waiters.as_ref() } {
-        waiters.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-#[pg_guard]
-unsafe extern "C-unwind" fn at_exit(_code: std::ffi::c_int, _argument: pg_sys::Datum) {
-    leave();
 }
 
 #[cfg(test)]

@@ -9,40 +9,40 @@
 //! Nothing here raises an error while the lock is held, so that it is always released.
 
 mod area;
-pub(crate) mod awaited;
 mod bell;
+mod bound;
 pub(crate) mod counters;
 pub(crate) mod executor;
 pub(crate) mod failed_start;
-mod floor;
-mod gate;
 mod lane;
 pub(crate) mod prepared;
 mod process;
+pub(crate) mod waiting;
 pub(crate) mod worker_slot;
 
-pub(crate) use bell::{Bell, CANCELS_AT_MOST, TOKEN_CLASSES, WORK, bell, has_rung};
-pub(crate) use floor::{Floor, Known, resume as resume_floors, suspend_all as suspend_floors};
-pub(crate) use gate::{GATE_MICROS, Gate, open_gates, opened_since, openings};
+pub(crate) use bell::{Bell, CANCELS_AT_MOST, bell, has_rung};
+pub(crate) use bound::{
+    Bound, GATE_MICROS, Reading, opened_since, openings, resume as resume_bounds,
+    suspend_all as suspend_bounds, void_all as void_bounds,
+};
 pub(crate) use lane::{
     Finding, LanesState, Peek, RESCAN_MICROS, RESCAN_SHARE, Section, all, end_rests, is_resting,
     lanes, lower, lowered_since, peek, publish, raise, rescan_due, rescanned, rest, to_sweep,
 };
 pub(crate) use process::is_connected;
 
-use awaited::{LOCK as AWAITED_LOCK, WAITS};
 use bell::{BELLS, LOCK as BELLS_LOCK};
+use bound::BOUNDS;
 use counters::{TALLIES, empty_tallies};
 use executor::EXECUTORS;
 use failed_start::FAILED;
-use floor::FLOORS;
-use gate::GATES;
 use lane::{LANES, LOCK as LANES_LOCK};
 use pgrx::pg_sys::{self, Oid};
 use pgrx::{AssertPGRXSharedMemory, PgLwLock};
 use prepared::{LOCK as PREPARED_LOCK, PREPARED};
 use process::send_sigterm;
 use std::sync::atomic::{AtomicBool, Ordering};
+use waiting::{LOCK as WAITS_LOCK, WAITS};
 use worker_slot::LINE;
 
 /// How many databases can have a scheduler, or be closed, at once.
@@ -143,14 +143,13 @@ pub(crate) fn request() {
     pg_shmem_init!(BELLS = ());
     pg_shmem_init!(BELLS_LOCK = 0);
     pg_shmem_init!(TALLIES = empty_tallies());
-    pg_shmem_init!(FLOORS = ());
-    pg_shmem_init!(GATES = ());
+    pg_shmem_init!(BOUNDS = ());
     pg_shmem_init!(LANES = ());
     pg_shmem_init!(LANES_LOCK = 0);
     pg_shmem_init!(PREPARED = ());
     pg_shmem_init!(PREPARED_LOCK = 0);
     pg_shmem_init!(WAITS = ());
-    pg_shmem_init!(AWAITED_LOCK = 0);
+    pg_shmem_init!(WAITS_LOCK = 0);
     pg_shmem_init!(EXECUTORS = executor::none());
     pg_shmem_init!(FAILED = failed_start::none());
     pg_shmem_init!(LINE = worker_slot::empty());
@@ -251,11 +250,10 @@ pub(crate) enum Reservation {
     Full,
 }
 
-/// Discards what is known of the lanes of this database, and whether groups have room. Floors of
-/// what runs are suspended before the commit that makes it so.
+/// Discards all hints about this database: its lanes and its bounds.
 pub(crate) fn forget() {
     lane::forget();
-    open_gates();
+    void_bounds();
 }
 
 /// Frees what belongs to databases that are gone: bells, lanes and tallies. Inside a transaction

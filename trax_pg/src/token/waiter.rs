@@ -13,6 +13,7 @@ use super::grant::{Granted, Outcome, Refused, grant};
 use super::{Request, acquire};
 use crate::error::{Error, Result};
 use crate::memory;
+use crate::memory::waiting::Subject;
 use crate::server::backend::{end_if_client_is_gone, my_pid};
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
@@ -24,7 +25,8 @@ use crate::server::spi::{Spi, arg, statement};
 use crate::server::wait_event::WaitEvent;
 use crate::wake;
 use pgrx::{pg_guard, pg_sys};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a waiter sleeps at most where a bell wakes it: so soon it sees that its client is gone.
@@ -83,7 +85,7 @@ fn await_turn(procedure: &Procedure, request: &Request, wait: Duration) -> Resul
     procedure.commit();
     loop {
         end_if_client_is_gone();
-        let rung = waiter.rung();
+        let rings = waiter.subject.rings();
         let look = procedure.step(|spi| Ok(waiter.look(spi, request)))?;
         procedure.commit();
         let turn = match look {
@@ -100,7 +102,7 @@ fn await_turn(procedure: &Procedure, request: &Request, wait: Duration) -> Resul
         }
         procedure.rest(|| match turn {
             Turn::Behind(other) => waiter.sleep_behind(other, deadline),
-            Turn::First(refused) => waiter.sleep_as_first(&refused, rung, deadline),
+            Turn::First(refused) => waiter.sleep_as_first(&refused, rings, deadline),
         });
     }
 }
@@ -122,7 +124,7 @@ enum Turn {
 /// A session's place in the queue of a name; dropping it leaves the queue.
 struct Waiter {
     id: i64,
-    class: usize,
+    subject: Subject,
 }
 
 impl Waiter {
@@ -140,14 +142,9 @@ impl Waiter {
             Lock::TokenWaiter(id).take_for_session(),
             "a new waiter's lock is free"
         );
-        let class = wake::token_class(&request.name);
-        leave_at_exit(class);
-        Self { id, class }
-    }
-
-    /// Returns how often the bell of this name's class has rung.
-    fn rung(&self) -> u64 {
-        memory::bell().map_or(0, |bell| bell.token_count(self.class))
+        let subject = Subject::token(&request.name);
+        ring_at_exit(subject);
+        Self { id, subject }
     }
 
     /// Takes a token if it is this waiter's turn and one is free.
@@ -183,32 +180,33 @@ impl Waiter {
     /// Sleeps until the waiter `other` is gone, at most until `deadline`.
     fn sleep_behind(&self, other: i64, deadline: Instant) {
         loop {
-            let rung = self.rung();
+            let rings = self.subject.rings();
             if !is_alive(other) || Instant::now() >= deadline {
                 return;
             }
-            self.sleep(rung, deadline, LOOK);
+            self.sleep(rings, deadline, LOOK);
             end_if_client_is_gone();
         }
     }
 
     /// Sleeps until a token may be free, at most until `deadline`.
-    fn sleep_as_first(&self, refused: &Refused, rung: u64, deadline: Instant) {
+    fn sleep_as_first(&self, refused: &Refused, rings: u64, deadline: Instant) {
         let mut longest = if refused.busy { STAND_BACK } else { LOOK };
         if let Some(micros) = refused.left {
             // Whole milliseconds are slept: not one too few.
             let millis = Duration::from_millis(micros as u64 / 1000 + 1);
             longest = longest.min(millis);
         }
-        self.sleep(rung, deadline, longest);
+        self.sleep(rings, deadline, longest);
     }
 
-    fn sleep(&self, rung: u64, deadline: Instant, longest: Duration) {
+    fn sleep(&self, rings: u64, deadline: Instant, longest: Duration) {
         let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
         let longest = longest.min(left);
-        match memory::bell() {
-            Some(bell) => bell.wait_for_token(self.class, rung, longest),
-            None => latch::sleep(longest.min(POLL), WaitEvent::Token),
+        if memory::available() {
+            self.subject.wait_while(rings, longest, WaitEvent::Token);
+        } else {
+            latch::sleep(longest.min(POLL), WaitEvent::Token);
         }
     }
 }
@@ -216,8 +214,8 @@ impl Waiter {
 impl Drop for Waiter {
     fn drop(&mut self) {
         Lock::TokenWaiter(self.id).give_back_for_session();
-        LEAVING.store(NOBODY, Ordering::Relaxed);
-        ring(self.class);
+        LEAVING.take();
+        self.subject.ring();
     }
 }
 
@@ -264,32 +262,25 @@ fn is_alive(id: i64) -> bool {
     Lock::TokenWaiter(id).is_taken()
 }
 
-fn ring(class: usize) {
-    if let Some(bell) = memory::bell() {
-        bell.ring_tokens(1 << class);
-    }
+thread_local! {
+    /// The tokens for which this session waits.
+    static LEAVING: Cell<Option<Subject>> = const { Cell::new(None) };
 }
-
-/// Marks that this session does not wait.
-const NOBODY: usize = usize::MAX;
-/// For whose tokens this session waits, by class.
-static LEAVING: AtomicUsize = AtomicUsize::new(NOBODY);
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// Makes sure that those behind are woken when this session ends while it waits.
-fn leave_at_exit(class: usize) {
-    LEAVING.store(class, Ordering::Relaxed);
+/// Has the waiters behind this one woken if the session ends while it waits.
+fn ring_at_exit(subject: Subject) {
+    LEAVING.set(Some(subject));
     if !REGISTERED.swap(true, Ordering::Relaxed) {
         // SAFETY: the callback lives as long as the library, which is never unloaded.
         unsafe { pg_sys::on_shmem_exit(Some(at_exit), pg_sys::Datum::from(0)) };
     }
 }
 
-/// Runs after the session's locks are gone, and before its place in shared memory is.
+/// Runs after the session's locks are released, and before its place in shared memory is.
 #[pg_guard]
 unsafe extern "C-unwind" fn at_exit(_code: std::ffi::c_int, _argument: pg_sys::Datum) {
-    let class = LEAVING.swap(NOBODY, Ordering::Relaxed);
-    if class != NOBODY {
-        ring(class);
+    if let Some(subject) = LEAVING.take() {
+        subject.ring();
     }
 }

@@ -23,7 +23,7 @@ use super::scan::ClaimOrder;
 use crate::access_scope::Scope;
 use crate::changes;
 use crate::memory;
-use crate::memory::{Gate, LanesState, Section};
+use crate::memory::{Bound, LanesState, Section};
 use crate::server::clock::Timestamp;
 use crate::server::kept::Kept;
 use crate::server::spi::{Spi, row, statement};
@@ -65,7 +65,7 @@ pub(super) struct Lane {
     pub(super) group: String,
     pub(super) task: String,
     run_as: Option<String>,
-    pub(super) gate: Gate,
+    pub(super) gate: Bound,
 }
 
 impl Lane {
@@ -74,7 +74,7 @@ impl Lane {
             group: names.group.to_owned(),
             task: names.task.to_owned(),
             run_as: names.run_as.map(str::to_owned),
-            gate: changes::gate(names.group),
+            gate: Bound::full_until(names.group),
         })
     }
 
@@ -241,7 +241,7 @@ pub(super) struct List {
 
 /// The sections behind a gate.
 struct Parked {
-    gate: Gate,
+    gate: Bound,
     /// When to look whether it is still closed.
     until: i64,
     /// The best first; some may have been put back or dropped since, or stand here more than once.
@@ -415,7 +415,7 @@ impl List {
                     known.start = start;
                     let is_parked = known.order.is_none();
                     match self.gate(section).filter(|_| is_parked) {
-                        Some(gate) if self.parked.contains_key(&gate.slot()) => {
+                        Some(gate) if self.parked.contains_key(&gate.place()) => {
                             self.park(section, gate);
                         }
                         _ => self.put(section, start),

@@ -5,7 +5,7 @@ use super::*;
 
 impl List {
     /// Returns the gate of a section whose group is known.
-    pub(super) fn gate(&self, section: Section) -> Option<Gate> {
+    pub(super) fn gate(&self, section: Section) -> Option<Bound> {
         known(section.lane).map(|lane| lane.gate)
     }
 
@@ -37,15 +37,15 @@ impl List {
     }
 
     /// The section's group was full: it waits behind its gate.
-    pub(in crate::claim) fn park(&mut self, section: Section, gate: Gate) {
+    pub(in crate::claim) fn park(&mut self, section: Section, gate: Bound) {
         let Some(Known { start, .. }) = self.sections.get(&section) else {
             return;
         };
         let order = self.order(section, *start);
-        let parked = self.parked.entry(gate.slot()).or_insert_with(|| {
+        let parked = self.parked.entry(gate.place()).or_insert_with(|| {
             // It closes for a time only.
             let until = Timestamp::now().0 + memory::GATE_MICROS;
-            self.parked_until.push_back((until, gate.slot()));
+            self.parked_until.push_back((until, gate.place()));
             Parked {
                 gate,
                 until,
@@ -128,7 +128,7 @@ impl List {
         if !self.parked.is_empty()
             && let Some(gate) = self.gate(section)
         {
-            self.put_next_parked(gate.slot());
+            self.put_next_parked(gate.place());
         }
         Some((section, start))
     }

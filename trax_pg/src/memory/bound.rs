@@ -1,0 +1,418 @@
+//! Bounds: numbers that save a claim from counting leases, or from reading dead index entries.
+//!
+//! A *bound* is a number about one thing of this database, which its kind and its name identify:
+//!
+//! - `first_lease` of a group, a concurrency key, a manifest or the database: no lease that counts
+//!   towards its limit is of a smaller job. Ended leases leave dead entries at the front of the
+//!   index while any snapshot is older; a count that begins at the bound does not read them.
+//! - `full_until` of a group (its *gate*): a count under the group's lock found no room, and until
+//!   this time no other count need look. The gate is *closed* until then.
+//!
+//! All kinds follow one protocol, and one invariant holds: **a reader that has taken its snapshot
+//! and finds the bound unchanged misses nothing that the snapshot shows.**
+//!
+//! - A bound is raised only to the result of a count, by the session that holds the lock under
+//!   which such leases are granted. The count reads the bound before it takes its snapshot.
+//! - A claim lowers the bound to the job that it takes, under the same lock.
+//! - A transaction that changes leases without that lock (leases written by hand, a claim beside
+//!   the database's limit, the end of a prepared transaction) *suspends* bounds before its commit
+//!   is visible, and resumes them afterwards. A suspended bound is absent, and cannot be written.
+//! - The holder of the lock, and each end of a job for the gate of its group, makes the bound
+//!   *void*: absent until it is written again.
+//! - Each bound stores how often it had been suspended or made void before its count. A value from
+//!   before the last time is absent. A count reads this number again after it has taken its
+//!   snapshot, and begins without a bound if the number has changed.
+//!
+//! An absent bound costs time only. Bounds are absent after a crash and when another bound has
+//! taken their place in the table.
+
+use super::area::Area;
+use crate::server::backend::my_database;
+use crate::server::hash::name_hash;
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// Number of bounds of all databases; 32 bytes each.
+const PLACES: usize = 65_536;
+/// Number of counters for databases, which share them by hash.
+const DATABASES: usize = 64;
+/// Number of opened gates that sessions can still read.
+const OPENINGS: usize = 4096;
+/// Longest time for which a gate stays closed without another count.
+pub(crate) const GATE_MICROS: i64 = 1_000_000;
+
+/// How often suspensions have begun and ended. All zero is none.
+#[repr(C)]
+struct Suspensions {
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+/// All zero is empty.
+#[repr(C)]
+struct Place {
+    suspensions: Suspensions,
+    value: AtomicI64,
+    /// Identity, value and number of suspensions together, as [`Bound::check`] computes them: after
+    /// concurrent writers of one place it matches none of their bounds, or the last one.
+    check: AtomicU64,
+}
+
+#[repr(C)]
+pub(super) struct Memory {
+    places: [Place; PLACES],
+    of_databases: [Suspensions; DATABASES],
+    /// How often a gate was opened.
+    opened: AtomicU64,
+    /// The last openings: each one's number plus one, and the place of its gate.
+    openings: [AtomicU64; OPENINGS],
+}
+
+pub(super) static BOUNDS: Area<Memory> = Area::zeroed(c"trax bounds");
+
+/// A reference to suspensions: of a place or of a database.
+#[derive(Clone, Copy)]
+enum Scope {
+    Place(usize),
+    Database(usize),
+}
+
+thread_local! {
+    /// The suspensions that this process has begun and not ended.
+    static SUSPENDED: RefCell<Vec<Scope>> = RefCell::default();
+}
+
+fn mixed(of: u64) -> u64 {
+    let mut mixed = of.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^= mixed >> 32;
+    mixed = mixed.wrapping_mul(0xd6e8_feb8_6659_fd93);
+    mixed ^ (mixed >> 32)
+}
+
+impl Memory {
+    fn suspensions(&self, scope: Scope) -> &Suspensions {
+        match scope {
+            Scope::Place(place) => &self.places[place].suspensions,
+            Scope::Database(number) => &self.of_databases[number],
+        }
+    }
+}
+
+impl Suspensions {
+    fn begin(&self) {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn end(&self) {
+        self.ended.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// The identity of a bound: a keyed hash of its database, kind and name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Bound {
+    tag: u128,
+    /// The number of its database's counters.
+    database: usize,
+}
+
+/// A bound as a count has read it before it took its snapshot.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading {
+    /// `None` if the bound is absent.
+    pub(crate) value: Option<i64>,
+    /// How often the bound had been suspended; `None` while it is.
+    suspensions: Option<u64>,
+}
+
+impl Reading {
+    /// An absent bound that cannot be written.
+    pub(crate) const NONE: Self = Self {
+        value: None,
+        suspensions: None,
+    };
+}
+
+impl Bound {
+    /// Returns the bound on the leases of one thing: its kind and its name.
+    pub(crate) fn first_lease(kind: &str, name: &str) -> Self {
+        Self::of(kind, name)
+    }
+
+    fn of(kind: &str, name: &str) -> Self {
+        Self {
+            tag: name_hash(&[kind, name]),
+            database: this_database(),
+        }
+    }
+
+    /// Returns the bound on the leases of this database.
+    pub(crate) fn of_database() -> Self {
+        Self::first_lease("database", "")
+    }
+
+    /// Returns the gate of a group.
+    pub(crate) fn full_until(group: &str) -> Self {
+        Self::of("full", group)
+    }
+
+    /// Returns the number of its place in the table.
+    pub(crate) fn place(self) -> usize {
+        (self.tag >> 64) as usize % PLACES
+    }
+
+    /// Returns how often the bound was suspended; `None` while it is.
+    fn suspensions(self, memory: &Memory) -> Option<u64> {
+        let of = [Scope::Place(self.place()), Scope::Database(self.database)];
+        let of = of.map(|scope| memory.suspensions(scope));
+        let begun = of.map(|of| of.begun.load(Ordering::SeqCst));
+        let ended = of.map(|of| of.ended.load(Ordering::SeqCst));
+        (begun == ended).then(|| mixed(begun[0]).wrapping_add(begun[1]))
+    }
+
+    /// Returns the check value, never zero.
+    fn check(self, value: i64, suspensions: u64) -> u64 {
+        let [high, low] = [(self.tag >> 64) as u64, self.tag as u64];
+        mixed(low ^ mixed(high ^ mixed(value as u64 ^ mixed(suspensions)))) | 1
+    }
+
+    /// Reads the bound. A count does so before it takes its snapshot.
+    pub(crate) fn read(self) -> Reading {
+        BOUNDS
+            .get()
+            .map_or(Reading::NONE, |memory| self.read_in(memory))
+    }
+
+    fn read_in(self, memory: &Memory) -> Reading {
+        let Some(suspensions) = self.suspensions(memory) else {
+            return Reading::NONE;
+        };
+        let place = &memory.places[self.place()];
+        let check = place.check.load(Ordering::SeqCst);
+        let value = place.value.load(Ordering::SeqCst);
+        Reading {
+            value: (check == self.check(value, suspensions)).then_some(value),
+            suspensions: Some(suspensions),
+        }
+    }
+
+    /// Returns whether a count that used `reading`, and has taken its snapshot since, misses
+    /// nothing that the snapshot shows.
+    pub(crate) fn holds(self, reading: Reading) -> bool {
+        BOUNDS
+            .get()
+            .is_none_or(|memory| self.holds_in(memory, reading))
+    }
+
+    fn holds_in(self, memory: &Memory, reading: Reading) -> bool {
+        reading.value.is_none() || self.suspensions(memory) == reading.suspensions
+    }
+
+    /// Stores the result of a count that began with `reading`. The caller holds the lock under
+    /// which such leases are granted.
+    pub(crate) fn raise(self, reading: Reading, value: i64) {
+        if reading.value != Some(value)
+            && let Some(memory) = BOUNDS.get()
+        {
+            self.write(memory, reading, value);
+        }
+    }
+
+    /// Lowers the bound to a job that is being claimed. The caller holds the lock under which such
+    /// leases are granted.
+    pub(crate) fn lower(self, job_id: i64) {
+        let Some(memory) = BOUNDS.get() else { return };
+        let reading = self.read_in(memory);
+        if reading.value.is_some_and(|first| job_id < first) {
+            self.write(memory, reading, job_id);
+        }
+    }
+
+    fn write(self, memory: &Memory, reading: Reading, value: i64) {
+        let Some(suspensions) = reading.suspensions else {
+            return;
+        };
+        let place = &memory.places[self.place()];
+        // The old value is absent before the new one is stored.
+        place.check.store(0, Ordering::SeqCst);
+        place.value.store(value, Ordering::SeqCst);
+        let check = self.check(value, suspensions);
+        place.check.store(check, Ordering::SeqCst);
+    }
+
+    /// Suspends the bound before this transaction is visible, until [`resume`].
+    pub(crate) fn suspend(self) {
+        suspend(Scope::Place(self.place()));
+    }
+
+    /// Makes the bound void. The caller holds the lock under which such leases are granted.
+    pub(crate) fn void(self) {
+        if let Some(memory) = BOUNDS.get() {
+            let suspensions = &memory.places[self.place()].suspensions;
+            suspensions.begin();
+            suspensions.end();
+        }
+    }
+
+    /// Returns whether this gate is closed.
+    pub(crate) fn is_closed(self, now: i64) -> bool {
+        // After the clock was set back, an old time is not believed.
+        let until = self.read().value;
+        until.is_some_and(|until| (now..now + 2 * GATE_MICROS).contains(&until))
+    }
+
+    /// Closes this gate: a count that began with `reading` has found no room.
+    pub(crate) fn close(self, reading: Reading, now: i64) {
+        self.raise(reading, now + GATE_MICROS);
+    }
+
+    /// Opens this gate: the group may have room.
+    pub(crate) fn open(self) {
+        self.void();
+        if let Some(memory) = BOUNDS.get() {
+            let opening = memory.opened.fetch_add(1, Ordering::SeqCst);
+            let entry = (opening + 1) * PLACES as u64 + self.place() as u64;
+            memory.openings[opening as usize % OPENINGS].store(entry, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Returns how many gates have been opened.
+pub(crate) fn openings() -> u64 {
+    BOUNDS
+        .get()
+        .map_or(0, |memory| memory.opened.load(Ordering::SeqCst))
+}
+
+/// Returns the places of the gates that were opened after the first `openings`, and updates that
+/// number; `None` if some of them are unknown: any gate may have been opened.
+pub(crate) fn opened_since(openings: &mut u64) -> Option<Vec<usize>> {
+    let memory = BOUNDS.get()?;
+    let (from, to) = (*openings, memory.opened.load(Ordering::SeqCst));
+    *openings = to;
+    if to - from > OPENINGS as u64 {
+        return None;
+    }
+    let of = |opening: u64| {
+        let entry = memory.openings[opening as usize % OPENINGS].load(Ordering::SeqCst);
+        // Overwritten by a later opening, or not written yet.
+        (entry / PLACES as u64 == opening + 1).then_some(entry as usize % PLACES)
+    };
+    (from..to).map(of).collect()
+}
+
+fn this_database() -> usize {
+    mixed(u64::from(my_database().to_u32())) as usize % DATABASES
+}
+
+fn suspend(scope: Scope) {
+    if let Some(memory) = BOUNDS.get() {
+        SUSPENDED.with_borrow_mut(|suspended| {
+            suspended.push(scope);
+            memory.suspensions(scope).begin();
+        });
+    }
+}
+
+/// Suspends all bounds of this database before this transaction is visible, until [`resume`].
+pub(crate) fn suspend_all() {
+    suspend(Scope::Database(this_database()));
+}
+
+/// Ends the suspensions that this session has begun: its changes are visible, or undone.
+pub(crate) fn resume() {
+    let suspended = SUSPENDED.take();
+    if let Some(memory) = BOUNDS.get() {
+        for scope in suspended {
+            memory.suspensions(scope).end();
+        }
+    }
+}
+
+/// Makes all bounds of this database void, which opens all its gates.
+pub(crate) fn void_all() {
+    if let Some(memory) = BOUNDS.get() {
+        let suspensions = &memory.of_databases[this_database()];
+        suspensions.begin();
+        suspensions.end();
+        // More than the openings that a session can read.
+        memory
+            .opened
+            .fetch_add(OPENINGS as u64 + 1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bound, Memory, Scope};
+
+    const BOUND: Bound = Bound {
+        tag: 7 << 64 | 9,
+        database: 1,
+    };
+
+    fn empty() -> Box<Memory> {
+        // SAFETY: all zero is a valid, empty memory.
+        unsafe { Box::new_zeroed().assume_init() }
+    }
+
+    fn read(memory: &Memory) -> Option<i64> {
+        BOUND.read_in(memory).value
+    }
+
+    #[test]
+    fn a_bound_is_absent_from_before_a_commit_until_it_is_written_after_it() {
+        let memory = empty();
+        for by in [Scope::Place(BOUND.place()), Scope::Database(BOUND.database)] {
+            BOUND.write(&memory, BOUND.read_in(&memory), 100);
+            let before = BOUND.read_in(&memory);
+            assert_eq!(before.value, Some(100));
+            assert!(BOUND.holds_in(&memory, before));
+
+            memory.suspensions(by).begin();
+            assert!(!BOUND.holds_in(&memory, before), "a count begins again");
+            let meanwhile = BOUND.read_in(&memory);
+            assert_eq!(meanwhile.value, None);
+            BOUND.write(&memory, meanwhile, 200);
+            BOUND.write(&memory, before, 150);
+            assert_eq!(read(&memory), None);
+
+            memory.suspensions(by).end();
+            assert_eq!(read(&memory), None);
+            assert!(!BOUND.holds_in(&memory, before));
+            BOUND.write(&memory, before, 150);
+            assert_eq!(read(&memory), None, "counted before");
+            BOUND.write(&memory, BOUND.read_in(&memory), 50);
+            assert_eq!(read(&memory), Some(50));
+        }
+    }
+
+    #[test]
+    fn overlapping_suspensions_end_together() {
+        let memory = empty();
+        let suspensions = &memory.of_databases[BOUND.database];
+        suspensions.begin();
+        suspensions.begin();
+        suspensions.end();
+        BOUND.write(&memory, BOUND.read_in(&memory), 9);
+        assert_eq!(read(&memory), None);
+        suspensions.end();
+        BOUND.write(&memory, BOUND.read_in(&memory), 9);
+        assert_eq!(read(&memory), Some(9));
+    }
+
+    #[test]
+    fn bounds_that_share_a_place_replace_each_other() {
+        let memory = empty();
+        let other = Bound {
+            tag: 7 << 64 | 10,
+            ..BOUND
+        };
+        assert_eq!(other.place(), BOUND.place());
+        BOUND.write(&memory, BOUND.read_in(&memory), 5);
+        assert_eq!(other.read_in(&memory).value, None);
+        other.write(&memory, other.read_in(&memory), 6);
+        assert_eq!(other.read_in(&memory).value, Some(6));
+        assert_eq!(read(&memory), None);
+    }
+}
