@@ -1,4 +1,4 @@
--- departure: what of a group goes with the next batch to another shard, taken out of the tables.
+-- departure: the next batch of a group that moves to another shard, taken out of the tables.
 
 create function trax.take_jobs(
     group_name text,
@@ -19,8 +19,8 @@ declare
     bytes bigint := 0;
     cargo jsonb;
 begin
-    -- What is locked is being claimed or cancelled, and may stay for the next batch. A job of a
-    -- manifest that is here goes with that; of one of another group it goes without.
+    -- A locked job is being claimed or cancelled, and may stay for the next batch. A job of a
+    -- manifest here goes with the manifest; a job of another group's manifest goes without it.
     for one in
         select q.job_id, octet_length(to_jsonb(q)::text) as bytes
         from trax.work_queue q
@@ -43,7 +43,7 @@ begin
     if ids is null then
         return null;
     end if;
-    -- The next cleanup looks again at a manifest of another group that waits for one of them.
+    -- The next cleanup checks a manifest of another group again that waits for one of them.
     update trax.manifest_state s
     set parked_since = s.parked_since - interval '1 day'
     from trax.work_queue q
@@ -90,7 +90,7 @@ declare
     bytes bigint := 0;
     cargo jsonb;
 begin
-    -- That of a manifest that was removed keeps its id.
+    -- The dead letter of a removed manifest keeps the manifest's id.
     for one in
         select d.id, octet_length(to_jsonb(d)::text) as bytes
         from trax.dead_letter d
@@ -206,7 +206,7 @@ declare
     ids bigint[];
     cargo jsonb;
 begin
-    -- Whoever changes one of them is waited for, and who comes later finds it gone.
+    -- Waits for transactions that change one of them; later ones find it gone.
     select array_agg(m.manifest_id)
     into ids
     from (
@@ -221,7 +221,8 @@ begin
     where s.manifest_id = any (ids)
     order by s.manifest_id
     for update;
-    -- The group is disabled: what runs was claimed before, and an outcome still has to be put down.
+    -- The group is disabled: running jobs were claimed before, and their outcome is not recorded
+    -- yet.
     if ids is null or exists (
         select
         from trax.lease l
@@ -240,15 +241,15 @@ begin
         )
     order by q.job_id
     for update;
-    -- What was queued when it was of another group stays with that, as a job of no manifest.
+    -- Jobs queued when the manifest was in another group stay there, as jobs of no manifest.
     update trax.work_queue q
     set
         manifest_id = null, manifest = null, scheduled = false,
         waits_for = case when q.waits_for = 'manifest' then null else q.waits_for end
     where q.manifest_id = any (ids)
         and q.group_name <> group_name;
-    -- Without what stands for an occurrence the cycle there would queue that again. Jobs triggered
-    -- by hand, which may be many, follow and find their manifest by its name.
+    -- Without the job of an occurrence the cycle there would queue it again. Jobs triggered by
+    -- hand, which may be many, follow later and find their manifest by its name.
     with manifests as (
         delete from trax.manifest m
         where m.manifest_id = any (ids)

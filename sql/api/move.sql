@@ -1,6 +1,6 @@
--- move: a group goes to another shard. trax_router.move_group() calls these; each batch is taken
--- here and is a row of trax.departure in one transaction, and is put into the tables there and
--- noted in trax.arrival in another. The router stands still meanwhile: none waits long for a lock.
+-- move: a group goes to another shard. trax_router.move_group() calls these functions. One
+-- transaction takes a batch out here and adds it to trax.departure; another inserts it there and
+-- notes it in trax.arrival. Meanwhile the router waits, so no function here waits long for a lock.
 
 create function trax.refuse_ties(
     group_name text
@@ -82,7 +82,7 @@ set lock_timeout = '1s'
 as $$
 #variable_conflict use_variable
 begin
-    -- The call of a mover that is gone, which sees no row yet, ends before this.
+    -- The lock waits for the call of a mover that is gone and sees no row yet.
     lock table trax.departure in share row exclusive mode;
     insert into trax.group_home as h (group_name, placed_at)
     values (group_name, placed_at)
@@ -160,7 +160,7 @@ declare
     taken jsonb;
 begin
     perform trax.refuse_foreign_code();
-    -- One at a time; the call of a mover that is gone may still be at work.
+    -- One batch at a time; the call of a mover that is gone may still be running.
     lock table trax.departure in share row exclusive mode;
     return query
     select d.batch, d.target, coalesce(jsonb_array_length(d.cargo -> 'jobs'), 0), d.cargo, false
@@ -184,7 +184,7 @@ begin
                 detail = 'The call is of a move that another one has followed.',
                 hint = 'Move the group again: trax group move NAME --to SHARD';
     end if;
-    -- Neither a document nor its pruning may remove the row that keeps the group off here.
+    -- Neither a document nor its pruning may remove the row that disables the group here.
     update trax.manifest_group g
     set applied = false, source = null
     where g.name = group_name
@@ -192,8 +192,8 @@ begin
             g.applied
             or g.source is not null
         );
-    -- What is claimed when this has been committed ends here; nothing more is claimed then. Where
-    -- all of it has left nothing is made again: another shard may take longer.
+    -- Claims end when this has committed; jobs claimed before end here. A group that has left
+    -- completely is not created again: another shard may take longer.
     if coalesce(
         (select g.enabled from trax.manifest_group g where g.name = group_name),
         exists (select from trax.lease l where l.group_name = group_name)
@@ -205,7 +205,8 @@ begin
         return query select null::uuid, null::int, 0, null::jsonb, false;
         return;
     end if;
-    -- Asked before anything is taken: what ends later leaves a letter or a key that is to follow.
+    -- Checked before anything is taken: jobs that end later leave a dead letter or a key that must
+    -- follow.
     select s.has_work
     into was_at_work
     from trax.survey_group(group_name) s;
@@ -294,7 +295,7 @@ begin
     if not found then
         return false;
     end if;
-    -- A group has one batch on its way at a time: those before this one have ended there.
+    -- A group has one batch on its way at a time: earlier batches have arrived there.
     delete from trax.arrival a
     where a.source = source
         and a.group_name = group_name
@@ -333,7 +334,7 @@ begin
     from jsonb_populate_recordset(null::trax.unique_key, cargo -> 'keys') k
     order by k.key
     on conflict (key) do nothing;
-    -- A key that is another job's by now stays that one's: both run.
+    -- A key that belongs to another job by now stays with it: both run.
     insert into trax.work_queue (
         job_id, lane_id, queued_at, run_at, scheduled_for, expires_at, manifest_id, attempts, max_retries, priority,
         scheduled, waits_for, task, group_name, manifest, timeout, retry_delay, unique_key, concurrency_key, input, trace,
@@ -344,7 +345,7 @@ begin
         q.job_id,
         case when q.run_as is null then trax.lane_of(q.group_name, q.task) else trax.sql_lane_of(q.group_name, q.run_as) end,
         q.queued_at, q.run_at, q.scheduled_for, q.expires_at, m.manifest_id, q.attempts, q.max_retries, q.priority,
-        -- A manifest that was made here meanwhile may have its entry.
+        -- A manifest that was created here meanwhile may have its entry.
         q.scheduled
             and m.manifest_id is not null
             and not exists (select from trax.work_queue w where w.manifest_id = m.manifest_id and w.scheduled),
@@ -386,7 +387,7 @@ language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    -- One of this name that was made here meanwhile is the later word.
+    -- A manifest of this name that was created here meanwhile is newer and stays.
     insert into trax.manifest (
         name, task, input, group_name, cron, every, run_at, depends_mode, dormant, timezone, priority, max_retries,
         retry_delay, timeout, misfire, misfire_threshold, misfire_limit, overlap, max_concurrency, variance, exclusions,
@@ -400,7 +401,7 @@ begin
     from jsonb_populate_recordset(null::trax.manifest, cargo -> 'manifests') m
     order by m.name
     on conflict (name) do nothing;
-    -- What was parked because its group left is due again: the next cycle decides.
+    -- Runs that were parked because their group left are due again: the next cycle decides.
     insert into trax.manifest_state (
         manifest_id, group_name, next_run_at, next_scheduled_for, parked_on, parked_since, parked_due_at,
         last_scheduled_for, last_queued_at, last_success_at, made_up, skipped, last_skipped_for, evaluation_failures,

@@ -1,5 +1,5 @@
--- A group at work goes to another shard: new jobs at once, what waits batch by batch, what runs
--- ends where it is.
+-- Moves a group that is at work to another shard: new jobs go there at once, waiting jobs move in
+-- batches, and running jobs end where they are.
 
 create function trax_router.depart(
     shard int,
@@ -136,7 +136,7 @@ begin
     if to_shard is null or to_shard not in (select trax_router.numbers()) then
         perform trax_router.refuse_number(to_shard, null);
     end if;
-    -- All shards are asked before anybody waits here, and the target before anything is changed.
+    -- All shards are asked before any lock is waited for here, and the target before any change.
     known := array(select s from trax_router.survey(group_name, null) s);
     select k.*
     into target
@@ -178,7 +178,7 @@ begin
     left_from := coalesce(
         (select p.moves_from from trax_router.group_placement p where p.group_name = group_name), '{}'
     );
-    -- What its home and the target have now: another move may have come between.
+    -- The current rows of its home and the target: another move may have come between.
     known := array(
         select k
         from unnest(known) k
@@ -202,7 +202,8 @@ begin
                 settings := one.settings;
                 exit;
             end if;
-            -- Back from a shard that is away by now: here its settings are, and off.
+            -- Returns from a shard that cannot be reached now: this shard has its settings, and is
+            -- disabled.
             if one.failure is not null and to_shard = any (left_from) then
                 settings := '{"enabled": true}';
             elsif one.failure is not null then
@@ -216,8 +217,8 @@ begin
     if settings is not null then
         perform trax_router.give_settings(to_shard, group_name, settings);
     end if;
-    -- Any shard may have jobs that somebody placed there who did not know better, and the target
-    -- what is on its way from there since a move that was broken off.
+    -- Any shard may have jobs that a caller placed there with an old map. The target may have a
+    -- batch that was on its way from there when a move was interrupted.
     sources := array(
         select k.shard
         from unnest(known) k
@@ -270,9 +271,9 @@ begin
     outcome := 'waits';
     away := '{}';
     begin
-        -- In this order: whoever has the second lock waits for no other here.
+        -- In this order: the holder of the second lock waits for no other lock here.
         lock table trax_router.group_placement in access share mode;
-        -- Who looks for a job by its id, or for a manifest, waits until it is here or there.
+        -- A search for a job by its id, or for a manifest, waits until it is on either shard.
         lock table trax_router.move in access exclusive mode;
     exception
         when lock_not_available then
@@ -289,7 +290,7 @@ begin
                 hint = format('If shard %s is right, move it there: call trax_router.move_group(%L, %s, null)', to_shard, group_name, to_shard);
     end if;
     left_from := sources;
-    -- Those that were away are asked again when nothing is left on the others.
+    -- Unreachable shards are asked again when nothing is left on the others.
     foreach source in array sources loop
         continue when source = any (without)
             and not sources <@ without;
@@ -300,14 +301,15 @@ begin
             into found_batch, found_target, jobs, found_cargo, is_over
             from trax_router.depart(source, group_name, nullif(to_shard, source), 1000, trax_router.in_micros(placed_at)) d;
             if found_batch is not null then
-                -- A shard names no other target than the owner of the router did.
+                -- A shard names only targets that the owner of the router named.
                 if found_target <> all (to_shard || array(select m.target from trax_router.move m where m.source = source)) then
                     raise exception 'shard % sends group "%" to shard %, where it was never moved to', source, group_name, found_target
                         using errcode = '55000',
                             detail = 'No move of this router has made the batch.',
                             hint = format('Look at it there: select * from trax.departure where group_name = %L', group_name);
                 end if;
-                -- Of a move that was broken off: where it goes it is no more at home than here.
+                -- The batch belongs to an interrupted move: its target is not the group's home
+                -- either.
                 if found_target <> to_shard and found_target <> all (left_from) then
                     left_from := left_from || found_target;
                     insert into trax_router.move (source, target)
@@ -333,7 +335,7 @@ begin
                 failure.shard := asked;
                 if trax_router.is_away(failure) and not sources <@ (without || away || source) then
                     away := away || source;
-                -- Whose lock it is has not ended a transaction there: the next time.
+                -- The lock's holder has not ended its transaction there: try again the next time.
                 elsif failure.state <> '55P03' then
                     perform trax_router.raise(failure, format(
                         'Group "%s" is on its way to shard %s, and nothing of it is lost; move it again to go on.', group_name, to_shard
@@ -357,7 +359,7 @@ $$;
 comment on function trax_router.carry(text, int, int[]) is
     'Internal. Carries the next batch of a group from each shard that it leaves, first without some that were away; returns how many jobs that were, whether it carries, waits for what runs or is locked there, or ends, because nothing is left, and the shards from which, or from there to which, it could not carry, while others are left.';
 
--- Without settings of its own, which would forbid it to commit.
+-- Without settings of its own, which would not allow it to commit.
 create procedure trax_router.move_group(
     group_name text,
     shard int,
@@ -383,7 +385,7 @@ begin
         exit when more.outcome operator(pg_catalog.=) 'ends';
         commit;
         without := pg_catalog.array_cat(without, more.away);
-        -- What runs ends where it is; what it leaves to be retried is carried then.
+        -- Running jobs end where they are; their retries are carried afterwards.
         if more.outcome operator(pg_catalog.=) 'waits' then
             perform pg_catalog.pg_sleep(pause);
             pause := least(pause operator(pg_catalog.*) 1.5, 0.5);
@@ -430,7 +432,7 @@ declare
     of_group text;
     failure trax_router.failure;
 begin
-    -- Nothing is asked as long as no group moves.
+    -- No shard is asked while no group moves.
     for shard in
         select distinct s
         from trax_router.group_placement p
@@ -451,7 +453,7 @@ begin
                     failure.detail = pg_exception_detail,
                     failure.hint = pg_exception_hint;
                 failure.shard := shard;
-                -- One that is away is told of by whoever asks it for what it has.
+                -- A call that needs an unreachable shard reports it itself.
                 if not trax_router.is_away(failure) then
                     perform trax_router.raise(failure);
                 end if;

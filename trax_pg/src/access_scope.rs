@@ -1,14 +1,13 @@
 //! Access scopes: the tasks and groups that a role may queue jobs of, or claim.
 //!
-//! Words: a role is *limited* when `trax.grant_access` named tasks or groups; its *scope* is what
-//! it named, a row of `trax.access_scope`. The mark of a limited role is that it may execute
-//! `trax.limited_access`: it travels with dumps and renamed roles, so a role whose row is lost may
-//! do nothing, rather than everything. Holds: a right is as wide as the roles that grant it. Of a
-//! member of several, each with the right to make this call, one without a scope makes it
-//! unlimited.
+//! Words: a role is *limited* when `trax.grant_access` named tasks or groups; its *scope*, a row of
+//! `trax.access_scope`, lists them. A limited role is marked by the right to execute
+//! `trax.limited_access`. Dumps and renames of the role keep that mark, so a limited role whose row
+//! is lost may do nothing, rather than everything. Holds: a member of several roles has the union
+//! of their scopes; if a role that may make this call has no scope, the member is unlimited.
 //!
-//! A session keeps what it has found until a function of ours is granted or revoked, or a role or a
-//! membership changes. With no limited role in the database a call pays for reading one flag.
+//! A session caches its result until a function of the extension is granted or revoked, or a role
+//! or a membership changes. In a database without limited roles, a call only reads one flag.
 
 use crate::error::{Error, Result};
 use crate::server::call::sql_function;
@@ -47,8 +46,8 @@ sql_function!(trax_regrant_access, pg_finfo_trax_regrant_access, |call| {
     Ok(call.null())
 });
 
-/// Implements `trax.regrant_access()`: what an extension's script grants is taken for rights of the
-/// extension, which a dump leaves out and dropping the role leaves behind.
+/// Implements `trax.regrant_access()`. PostgreSQL takes the grants of an extension's script for
+/// rights of the extension, which a dump leaves out and dropping the role leaves behind.
 fn regrant(role: pg_sys::Oid, level: String) -> Result<()> {
     // SAFETY: a flag of the server, read by its only thread.
     let is_script = unsafe { pg_sys::creating_extension };
@@ -67,14 +66,14 @@ fn regrant(role: pg_sys::Oid, level: String) -> Result<()> {
     granted
 }
 
-/// Names of a scope that an error lists.
+/// The most names of a scope that an error lists.
 const NAMES_SHOWN: usize = 10;
 
-/// What a caller may queue or claim; `None` is everything.
+/// The tasks and groups that a caller may queue or claim; `None` is everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Scope(Option<Rc<[Part]>>);
 
-/// What one role grants: these tasks in these groups; `None` is all of them.
+/// The grant of one role: these tasks in these groups; `None` is all of them.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Part {
     role: String,
@@ -111,7 +110,7 @@ impl Scope {
         self.0.is_some()
     }
 
-    /// Refuses what is outside.
+    /// Returns an error for a task or group outside the scope.
     pub(crate) fn require(&self, task: &str, group: &str) -> Result<()> {
         if self.allows(task, group) {
             return Ok(());
@@ -119,7 +118,7 @@ impl Scope {
         Err(self.refusal(Some(task), Some(group)))
     }
 
-    /// Refuses what is outside without a word of its task and group, which the caller did not name.
+    /// Does the same without naming the task and group, which the caller did not name.
     pub(crate) fn require_of(
         &self,
         task: &str,
@@ -132,13 +131,13 @@ impl Scope {
         Err(self.refusal_of(&what(), None, None))
     }
 
-    /// Refuses what was done to a job of others; an error takes it back. Looking before would miss
-    /// one that commits in between.
+    /// Returns an error after a change of a job outside the scope; the error rolls the change back.
+    /// A check before the change would miss a job that commits in between.
     pub(crate) fn require_job(&self, spi: &Spi, job_id: i64) -> Result<()> {
         self.require_job_as(spi, job_id, || format!("job {job_id}"))
     }
 
-    /// Does the same, with other words for the job.
+    /// Does the same, with another description of the job.
     pub(crate) fn require_job_as(
         &self,
         spi: &Spi,
@@ -159,8 +158,8 @@ impl Scope {
         }
     }
 
-    /// Refuses names that a claim asks for and can never have; those that it leaves out are
-    /// narrowed by [`Self::allows`].
+    /// Returns an error for names in a claim's filter that are outside the scope. [`Self::allows`]
+    /// narrows an omitted filter.
     pub(crate) fn require_filter(
         &self,
         tasks: Option<&[String]>,
@@ -277,16 +276,16 @@ fn argument(name: &str, names: Option<Vec<String>>) -> String {
     })
 }
 
-/// What a session has found.
+/// The cached results of a session.
 #[derive(Default)]
 struct Known {
-    /// As [`rights::changes`] was before it was read.
+    /// The value of [`rights::changes`] before the read.
     changes: u64,
     is_any_limited: Option<bool>,
     of: Vec<(pg_sys::Oid, Object, Scope)>,
 }
 
-/// What a right is on.
+/// The object of a right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Object {
     Function(pg_sys::Oid),
@@ -297,14 +296,13 @@ thread_local! {
     static KNOWN: RefCell<Known> = RefCell::default();
 }
 
-/// Returns what is kept, if it still holds.
+/// Returns the cached value, if it still holds.
 fn known<T>(read: impl FnOnce(&Known) -> Option<T>) -> Option<T> {
     let changes = rights::changes();
     KNOWN.with_borrow(|known| (known.changes == changes).then(|| read(known)).flatten())
 }
 
-/// Keeps what was read when as many changes were known; dropped when there have been others
-/// meanwhile.
+/// Caches a value that was read when `changes` was current; drops it if there were changes since.
 fn keep(changes: u64, keep: impl FnOnce(&mut Known)) {
     KNOWN.with_borrow_mut(|known| {
         if known.changes != changes {
@@ -317,7 +315,7 @@ fn keep(changes: u64, keep: impl FnOnce(&mut Known)) {
     });
 }
 
-/// Returns what the caller of a function may queue or claim by it.
+/// Returns what the caller of a function may queue or claim with it.
 pub(crate) fn of_caller(spi: &Spi, caller: Caller) -> Scope {
     of(spi, caller.user, Object::Function(caller.function))
 }
@@ -362,7 +360,7 @@ fn read(spi: &Spi, user: pg_sys::Oid, object: Object) -> Scope {
         table,
     });
     let is_unlimited = rows.iter().any(|right| !right.is_limited);
-    // A right on all tables (pg_write_all_data) is nobody's level.
+    // A right on all tables (pg_write_all_data) belongs to no level.
     if is_unlimited || (rows.len() == 0 && table.is_some()) {
         return Scope::default();
     }

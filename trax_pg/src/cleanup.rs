@@ -1,9 +1,10 @@
-//! Cleanup: partitions of history made ahead and dropped behind, resolved dead letters, unique keys
-//! that are over, workers that are gone, expired tokens forgotten.
+//! Cleanup: creates partitions of history ahead and drops old ones; deletes resolved dead letters,
+//! unique keys that are over, workers that are gone and expired tokens.
 //!
-//! Holds: history is dropped by whole days, never row by row; a lock that is not free, of a row
-//! too, is left for the next cycle; what fails is a step of its own (`step.rs`). By a clock that
-//! has jumped nothing is let go, and nothing is taken for too far ahead (`believed_clock.rs`).
+//! Holds: history is dropped by whole days, never row by row; a lock that is not free, also of a
+//! row, is left for the next cycle; each part that may fail is a step of its own (`step.rs`). After
+//! a jump of the clock nothing is deleted early, and nothing counts as too far ahead
+//! (`believed_clock.rs`).
 
 use crate::believed_clock::Jump;
 use crate::error::Result;
@@ -17,11 +18,11 @@ use crate::{
 };
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-/// How often a backend looks after everything, in microseconds.
+/// How often a backend checks everything, in microseconds.
 const INTERVAL_MICROS: i64 = 60 * 1_000_000;
 
 row! {
-    /// What is there that has been kept long enough, and how many partitions there are.
+    /// Which kinds of rows have been kept long enough, and how many partitions there are.
     struct Looked {
         has_old_runs: bool,
         has_old_letters: bool,
@@ -30,7 +31,7 @@ row! {
     }
 }
 row! {
-    /// How many partitions were made and dropped.
+    /// How many partitions were created and dropped.
     struct Partitions {
         made: i32,
         dropped: i32,
@@ -45,17 +46,15 @@ statement!(
     { now: TIMESTAMPTZOID, keep_since: TIMESTAMPTZOID } -> Partitions
 );
 
-/// When this backend last looked after everything: a hint that spares the catalog lookups of most
-/// cycles.
+/// When this backend last checked everything: a hint that spares most cycles the catalog lookups.
 static LAST_LOOK: AtomicI64 = AtomicI64::new(i64::MIN);
-/// How many partitions there were and how long runs were kept when this backend last looked after
-/// them.
+/// The number of partitions and the retention when this backend last checked them.
 static PARTITIONS: AtomicI64 = AtomicI64::new(-1);
 static RETENTION: AtomicI64 = AtomicI64::new(-1);
-/// Whether that failed: then it has a minute's time.
+/// Whether that failed: the next try comes after a minute.
 static IN_TROUBLE: AtomicBool = AtomicBool::new(false);
 
-/// What a cleanup did.
+/// The counts of a cleanup.
 #[derive(Default)]
 pub(crate) struct Cleaned {
     pub(crate) partitions_made: i64,
@@ -63,7 +62,7 @@ pub(crate) struct Cleaned {
     pub(crate) dead_letters: i64,
 }
 
-/// Repairs what a cycle needs before it queues what is due.
+/// Corrects what a cycle depends on before it queues due jobs.
 pub(crate) fn before_due(spi: &Spi, now: Timestamp) {
     if !zone_update::is_corrected() {
         isolated(spi, now, false, "zone data", || {
@@ -72,8 +71,8 @@ pub(crate) fn before_due(spi: &Spi, now: Timestamp) {
     }
 }
 
-/// Lets go what has been kept long enough, and once a minute in each backend, and when the clock
-/// `went_back`, looks after everything else.
+/// Deletes rows that have been kept long enough. Once a minute in each backend, and when the clock
+/// `went_back`, checks everything else.
 pub(crate) fn clean_up(spi: &Spi, now: Timestamp, jump: Jump, went_back: bool) -> Cleaned {
     let last = Timestamp(LAST_LOOK.load(Ordering::Relaxed));
     let latest = jump.later(now);
@@ -192,7 +191,7 @@ fn retain(spi: &Spi, now: Timestamp, jump: Jump, everything: bool) -> Result<Cle
     Ok(cleaned)
 }
 
-/// Makes partitions ahead and drops those before a time; returns how many.
+/// Creates partitions ahead and drops those before a time; returns how many.
 fn look_after_partitions(spi: &Spi, now: Timestamp, before: Timestamp) -> (i64, i64) {
     let look_after = CleanupPartitions {
         now: arg(now),

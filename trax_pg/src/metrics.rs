@@ -1,11 +1,11 @@
 //! Tallies: counts what transactions did, for `trax.metrics()`.
 //!
-//! Enters: a line from each place where something ends. Leaves: counters in shared memory, raised
-//! when the transaction commits. Holds: what is undone is not counted; counting takes no lock on
-//! the way and never fails; nothing decides by it. A transaction that is prepared, and a server
-//! that does not preload the library, count nothing. Cost, beside a library that counts nothing:
-//! not distinguishable from noise for a claim (248 µs) or a completion (193 µs) of 100 jobs, half a
-//! microsecond for a completion of one (6 µs).
+//! Enters: a call from each place where an attempt, a job or a cycle ends. Leaves: counters in
+//! shared memory, raised when the transaction commits. Holds: rolled-back work is not counted;
+//! counting takes no lock on the way and never fails; no decision depends on a counter. A prepared
+//! transaction, and a server that does not preload the library, count nothing. Cost, compared to a
+//! library that counts nothing: within the noise for a claim (248 µs) or a completion (193 µs) of
+//! 100 jobs, half a microsecond for a completion of one (6 µs).
 
 use crate::columns::{Leased, Outcome, Waiting};
 use crate::memory::counters;
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 
-/// Tasks whose places a session keeps.
+/// The number of tasks whose places a session caches.
 const TASKS_KEPT: usize = 1024;
 
 sql_function!(trax_tallies, pg_finfo_trax_tallies, |call| {
@@ -78,7 +78,7 @@ impl Samples {
 
     fn of_task(&mut self, tally: &TaskTally) {
         let name = String::from_utf8_lossy(tally.task());
-        // A database has only so many places; the others share one.
+        // A database has a limited number of places; the remaining tasks share one.
         let task = if name.is_empty() { "(others)" } else { &name };
         let labels = || json!({ "task": task });
         let claims = number(counters::read(&tally.claims));
@@ -152,7 +152,7 @@ fn unix_seconds(at: Timestamp) -> f64 {
     at.unix_micros() as f64 / MICROS
 }
 
-/// What a worker called for a lease that it no longer held.
+/// The call that a worker made for a lease that it no longer held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stale {
     Complete,
@@ -173,7 +173,7 @@ const STALE_CALLS: [&str; STALE] = [
     "cancel_own",
 ];
 
-/// What one transaction, or one of its subtransactions, did to one task.
+/// The counts of one transaction, or of one of its subtransactions, for one task.
 struct TaskDelta {
     level: pg_sys::SubTransactionId,
     place: usize,
@@ -185,7 +185,7 @@ struct TaskDelta {
     run: Times,
 }
 
-/// How long things took.
+/// A histogram of durations.
 #[derive(Default)]
 struct Times {
     buckets: [u32; BUCKETS],
@@ -217,7 +217,7 @@ enum DatabaseEvent {
     Cycle { began: i64, micros: u64 },
 }
 
-/// What this process knows: the places of tasks, and what its transaction did so far.
+/// The state of this process: the places of tasks, and the counts of its current transaction.
 #[derive(Default)]
 struct Local {
     places: Kept<String, Option<usize>, TASKS_KEPT>,
@@ -229,7 +229,7 @@ thread_local! {
     static LOCAL: RefCell<Local> = RefCell::new(Local::default());
 }
 
-/// Counts claims: the rows of the queue that were taken.
+/// Counts claims: the rows taken from the queue.
 pub(crate) fn claimed<'a>(taken: impl ExactSizeIterator<Item = &'a Row>, now: Timestamp) {
     each(
         taken,
@@ -291,14 +291,14 @@ fn name(row: &Row, column: impl Into<usize>) -> &str {
     row.text(column).unwrap_or_default()
 }
 
-/// Counts leases that a call named and that are lost.
+/// Counts lost leases that a call named.
 pub(crate) fn stale(call: Stale, count: usize) {
     if count > 0 {
         count_event(DatabaseEvent::Stale(call, count as u64));
     }
 }
 
-/// Counts a cycle that began at `began` and is done.
+/// Counts a finished cycle that began at `began`.
 pub(crate) fn cycle(began: Timestamp) {
     let micros = Timestamp::now().0.saturating_sub(began.0).max(0) as u64;
     count_event(DatabaseEvent::Cycle {
@@ -351,7 +351,7 @@ impl DatabaseDelta {
     }
 }
 
-/// Returns each thing, with what this transaction did to its task, to `count`.
+/// Passes each item, with the transaction's counts for its task, to `count`.
 fn each<'a, T: 'a>(
     things: impl ExactSizeIterator<Item = &'a T>,
     task: impl Fn(&'a T) -> &'a str,
@@ -379,7 +379,7 @@ fn each<'a, T: 'a>(
 }
 
 impl Local {
-    /// Returns where what this transaction did to a task is kept.
+    /// Returns the index of the transaction's counts for a task.
     fn delta(&mut self, level: pg_sys::SubTransactionId, task: &str) -> Option<usize> {
         let place = match self.places.get(task) {
             Some(place) => *place,
@@ -401,7 +401,7 @@ impl Local {
 }
 
 fn count_event(what: DatabaseEvent) {
-    // Found now: at commit there is no looking up.
+    // Looks the tally up now: nothing can be looked up at commit.
     if counters::database_tally().is_none() {
         return;
     }
@@ -415,7 +415,7 @@ fn level() -> pg_sys::SubTransactionId {
     unsafe { pg_sys::GetCurrentSubTransactionId() }
 }
 
-/// Adds what the transaction did, after its commit.
+/// Adds the counts of the transaction, after its commit.
 pub(crate) fn committed() {
     LOCAL.with_borrow_mut(|local| {
         for delta in local.tasks.drain(..) {
@@ -429,12 +429,12 @@ pub(crate) fn committed() {
     });
 }
 
-/// Forgets what is undone: this subtransaction and those inside it, which have greater numbers; 0
-/// is all.
+/// Drops the counts of a subtransaction that was rolled back and of those inside it, which have
+/// greater numbers; 0 is all.
 pub(crate) fn undone(level: pg_sys::SubTransactionId) {
     LOCAL.with(|local| {
-        // It is in use when the end of the process interrupts the search for a place, which may
-        // wait; nobody needs it then.
+        // Borrowed when the end of the process interrupts the search for a place, which may wait;
+        // the counts are not needed then.
         if let Ok(mut local) = local.try_borrow_mut() {
             local.tasks.retain(|delta| delta.level < level);
             local.database.retain(|delta| delta.level < level);

@@ -1,13 +1,13 @@
-//! Unique keys: while one is alive, another job with it is not queued.
+//! Unique keys: while a key is alive, another job with it is not queued.
 //!
-//! Words: a key is *alive* while its job waits or executes and, with a time of its own
-//! (`unique_for`), until `alive_until`. It is *over* when neither holds any more.
+//! Words: a key is *alive* while its job waits or executes and, with a period of its own
+//! (`unique_for`), until `alive_until`. After both it is *over*.
 //!
-//! Enters: a key that a new job wants; the end of a job that has one. Leaves: the one row of the
-//! key. Holds: a live job with a key has its row, which is not `ended`; of an ended job only the
-//! time is left, and the row stays until that is over. A row that is over is nobody's: whoever
-//! wants the key takes it at once, and the cleanup forgets the others, by an index that has nothing
-//! but the rows of ended jobs. No time is over by a clock that has jumped (`believed_clock.rs`).
+//! Enters: a new job's key; the end of a job that has a key. Leaves: the one row of the key. Holds:
+//! a live job with a key has its row, which is not `ended`; of an ended job only the period is
+//! left, and the row stays until its end. A row that is over is free: the next job with the key
+//! takes it at once. The cleanup deletes the others, by an index that contains only rows of ended
+//! jobs. A jump of the clock ends no period (`believed_clock.rs`).
 
 use crate::believed_clock;
 use crate::server::clock::Timestamp;
@@ -15,7 +15,7 @@ use crate::server::spi::{Spi, arg, array_arg, row, statement};
 use pgrx::pg_sys;
 use std::collections::HashSet;
 
-/// Most keys that one cycle forgets.
+/// The most keys that one cycle deletes.
 const FORGET_AT_MOST: i64 = 10_000;
 
 row! {
@@ -56,11 +56,11 @@ statement!(
 /// The job that keeps a key alive.
 pub(crate) struct KeyTaken {
     pub(crate) job_id: i64,
-    /// It has ended, and the time of the key is not over.
+    /// The job has ended, and the period of the key has not.
     pub(crate) ended: bool,
 }
 
-/// A key that a new job wants.
+/// The key of a new job.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     pub(crate) key: &'a str,
@@ -68,8 +68,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) alive_until: Option<Timestamp>,
 }
 
-/// Returns the row of a key. What has committed counts, also where the transaction's snapshot is
-/// older: the job of a key may have ended since.
+/// Returns the row of a key, as committed now even if the transaction's snapshot is older: the job
+/// of a key may have ended since.
 pub(crate) fn find(spi: &Spi, key: &str, now: Timestamp) -> Option<Found> {
     spi.query_latest(UniqueKeyFind {
         key: arg(key),
@@ -78,7 +78,7 @@ pub(crate) fn find(spi: &Spi, key: &str, now: Timestamp) -> Option<Found> {
     .first()
 }
 
-/// Takes a key that is nobody's; false when another has it.
+/// Takes a free key; returns false when another job has it.
 pub(crate) fn take(spi: &Spi, wanted: Wanted) -> bool {
     spi.change_latest(UniqueKeyTake {
         key: arg(wanted.key),
@@ -89,8 +89,7 @@ pub(crate) fn take(spi: &Spi, wanted: Wanted) -> bool {
         == 1
 }
 
-/// Takes the keys that are nobody's, each for the first job that wants it; returns the jobs that
-/// have one now.
+/// Takes the free keys, each for the first job that wants it; returns the jobs that have one now.
 pub(crate) fn take_each(spi: &Spi, wanted: &[Wanted], now: Timestamp) -> HashSet<i64> {
     let mut taken = take_free(spi, wanted);
     let left: Vec<Wanted> = wanted
@@ -106,7 +105,8 @@ pub(crate) fn take_each(spi: &Spi, wanted: &[Wanted], now: Timestamp) -> HashSet
     taken
 }
 
-/// Returns until when a key stays alive, for a column; no shorter by a clock that has jumped back.
+/// Returns until when a key stays alive, for a column; a clock that has jumped back does not
+/// shorten it.
 fn alive_until(spi: &Spi, wanted: &Wanted) -> Option<pg_sys::Datum> {
     let until = wanted.alive_until?;
     arg(believed_clock::jump(spi, Timestamp::now()).later(until))
@@ -124,7 +124,7 @@ fn take_free(spi: &Spi, wanted: &[Wanted]) -> HashSet<i64> {
     taken.iter().collect()
 }
 
-/// Forgets those of some keys that are over; waits for whoever takes or forgets one.
+/// Deletes those of some keys that are over; waits for transactions that take or delete one.
 pub(crate) fn free_over(spi: &Spi, keys: &[&str], now: Timestamp) {
     let keys: Vec<Option<pg_sys::Datum>> = keys.iter().map(|&key| arg(key)).collect();
     spi.change_latest(UniqueKeyFree {
@@ -133,8 +133,7 @@ pub(crate) fn free_over(spi: &Spi, keys: &[&str], now: Timestamp) {
     });
 }
 
-/// Gives the key of a job that has ended to the one in its place; false when it is another's
-/// meanwhile.
+/// Passes the key of an ended job to its replacement; returns false when another job has taken it.
 pub(crate) fn pass_on(spi: &Spi, key: &str, ended_job_id: i64, job_id: i64) -> bool {
     spi.change_latest(UniqueKeyPassOn {
         key: arg(key),
@@ -145,8 +144,8 @@ pub(crate) fn pass_on(spi: &Spi, key: &str, ended_job_id: i64, job_id: i64) -> b
         == 1
 }
 
-/// Releases the keys of jobs that have ended; keys and jobs are parallel arrays. Those with time
-/// left stay alive for it.
+/// Releases the keys of jobs that have ended; keys and jobs are parallel arrays. Keys with time
+/// left stay alive until its end.
 pub(crate) fn release(spi: &Spi, keys: Vec<String>, job_ids: Vec<i64>, now: Timestamp) {
     if keys.is_empty() {
         return;
@@ -159,7 +158,7 @@ pub(crate) fn release(spi: &Spi, keys: Vec<String>, job_ids: Vec<i64>, now: Time
     }
 }
 
-/// Forgets keys that are over; returns how many.
+/// Deletes keys that are over; returns how many.
 pub(crate) fn forget_over(spi: &Spi, now: Timestamp) -> usize {
     spi.execute(UniqueKeyForget {
         now: arg(now),

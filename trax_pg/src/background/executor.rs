@@ -1,15 +1,16 @@
 //! An executor: runs the SQL jobs of one role, one after the other, in a session of that role.
 //!
-//! The scheduler starts it when a job is due, and it ends when there has been none for a minute,
-//! when another role needs its place, or when its role or the role's settings have changed. One in
-//! which a statement has loaded a library hands its place over to a fresh one: that library may
-//! keep something for the next statement. A claim commits before its statement begins; a statement
-//! and the record of its completion commit together, after its deferred constraints. A statement
-//! that comes alone may commit by itself: its completion is in the last of its transactions. What
-//! cannot be undone, as CREATE DATABASE, has its completion recorded after it.
+//! The scheduler starts it when a job is due. It ends after a minute without a job, when another
+//! role needs its place, or when its role or the role's settings have changed. An executor in which
+//! a statement has loaded a library hands its place over to a new process: that library may keep
+//! state for the next statement. A claim commits before its statement begins; a statement and the
+//! record of its completion commit together, after its deferred constraints. A statement that is
+//! the only one in its job may commit by itself: its completion is recorded in the last of its
+//! transactions. For a statement that cannot be rolled back, such as CREATE DATABASE, it is
+//! recorded afterwards.
 //!
-//! The process is authenticated as the role, so no statement can make it anybody else. Its own work
-//! on the tables of trax it does with the rights of the extension's owner.
+//! The process is authenticated as the role, so no statement can turn it into another role. It
+//! works on trax's tables with the rights of the extension's owner.
 
 use super::run::Ended;
 use super::{
@@ -41,7 +42,7 @@ use pgrx::prelude::*;
 use std::time::Instant;
 
 row! {
-    /// What an executor rests on: when it changes, another one takes over.
+    /// The state that an executor depends on: when it changes, another executor takes over.
     #[derive(PartialEq)]
     struct Ground {
         extversion: String,
@@ -56,7 +57,7 @@ statement!(ExecutorGround, "background/executor_ground.sql", { role: OIDOID, dat
 
 /// The SQLSTATE of a statement that was cancelled.
 const QUERY_CANCELED: &str = "57014";
-/// How long a job waits whose role was renamed a moment ago, in microseconds.
+/// How long a job waits whose role was just renamed, in microseconds.
 const RENAMED_WAIT: i64 = 500_000;
 
 /// Returns the registration with which the postmaster starts an executor that takes a place.
@@ -68,7 +69,7 @@ pub(super) fn registration(place: usize) -> BackgroundWorkerBuilder {
         .enable_spi_access()
 }
 
-/// Returns the name under which the leases of an executor are.
+/// Returns the worker name of an executor's leases.
 pub(super) fn worker(pid: i32) -> String {
     format!("{EXECUTOR}:{pid}")
 }
@@ -117,7 +118,8 @@ pub(crate) extern "C-unwind" fn trax_executor_main(argument: pg_sys::Datum) {
 
 #[pg_guard]
 unsafe extern "C-unwind" fn leave(_code: i32, argument: pg_sys::Datum) {
-    // SAFETY: the process ends; an error may have left locks behind that nobody will release.
+    // SAFETY: the process ends; an error may have left locks behind that nothing else would
+    // release.
     unsafe { pg_sys::LWLockReleaseAll() };
     let seat = seats::leave(argument.value(), my_pid());
     if let (Some(seat), Some((sqlstate, message))) = (seat, sql_report::start_error()) {
@@ -131,7 +133,7 @@ unsafe extern "C-unwind" fn leave(_code: i32, argument: pg_sys::Datum) {
     wake::ring(wake::SQL);
 }
 
-/// Returns what this process rests on; `None` without the extension.
+/// Returns the state that this process depends on; `None` without the extension.
 fn ground(role: pg_sys::Oid) -> Option<Ground> {
     let found = spi::connected_anyhow(|spi| {
         let query = ExecutorGround {
@@ -182,7 +184,7 @@ impl Executor {
         }
     }
 
-    /// Takes this process, which ends as it should, out of the registry of workers.
+    /// Removes this process from the registry of workers, at a normal end.
     fn leave_registry(&self) {
         in_transaction(c"trax: end", || {
             let is_same = |now: &Ground| {
@@ -201,7 +203,7 @@ impl Executor {
         });
     }
 
-    /// Has another process go on in this one's place. Where the server has no worker to give, the
+    /// Starts another process to take this one's place. If the server has no free worker slot, the
     /// scheduler starts one when a job waits.
     fn hand_over(&self) {
         seats::hand_over(self.place, Timestamp::now().0);
@@ -227,21 +229,23 @@ impl Executor {
             });
             match claimed.unwrap_or_else(|error| error.raise()) {
                 Some(job) => {
-                    // An update that came since the look at the version has made us wait above.
+                    // An update that came since the version was read has made the claim wait.
                     version::require();
-                    // The job may have come after another setting, and that after the first look.
+                    // The job may have come after a change of settings that the first check did not
+                    // see.
                     if !stands() {
                         self.release(&job, 0);
                         return Claim::Over;
                     }
                     if !job.is_for(self.role) && job.has_role() {
-                        // Its role has another name, which the scheduler is about to give it.
+                        // Its role was renamed, and the scheduler is about to store the new name.
                         self.release(&job, RENAMED_WAIT);
                         return Claim::None;
                     }
-                    // Before the commit that shows the lease: one that nobody has is lost.
+                    // Before the commit that shows the lease: a lease without an executor counts as
+                    // lost.
                     seats::executes(self.place, job.job_id);
-                    // A statement that crashes the server has spent an attempt.
+                    // A statement that crashes the server has used an attempt.
                     durability::must_last();
                     Claim::Job(job)
                 }
@@ -279,7 +283,7 @@ impl Executor {
             sql_session::abort();
         }
         if recorded.is_err() || reset.is_err() || !sql_session::is_of(self.role) {
-            // What is left in this session is not for the next job; a lease that is left is lost.
+            // This session's remaining state is not for the next job; a remaining lease is lost.
             // SAFETY: ends the process in the server's own way.
             unsafe { pg_sys::proc_exit(1) };
         }
@@ -301,7 +305,7 @@ impl Executor {
         recorded
     }
 
-    /// Records the completion in the current transaction; returns whether the lease is still ours.
+    /// Records the completion in the current transaction; returns whether the lease is still held.
     pub(super) fn complete(&self, job: &SqlJob, output: Vec<u8>) -> bool {
         version::require();
         let held = Held {
@@ -316,7 +320,7 @@ impl Executor {
         !recorded.unwrap_or_else(|error| error.raise()).is_empty()
     }
 
-    /// Lets the job wait for so many microseconds, and until its group is switched on again.
+    /// Lets the job wait for `delay` microseconds, and until its group is enabled again.
     fn release(&self, job: &SqlJob, delay: i64) {
         version::require();
         let released = with_rights_of(self.ground.extowner, || {
@@ -350,11 +354,11 @@ impl Executor {
 enum Claim {
     Job(SqlJob),
     None,
-    /// What the executor rests on has changed.
+    /// The state that the executor depends on has changed.
     Over,
 }
 
-/// Says that a statement took effect whose job is recorded otherwise, or will run again.
+/// Reports that a statement took effect whose job is recorded otherwise, or will run again.
 pub(super) fn took_effect_late(job: &SqlJob) {
     let error = Error::wrong_state(format!(
         "the statement of SQL job {} took effect after its lease was lost",

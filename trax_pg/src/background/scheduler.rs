@@ -1,8 +1,8 @@
 //! The scheduler of one database: calls the manager cycle whenever something may be due.
 //!
-//! It begins with a database that the launcher (or `trax.start_scheduler()`) chose, and ends when
-//! the extension is gone, when the settings of the database changed (a new process reads them),
-//! on SIGTERM, or on any error. Who started it starts it again where that makes sense.
+//! It starts for a database that the launcher (or `trax.start_scheduler()`) chose. It ends when the
+//! extension is dropped, when the database's settings change (a new process reads them), on
+//! SIGTERM, or on any error. Its starter starts it again where that makes sense.
 
 use super::executors::Executors;
 use super::notify_room::NotifyRoom;
@@ -33,24 +33,23 @@ use std::time::{Duration, Instant};
 
 statement!(SettingsStored, "background/settings_stored.sql" -> Option<String>);
 
-/// How often a scheduler looks whether its settings have changed, and a sleeping one for its
-/// extension.
+/// How often a scheduler checks its settings for changes, and, while it sleeps, its extension.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
-/// How long a scheduler waits for another one of its database to end.
+/// How long a scheduler waits for another scheduler of its database to end.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 /// How long a scheduler started by hand waits for `create extension` to commit.
 const INSTALL_WAIT: Duration = Duration::from_secs(10);
-/// How long it sleeps between two looks while it waits for either.
+/// The polling interval of both waits.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// The least time between two cycles that others asked for, and between two notifications that
-/// several asked for: a thousand commits a second wake the scheduler a hundred times.
+/// The least time between two requested cycles, and between two requested notifications: a
+/// thousand commits a second wake the scheduler a hundred times.
 const WAKE_SPACING: Duration = Duration::from_millis(10);
-/// How many times as long as a notification took the next one waits at least: a fifth of one core
-/// goes into them at most.
+/// After a notification, the scheduler waits at least this many times as long as it took:
+/// notifications use at most a fifth of one core.
 const NOTICE_SHARE: u32 = 4;
 
-/// Why this process is about to end, as far as it knows: see [`end`].
+/// The reason why this process is about to end, if known: see [`end`].
 static EXIT: AtomicU8 = AtomicU8::new(UNANNOUNCED);
 const UNANNOUNCED: u8 = 0;
 const EXITS: [Exit; 5] = [
@@ -86,7 +85,7 @@ pub(crate) extern "C-unwind" fn trax_scheduler_main(argument: pg_sys::Datum) {
     settings.serve()
 }
 
-/// Takes the slot of the database, and makes sure that it is left, before anything can go wrong.
+/// Takes the slot of the database, and ensures that it is freed, before anything can fail.
 fn enter(database: pg_sys::Oid) {
     if !memory::available() {
         end_with_database();
@@ -108,18 +107,19 @@ unsafe extern "C-unwind" fn leave(_code: i32, argument: pg_sys::Datum) {
         UNANNOUNCED => Exit::Failed,
         announced => EXITS[usize::from(announced) - 1],
     };
-    // SAFETY: the process ends; an error may have left locks behind that nobody will release.
+    // SAFETY: the process ends; an error may have left locks behind that nothing else would
+    // release.
     unsafe { pg_sys::LWLockReleaseAll() };
     worker_slot::leave(my_pid());
     memory::leave(pg_sys::Oid::from(argument.value() as u32), my_pid(), exit);
 }
 
-/// Whether the server has reported that there is no such database.
+/// Whether the server has reported that the database does not exist.
 static NO_DATABASE: AtomicBool = AtomicBool::new(false);
 static mut NEXT_LOG_HOOK: pg_sys::emit_log_hook_type = None;
 
-/// Lets the process end for good when it cannot connect because its database was dropped: without a
-/// launcher the postmaster would start it again and again.
+/// Ends the process for good when it cannot connect because its database was dropped: without a
+/// launcher, the postmaster would start it again and again.
 fn end_with_database() {
     // SAFETY: a process with one thread, before anything can be logged that the hook looks for; the
     // callback has the right signature and lives as long as the library.
@@ -154,10 +154,10 @@ unsafe extern "C-unwind" fn end_for_good(_code: i32, _argument: pg_sys::Datum) {
     }
 }
 
-/// Ends the process for a reason that its starter should know.
+/// Ends the process for a reason that its starter needs.
 ///
-/// The launcher reads the reason in shared memory. Without one, exit code 1 lets the postmaster
-/// start the worker again, and 0 unregisters it.
+/// The launcher reads the reason in shared memory. Without a launcher, exit code 1 makes the
+/// postmaster start the worker again, and 0 unregisters it.
 #[allow(
     unreachable_code,
     reason = "not every server version's bindings say that it never returns"
@@ -177,7 +177,7 @@ fn end(exit: Exit) -> ! {
     unreachable!("proc_exit does not return")
 }
 
-/// Becomes the one scheduler of the database, or ends.
+/// Becomes the only scheduler of the database, or ends the process.
 fn take_lock() {
     let deadline = Instant::now() + LOCK_WAIT;
     while !in_transaction(c"trax: start", || Lock::Scheduler.take_for_session()) {
@@ -188,21 +188,21 @@ fn take_lock() {
     }
 }
 
-/// What is due in a pass.
+/// The work that is due in a pass.
 struct Due {
     cycle: bool,
     check: bool,
-    /// Somebody made work: listeners are notified.
+    /// Work was added: listeners are notified.
     notice: bool,
-    /// Workers are asked to stop: listeners hear of it.
+    /// Workers are asked to stop: listeners are notified.
     cancel: bool,
-    /// Executors may be needed, or gone.
+    /// Executors may be needed, or may have ended.
     executors: bool,
 }
 
 impl Due {
-    /// Tells listeners what they wait for, if that cannot fail: the cycle of the same transaction
-    /// would be undone. Without it they poll.
+    /// Notifies listeners, unless that could fail and roll back the cycle of the same transaction.
+    /// Listeners poll if they are not notified.
     fn notify(&self, room: &mut NotifyRoom) {
         if (self.notice || self.cancel) && !room.is_there() {
             return;
@@ -221,7 +221,7 @@ impl Due {
     }
 }
 
-/// What the scheduler found when it connected.
+/// The state that the scheduler read when it connected.
 struct Connected {
     settings: String,
     compatible: bool,
@@ -229,7 +229,7 @@ struct Connected {
     reap_from: ReapFrom,
     vacuums: Vacuums,
     executors: Executors,
-    /// What a pass met and did not wait for.
+    /// A table lock that a pass did not wait for.
     locked: Option<LockedTable>,
     notify_room: NotifyRoom,
 }
@@ -260,7 +260,8 @@ impl Connected {
                     notify_room: NotifyRoom::default(),
                 };
             }
-            // A launcher is poked when `create extension` commits; a start by hand may come before.
+            // The launcher is woken when `create extension` commits; a start by hand may come
+            // earlier.
             if memory::available() || Instant::now() >= deadline {
                 end(Exit::NoExtension);
             }
@@ -268,7 +269,7 @@ impl Connected {
         }
     }
 
-    /// Runs the loop: a check, a cycle and a notification when it is time, and sleep otherwise.
+    /// Runs the loop: a check, a cycle and a notification when due, and sleep in between.
     fn serve(mut self) -> ! {
         if let Some(bell) = memory::bell() {
             bell.attend();
@@ -290,7 +291,7 @@ impl Connected {
             limit::database::say_limit();
             rung |= memory::bell().map_or(0, memory::Bell::take);
             let count = wake::rings();
-            // One that comes alone is passed on at once; many together wait for each other.
+            // A single ring is passed on at once; several rings are combined.
             if count.wrapping_sub(heard) > 1 {
                 next_notice = next_notice.max(noticed + WAKE_SPACING);
             }
@@ -308,7 +309,7 @@ impl Connected {
             due.executors |= due.check || due.cancel;
             let concerns_sql = has_cycled || self.executors.were_needed();
             if due.notice && !due.executors && concerns_sql {
-                // Work of others, mostly, whose workers need the processor now.
+                // Mostly work of other roles, whose workers need the processor now.
                 rung |= wake::SQL;
                 next_executors = next_executors.max(now + WAKE_SPACING);
             }
@@ -327,7 +328,7 @@ impl Connected {
                     heard = count;
                     noticed = end;
                     has_cycled = false;
-                    // What a cycle took beside it is not the notice's.
+                    // The time of a cycle in the same pass does not count as the notification's.
                     let alone = !due.cycle && !due.check;
                     let pause = alone.then(|| now.elapsed() * NOTICE_SHARE);
                     next_notice = end + pause.unwrap_or(WAKE_SPACING);
@@ -345,7 +346,7 @@ impl Connected {
                 }
             }
             if due.executors {
-                // By itself: no notice waits for it, nor for a multiple of its time.
+                // Separately, so that no notification waits for it or for a multiple of its time.
                 let again = (self.compatible && setting::enabled())
                     .then(|| in_transaction(c"trax: executors", || self.executors.look()))
                     .flatten();
@@ -362,8 +363,8 @@ impl Connected {
             if rung & wake::SQL != 0 {
                 until = until.min(next_executors);
             }
-            // A wait for a lock takes the latch that a ring has set meanwhile, and who rings again
-            // does not set it again.
+            // Waiting for a lock consumes a latch that a ring set meanwhile, and a later ring does
+            // not set it again.
             if memory::bell().is_some_and(memory::Bell::has_rung) {
                 until = Instant::now();
             }
@@ -377,7 +378,7 @@ impl Connected {
     /// Runs one transaction; returns the time to the next cycle if it ran one.
     fn pass(&mut self, due: &Due) -> Option<Duration> {
         if !due.cycle && !due.check {
-            // Listeners wait for it: what the last check found holds.
+            // Listeners wait for this: the result of the last check still holds.
             if self.compatible && setting::enabled() {
                 due.notify(&mut self.notify_room);
             }
@@ -417,8 +418,7 @@ impl Connected {
         })
     }
 
-    /// Returns whether the installed SQL is the one that this library was made for; logs once if
-    /// not.
+    /// Returns whether the installed SQL matches this library; logs once if it does not.
     fn is_compatible(&mut self, version: &str) -> bool {
         let was = std::mem::replace(&mut self.compatible, version == version::LIBRARY);
         if was && !self.compatible {
@@ -445,8 +445,8 @@ fn look_for_older_prepared() {
     looked.unwrap_or_else(|error| error.raise());
 }
 
-/// Ends this process for another that waits for a worker slot; what it has heard rings again, so
-/// that it soon comes back for that.
+/// Ends this process for another one that waits for a worker slot. The rings it has consumed are
+/// rung again, so that it soon returns.
 fn yield_slot(rung: u32) -> ! {
     if rung != 0 {
         wake::ring(rung);
@@ -454,8 +454,8 @@ fn yield_slot(rung: u32) -> ! {
     end(Exit::Yielded)
 }
 
-/// Returns what `alter database` and `alter role` have stored for this process, as one text to
-/// compare.
+/// Returns the settings that `alter database` and `alter role` have stored for this process, as one
+/// text for comparison.
 fn stored_settings() -> String {
     let text = spi::connected_anyhow(|spi| Ok(spi.query(SettingsStored).first().flatten()));
     text.unwrap_or_else(|error| error.raise())

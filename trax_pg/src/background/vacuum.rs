@@ -1,14 +1,14 @@
-//! Vacuum of the work queue and of leases: a short-lived worker when enough of them is dead.
+//! Vacuum of the work queue and of leases: a short-lived worker when enough of their rows are dead.
 //!
-//! At 60,000 jobs a second both leave a gigabyte of dead rows a minute, as often as autovacuum
-//! looks. The scheduler looks every two seconds, and starts a worker for a table of which much is
-//! dead, or when a crash has made the server forget how much. It vacuums without delays, and ends:
-//! an idle database needs no worker slot. Each table has its own worker: a vacuum of the queue
-//! takes so long at that rate that leases would grow behind it.
+//! At 60,000 jobs a second, both leave a gigabyte of dead rows per minute, the interval at which
+//! autovacuum looks. The scheduler looks every two seconds, and starts a worker for a table with
+//! many dead rows, or when a crash has lost the server's count of them. The worker vacuums without
+//! delays, then ends: an idle database needs no worker slot. Each table has its own worker: at that
+//! rate a vacuum of the queue takes so long that leases would grow behind it.
 //!
-//! Holds, for each table: while somebody's snapshot keeps the horizon where it was at the last
-//! vacuum, there is no other; and after one that failed or left half of the dead rows, the next
-//! waits twice as long as that one did, up to a minute.
+//! Holds, for each table: while a snapshot keeps the horizon where it was at the last vacuum, no
+//! other vacuum starts. After a vacuum that failed or left half of the dead rows, the pause is
+//! twice as long as that vacuum's, up to a minute.
 
 use super::own_session::isolate_session;
 use super::{LIBRARY, receive_signals};
@@ -26,10 +26,10 @@ use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
 row! {
-    /// What is known of a table.
+    /// The statistics of a table.
     struct Seen {
         name: String,
-        /// What is dead is worth a vacuum.
+        /// The dead rows are worth a vacuum.
         is_due: bool,
         is_under_way: bool,
         dead_rows: i64,
@@ -40,7 +40,7 @@ statement!(VacuumDue, "background/vacuum_due.sql", { dead_rows: INT8OID } -> See
 
 /// The name and the `backend_type` of the worker.
 const VACUUM: &str = "trax vacuum";
-/// So many dead rows are worth a vacuum, and a fifth of those that live.
+/// This many dead rows, and a fifth of the live ones, are worth a vacuum.
 const DEAD_ROWS: i64 = 100_000;
 
 /// The tables by the number in the worker's argument, above the oid of the database.
@@ -52,17 +52,17 @@ const COMMANDS: [(&str, &CStr); memory::VACUUMS] = [
     ("lease", c"vacuum (skip_locked, truncate false) trax.lease"),
 ];
 
-/// What a scheduler knows of the vacuums of its database, by table.
+/// A scheduler's state of its database's vacuums, by table.
 #[derive(Default)]
 pub(super) struct Vacuums([Vacuum; memory::VACUUMS]);
 
 #[derive(Default)]
 struct Vacuum {
-    /// The horizon when the last worker was started: what died after it stayed.
+    /// The horizon when the last worker was started: rows that died after it stayed.
     horizon: pg_sys::TransactionId,
-    /// What was seen when the last worker was started.
+    /// The statistics when the last worker was started.
     before: Option<Before>,
-    /// How long after that the next one may start.
+    /// The least time between that start and the next.
     pause: Duration,
 }
 
@@ -72,7 +72,7 @@ struct Before {
     vacuums: i64,
 }
 
-/// Between two vacuums when the first was of use, and at most.
+/// The pause after a useful vacuum, and the longest pause.
 const PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -107,10 +107,10 @@ impl Vacuum {
         // SAFETY: reads a counter of shared memory.
         let next = unsafe { pg_sys::ReadNextTransactionId() };
         if horizon == self.horizon && horizon != next {
-            // Somebody holds it where it was, and another vacuum would remove nothing.
+            // A snapshot holds the horizon where it was, and another vacuum would remove nothing.
             return;
         }
-        // Without a free slot it is tried again at the next look.
+        // Without a free slot, the next look tries again.
         let is_short = memory::available() && worker_slot::is_short(clock::Timestamp::now().0);
         if !is_short && registration(my_database(), place).load_dynamic().is_ok() {
             self.horizon = horizon;
@@ -123,8 +123,8 @@ impl Vacuum {
         }
     }
 
-    /// Returns whether the last vacuum came to its end and removed most of what was dead. At the
-    /// full rate enough is dead again at each look, so whether one is due does not show it.
+    /// Returns whether the last vacuum finished and removed most dead rows. At the full rate,
+    /// enough rows are dead again at each look, so whether a vacuum is due does not show that.
     fn was_of_use(&self, seen: &Seen) -> bool {
         self.before.as_ref().is_some_and(|before| {
             seen.vacuums > before.vacuums && seen.dead_rows < before.dead_rows / 2
@@ -171,7 +171,7 @@ fn of_argument(argument: pg_sys::Datum) -> (pg_sys::Oid, usize) {
 }
 
 unsafe extern "C-unwind" fn leave(_code: i32, argument: pg_sys::Datum) {
-    // SAFETY: releases what an error on the way here may have left.
+    // SAFETY: releases locks that an error on the way here may have left.
     unsafe { pg_sys::LWLockReleaseAll() };
     let (database, place) = of_argument(argument);
     memory::vacuum_leaves(database, place, my_pid());
@@ -179,8 +179,8 @@ unsafe extern "C-unwind" fn leave(_code: i32, argument: pg_sys::Datum) {
 
 /// Runs a VACUUM as a separate statement: it begins and ends transactions.
 fn run(command: &CStr) {
-    // SAFETY: outside a transaction; the statement lives in a context that its transactions leave
-    // alone, where it also puts what must outlive them.
+    // SAFETY: outside a transaction; the statement lives in a context that its transactions do not
+    // reset, and VACUUM puts there what must outlive them.
     unsafe {
         let context = pg_sys::AllocSetContextCreateInternal(
             pg_sys::TopMemoryContext,

@@ -1,4 +1,4 @@
-//! What becomes of one due manifest.
+//! Decides about one due manifest.
 
 use crate::error::{Error, Result};
 use crate::manifest_state::{NextRun, ParkedOn};
@@ -13,13 +13,13 @@ use pgrx::pg_sys;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// How long a manifest rests that could not be queued, in microseconds: as long as it has failed
-/// already, which doubles the time from one try to the next, within these bounds.
+/// How long a manifest that could not be queued is put off, in microseconds: as long as it has been
+/// failing, which doubles the time between tries, within these bounds.
 const SHORTEST_REST_MICROS: i64 = 1_000_000;
 const LONGEST_REST_MICROS: i64 = 60 * 1_000_000;
 
 row! {
-    /// What is stored of a manifest whose time has come, and what keeps it from being queued.
+    /// A due manifest as stored, and the state that may keep it from being queued.
     pub(super) struct Judged {
         manifest_id: i64,
         next_run_at: Timestamp,
@@ -49,7 +49,7 @@ row! {
     }
 }
 
-/// A manifest whose time has come.
+/// A due manifest.
 pub(super) struct Due {
     pub(super) manifest_id: i64,
     pub(super) group: String,
@@ -60,11 +60,11 @@ pub(super) struct Due {
     run_at: Timestamp,
     /// When it first failed to be queued, if it has not been queued since.
     failed_since: Option<Timestamp>,
-    /// The occurrence that is due; earlier than `run_at` by its part of the variance.
+    /// The due occurrence; earlier than `run_at` by its part of the variance.
     occurrence: Timestamp,
-    /// Somebody has set an earlier `run_at` by hand: which occurrence is due is not known.
+    /// A user has set an earlier `run_at`: the due occurrence is not known.
     moved: bool,
-    /// It was parked since then: the run to come stands for the occurrences in between.
+    /// It was parked since then: the next run stands for the occurrences in between.
     was_parked: bool,
     made_up: i32,
     pub(super) blocked_on: Option<ParkedOn>,
@@ -76,7 +76,7 @@ pub(super) struct Due {
     from_start: bool,
 }
 
-/// What a late run becomes.
+/// How a late run is handled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Misfire {
     FireOnce,
@@ -84,18 +84,18 @@ enum Misfire {
     Skip,
 }
 
-/// What becomes of it.
+/// The result for a due manifest.
 #[derive(Debug)]
 pub(super) struct Decision {
     pub(super) manifest_id: i64,
     pub(super) queue_for: Option<Timestamp>,
-    /// The last occurrence that is dropped, and how many are.
+    /// The last dropped occurrence, and the number of dropped ones.
     pub(super) skipped: Option<(Timestamp, i32)>,
     pub(super) next: NextRun,
     pub(super) parked_due_at: Option<Timestamp>,
     pub(super) made_up: i32,
     pub(super) failure: Option<Failure>,
-    /// How many failures in a row are its own.
+    /// How many failures in a row its own definition caused.
     pub(super) failures: i32,
 }
 
@@ -103,15 +103,15 @@ pub(super) struct Decision {
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) message: String,
-    /// By its own fault, not the server's.
+    /// Its definition is at fault, not the server.
     pub(super) is_own: bool,
-    /// Its definition says so by itself; that it cannot be queued may be the queue's fault.
+    /// The definition alone shows the failure; a failure to queue may have other causes.
     pub(super) is_certain: bool,
 }
 
 impl Decision {
     /// Puts off a manifest that could not be queued; the same occurrence is tried again. Errors
-    /// that others cause do not count against it.
+    /// with other causes do not count against it.
     pub(super) fn fail(&mut self, due: &Due, error: &Error, is_own: bool, now: Timestamp) {
         self.rest(due, error, is_own, false, now);
     }
@@ -223,8 +223,8 @@ impl Due {
         match plans.get(&self.timing) {
             Ok(plan) => self.fire(&plan, now, &mut decision),
             Err(error) => {
-                // A zone was known when the manifest was scheduled: its file is missing or cannot
-                // be read.
+                // The zone was known when the manifest was scheduled: its file is missing or
+                // unreadable.
                 let is_known = ServerZone::named(&self.timing.timezone).is_ok();
                 let is_own = is_known && !error.is_of_the_server();
                 decision.rest(self, &error, is_own, true, now);
@@ -249,18 +249,18 @@ impl Due {
             Kind::Depends | Kind::Never => decision.queue_for = Some(self.occurrence),
         }
         if self.blocked_on.is_some() {
-            // Skipped because the run before it is still going on.
+            // Skipped because the previous run has not ended.
             decision.skip(self.occurrence, 1);
             decision.queue_for = None;
         }
     }
 
-    /// Returns when it was first tried in vain, if it has not been queued since.
+    /// Returns when queueing it first failed, if it has not been queued since.
     pub(super) fn failed_since(&self) -> Option<Timestamp> {
         self.failed_since
     }
 
-    /// Returns how long it has failed to be queued.
+    /// Returns for how long queueing it has failed.
     pub(super) fn failing_micros(&self, now: Timestamp) -> i64 {
         self.failed_since
             .map_or(0, |since| now.0.saturating_sub(since.0))
@@ -273,8 +273,8 @@ impl Due {
         due_at.plus(self.threshold_micros) < now
     }
 
-    /// Returns the occurrence that is due: after a change by hand the first one from the time that
-    /// was set.
+    /// Returns the due occurrence: after a change by hand, the first one from the time that was
+    /// set.
     fn due_occurrence(&self, plan: &Plan, now: Timestamp) -> Timestamp {
         if !self.moved {
             return self.occurrence;
@@ -292,7 +292,7 @@ impl Due {
                 decision.queue_for = Some(occurrence);
                 let made_up = if late { self.made_up + 1 } else { 0 };
                 if late && made_up >= self.misfire_limit {
-                    // An occurrence that is not late yet is no missed one.
+                    // An occurrence that is not late yet is not missed.
                     let late_until = now.plus(-self.threshold_micros).plus(-1).max(occurrence);
                     skip(plan, occurrence.plus(1), late_until, decision);
                     late_until

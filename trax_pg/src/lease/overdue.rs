@@ -1,23 +1,23 @@
-//! The reaper: leases whose time is over.
+//! The reaper: takes away expired leases.
 //!
-//! A lease that seems to have run out lasts until the time of the last heartbeat that came while
-//! another transaction had its row (`trax.lease_extension`). One that nobody has extended since the
-//! cycle *came back* lasts one lease from then: while the server was down, or stood still, no
-//! worker could say that it lives. The cycle comes back with the server (one by hand too: it was
-//! started, all its processes were, or a standby was promoted), with the scheduler's process, and
-//! when that has not looked for [`STALL_MICROS`] longer than it meant to (paused, stopped, or on a
-//! machine that was suspended).
+//! A lease that seems to have expired lasts until the time of the last heartbeat that came while
+//! another transaction had its row locked (`trax.lease_extension`). A lease that was not extended
+//! since the cycle *came back* lasts one lease length from then, because workers could not send
+//! heartbeats while the server was down or stood still. The cycle comes back with the server (for a
+//! cycle by hand too: the server was started, all its processes were, or a standby was promoted),
+//! with the scheduler's process, and when the scheduler looks more than [`STALL_MICROS`] later than
+//! planned (it was paused or stopped, or its machine was suspended).
 //!
-//! How long a dead lease lasts at most. Its end alone cannot bound that: an outage may last longer
-//! than any lease, and who could not speak must not lose. So only the time counts in which cycles
-//! look, and each *grace* is half as long as the one before, until the owner speaks again: a lease
-//! L gains less than L + L/2 + L/4 + ... = 2 L of that time, whatever restarts. A lease of 30 s in
-//! a crash loop of 5 s is reaped after four returns, one of 24 h beside nightly restarts on the
-//! second day. The row keeps it: `extended_at` of a grace lies so far before its end as the next
-//! one is long.
+//! A dead lease lasts a bounded time. Its end alone is no bound: an outage may last longer than any
+//! lease, and a worker that could not connect keeps its lease. So only the time in which cycles
+//! look counts, and each *grace* is half as long as the one before, until the owner's next
+//! heartbeat: a lease of length L gains less than L + L/2 + L/4 + ... = 2 L of that time, however
+//! often the server restarts. A lease of 30 s in a crash loop of 5 s is reaped after four returns,
+//! a lease of 24 h with nightly restarts on the second day. The row stores this: for a grace
+//! period, `extended_at` is set to its end minus the length of the next one.
 //!
-//! A lease whose manifest another transaction holds cannot end now: it is *put off*, so that it
-//! hides no other.
+//! A lease whose manifest another transaction has locked cannot end now: it is *put off*, so that
+//! it does not keep the reaper from other leases.
 
 use super::Locked;
 use crate::memory::{RESCAN_MICROS, RESCAN_SHARE};
@@ -30,12 +30,11 @@ use pgrx::{Uuid, pg_sys};
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Most leases looked at in one cycle for being overdue; after so many the next cycle follows at
-/// once.
+/// The most leases that one cycle checks; after that many, the next cycle follows at once.
 const OVERDUE_AT_MOST: i64 = 1000;
-/// How long ago a heartbeat beside a lease must have run out before it is forgotten.
+/// Recorded heartbeats are deleted this long after they expired.
 const FORGET_MICROS: i64 = 60 * 1_000_000;
-/// By how much a scheduler looks later than it meant to when it stood still.
+/// A scheduler that looks this much later than planned has stood still.
 const STALL_MICROS: i64 = 2_000_000;
 
 statement!(
@@ -63,17 +62,17 @@ statement!(
 );
 statement!(LeasePutOff, "lease/put_off.sql", { job_ids: INT8ARRAYOID, now: TIMESTAMPTZOID });
 
-/// Where the reaper begins to look.
+/// The point at which the reaper begins to read.
 ///
-/// Leases that have ended leave dead entries at the head of `lease_reap_at` until a vacuum, all
-/// those of a long load while a snapshot is held somewhere. A scheduler remembers where the first
-/// live lease was, as its own hint: a lease whose claim was committed late is found because it
-/// begins at the beginning once a second, or less often when that takes long.
+/// Ended leases leave dead entries at the head of `lease_reap_at` until a vacuum, all those of a
+/// long load while a snapshot is held. A scheduler remembers the first live lease as its own hint.
+/// Once a second, or less often when that takes long, it begins at the beginning and so finds a
+/// lease whose claim was committed late.
 #[derive(Clone, Copy)]
 pub(crate) struct ReapFrom {
     from: Timestamp,
     look_at: Timestamp,
-    /// When the cycle last came back; of one by hand, the server.
+    /// When the cycle last came back; for a cycle by hand, when the server did.
     back_at: Option<Timestamp>,
     /// When a scheduler's last cycle was done.
     looked_at: Option<Timestamp>,
@@ -94,16 +93,16 @@ impl ReapFrom {
     pub(crate) fn of_scheduler(now: Timestamp) -> Self {
         Self {
             back_at: Some(now),
-            // One that is paused from the begin stands still until it goes on.
+            // A scheduler that is paused from the start stands still until it continues.
             looked_at: Some(now),
             ..Self::beginning()
         }
     }
 
-    /// Returns where to begin now, and where next time. Call it before the cycle ends leases, which
-    /// may be undone.
+    /// Returns where to begin now, and where next time. Call it before the cycle ends leases, since
+    /// that may be rolled back.
     pub(crate) fn next(self, spi: &Spi, now: Timestamp) -> Self {
-        // A clock that was set back must not put the look off.
+        // A clock that was set back must not postpone the next read from the beginning.
         let soon = now.plus(3600 * RESCAN_MICROS);
         let beginning = Timestamp(i64::MIN);
         let begin = if now < self.look_at && self.look_at < soon {
@@ -144,8 +143,8 @@ impl ReapFrom {
     }
 }
 
-/// Asks attempts that run longer than their timeout to stop; returns how many. From then on the row
-/// says when it was asked: a cycle that comes late leaves it the whole grace.
+/// Asks attempts that run longer than their timeout to stop; returns how many. The row records when
+/// the attempt was asked, so that a late cycle leaves it the whole grace.
 pub(crate) fn cancel_timed_out(spi: &Spi, now: Timestamp, from: ReapFrom) -> usize {
     let cancelled = spi.execute(LeaseTimeOut {
         now: arg(now),
@@ -162,15 +161,15 @@ pub(crate) fn cancel_timed_out(spi: &Spi, now: Timestamp, from: ReapFrom) -> usi
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Overdue {
     LeaseExpired,
-    /// The same of a job that was fetched ahead and has not begun.
+    /// The lease of a job that was fetched ahead and has not begun expired.
     NotBegun,
     TimedOut,
 }
 
-/// What a look for overdue leases brought.
+/// The result of a look for overdue leases.
 pub(crate) struct Look {
     pub(crate) overdue: Vec<(Locked, Overdue)>,
-    /// It looked at as many as one cycle may.
+    /// The cycle's limit was reached.
     pub(crate) full: bool,
 }
 
@@ -182,8 +181,8 @@ struct Term {
 }
 
 impl Term {
-    /// Returns the term that follows when the cycle came back at `back_at`, if it was not extended
-    /// since: one lease from then, and the next time half of that.
+    /// Returns the term that follows when the cycle came back at `back_at`, if the lease was not
+    /// extended since: one lease length from then, and half of that the next time.
     fn graced(self, back_at: Timestamp) -> Option<Self> {
         let grace = self.expires_at.0.saturating_sub(self.extended_at.0);
         if self.extended_at >= back_at || grace <= 0 {
@@ -197,7 +196,7 @@ impl Term {
 }
 
 row! {
-    /// When the reaper has to do what with a lease, by its row.
+    /// When the reaper has to act on a lease, according to its row.
     struct Deadlines {
         token: Uuid,
         extended_at: Timestamp,
@@ -207,7 +206,7 @@ row! {
     }
 }
 row! {
-    /// What heartbeats recorded of a lease beside its row.
+    /// The extensions that heartbeats recorded beside the lease's row.
     struct Extended {
         job_id: i64,
         extended_at: Timestamp,
@@ -222,13 +221,13 @@ struct Met {
     token: Uuid,
     term: Term,
     timeout_at: Timestamp,
-    /// Its timeout does not count: it had not begun when the row was written.
+    /// Its timeout does not count: the job had not begun when the row was written.
     untimed: bool,
-    /// It has not begun, whatever was recorded since.
+    /// The job has not begun, also according to later recorded heartbeats.
     ahead: bool,
 }
 
-/// Locks overdue leases for their outcome, and sets for the others it met when to look again.
+/// Locks overdue leases for their outcome, and sets the next look at the other leases it read.
 pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
     let grace = micros(setting::cancel_grace());
     let rows = spi.query(LeaseOverdue {
@@ -256,7 +255,8 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
         None if met.is_empty() => now,
         None => server_back(spi),
     };
-    // A clock that has jumped was ahead then: no grace lasts longer for that.
+    // If the clock has jumped back, `back_at` lies in the future: no grace is longer because of
+    // that.
     let back_at = back_at.min(now);
     let mut overdue = Vec::new();
     let mut alive: Vec<Alive> = Vec::new();
@@ -267,8 +267,8 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
         let graced = met.term.graced(back_at);
         let term = graced.unwrap_or(met.term);
         // Before the timeout was announced the next look is at the timeout, afterwards at the end
-        // of the grace. A worker that has not spoken since, and could not while the cycle was away,
-        // is told first.
+        // of the grace. A worker without a heartbeat since, which may have been unable to send one
+        // while the cycle was away, is notified first.
         let deadline = if met.untimed {
             Timestamp(i64::MAX)
         } else if !lease.timed_out {
@@ -304,7 +304,7 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
     look
 }
 
-/// Returns when the server last began to take heartbeats.
+/// Returns when the server last began to accept heartbeats.
 fn server_back(spi: &Spi) -> Timestamp {
     // SAFETY: a plain number of the server.
     let started = Timestamp(unsafe { pg_sys::PgStartTime });
@@ -312,9 +312,8 @@ fn server_back(spi: &Spi) -> Timestamp {
     back.unwrap_or(started)
 }
 
-/// Applies the extensions that heartbeats recorded for leases that seem to have run out. Done after
-/// the rows are locked, whatever the transaction's snapshot is, so that a heartbeat that came
-/// before is seen.
+/// Applies the extensions that heartbeats recorded for leases that seem to have expired. Runs after
+/// the rows are locked, and reads with a new snapshot, so that earlier heartbeats are seen.
 fn extend(spi: &Spi, met: &mut [Met], now: Timestamp) {
     let expired = met.iter().filter(|met| met.term.expires_at <= now);
     let (job_ids, tokens): (Vec<i64>, Vec<Uuid>) =
@@ -338,7 +337,7 @@ fn extend(spi: &Spi, met: &mut [Met], now: Timestamp) {
         .collect();
     for met in met {
         if let Some(&(later, ahead)) = extended.get(&met.lease.job_id) {
-            // What has begun has begun.
+            // A job that has begun stays begun.
             met.ahead &= ahead;
             if later.expires_at > met.term.expires_at {
                 met.term = later;
@@ -377,7 +376,7 @@ fn look_later(spi: &Spi, mut alive: Vec<Alive>) {
     });
 }
 
-/// Has the reaper look later at overdue leases that cannot end now.
+/// Postpones the reaper's next look at overdue leases that cannot end now.
 pub(crate) fn put_off(spi: &Spi, job_ids: Vec<i64>, now: Timestamp) {
     spi.execute(LeasePutOff {
         job_ids: arg(job_ids),
@@ -385,7 +384,7 @@ pub(crate) fn put_off(spi: &Spi, job_ids: Vec<i64>, now: Timestamp) {
     });
 }
 
-/// Forgets heartbeats that say nothing any more.
+/// Deletes recorded heartbeats that no longer matter.
 pub(crate) fn forget_extensions(spi: &Spi, now: Timestamp) {
     let before = now.plus(-FORGET_MICROS);
     spi.execute(LeaseExtensionForget {
@@ -427,7 +426,7 @@ mod tests {
     fn what_returns_give_in_all_is_less_than_two_leases_of_the_time_in_which_cycles_look() {
         for (lease, away, looks) in [(30, 7, 5), (86_400, 5, 3_000), (30, 600, 14), (30, 1, 1)] {
             let (mut term, mut back_at, mut looked) = ((0, lease), lease + away, 0);
-            // The last cycle before it is away again finds the lease alive.
+            // The last cycle before the next outage finds the lease alive.
             while let Some(next) = graced(term.0, term.1, back_at).or(Some(term))
                 && next.1 > back_at + looks
             {

@@ -52,10 +52,10 @@ statement!(
     } -> Written
 );
 
-/// What an unresolved dead letter means for a schedule.
+/// The effects of an unresolved dead letter on a schedule.
 pub(super) const ON_DEAD_LETTER: [&str; 2] = ["stop", "continue"];
 
-/// `None` keeps what is stored; with `replace` it takes the default, `enabled` excepted.
+/// `None` keeps the stored value; with `replace` it sets the default, except for `enabled`.
 pub(crate) struct Change {
     pub(crate) name: String,
     pub(crate) task: Option<String>,
@@ -84,13 +84,13 @@ pub(crate) struct Change {
     pub(crate) enabled: Option<bool>,
     pub(crate) on_dead_letter: Option<String>,
     pub(crate) replace: bool,
-    /// It comes from `trax.apply`, which may prune what it created.
+    /// The change comes from `trax.apply`, which may prune manifests that it created.
     pub(crate) applied: bool,
-    /// Whose document it comes from.
+    /// The source of its document.
     pub(crate) source: Option<String>,
-    /// The role that runs it, of a statement.
+    /// The role that runs the statement, if any.
     pub(crate) run_as: Option<String>,
-    /// As the change says it.
+    /// As the change contains it.
     pub(super) statement: Option<Statement>,
     pub(crate) now: Timestamp,
 }
@@ -218,7 +218,7 @@ impl Change {
         Ok(change)
     }
 
-    /// Checks what can be wrong about it by itself.
+    /// Checks the change by itself.
     pub(crate) fn check(&self) -> Result<()> {
         self.input
             .map_or(Ok(()), |input| work_queue::check_size("input", input))?;
@@ -246,7 +246,8 @@ impl Change {
         if let Some(name) = &self.timezone {
             ServerZone::spelled(name)?;
         }
-        // Parses the schedule by itself; the stored whole is parsed again after it was saved.
+        // Parses the schedule by itself; the complete stored one is parsed again after it was
+        // saved.
         self.own_timing()?.plan().map(|_| ())
     }
 
@@ -305,7 +306,7 @@ impl Change {
         Ok(())
     }
 
-    /// Checks it against what is stored.
+    /// Checks the change against the stored definition.
     pub(crate) fn check_against(&self, before: &Definition) -> Result<()> {
         if !self.replace {
             refuse_end_before_start(
@@ -346,8 +347,8 @@ impl Change {
         }
     }
 
-    /// Returns whether it is enabled afterwards; `None` keeps. A new schedule revives a manifest
-    /// that trax switched off after its one run.
+    /// Returns whether the manifest is enabled afterwards; `None` leaves that as it is. A new
+    /// schedule enables a manifest again that trax disabled after its only run.
     fn enabled_after(&self, before: Option<&Definition>) -> Option<bool> {
         match before {
             Some(before) if self.enabled.is_none() && before.has_had_its_run() => {
@@ -373,7 +374,7 @@ impl Change {
         }
     }
 
-    /// Returns whether it is dormant; kept as the mode is.
+    /// Returns whether it is dormant; kept like the mode.
     fn stored_dormant(&self, before: Option<&Definition>) -> Option<bool> {
         let kept = before
             .filter(|_| self.names_parents() && !self.replace)
@@ -381,7 +382,7 @@ impl Change {
         self.dormant.or(kept)
     }
 
-    /// Returns the policy that a concurrency above 1 implies: they may overlap, unless another
+    /// Returns the policy that a concurrency above 1 implies, which allows overlap, unless another
     /// policy was chosen.
     fn implied_overlap(&self, before: Option<&Definition>) -> Option<&'static str> {
         let chosen = match before {
@@ -391,7 +392,7 @@ impl Change {
         (!chosen && self.max_concurrency.is_some_and(|max| max > 1)).then_some("allow")
     }
 
-    /// Writes the definition and returns what is stored now, with the parents that it is to have.
+    /// Writes the definition and returns the stored one, with the parents that it is to have.
     pub(super) fn save(&self, spi: &Spi, before: Option<&Definition>) -> Definition {
         let enabled = self.enabled_after(before);
         let overlap = self.overlap.as_deref().or(self.implied_overlap(before));
@@ -441,7 +442,7 @@ impl Change {
         }
     }
 
-    /// Checks what a manifest needs that does not exist yet.
+    /// Checks the requirements of a manifest that does not exist yet.
     pub(crate) fn check_new(&self) -> Result<()> {
         self.refuse_without_task()?;
         let depends = self.names_parents();

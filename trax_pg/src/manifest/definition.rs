@@ -18,7 +18,7 @@ statement!(ManifestFind, "manifest/find.sql", { name: TEXTOID } -> (Written, Aro
 statement!(ManifestLock, "manifest/lock.sql", { name: TEXTOID });
 
 row! {
-    /// A manifest as it is stored.
+    /// A manifest as stored.
     pub(super) struct Written {
         manifest_id: i64,
         task: String,
@@ -47,7 +47,7 @@ row! {
     }
 }
 row! {
-    /// What is stored of it elsewhere.
+    /// Data of a manifest that other tables store.
     struct Around {
         last_success_at: Option<Timestamp>,
         next_run_at: Option<Timestamp>,
@@ -57,14 +57,14 @@ row! {
     }
 }
 
-/// What a job of a manifest takes from it and nothing else does.
+/// The values that a job takes from its manifest, and that nothing else uses.
 pub(super) struct JobDefaults {
     pub(super) input: Option<pg_sys::Datum>,
     retry_delay: Option<pg_sys::Datum>,
     timeout: Option<pg_sys::Datum>,
 }
 
-/// Returns a manifest, and what its jobs take from it; the latter lives until SPI is closed.
+/// Returns a manifest, and the defaults of its jobs, which live until SPI is closed.
 pub(super) fn find_for_job(spi: &Spi, name: &str) -> Option<(Definition, JobDefaults)> {
     let (row, around) = spi.query(ManifestFind { name: arg(name) }).first()?;
     let defaults = JobDefaults {
@@ -80,7 +80,7 @@ pub(super) fn find_for_job(spi: &Spi, name: &str) -> Option<(Definition, JobDefa
     Some((definition, defaults))
 }
 
-/// What is stored of a manifest, as far as its next run and its jobs depend on it.
+/// The stored manifest, as far as its next run and its jobs depend on it.
 #[derive(Clone)]
 pub(crate) struct Definition {
     pub(crate) id: i64,
@@ -103,12 +103,12 @@ pub(crate) struct Definition {
     pub(crate) last_success_at: Option<Timestamp>,
     /// The last occurrence that became a job.
     last_scheduled_for: Option<Timestamp>,
-    /// The run to come and the occurrence it stands for.
+    /// The next run and the occurrence it stands for.
     pub(crate) next: Option<(Timestamp, Timestamp)>,
 }
 
 impl Definition {
-    /// Returns it as it was written; what is stored elsewhere is not known.
+    /// Returns the manifest of a row; the data of other tables is left empty.
     fn of(name: &str, row: Written) -> Self {
         Self {
             id: row.manifest_id,
@@ -143,7 +143,8 @@ impl Definition {
         }
     }
 
-    /// Returns what a change has written over `before`, whose parents it keeps or replaces.
+    /// Returns the definition that a change wrote over `before`, whose parents it keeps or
+    /// replaces.
     pub(super) fn written(
         name: &str,
         row: Written,
@@ -165,8 +166,8 @@ impl Definition {
         after
     }
 
-    /// Locks what the end of a job may change, and reads that again: a parent that is being
-    /// completed now fires it, or is seen by us.
+    /// Locks the state that the end of a job may change, and reads it again: the completion of a
+    /// parent either fires this manifest afterwards or is visible here.
     pub(super) fn lock_for_outcome(&mut self, spi: &Spi) {
         if let Some(state) = manifest_state::lock_one_for_outcome(spi, self.id) {
             self.last_success_at = state.last_success_at;
@@ -185,7 +186,7 @@ impl Definition {
                 Ok(NextRun::At(now, now))
             }
             Kind::Depends => Ok(NextRun::Never),
-            // Its one run was queued already; only its outcome is still to come.
+            // Its only run was queued already; only the outcome is still to come.
             Kind::At(at) if self.last_scheduled_for == Some(plan.once(at).at) => {
                 let live = !super::jobs(spi, self.id).is_empty();
                 Ok(NextRun::Parked(if live {
@@ -224,7 +225,7 @@ impl Definition {
         }
     }
 
-    /// Refuses an input for a statement: what it runs is its owner's to say.
+    /// Returns an error for an input to a statement: its owner decides what it runs.
     pub(super) fn refuse_input(&self, input: Option<pg_sys::Datum>) -> Result<()> {
         if self.run_as.is_none() || input.is_none() {
             return Ok(());
@@ -245,8 +246,8 @@ impl Definition {
             && self.dormant == other.dormant
     }
 
-    /// Returns whether it runs once and trax itself switched it off: when a person does, no reason
-    /// is stored.
+    /// Returns whether it runs once and trax itself disabled it: when a user does, no reason is
+    /// stored.
     pub(crate) fn has_had_its_run(&self) -> bool {
         self.disabled_reason.is_some() && self.timing.run_at.is_some()
     }
@@ -283,7 +284,7 @@ pub(crate) fn find(spi: &Spi, name: &str) -> Option<Definition> {
 /// Returns the definition of a manifest that is about to change, locked.
 pub(crate) fn lock(spi: &Spi, name: &str) -> Option<Definition> {
     spi.query(ManifestLock { name: arg(name) });
-    // Read after the lock: whoever held it may have changed the row.
+    // Read after the lock: its previous holder may have changed the row.
     find(spi, name)
 }
 

@@ -1,13 +1,13 @@
 //! The server's zone data: detects when it is updated, and computes next runs again.
 //!
-//! Words: the *fingerprint* of the data is when its directory was last changed. A backend keeps the
-//! zones it has loaded until it ends; it is *stale* when the data has changed since.
+//! Words: the *fingerprint* of the data is the time of the last change of its directory. A backend
+//! keeps the zones it has loaded until it ends; it is *stale* when the data has changed since.
 //!
-//! Enters: an update of the data on disk, or `trax.adopt()`, after which nobody knows what data
-//! there was. Leaves: the scheduler connects again, and the next cycle of a backend that has read
-//! the new data corrects the next run of every cron manifest in a zone. Holds: the occurrence that
-//! was to come, or has come and is not queued yet, is moved, not replaced. It becomes the nearest
-//! of the new ones, also one that has just passed: a shift drops no day and runs none twice. So the
+//! Enters: an update of the data on disk, or `trax.adopt()`, after which the earlier data is
+//! unknown. Leaves: the scheduler connects again, and the next cycle of a backend that has read the
+//! new data corrects the next run of every cron manifest in a zone. Holds: a planned occurrence,
+//! future or due but not queued yet, is moved, not replaced. It becomes the nearest of the new
+//! occurrences, also one that has just passed: a shift drops no day and runs none twice. So the
 //! first cycle of a backend corrects before it queues.
 
 use crate::error::Result;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 row! {
-    /// A cron manifest whose next run is to come, with what that follows from.
+    /// A cron manifest whose next run is to come, with the columns that determine it.
     struct Planned {
         manifest_id: i64,
         next_scheduled_for: Timestamp,
@@ -39,26 +39,26 @@ statement!(ZoneDataKnown, "manifest/zone_data_known.sql" -> Option<String>);
 statement!(ZoneDataStore, "manifest/zone_data_store.sql", { fingerprint: TEXTOID });
 statement!(ZoneSelect, "manifest/zone_select.sql", { now: TIMESTAMPTZOID } -> Planned);
 
-/// How far an update moves an occurrence at most, in microseconds: beyond it another one would be
-/// taken for it.
+/// The farthest that an update moves an occurrence, in microseconds: beyond it, the nearest
+/// occurrence would be a different one.
 pub(crate) const FARTHEST_MICROS: i64 = 3 * 60 * 60 * 1_000_000;
 
-/// This backend has seen that nothing is left to correct.
+/// Whether this backend has found that nothing is left to correct.
 static CORRECTED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Until when it rests after it has corrected.
+    /// Until when this backend pauses after a correction.
     static RESTS: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Returns whether nothing is left to do before a cycle queues what is due.
+/// Returns whether nothing is left to do before a cycle queues due jobs.
 pub(crate) fn is_corrected() -> bool {
     CORRECTED.load(Ordering::Relaxed) || RESTS.get().is_some_and(|until| Instant::now() < until)
 }
 
-/// Corrects before a cycle queues what is due, until that has committed, once in each backend,
-/// which keeps its data. While others hold what is to be corrected it rests for a hundred times as
-/// long as it took.
+/// Corrects next runs before a cycle queues due jobs, in each backend until a correction has
+/// committed: a backend keeps its data. While another transaction holds such a manifest, the
+/// backend pauses for a hundred times as long as the correction took.
 pub(crate) fn correct_before_queueing(spi: &Spi, now: Timestamp) -> Result<()> {
     let began = Instant::now();
     zone::remember_fingerprint();
@@ -72,8 +72,8 @@ pub(crate) fn correct_before_queueing(spi: &Spi, now: Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// Computes next runs again if they were computed with other data than there is now; returns how
-/// many were corrected. A stale backend leaves it to one that is not.
+/// Recomputes next runs that were computed with other data than the current; returns how many were
+/// corrected. A stale backend leaves this to one that is not stale.
 pub(crate) fn catch_up(spi: &Spi, now: Timestamp) -> Result<usize> {
     zone::remember_fingerprint();
     let Some(current) = zone::fingerprint() else {
@@ -94,19 +94,20 @@ pub(crate) fn catch_up(spi: &Spi, now: Timestamp) -> Result<usize> {
     Ok(corrected)
 }
 
-/// Returns the data with which next runs were computed.
+/// Returns the fingerprint of the data with which next runs were computed.
 fn known(spi: &Spi) -> Option<String> {
     spi.query(ZoneDataKnown).one()
 }
 
-/// Returns how many were corrected, and whether none is left that another transaction holds.
+/// Returns how many were corrected, and whether that was all: none was locked by another
+/// transaction.
 fn correct(spi: &Spi, now: Timestamp) -> (usize, bool) {
     let rows = spi.query(ZoneSelect { now: arg(now) });
     let mut moves = Vec::new();
     for row in rows.iter() {
         let (manifest_id, planned, run_at) =
             (row.manifest_id, row.next_scheduled_for, row.next_run_at);
-        // One that cannot be evaluated shows that when it is due.
+        // A schedule that cannot be evaluated reports its error when it is due.
         let Ok(plan) = timing(row).plan() else {
             continue;
         };
@@ -114,8 +115,7 @@ fn correct(spi: &Spi, now: Timestamp) -> (usize, bool) {
             continue;
         }
         let moved = nearest(&plan, planned).or_else(|| {
-            // One that has come keeps its occurrence, and the misfire policy decides about
-            // it.
+            // A due run keeps its occurrence, and the misfire policy decides about it.
             let next = plan.after(now).filter(|_| planned > now);
             next.map(|occurrence| occurrence.at)
         });
@@ -124,7 +124,7 @@ fn correct(spi: &Spi, now: Timestamp) -> (usize, bool) {
             moves.push(Move {
                 manifest_id,
                 was: run_at,
-                // One that has just been passed is due now, and no more overdue than it was.
+                // An occurrence that has just passed is due now, and no more overdue than it was.
                 run_at: occurrence.plus(delay).max(run_at.min(now)),
                 occurrence,
             });
@@ -134,7 +134,7 @@ fn correct(spi: &Spi, now: Timestamp) -> (usize, bool) {
     (corrected, corrected == moves.len())
 }
 
-/// Returns where the data of now has the occurrence that was planned, if it is near.
+/// Returns the current data's occurrence that matches the planned one, if it is near.
 fn nearest(plan: &Plan, planned: Timestamp) -> Option<Timestamp> {
     let before = plan.latest(planned.plus(-FARTHEST_MICROS), planned);
     let after = plan.after(planned).map(|occurrence| occurrence.at);

@@ -1,17 +1,17 @@
-//! Foreign code: refuses to run while code of somebody else would run with the rights of our owner,
-//! a superuser.
+//! Foreign code: refuses to run while another role's code would run with the rights of the
+//! extension's owner, a superuser.
 //!
-//! What is attached to a table (a trigger, a constraint, a default, an index, a rule, a policy)
-//! runs as whoever writes to the table, and that is our owner. Of functions that belong to a
-//! superuser or to the table's owner that is right; where another has one, he could make it do
-//! anything, so that nothing of ours runs until it is gone.
+//! Code attached to a table (a trigger, a constraint, a default, an index, a rule, a policy) runs
+//! with the rights of the role that writes to the table, here the extension's owner. Functions of a
+//! superuser or of the table's owner are safe. Another role could use its function to do anything
+//! as superuser, so no function of the extension runs until that code is gone.
 //!
-//! A session looks once, and again when one of the tables, or one of the functions that it met
-//! there, is changed. It looks before it does anything, and before each statement of ours that has
+//! A session checks once, and again when one of the tables, or one of the functions found there,
+//! changes. It checks before anything else, and before each of the extension's statements that
 //! waited for the lock of a table which has changed meanwhile.
 //!
-//! Event triggers run when a table is made or dropped, and when rights are granted: only functions
-//! that do this check their owners ([`refuse_for_ddl`]).
+//! Event triggers run when a table is created or dropped, and when rights are granted: only
+//! functions that do this check their owners ([`refuse_for_ddl`]).
 
 use crate::error::{Error, Result};
 use crate::server::call::sql_function;
@@ -24,7 +24,7 @@ use std::collections::HashSet;
 use std::sync::Once;
 
 row! {
-    /// A function that runs when a table of ours is written, or made.
+    /// A function that runs when a table of the extension is written or created.
     struct Code {
         relation: Option<String>,
         /// `None` when it has been dropped since the snapshot.
@@ -68,7 +68,7 @@ sql_function!(trax_code_of_others, pg_finfo_trax_code_of_others, |call| {
     Ok(rows.end())
 });
 
-/// What a session knows.
+/// Whether the session has checked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
     Needed,
@@ -76,17 +76,17 @@ enum Look {
     Done,
 }
 
-/// What would change the answer.
+/// The objects whose change requires a new check.
 #[derive(Default)]
 struct Watched {
     tables: HashSet<pg_sys::Oid>,
     functions: HashSet<u32>,
-    /// Whether the tables lead to types, whose owners and constraints count.
+    /// Whether the tables use types whose owners and constraints count.
     has_types: bool,
 }
 
 impl Watched {
-    /// Whether anybody's code was met.
+    /// Returns whether another role's code was found.
     fn any(&self) -> bool {
         self.has_types || !self.functions.is_empty()
     }
@@ -120,13 +120,13 @@ unsafe extern "C-unwind" fn function_changed(_argument: pg_sys::Datum, _cache: i
     changed(|watched| hash == 0 || watched.functions.contains(&hash));
 }
 
-/// Checks owners again after a role has changed, which may be no superuser any more.
+/// Checks owners again after a role has changed: it may have lost superuser.
 #[pg_guard]
 unsafe extern "C-unwind" fn role_changed(_argument: pg_sys::Datum, _cache: i32, _hash: u32) {
     changed(Watched::any);
 }
 
-/// Looks again after the owner of a type, or a constraint, has changed, which may be a domain's.
+/// Checks again after the owner of a type, or a constraint, possibly of a domain, has changed.
 #[pg_guard]
 unsafe extern "C-unwind" fn type_changed(_argument: pg_sys::Datum, _cache: i32, _hash: u32) {
     changed(|watched| watched.has_types);
@@ -145,18 +145,18 @@ fn listen() {
     }
 }
 
-/// Returns whether code that is not ours may run because of a statement of ours.
+/// Returns whether other code may run because of one of the extension's statements.
 pub(crate) fn has_met_any() -> bool {
     WATCHED.with_borrow(Watched::any)
 }
 
-/// Refuses when code of others would run with our owner's rights.
+/// Returns an error when another role's code would run with the rights of the extension's owner.
 pub(crate) fn refuse(spi: &Spi) -> Result<()> {
     if LOOK.get() == Look::Done {
         return Ok(());
     }
     LISTEN.call_once(listen);
-    // What is changed from here on, or an error, makes the next caller look again.
+    // A change from here on, or an error, makes the next caller check again.
     LOOK.set(Look::UnderWay);
     let tables = catalog::own_tables();
     let called = catalog::called(&tables);
@@ -175,8 +175,8 @@ pub(crate) fn refuse(spi: &Spi) -> Result<()> {
     Ok(())
 }
 
-/// Refuses when one of the functions, or a domain, belongs to neither a superuser nor the table's
-/// owner.
+/// Returns an error when one of the functions, or a domain, belongs to neither a superuser nor the
+/// table's owner.
 fn refuse_foreign(spi: &Spi) -> Result<()> {
     let Some((object, code)) = first_foreign(&spi.query_latest(ForeignCode)) else {
         return Ok(());
@@ -195,7 +195,7 @@ fn refuse_foreign(spi: &Spi) -> Result<()> {
     Err(foreign(message, detail))
 }
 
-/// Returns the first of these that is still there and not trusted, with its description.
+/// Returns the first untrusted function that still exists, with its description.
 fn first_foreign(found: &Rows<Code>) -> Option<(String, Code)> {
     let mut untrusted = found.iter().filter(|code| !code.is_trusted);
     untrusted.find_map(|mut code| Some((code.object.take()?, code)))
@@ -207,8 +207,8 @@ fn foreign(message: String, detail: String) -> Error {
         .hint("Drop it, or make a superuser its owner: see select * from trax.diagnose()")
 }
 
-/// Refuses to make or drop tables, or to grant rights, when that would run an event trigger's
-/// function which belongs to no superuser.
+/// Refuses to create or drop tables, or to grant rights, when that would run the function of an
+/// event trigger that does not belong to a superuser.
 fn refuse_for_ddl(spi: &Spi) -> Result<()> {
     let Some((object, code)) = first_foreign(&spi.query_latest(EventTriggers)) else {
         return Ok(());
@@ -224,12 +224,12 @@ fn refuse_for_ddl(spi: &Spi) -> Result<()> {
 
 static mut NEXT: pg_sys::ExecutorStart_hook_type = None;
 
-// Declared without pgrx's guard: an error of a statement must pass by this library as it is.
+// Declared without pgrx's guard: a statement's error must pass through this library unchanged.
 unsafe extern "C-unwind" {
     fn standard_ExecutorStart(query: *mut pg_sys::QueryDesc, flags: i32);
 }
 
-/// Puts the hook in place; for `_PG_init`.
+/// Installs the hook; for `_PG_init`.
 pub(crate) fn install() {
     // SAFETY: a process with one thread, which loads the library once.
     unsafe {
@@ -238,8 +238,8 @@ pub(crate) fn install() {
     }
 }
 
-/// Checks a statement that may write when it has its locks: nobody can attach anything any more.
-/// Nothing in this frame needs dropping: the error of a statement jumps over it.
+/// Checks a statement that may write once it has its locks, when nothing can be attached any more.
+/// Nothing in this frame needs dropping: a statement's error jumps over it.
 unsafe extern "C-unwind" fn executor_start(query: *mut pg_sys::QueryDesc, flags: i32) {
     // SAFETY: the server passes a statement with its plan; `install` has set the next hook.
     unsafe {
@@ -254,7 +254,7 @@ unsafe extern "C-unwind" fn executor_start(query: *mut pg_sys::QueryDesc, flags:
     }
 }
 
-/// Does our part before the statement. An error of ours is an error of the statement.
+/// Runs the check before the statement. Its error becomes the statement's error.
 #[pg_guard]
 unsafe extern "C-unwind" fn look_under_lock() {
     if let Err(error) = spi::connected_anyhow(refuse) {

@@ -1,18 +1,17 @@
-//! Advisory locks, and the order in which everything of ours is locked.
+//! Advisory locks, and the order in which the extension locks everything.
 //!
-//! Every function waits for what it locks in this order, and for things of one kind in the order of
-//! the last column. What is taken only if it is free (`if_free`, `skip locked`) is never waited for
-//! and may come at any place.
+//! Every function waits for its locks in this order, and for locks of one kind in the order of the
+//! last column. A lock that is taken only if it is free (`if_free`, `skip locked`) is never waited
+//! for and may come at any place.
 //!
-//! | | what | in the order of |
+//! | | object | in the order of |
 //! |---|---|---|
 //! | 1 | the cycle: only if it is free | |
 //! | 2 | the edges between manifests | |
 //! | 3 | all groups, then each group | name |
 //! | 4 | rows of `work_queue` | job |
 //! | 5 | rows of `lease` | job |
-//! | 6 | concurrency keys, and manifests as what jobs share: waited for one at a time, and not kept
-//! | |
+//! | 6 | concurrency keys, and manifests as limits of their jobs: one at a time, not kept | |
 //! | 7 | rows of `unique_key` | key; each with the dead letter that is requeued for it |
 //! | 8 | rows of `manifest` | id |
 //! | 9 | rows of `manifest_state`, then the edges of each | id |
@@ -20,12 +19,13 @@
 //!
 //! Several jobs are cancelled in the order of their ids, whether each waits or is executed.
 //!
-//! A claim waits only for a session that is reading which sections of lanes there are
-//! (`Lock::Sections`, milliseconds); that session waits for nobody, and releases the lock at once.
-//! The locks of a claim on groups, keys and manifests are taken if they are free and kept until it
-//! commits; [`AT_MOST`] and [`GROUPS_AT_MOST`] limit how many they can be.
+//! A claim waits only for a session that is reading the list of lanes' sections (`Lock::Sections`,
+//! milliseconds); that session waits for no lock, and releases this one at once. A claim takes its
+//! locks on groups, keys and manifests if they are free, and keeps them until it commits;
+//! [`AT_MOST`] and [`GROUPS_AT_MOST`] limit their number.
 //!
-//! No two things share a lock: its tag has room for 64 bits of a hash. SQL's own functions cannot
+//! No two objects share a lock: its tag has room for 64 bits of a hash. SQL's advisory lock
+//! functions cannot reach these tags.
 //! reach these tags.
 
 use crate::server::backend::my_database;
@@ -33,25 +33,25 @@ use crate::server::hash::name_hash_64;
 use crate::server::running::Running;
 use pgrx::pg_sys;
 
-/// Most locks that one claim keeps on limited groups, keys and manifests: the server's lock table
-/// has room for those of fifty open claims, with the defaults of `max_locks_per_transaction` and
-/// `max_connections` 7,800 in all.
+/// The most locks that one claim keeps on limited groups, keys and manifests: the server's lock
+/// table has room for those of fifty open claims (7,800 in all with the defaults of
+/// `max_locks_per_transaction` and `max_connections`).
 pub(crate) const AT_MOST: usize = 96;
-/// How many of them may be on keys and manifests of which the claim takes nothing, but blocks what
-/// waits behind them.
+/// How many of them may be on keys and manifests of which the claim takes nothing, but blocks the
+/// jobs that wait behind them.
 pub(crate) const BLOCKED_AT_MOST: usize = 32;
-/// Most groups that a transaction keeps from being configured one by one; beyond these it locks
-/// them all at once.
+/// The most groups whose configuration a transaction locks one by one; beyond these it locks them
+/// all at once.
 pub(crate) const GROUPS_AT_MOST: usize = 24;
 
-/// The last field of the tags of our locks is this and the kind of what is locked; those of SQL
-/// functions have 1 and 2 there.
+/// The last field of the extension's lock tags is this plus the kind of lock; SQL's functions use 1
+/// and 2 there.
 const SPACE: u16 = 0x7472;
 
-/// What is locked.
+/// The object of a lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lock<'a> {
-    /// Which process is the scheduler of the database, with or without shared memory.
+    /// The right to be the scheduler of the database, with or without shared memory.
     Scheduler,
     Cycle,
     /// The edges between manifests: two sessions that each add half of a circle must see each
@@ -61,26 +61,26 @@ pub(crate) enum Lock<'a> {
     Group(&'a str),
     /// The limit of the database.
     Database,
-    /// Who reads for all sessions which sections of lanes there are.
+    /// The right to read, for all sessions, the list of lanes' sections.
     Sections,
     Key(&'a str),
-    /// A manifest as what its jobs share.
+    /// A manifest as the limit of its jobs.
     Manifest(i64),
     /// The row of a worker.
     Worker(&'a str),
     /// A name of tokens, and one of its places.
     Token(&'a str),
     TokenSlot(&'a str, i32),
-    /// Who waits for a token.
+    /// The wait of a session for a token.
     TokenWaiter(i64),
 }
 
-/// How it is locked.
+/// The mode of a lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Mode {
-    /// Beside others of this mode.
+    /// Compatible with itself.
     Share,
-    /// Beside others of this mode, not beside `Share`: for who locks a part of it too.
+    /// Compatible with itself, not with `Share`: for a session that also locks a part.
     Part,
     Alone,
 }
@@ -96,7 +96,7 @@ impl Mode {
     }
 }
 
-/// How long it is kept.
+/// How long the lock is kept.
 #[derive(Clone, Copy)]
 enum Until {
     TransactionEnds,
@@ -109,18 +109,19 @@ impl Lock<'_> {
         self.acquire(mode, Until::TransactionEnds, false);
     }
 
-    /// Takes it until the transaction ends; false when another has it or waits for it.
+    /// Takes it until the transaction ends; returns false when another session has it or waits for
+    /// it.
     pub(crate) fn take_if_free(self, mode: Mode) -> bool {
         self.acquire(mode, Until::TransactionEnds, true)
     }
 
-    /// Takes it alone until the session ends or releases it, whatever becomes of its
-    /// transactions; false when another has it.
+    /// Takes it in mode `Alone` until the session ends or releases it, across its transactions;
+    /// returns false when another session has it.
     pub(crate) fn take_for_session(self) -> bool {
         self.acquire(Mode::Alone, Until::SessionEnds, true)
     }
 
-    /// Returns whether another has it alone. Needs no transaction.
+    /// Returns whether another session has it in mode `Alone`. Needs no transaction.
     pub(crate) fn is_taken(self) -> bool {
         let is_free = self.acquire(Mode::Share, Until::SessionEnds, true);
         if is_free {
@@ -129,11 +130,11 @@ impl Lock<'_> {
         !is_free
     }
 
-    /// Returns the other transactions because of which it cannot be taken alone.
+    /// Returns the other transactions that keep it from being taken in mode `Alone`.
     pub(crate) fn holders(self) -> Vec<Running> {
         let tag = self.tag();
         let mut count = 0;
-        // SAFETY: a complete tag; the array has so many elements.
+        // SAFETY: a complete tag; the array has `count` elements.
         unsafe {
             let found =
                 pg_sys::GetLockConflicts(&raw const tag, Mode::Alone.number(), &raw mut count);
@@ -151,12 +152,12 @@ impl Lock<'_> {
         outcome != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
     }
 
-    /// Releases what was taken once, before the transaction ends.
+    /// Releases a lock that was taken once, before the transaction ends.
     pub(crate) fn give_back(self, mode: Mode) {
         self.release(mode, Until::TransactionEnds);
     }
 
-    /// Releases what was taken for the session.
+    /// Releases a lock that was taken for the session.
     pub(crate) fn give_back_for_session(self) {
         self.release(Mode::Alone, Until::SessionEnds);
     }
@@ -168,7 +169,7 @@ impl Lock<'_> {
     }
 
     fn tag(self) -> pg_sys::LOCKTAG {
-        // Of what there is only one, the first field is 1.
+        // A kind with a single lock has 1 in the first field.
         let only = |number: u64| (0, 1 << 32 | number);
         let (kind, number) = match self {
             Self::Scheduler => (0, 0),

@@ -1,10 +1,10 @@
-//! The end of a transaction, and what is called then.
+//! The end of a transaction, and the callbacks that run then.
 //!
-//! What enqueueing and claiming need is called at every end of a session that asked to [`listen`]:
-//! registered once a session, in the order that `end_of_transaction` lists. Rare statements
-//! register a callback for their own transaction only ([`at_end`], [`after_commit`],
-//! [`unless_committed`]): pgrx keeps those in lists that it allocates for each transaction.
-//! Holds: after a commit nothing may fail any more.
+//! Callbacks for enqueueing and claiming run at every transaction end of a session that called
+//! [`listen`]: registered once per session, in the order that `end_of_transaction` lists. Rare
+//! statements register a callback for their own transaction only ([`at_end`], [`after_commit`],
+//! [`unless_committed`]): pgrx keeps those in lists that it allocates for each transaction. Holds:
+//! after a commit nothing may fail.
 
 use pgrx::{
     PgSubXactCallbackEvent, PgXactCallbackEvent, pg_guard, pg_sys, register_subxact_callback,
@@ -16,25 +16,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// How a transaction, or a part of it, ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It is about to commit.
+    /// The transaction is about to commit.
     Committing,
     Committed,
     Undone,
-    /// It is prepared: another session will end it.
+    /// The transaction is prepared: another session will end it.
     Prepared,
-    /// This subtransaction is undone, with those inside it, whose numbers are greater.
+    /// This subtransaction is rolled back, with those inside it, whose numbers are greater.
     PartUndone(pg_sys::SubTransactionId),
 }
 
 static LISTENER: OnceLock<fn(End)> = OnceLock::new();
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// Sets what is called at each end; once, when the library is loaded.
+/// Sets the callback of each end; once, when the library is loaded.
 pub(crate) fn listener(listener: fn(End)) {
     LISTENER.get_or_init(|| listener);
 }
 
-/// Has the listener called at the end of each transaction of this session, from this one on.
+/// Calls the listener at the end of each transaction of this session, from this one on.
 pub(crate) fn listen() {
     if !REGISTERED.swap(true, Ordering::Relaxed) {
         // SAFETY: the callbacks live as long as the library, which is never unloaded.
@@ -45,7 +45,7 @@ pub(crate) fn listen() {
     }
 }
 
-/// Calls `action` when this transaction ends here: committed, undone or prepared.
+/// Calls `action` when this transaction ends here: committed, rolled back or prepared.
 pub(crate) fn at_end(action: fn()) {
     register_xact_callback(PgXactCallbackEvent::Commit, action);
     register_xact_callback(PgXactCallbackEvent::Abort, action);
@@ -57,8 +57,8 @@ pub(crate) fn after_commit(action: fn()) {
     register_xact_callback(PgXactCallbackEvent::Commit, action);
 }
 
-/// Calls `action` when what this transaction did is undone, or may be: it or a part of it is
-/// undone, or it is prepared.
+/// Calls `action` when this transaction, or a part of it, is rolled back, or when it is prepared,
+/// after which it may be.
 pub(crate) fn unless_committed(action: fn()) {
     register_xact_callback(PgXactCallbackEvent::Abort, action);
     register_xact_callback(PgXactCallbackEvent::Prepare, action);

@@ -1,8 +1,8 @@
 //! Timing: when a manifest runs, as far as its definition determines it.
 //!
-//! Words: an *occurrence* is a time that the schedule names; *exclusions* take occurrences away
-//! (cron) or put them off (every, run_at); the *variance* delays the run of an occurrence by a
-//! random part, drawn once and stored.
+//! Words: an *occurrence* is a time that the schedule names; *exclusions* drop occurrences (cron)
+//! or put them off (every, run_at); the *variance* delays the run of an occurrence by a random
+//! part, drawn once and stored.
 //!
 //! Enters: a definition and the clock. Leaves: occurrences. Nothing here reads or writes a table.
 
@@ -32,11 +32,11 @@ pub(crate) struct Timing {
     pub(crate) exclusions: Option<Value>,
 }
 
-/// A run to come.
+/// A future run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Occurrence {
     pub(crate) at: Timestamp,
-    /// What is unusual about it, for people.
+    /// An explanation of an unusual time, for people.
     pub(crate) note: Option<String>,
 }
 
@@ -46,7 +46,7 @@ impl Occurrence {
     }
 }
 
-/// When a manifest runs, ready to be asked.
+/// The parsed timing of a manifest.
 pub(crate) struct Plan {
     pub(crate) kind: Kind,
     pub(crate) zone: ServerZone,
@@ -65,9 +65,9 @@ pub(crate) enum Kind {
     Never,
 }
 
-/// From one run of an `every` schedule to the next: calendar months in UTC, from the 31st to the
-/// last day of a shorter one, and after them days of 24 hours. `manifest_state/job_ended.sql` does
-/// the same.
+/// The time between two runs of an `every` schedule: calendar months in UTC, from the 31st to the
+/// last day of a shorter month, then days of 24 hours. `manifest_state/job_ended.sql` computes the
+/// same.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Every {
     months: i32,
@@ -83,8 +83,8 @@ impl Every {
         }
     }
 
-    /// Returns the time so long after another; a year beyond the calendar's is reached by months of
-    /// 30 days.
+    /// Returns the time one interval after `at`; beyond the calendar's last year, months have 30
+    /// days.
     pub(crate) fn after(self, at: Timestamp) -> Timestamp {
         let months = chrono::Months::new(self.months.unsigned_abs());
         let month = chrono::DateTime::from_timestamp_micros(at.unix_micros())
@@ -100,7 +100,7 @@ impl Every {
 }
 
 impl Timing {
-    /// Returns a schedule of a cron expression in a zone, and nothing more.
+    /// Returns a schedule of a cron expression in a zone, with nothing else set.
     pub(crate) fn cron(expression: String, timezone: String) -> Self {
         Self {
             cron: Some(expression),
@@ -115,7 +115,7 @@ impl Timing {
         }
     }
 
-    /// Checks and parses everything; 22023 reports what is wrong with it.
+    /// Checks and parses everything; reports errors with SQLSTATE 22023.
     pub(crate) fn plan(&self) -> Result<Plan> {
         let kind = match (&self.cron, &self.every, self.run_at) {
             (Some(text), _, _) => Kind::Cron(parse_cron(text)?),
@@ -188,7 +188,7 @@ impl Plan {
         .filter(|occurrence| !self.is_over(occurrence.at))
     }
 
-    /// Refuses a cron schedule all of whose occurrences are excluded.
+    /// Returns an error for a cron schedule all of whose occurrences are excluded.
     pub(crate) fn refuse_if_never(&self, now: Timestamp) -> Result<()> {
         let (Kind::Cron(cron), Some(exclusions)) = (&self.kind, &self.exclusions) else {
             return Ok(());
@@ -237,14 +237,14 @@ impl Plan {
         cron.count(from.unix_micros(), to.unix_micros(), &self.zone, exclusions) as i32
     }
 
-    /// Returns a period as far as the schedule applies in it.
+    /// Returns the part of a period in which the schedule applies.
     fn applied(&self, from: Timestamp, to: Timestamp) -> (Timestamp, Timestamp) {
         let to = self.ends_at.map_or(to, |end| to.min(end.plus(-1)));
         let from = self.starts_at.map_or(from, |start| from.max(start));
         (from, to)
     }
 
-    /// Returns a time of an `every` or `run_at` schedule, put off to the end of what excludes it.
+    /// Returns a time of an `every` or `run_at` schedule, put off to the end of its exclusion.
     pub(crate) fn put_off(&self, at: Timestamp) -> Occurrence {
         let excluded = self
             .exclusions
@@ -278,13 +278,13 @@ impl Plan {
         self.variance_micros > 0
     }
 
-    /// Returns whether its variance can have delayed a run by so many microseconds.
+    /// Returns whether its variance can have delayed a run by `micros`.
     pub(crate) fn varies_by(&self, micros: i64) -> bool {
         micros <= self.variance_micros
     }
 }
 
-/// Returns a cron expression, or 22023 with the position of the mistake.
+/// Returns a cron expression, or an error with SQLSTATE 22023 and the position of the mistake.
 fn parse_cron(text: &str) -> Result<Cron> {
     if text.len() > Cron::MAX_BYTES {
         return Err(Error::too_large("the cron expression is too long")
@@ -316,8 +316,8 @@ fn parse_exclusions(value: &Value) -> Result<Exclusions> {
     })
 }
 
-/// Returns exclusions as they are stored. What cannot be read stays an error for whoever parses it,
-/// not for who reads the row.
+/// Returns exclusions as stored. Unreadable exclusions become an error when they are parsed, not
+/// when the row is read.
 pub(crate) fn stored_exclusions(datum: Option<pg_sys::Datum>) -> Option<Value> {
     datum.map(|datum| {
         json::value(datum, "the exclusions").unwrap_or_else(|error| Value::from(error.message()))

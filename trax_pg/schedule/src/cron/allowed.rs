@@ -1,4 +1,4 @@
-//! What is left of a schedule when exclusions are taken out of it, forwards and backwards.
+//! The occurrences of a schedule that exclusions leave, forwards and backwards.
 
 use super::Cron;
 use super::next::{END, MICROS, Note};
@@ -6,16 +6,17 @@ use crate::calendar::{DAY, day_of_week};
 use crate::exclusion::Exclusions;
 use crate::zone::{REACH, Zone};
 
-/// How many skipped occurrences are counted.
+/// The most skipped occurrences that are counted.
 const MAX_COUNTED: u32 = 1_000;
 
-/// How far occurrences are counted on the wall clock alone, in seconds: 32 days.
+/// The longest time over which occurrences are counted on the wall clock alone, in seconds: 32
+/// days.
 const STRETCH: i64 = 32 * DAY;
 
-/// How far the first look back goes, in seconds.
+/// The length of the first look back, in seconds.
 const FIRST_LOOK: i64 = 64;
 
-/// A wall time that never comes, seconds: far beyond every instant and far from overflow.
+/// A wall time that never comes, in seconds: far beyond every instant and far from overflow.
 const NEVER: i64 = i64::MAX / 4;
 
 /// An occurrence that nothing excludes.
@@ -23,20 +24,20 @@ const NEVER: i64 = i64::MAX / 4;
 pub struct Allowed {
     /// Microseconds since the Unix epoch, UTC.
     pub at_micros: i64,
-    /// What the zone's clock does here, when it does anything.
+    /// The zone's clock change at this occurrence, if there is one.
     pub note: Option<Note>,
-    /// How many excluded occurrences lie before it; 1,000 stands for that many or more.
+    /// The number of excluded occurrences before it; 1,000 stands for that many or more.
     pub skipped: u32,
 }
 
 impl Cron {
     /// Returns the first occurrence strictly after an instant that is not excluded.
     ///
-    /// A time in a gap is excluded by what excludes it or the end of the gap. None when there is
-    /// none within 41 years, 50 with exclusions. Open days are looked for in the calendar and not
-    /// occurrence by occurrence; only the count of those skipped goes through them. Measured with
-    /// chrono-tz (`an_allowed_time_takes_microseconds`): 1 to 13 µs, 0.02 ms where the count
-    /// reaches 1,000.
+    /// A time in a gap is excluded when it or the end of the gap is excluded. Returns `None`
+    /// without an occurrence within 41 years, 50 with exclusions. Open days are searched in the
+    /// calendar, not occurrence by occurrence; only the count of skipped ones goes through them.
+    /// Measured with chrono-tz (`an_allowed_time_takes_microseconds`): 1 to 13 µs, 0.02 ms where
+    /// the count reaches 1,000.
     pub fn next_allowed(
         &self,
         after_micros: i64,
@@ -59,9 +60,9 @@ impl Cron {
 
     /// Returns the newest occurrence in a period, both ends included, that is not excluded.
     ///
-    /// Looks back from the end in steps that double, then halves the step in which something is:
-    /// how often the schedule fires does not matter, and how long the period is hardly. Measured
-    /// over a year: 1 to 50 µs.
+    /// Looks back from the end in steps that double, then halves the step that contains an
+    /// occurrence: the frequency of the schedule does not matter, and the length of the period
+    /// hardly does. Measured over a year: 1 to 50 µs.
     pub fn latest(
         &self,
         from_micros: i64,
@@ -78,7 +79,7 @@ impl Cron {
         let open = exclusions.map(|exclusions| Open::new(self, exclusions));
         let first_in =
             |start: i64, end: i64| Some(self.walk(start - 1, end, open.as_ref(), zone)?.at);
-        // There is none from here to the end.
+        // No occurrence lies between here and the end.
         let mut none_from = to + 1;
         let mut look = FIRST_LOOK;
         let mut newest = loop {
@@ -114,8 +115,8 @@ impl Cron {
         self.count_before(end, last, open.as_ref(), zone)
     }
 
-    /// Returns how many occurrences lie between two instants, all in seconds; of those that
-    /// exclusions allow when there are some.
+    /// Returns how many occurrences lie between two instants, all in seconds; with exclusions, only
+    /// those that they allow.
     fn count_before(
         &self,
         at: i64,
@@ -136,7 +137,8 @@ impl Cron {
         counted
     }
 
-    /// Counts on from an occurrence, on the wall clock alone, for as long as the offset stays.
+    /// Continues the count from an occurrence, on the wall clock alone, while the offset stays the
+    /// same.
     fn count_on(
         &self,
         mut counted: u32,
@@ -147,7 +149,7 @@ impl Cron {
     ) -> (u32, i64) {
         let offset = i64::from(zone.offset_at(last));
         let mut wall = last + offset;
-        // In a repeat, what comes next was shown before.
+        // In a repeat, the next wall times were shown before.
         if !self.elapsed && zone.latest_wall(last) > wall {
             return (counted, last);
         }
@@ -166,7 +168,7 @@ impl Cron {
     }
 }
 
-/// A schedule and what is excluded from it, on the wall clock.
+/// A schedule and its exclusions, on the wall clock.
 pub(super) struct Open<'a> {
     cron: &'a Cron,
     exclusions: &'a Exclusions,
@@ -192,8 +194,8 @@ impl<'a> Open<'a> {
         self.exclusions.is_open(wall)
     }
 
-    /// Returns the first wall time that the schedule means, that is not excluded, and that is not
-    /// before one that the schedule means; never when that is after an instant.
+    /// Returns the first wall time that matches the schedule, is not excluded and is not before
+    /// `meant`, which matches; [`NEVER`] when it is after `until`.
     pub(super) fn wall_from(&self, meant: i64, until: i64) -> i64 {
         let day = meant.div_euclid(DAY);
         if self.exclusions.is_open_day(day)
@@ -208,8 +210,8 @@ impl<'a> Open<'a> {
             .unwrap_or(NEVER)
     }
 
-    /// Returns the first second of a day of the week that the schedule means, that no window
-    /// closes, and that is not before a second. Goes over each window once.
+    /// Returns the first second of a day of the week that matches the schedule, that no window
+    /// closes, and that is not before `second`. Visits each window once.
     fn second_from(&self, day_of_week: u32, second: u32) -> Option<u32> {
         let mut meant = self.cron.second_from(second)?;
         loop {

@@ -1,16 +1,16 @@
-//! What is wrong with a cron text, where, and what to type instead.
+//! The error of a cron text: its message, its position and what to type instead.
 
 use std::fmt;
 
 /// A cron text that is not a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CronError {
-    /// Where it is wrong: the position of a character in the text, counted from 1. One past the end
-    /// when something is missing there.
+    /// The position of the error in the text, in characters counted from 1; one past the end when
+    /// something is missing there.
     pub position: usize,
-    /// What is wrong, lower case and without a full stop.
+    /// The error, in lower case and without a full stop.
     pub message: String,
-    /// What to type: full sentences.
+    /// The text to type: full sentences.
     pub hint: String,
 }
 

@@ -1,12 +1,12 @@
 //! Exclusions: local times at which a schedule does not run.
 //!
-//! **closed**: a wall time that something excludes; **open**: one that nothing does. Days are
-//! closed as a whole (days of the week, dates, date ranges) or for a part of each (time windows).
-//! An instant is excluded when the wall time shown at it is closed: in a repeated hour both passes
-//! count alike. A time of a cron schedule that a gap moves is excluded where it was meant, too.
+//! **closed**: a wall time that is excluded; **open**: any other. Days are closed as a whole (days
+//! of the week, dates, date ranges) or in part (time windows). An instant is excluded when its wall
+//! time is closed: in a repeated hour both passes count alike. A cron time that a gap moves is also
+//! excluded by its original wall time.
 //!
-//! What has to hold: some wall time of the recurring rules is open, else they are refused. All
-//! work is bounded by [`HORIZON_YEARS`] counted in months, never by days or by occurrences.
+//! Invariant: some wall time of the recurring rules is open, or the rules are refused. All work is
+//! bounded by [`HORIZON_YEARS`] counted in months, never by days or by occurrences.
 
 mod parse;
 
@@ -17,10 +17,10 @@ use super::cron::Days;
 use super::zone::{REACH, Zone};
 pub use parse::ExclusionError;
 
-/// How many years ahead an open time is looked for.
+/// How many years ahead an open time is searched.
 const HORIZON_YEARS: i64 = 50;
 
-/// How many changes of the clock, or leaps between them, one exclusion is followed over.
+/// The most clock changes, or leaps between them, over which one exclusion is followed.
 const MAX_STRETCHES: usize = 64;
 
 const MICROS: i64 = 1_000_000;
@@ -53,13 +53,13 @@ pub struct Exclusions {
     days_of_week: u8,
     /// Days of every year: element m - 1 has the days of month m, bits 1 to 31.
     yearly: [u32; 12],
-    /// Dates and date ranges as they were written.
+    /// Dates and date ranges as written.
     ranges: Vec<DateRange>,
     /// The same days in order, no two touching.
     closed_days: Vec<DateRange>,
-    /// Time windows as they were written.
+    /// Time windows as written.
     windows: Vec<Window>,
-    /// What they close on each day of the week: spans of seconds in order, the end exclusive, no
+    /// The closed part of each day of the week: spans of seconds in order, the end exclusive, no
     /// two touching.
     closed_seconds: [Vec<(u32, u32)>; 7],
 }
@@ -67,21 +67,21 @@ pub struct Exclusions {
 /// An instant at which a schedule does not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excluded {
-    /// The first instant at which nothing excludes it any more, in microseconds since the Unix
-    /// epoch; `i64::MAX` when that is more than 50 years away.
+    /// The first instant that is not excluded, in microseconds since the Unix epoch; `i64::MAX`
+    /// when that is more than 50 years away.
     pub until_micros: i64,
-    /// What excludes it, for people: `excluded: 22:00-06:00`.
+    /// The exclusion as text for people: `excluded: 22:00-06:00`.
     pub reason: String,
 }
 
-/// Days from a first to a last one, as numbers.
+/// The days from a first to a last one, as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct DateRange {
     first: i64,
     last: i64,
 }
 
-/// A part of a day, in seconds of it; it ends on the next day when the end is not after the start.
+/// A part of a day, in seconds; it ends on the next day when the end is not after the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Window {
     from: u32,
@@ -96,8 +96,8 @@ impl Exclusions {
         *self == Exclusions::default()
     }
 
-    /// Returns what excludes an instant, in microseconds since the Unix epoch, and until when;
-    /// `None` when nothing does.
+    /// Returns the exclusion of an instant, in microseconds since the Unix epoch, and its end;
+    /// `None` when the instant is not excluded.
     pub fn covering(&self, at_micros: i64, zone: &impl Zone) -> Option<Excluded> {
         let at = at_micros.div_euclid(MICROS);
         let reason = self.reason(zone.wall_at(at))?;
@@ -117,8 +117,8 @@ impl Exclusions {
         self.is_open_day(day) && self.open_second(day_of_week(day), second) == Some(second)
     }
 
-    /// Returns the first second of a day of the week that no window closes and that is not before a
-    /// second.
+    /// Returns the first second of a day of the week that no window closes and that is not before
+    /// `second`.
     pub(super) fn open_second(&self, day_of_week: u32, second: u32) -> Option<u32> {
         let closed = &self.closed_seconds[day_of_week as usize];
         let next = closed.partition_point(|(_, to)| *to <= second);
@@ -129,7 +129,7 @@ impl Exclusions {
         (i64::from(open) < DAY).then_some(open)
     }
 
-    /// Returns whether no whole day is closed here; windows may close a part or all of it.
+    /// Returns whether no rule closes the whole day; windows may close a part or all of it.
     pub(super) fn is_open_day(&self, day: i64) -> bool {
         let (_, month, day_of_month) = date_of(day);
         self.days_of_week & 1 << day_of_week(day) == 0
@@ -137,9 +137,9 @@ impl Exclusions {
             && self.closed_until(day).is_none()
     }
 
-    /// Returns the first open day after a day that is among the given days of the week and among
-    /// those that are wanted of its month (bits 1 to 31). None in the months up to that of a last
-    /// day, or within the horizon: none.
+    /// Returns the first open day after `day` that is among the given days of the week and among
+    /// the wanted days of its month (bits 1 to 31). `None` when there is none up to the month of
+    /// `last_day`, or within the horizon.
     pub(super) fn open_day_after(
         &self,
         day: i64,
@@ -173,14 +173,14 @@ impl Exclusions {
         None
     }
 
-    /// Returns the last of the dates in a row that close a day, if they do.
+    /// Returns the last of the consecutive dates that close a day, if any do.
     fn closed_until(&self, day: i64) -> Option<i64> {
         let next = self.closed_days.partition_point(|range| range.last < day);
         let range = self.closed_days.get(next)?;
         (range.first <= day).then_some(range.last)
     }
 
-    /// Returns the first open wall time that is not before a wall time.
+    /// Returns the first open wall time that is not before `wall`.
     fn open_wall(&self, wall: i64) -> Option<i64> {
         let day = wall.div_euclid(DAY);
         if self.is_open_day(day)
@@ -193,21 +193,21 @@ impl Exclusions {
         Some(next * DAY + i64::from(self.open_second(day_of_week(next), 0)?))
     }
 
-    /// Returns the days of the week that the windows leave a part of, bits 0 to 6.
+    /// Returns the days of the week of which the windows leave a part, bits 0 to 6.
     fn days_of_week_with_time(&self) -> u8 {
         (0..7)
             .filter(|day| self.open_second(*day, 0).is_some())
             .fold(0, |days, day| days | 1 << day)
     }
 
-    /// Returns the first instant, not before one and both in seconds, that shows an open wall time.
+    /// Returns the first instant not before `at`, both in seconds, that shows an open wall time.
     fn open_instant(&self, at: i64, zone: &impl Zone) -> Option<i64> {
         let mut start = at;
         let mut offset = i64::from(zone.offset_at(start));
         for _ in 0..MAX_STRETCHES {
             let until = self.open_wall(start + offset)? - offset;
-            // A repeat soon after the start may show what was open before it; one in the middle
-            // of a long exclusion shows what is closed, and is not looked for.
+            // A repeat soon after the start may show an earlier, open wall time. A repeat in the
+            // middle of a long exclusion shows closed ones and is not searched for.
             let far = until - start > 2 * REACH;
             let look_until = if far { start + REACH } else { until };
             match zone.next_change(start, look_until) {
@@ -222,7 +222,7 @@ impl Exclusions {
         None
     }
 
-    /// Returns what closes a wall time, for people.
+    /// Returns the rule that closes a wall time, as text for people.
     fn reason(&self, wall: i64) -> Option<String> {
         if self.is_open(wall) {
             return None;
@@ -271,7 +271,7 @@ impl fmt::Display for DateRange {
 }
 
 impl Window {
-    /// Returns the parts of it: a day of the week counted from the one it begins on, and seconds of
+    /// Returns its parts: a day of the week counted from the one on which it begins, and seconds of
     /// that day, the end exclusive.
     fn parts(&self) -> impl Iterator<Item = (u32, u32, u32)> {
         let parts = if self.from < self.to {

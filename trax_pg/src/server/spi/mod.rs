@@ -1,9 +1,9 @@
 //! Statements: the only file that opens SPI.
 //!
-//! A statement of `sql/query` ([`statement`]) is planned once for each backend, as a generic plan,
-//! and kept. It is planned with settings of our own ([`PlannerSettings`]), so that neither the
-//! caller's settings nor a fresh or empty table's statistics choose a plan that scans. A row and
-//! its columns, a statement and its parameters go by name: names are compared when it is planned.
+//! A statement of `sql/query` ([`statement`]) is planned once per backend, as a generic plan, and
+//! cached. It is planned with fixed settings ([`PlannerSettings`]), so that neither the caller's
+//! settings nor the statistics of a new or empty table lead to a plan that scans. Columns and
+//! parameters go by name: names are compared when the statement is planned.
 
 mod isolated;
 mod row;
@@ -20,14 +20,14 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicI32, Ordering};
 pub(crate) use value::{arg, array_arg, array_elements, array_length, outlive, value_bytes};
 
-/// `PLAN_CACHE_MODE_AUTO`: lets the generic plan that each statement asks for stand.
+/// `PLAN_CACHE_MODE_AUTO`: keeps the generic plan that each statement asks for.
 const PLAN_CACHE_AUTO: i32 = 0;
 
 /// A connection to SPI, open while `work` of [`connected`] runs.
 pub(crate) struct Spi(PhantomData<*const ()>);
 
-/// Opens SPI for `work`. Rows and by-reference values live until it returns. Refuses where code of
-/// others would run with the owner's rights.
+/// Opens SPI for `work`. Rows and by-reference values live until it returns. Returns an error where
+/// another role's code would run with the owner's rights.
 pub(crate) fn connected<T>(work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
     connected_anyhow(|spi| {
         foreign_code::refuse(spi)?;
@@ -35,8 +35,8 @@ pub(crate) fn connected<T>(work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
     })
 }
 
-/// Opens SPI for `work` without that check: for what changes no table of ours, and for what reports
-/// why it does nothing.
+/// Opens SPI for `work` without that check: for work that changes no table of the extension, and
+/// for reports of why the extension does nothing.
 pub(crate) fn connected_anyhow<T>(work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
     // SAFETY: finished below; when `work` raises, the aborting transaction closes the connection.
     unsafe {
@@ -53,7 +53,7 @@ pub(crate) fn connected_anyhow<T>(work: impl FnOnce(&Spi) -> Result<T>) -> Resul
     result
 }
 
-/// Commits as COMMIT in a procedure does; a new transaction follows. Only in a procedure that was
+/// Commits as COMMIT in a procedure does; a new transaction follows. Only for a procedure that was
 /// called outside a transaction block.
 pub(crate) fn commit() {
     // SAFETY: the caller is such a procedure, so SPI may end its transaction; the connection is
@@ -77,12 +77,12 @@ impl Spi {
         self.run(query, Snapshot::OfTransaction)
     }
 
-    /// Reads what has committed until now, whatever the isolation level of the transaction.
+    /// Reads all that is committed now, whatever the isolation level of the transaction.
     pub(crate) fn query_latest<Q: Query>(&self, query: Q) -> Rows<'_, Q::Row> {
         self.run(query, Snapshot::Latest { read_only: true })
     }
 
-    /// Changes what has committed until now, whatever the isolation level of the transaction, and
+    /// Changes all that is committed now, whatever the isolation level of the transaction, and
     /// returns its rows.
     pub(crate) fn change_latest<Q: Query>(&self, query: Q) -> Rows<'_, Q::Row> {
         self.run(query, Snapshot::Latest { read_only: false })
@@ -121,7 +121,7 @@ fn run(
         .collect();
     let ours = Ours::begin();
     let settings = PlannerSettings::ours();
-    // Triggers of others are planned and run with the settings of the session.
+    // Triggers of other roles are planned and run with the session's settings.
     let settings = if foreign_code::has_met_any() {
         statement.plan_anew();
         drop(settings);
@@ -134,7 +134,7 @@ fn run(
         let (snapshot, read_only) = match snapshot {
             Snapshot::OfTransaction => (std::ptr::null_mut(), false),
             Snapshot::Latest { read_only } => {
-                // What this transaction has just written counts too.
+                // The transaction's own latest writes count too.
                 pg_sys::CommandCounterIncrement();
                 (pg_sys::GetLatestSnapshot(), read_only)
             }
@@ -160,24 +160,24 @@ fn run(
     ran
 }
 
-/// What a statement sees.
+/// The snapshot of a statement.
 #[derive(Clone, Copy)]
 enum Snapshot {
-    /// A new snapshot, in REPEATABLE READ and SERIALIZABLE that of the transaction.
+    /// A new snapshot; in REPEATABLE READ and SERIALIZABLE the transaction's.
     OfTransaction,
-    /// What has committed until now.
+    /// All that is committed now.
     Latest { read_only: bool },
 }
 
-/// Planner settings in force while a statement of ours is planned and run; put back on drop, which
-/// unwinding does too. Without them a plan made on an empty table scans it for ever, and
+/// Planner settings in force while one of the extension's statements is planned and run; restored
+/// on drop, also while unwinding. Without them a plan made on an empty table always scans it, and
 /// `enable_indexscan = off` in a caller's session would make every claim a sort.
 struct PlannerSettings {
     flags: [bool; 8],
     plan_cache_mode: i32,
 }
 
-/// A statement of ours runs; the one around it, if any, continues on drop.
+/// One of the extension's statements runs; the enclosing one, if any, continues on drop.
 struct Ours(i32);
 
 impl Ours {
@@ -192,16 +192,16 @@ impl Drop for Ours {
     }
 }
 
-/// How deep in triggers the statement of ours is that is running; negative when there is none.
+/// The trigger depth of the extension's statement that is running; negative when there is none.
 static OURS: AtomicI32 = AtomicI32::new(-1);
 
-/// Returns whether the statement that fires this trigger is ours, not one written by hand, nor one
-/// that a trigger of others runs because of ours.
+/// Returns whether the statement that fires this trigger is the extension's, not one written by
+/// hand or run by another role's trigger within it.
 pub(crate) fn is_ours() -> bool {
     OURS.load(Ordering::Relaxed) == trigger_depth() - 1
 }
 
-/// Returns whether a statement of ours is running, or what it has called.
+/// Returns whether one of the extension's statements, or code that it called, is running.
 pub(crate) fn runs_statement() -> bool {
     OURS.load(Ordering::Relaxed) >= 0
 }
@@ -212,7 +212,7 @@ fn trigger_depth() -> i32 {
     depth.expect("a depth is a number")
 }
 
-/// The server's variables in the order of `PlannerSettings::flags`, and our value for each.
+/// The server's variables in the order of `PlannerSettings::flags`, and the extension's values.
 const OUR_FLAGS: [bool; 8] = [false, false, false, true, true, true, true, false];
 
 fn server_flags() -> [*mut bool; 8] {
@@ -229,7 +229,7 @@ fn server_flags() -> [*mut bool; 8] {
 }
 
 impl PlannerSettings {
-    /// Puts all of ours in force.
+    /// Puts all of the extension's values in force.
     fn ours() -> Self {
         let saved = Self::for_plan();
         // SAFETY: a backend has one thread, and the variables are plain values that the planner
@@ -242,7 +242,7 @@ impl PlannerSettings {
         saved
     }
 
-    /// Puts in force what a plan that is up to date needs to be used.
+    /// Sets only the values that make the server use an up-to-date plan.
     fn for_plan() -> Self {
         // SAFETY: as above.
         unsafe {
@@ -268,14 +268,14 @@ impl Drop for PlannerSettings {
     }
 }
 
-/// Returns whether later statements see no more than the first one of the transaction.
+/// Returns whether later statements see no more than the transaction's first one.
 pub(crate) fn keeps_snapshot() -> bool {
     // SAFETY: a plain number of this backend.
     unsafe { pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as i32 }
 }
 
-/// Refuses where nothing can be written, with words better than the server's. Rows that are written
-/// without a statement are not refused by the server.
+/// Returns an error where nothing can be written, with a better message than the server's. The
+/// server does not check rows that are written without a statement.
 pub(crate) fn require_primary() -> Result<()> {
     // SAFETY: reads flags of the server.
     let (is_standby, is_read_only) =
