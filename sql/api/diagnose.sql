@@ -1,7 +1,7 @@
 -- Causes with fixes.
 --
--- What trax.status() finds unhealthy is a cause; the rest is what makes a healthy scheduler slow,
--- or will stop it.
+-- Each unhealthy finding of trax.status() is a cause; the rest are causes that slow a healthy
+-- scheduler down, or will stop it.
 
 create function trax.diagnose(
     patience interval default '5 min',
@@ -43,7 +43,7 @@ with clock as materialized (
     from (select l.group_name, min(l.run_at) as waiting from lane l group by 1) w
     left join trax.manifest_group g on g.name = w.group_name
 ), oldest_lane as materialized (
-    -- Whoever reads them is helped by the worst.
+    -- The oldest lane helps the reader most.
     select *
     from (
         select l.*, row_number() over (order by l.run_at) as place
@@ -51,7 +51,7 @@ with clock as materialized (
         join lane l on l.run_at <= c.past
         join group_load g on g.group_name = l.group_name
         where g.enabled
-            -- No worker takes a statement: trax.status() says what those wait for.
+            -- No worker takes a statement: trax.status() reports why statements wait.
             and l.task <> 'sql'
             and (g.max_active_jobs is null or g.executed < g.max_active_jobs)
             and not exists (
@@ -70,7 +70,7 @@ with clock as materialized (
     ) l
     where l.place <= 10
 ), worker_process as materialized (
-    -- Background workers are all processes that are none of the server's own kinds.
+    -- Background workers are all processes whose type is not one of the server's own.
     select
         count(*) as used,
         count(*) filter (where a.backend_type = 'trax launcher') as launchers,
@@ -82,7 +82,7 @@ with clock as materialized (
         'walsummarizer', 'slotsync worker', 'standalone backend'
     )
 ), blocker as materialized (
-    -- Who keeps the oldest of what was deleted; as patient as with the causes that name them.
+    -- The holder of the oldest deleted rows; as patient as the causes that name it.
     select o.holder
     from (
         select format('process %s', a.pid) as holder, greatest(age(a.backend_xmin), age(a.backend_xid)) as age
@@ -199,7 +199,7 @@ select
     format('Process %s (application "%s", user "%s", database "%s", %s) has held its snapshot for %s: nothing that was deleted since can be cleaned up. %s',
         a.pid, a.application_name, a.usename, a.datname, coalesce(a.state, a.backend_type),
         justify_interval(date_trunc('second', c.now - a.xact_start)),
-        -- As the server itself would show it to who is connected, whatever role the call names.
+        -- As the server itself would show it to the connected role, whatever role the call names.
         case
             when pg_has_role(session_user, 'pg_read_all_stats', 'usage') or pg_has_role(session_user, a.usesysid, 'usage')
                 then 'It ran: ' || left(a.query, 80)
@@ -380,7 +380,7 @@ select
     'task_not_claimed', 'warning',
     format('Jobs of task "%s" in group "%s" have waited since %s, and no worker takes them.',
         l.task, l.group_name, date_trunc('second', l.run_at)),
-    -- In the quotes of the shell nothing means anything but the quote.
+    -- Inside the shell's single quotes only the quote itself is special.
     'Start a worker that handles it: trax worker --exec COMMAND --task '
         || case when l.task ~ '^[A-Za-z0-9_][A-Za-z0-9_.:/-]*$' then l.task else '''' || replace(l.task, '''', '''' || chr(92) || '''''') || '''' end
 from oldest_lane l

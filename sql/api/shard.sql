@@ -1,5 +1,5 @@
--- shard: several databases whose ids never collide. The number of a database stands in its ids,
--- above bit 43; the rest counts from 1, and all of it is exact in JSON, below 2^53.
+-- shard: several databases whose ids never collide. An id contains its database's number above bit
+-- 43; the rest counts from 1, and the whole id is exact in JSON, below 2^53.
 
 create function trax.shard_of(
     job_id bigint
@@ -28,7 +28,8 @@ declare
     given_here boolean;
 begin
     foreach sequence in array array['trax.work_queue_job_id_seq', 'trax.dead_letter_id_seq']::regclass[] loop
-        -- Whoever has taken an id is waited for, and nobody takes the next before this has ended.
+        -- Waits for transactions that have taken an id, and keeps others from taking one until this
+        -- ends.
         execute format('alter sequence %s no cycle', sequence);
         execute format('select s.last_value, s.is_called from %s s', sequence) into given, given_here;
         if not given_here then
@@ -103,7 +104,8 @@ begin
                 from trax.departure d
                 where d.cargo -> 'dead_letters' @> jsonb_build_array(jsonb_build_object('id', id))
             ) then 'departed'
-            -- What trax.depart() left of one that its group took along knows nothing of it.
+            -- The row that trax.depart() left of a dead letter that went with its group has no
+            -- data.
             when exists (
                 select
                 from trax.dead_letter d

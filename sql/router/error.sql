@@ -1,4 +1,4 @@
--- What a shard refused, as it said it; and what PL/Proxy says when it did not get there.
+-- The error of a shard, as the shard reported it, and PL/Proxy's error when no shard was reached.
 
 create function trax_router.has_no_connection(
     message text
@@ -19,8 +19,8 @@ returns text
 language sql immutable strict parallel safe
 set search_path = pg_catalog, pg_temp
 as $$
-    -- A connection that fails has no SQLSTATE, only words: of the server, of PgBouncer or of libpq.
-    -- In another language than English such a shard counts as not reached.
+    -- A failed connection has no SQLSTATE, only a message: of the server, of PgBouncer or of libpq.
+    -- A shard whose message is not in English counts as not reached.
     select case
         when not trax_router.has_no_connection(message) then null
         when message ~ 'database .* does not exist|no such database' then '3D000'
@@ -182,7 +182,8 @@ begin
     if failure.state = '42704' then
         return case when before is null then failure else before end;
     end if;
-    -- One that is away may have it, if no other has. The first of them is where it was seen last.
+    -- An unreachable shard may have it, if no other has. The first of them is where it was last
+    -- seen.
     if trax_router.is_away(failure) then
         return case when trax_router.is_away(before) then before else failure end;
     end if;

@@ -1,4 +1,4 @@
--- Where groups are, changed by the owner of the router.
+-- The places of groups, changed by the owner of the router.
 
 create function trax_router.known_groups(
     shard int
@@ -151,7 +151,7 @@ returns timestamptz
 language sql volatile
 set search_path = pg_catalog, pg_temp
 as $$
-    -- After the move before, whatever the clock says.
+    -- Later than the previous move, even if the clock went back.
     select greatest(clock_timestamp(), max(p.placed_at) + interval '1 microsecond')
     from trax_router.group_placement p
     where p.group_name = $1
@@ -207,7 +207,7 @@ begin
         end if;
         failure := case when failure is null then known.failure else failure end;
     end loop;
-    -- One that is away may have some.
+    -- An unreachable shard may have some.
     if failure is not null then
         perform trax_router.raise(failure);
     end if;
@@ -232,7 +232,7 @@ begin
             return;
         exception
             when lock_not_available then
-                -- Whoever waits behind this goes first.
+                -- Sessions that wait behind this lock go first.
                 perform pg_sleep(0.2);
         end;
     end loop;
@@ -267,7 +267,7 @@ begin
     values (group_name, shard, trax_router.placing_at(group_name), moves_from)
     on conflict on constraint group_placement_pkey do update
     set shard = excluded.shard, placed_at = excluded.placed_at, moves_from = excluded.moves_from;
-    -- Who has an older snapshot finds its place changed: trax_router.refuse_old_snapshot().
+    -- A session with an older snapshot finds the place changed: trax_router.refuse_old_snapshot().
     update trax_router.place p
     set shard = p.shard
     where p.place = trax_router.place_of(group_name);
@@ -294,11 +294,11 @@ declare
     known_shards int[] := '{}';
     failure trax_router.failure;
 begin
-    -- Before anybody waits here: one that is away is refused.
+    -- Before any session waits here: an unreachable shard is an error.
     perform trax_router.survey_whole(null);
     perform trax_router.hold_placement();
     before := (select jsonb_object_agg(p.place, p.shard) from trax_router.place p);
-    -- From those that have too many, the last of theirs, to those that have too few.
+    -- From shards with too many, their last ones, to shards with too few.
     with wanted as (
         select
             s.number,
@@ -325,8 +325,9 @@ begin
     from spare s
     join need n on n.turn = s.turn
     where p.place = s.place;
-    -- A group that is at work stays: all of it is on one shard. Where the router has had it counts
-    -- first, whatever a handler has placed elsewhere; then where it is, in a database that joins.
+    -- A group that is at work stays, all of it on one shard. The router's known place counts first,
+    -- even if a handler has placed jobs elsewhere; then its current place, in a database that
+    -- joins.
     if exists (
         select
         from trax_router.place p

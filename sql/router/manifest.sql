@@ -1,4 +1,4 @@
--- Manifests: each lives with its group, and its parents live where it does.
+-- Manifests: each lives with its group, and its parents live on the same shard.
 
 create function trax_router.remembered(
     manifest text
@@ -41,10 +41,11 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    -- A manifest that moves with its group is here or there.
+    -- A manifest that moves with its group is on either shard.
     perform trax_router.wait_for_batch();
-    -- Of two sessions that give one name its first place, the second sees where the first put it.
-    -- No statement that others may run conflicts with this mode; a standby routes without.
+    -- If two sessions place a new name at once, the second sees the place that the first chose. No
+    -- statement that other roles may run conflicts with this mode; a standby routes without the
+    -- lock.
     if not current_setting('transaction_read_only')::boolean then
         lock table trax_router.manifest in share update exclusive mode;
     end if;
@@ -63,8 +64,8 @@ set search_path = pg_catalog, pg_temp
 set lock_timeout = '10ms'
 as $$
 begin
-    -- A router that cannot write, a standby, asks again the next time; so does a serializable
-    -- transaction, which a row written here could make fail at its end.
+    -- A standby, which cannot write, asks again the next time. So does a serializable transaction,
+    -- which could fail at its end because of a row written here.
     if current_setting('transaction_read_only')::boolean
         or current_setting('transaction_isolation') = 'serializable'
         or seen_on is not distinct from trax_router.remembered(manifest)
@@ -78,7 +79,7 @@ begin
         on conflict (name) do update set shard = excluded.shard;
     end if;
 exception
-    -- The shard has committed what was called: an error here would invite to call it again.
+    -- The shard has committed the call: an error here would invite the caller to repeat it.
     when others then
         return;
 end;
@@ -100,7 +101,7 @@ begin
         where m.name = forget.manifest;
     end if;
 exception
-    -- The shard has committed what was called.
+    -- The shard has committed the call.
     when others then
         return;
 end;
@@ -163,7 +164,8 @@ begin
                 away := away || asked;
         end;
     end loop;
-    -- What no other has counts as being where it was seen last, if that one is away.
+    -- A manifest that no reachable shard has counts as being where it was last seen, if that shard
+    -- is unreachable.
     return query
     select n, trax_router.remembered(n)
     from unnest(names) n
@@ -197,7 +199,7 @@ declare
     later jsonb;
     parents jsonb;
 begin
-    -- A role that may not place manifests is refused by the shards, and holds up nobody here.
+    -- Shards refuse a role that may not place manifests; it must not block other sessions here.
     if has_function_privilege('trax_router.hold_manifests()', 'execute') then
         perform trax_router.hold_manifests();
     end if;
@@ -371,7 +373,7 @@ begin
     into place_of
     from trax_router.place_manifests(manifests) p;
     for shard in select * from trax_router.numbers() loop
-        -- What is wrong with the document as a whole is said by each.
+        -- Each shard reports errors of the document as a whole.
         part := case when jsonb_typeof(document) = 'object' then document - 'groups' - 'manifests' || jsonb_build_object(
             'groups',
             case when groups = '[]' and document ? 'groups' then document -> 'groups' else (

@@ -1,7 +1,7 @@
 -- departure, arrival, group_home: a group on its way between two databases of a cluster.
 
--- What was taken from the tables of this database and is not known to be in the other one. A group
--- has one batch at a time, so that each comes after the one before it.
+-- Batches taken from this database that are not known to have arrived in the other one. A group has
+-- one batch at a time, so that they arrive in order.
 create table trax.departure (
     batch uuid default pg_catalog.gen_random_uuid(),
     group_name text collate "C" not null,
@@ -18,8 +18,8 @@ comment on column trax.departure.target is 'The shard that it goes to.';
 comment on column trax.departure.departed_at is 'When it was taken from the tables here.';
 comment on column trax.departure.cargo is 'The rows: jobs, keys, dead_letters, manifests, states, dependencies.';
 
--- A batch that is sent again, however late, is known while its row is here: that of the last one of
--- a group stays, an earlier one has ended there and goes when it is a week old.
+-- A batch that is sent again, however late, is recognized while its row is here. A group's last row
+-- stays; earlier ones are deleted after a week.
 create table trax.arrival (
     source int,
     group_name text collate "C",
@@ -33,7 +33,7 @@ comment on column trax.arrival.group_name is 'The group.';
 comment on column trax.arrival.batch is 'Identity of the batch, as in trax.departure there.';
 comment on column trax.arrival.arrived_at is 'When it came.';
 
--- A call of a mover that is gone may come late: what has come back since does not leave by it.
+-- A call of a mover that is gone may come late: it must not move a group that has come back since.
 create table trax.group_home (
     group_name text collate "C",
     placed_at bigint not null,

@@ -1,4 +1,4 @@
--- What is in the schema before us, calls of ours could find first.
+-- Objects that exist in the schema could be found first by the extension's calls.
 do $$
 declare
     other text;

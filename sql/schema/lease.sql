@@ -1,9 +1,9 @@
--- lease: the attempts that are being executed. Holds all that is needed to queue the job again.
+-- lease: the attempts that are being executed, with all data needed to queue the job again.
 --
--- A heartbeat changes extended_at, lease_expires_at and timeout_at in place. No index knows them,
--- so the update stays HOT; the reaper finds candidates by reap_at, which is never later than the
--- true deadline and is only moved when the reaper looks; only what is overdue and cannot end yet is
--- put off.
+-- A heartbeat changes extended_at, lease_expires_at and timeout_at in place. No index contains
+-- them, so the update stays HOT; the reaper finds candidates by reap_at, which is never later than
+-- the true deadline and which only the reaper moves; it puts off only overdue leases that cannot
+-- end yet.
 
 create table trax.lease (
     job_id bigint not null,
@@ -35,7 +35,7 @@ create table trax.lease (
     concurrency_key text collate "C",
     input jsonb not null,
     trace jsonb,
-    -- A dump of 0.1.0 has none. A claim writes none either: 13 bytes of WAL for each job.
+    -- A dump of 0.1.0 has no value. A claim writes none either, to save 13 bytes of WAL per job.
     extended_at timestamptz default pg_catalog.clock_timestamp(),
     ahead boolean not null default false,
     run_as text collate "C",
@@ -50,13 +50,13 @@ create table trax.lease (
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
 create index lease_reap_at on trax.lease (reap_at);
--- What counts towards a limit: leases of groups that have one, of concurrency keys and of
--- manifests. By job, so that a count can begin behind those that have ended.
+-- Leases that count towards a limit: of limited groups, of concurrency keys and of manifests. By
+-- job, so that a count can begin behind jobs that have ended.
 create index lease_limited on trax.lease (group_name, job_id) where limited;
 create index lease_concurrency_key on trax.lease (concurrency_key, job_id) where concurrency_key is not null;
 create index lease_manifest on trax.lease (manifest_id, job_id) where manifest_id is not null;
 
--- The attempts that executors have: of those whose executor is gone nobody else knows.
+-- The attempts of executors: a lease whose executor is gone is found only here.
 create index lease_sql on trax.lease (job_id) where run_as is not null;
 
 comment on table trax.lease is 'The attempts that are being executed: by whom, until when, under which token.';

@@ -1,11 +1,11 @@
-//! Changes: what a transaction reports to shared memory when it ends, so that claims need not read
-//! what cannot be claimed.
+//! Changes: what a transaction reports to shared memory when it ends, which spares claims reads in
+//! vain.
 //!
-//! Enters: rows that became claimable, or that somebody wrote by hand, groups whose count of
-//! running jobs changed or that were configured. Leaves: bounds lowered (`memory/lane.rs`) and
-//! gates opened, after the commit and before anybody is woken; what is recorded is checked at
-//! once, for after the commit nothing may fail. What belongs to a transaction that is undone is
-//! forgotten, apart from gates: a claim that was undone makes room.
+//! Enters: rows that became claimable or were written by hand, groups that were configured or whose
+//! count of running jobs changed. Leaves: bounds lowered (`memory/lane.rs`) and gates opened, after
+//! the commit and before any session is woken. Everything is checked when it is recorded, because
+//! nothing may fail after the commit. Changes of a transaction that is rolled back are dropped,
+//! apart from gates: the rollback of a claim makes room.
 
 use crate::columns::HIGHEST_PRIORITY;
 use crate::memory;
@@ -17,7 +17,7 @@ use crate::wake;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
-/// Beyond so many ended jobs of one transaction, all who wait for any are woken.
+/// Beyond this many ended jobs in one transaction, all sessions that wait for any job are woken.
 const ENDED_JOBS_KEPT: usize = 10_000;
 
 #[derive(Default)]
@@ -29,16 +29,16 @@ struct PendingChanges {
     configured: bool,
     /// Rows have been taken out of the queue.
     taken: bool,
-    /// The first job whose lease has ended: if this is undone it counts again.
+    /// The first job whose lease has ended: after a rollback it counts again.
     ended: Option<i64>,
-    /// Jobs that have ended for good; forgotten when there are too many to keep.
+    /// Jobs that have ended for good; cleared when there are too many to keep.
     ended_jobs: Vec<i64>,
     too_many_ended: bool,
     /// Jobs whose workers are asked to stop.
     cancel_requested: Vec<i64>,
-    /// Leases were granted beside the limit of the database.
+    /// Leases were granted outside the limit of the database.
     beside_limit: bool,
-    /// A statement of a user has written to the queue, to leases or to groups.
+    /// A user's statement has written to the queue, to leases or to groups.
     manual: bool,
 }
 
@@ -53,9 +53,9 @@ fn record(what: u32, write: impl FnOnce(&mut PendingChanges)) {
     }
 }
 
-/// Records that a row of a lane is claimable from the commit on. A priority that no bound stands
-/// for (written by hand, without the constraint) makes what is known void, because at the commit
-/// nothing may fail any more.
+/// Records that a row of a lane is claimable from the commit on. A priority without a bound
+/// (written by hand, without the constraint) invalidates the bounds now, because nothing may fail
+/// after the commit.
 pub(crate) fn claimable(lane: i64, priority: i16, job_id: i64) {
     let is_known = (0..=HIGHEST_PRIORITY).contains(&i32::from(priority));
     record(wake::WORK, |pending| {
@@ -86,7 +86,7 @@ pub(crate) fn rows_claimable(rows: &Rows<Claimable>) -> usize {
     rows.len()
 }
 
-/// Records that the number of running jobs of a group has changed, or how many may run.
+/// Records that a group's number of running jobs, or its limit, has changed.
 pub(crate) fn group_changed(group: &str) {
     let gate = Bound::full_until(group);
     record(0, |pending| {
@@ -100,7 +100,7 @@ pub(crate) fn group_configured(group: &str) {
     group_changed(group);
 }
 
-/// Returns whether this transaction has configured groups, which no other session knows yet.
+/// Returns whether this transaction has configured groups, which other sessions cannot see yet.
 pub(crate) fn has_configured() -> bool {
     PENDING.with_borrow(|pending| pending.configured || pending.manual)
 }
@@ -110,14 +110,14 @@ pub(crate) fn has_written_manually() -> bool {
     PENDING.with_borrow(|pending| pending.manual)
 }
 
-/// Returns the first job of each section that this transaction has made claimable; nobody else
-/// knows of them yet.
+/// Returns the first job of each section that this transaction has made claimable; other sessions
+/// cannot see them yet.
 pub(crate) fn own_claimable() -> HashMap<Section, i64> {
     PENDING.with_borrow(|pending| pending.claimable.clone())
 }
 
-/// Records that rows of the queue are taken: until it ends this transaction sees less than others
-/// may find again.
+/// Records that rows of the queue are taken: until its end, this transaction sees fewer rows than
+/// other sessions may find again.
 pub(crate) fn taken() {
     record(wake::CLAIMED, |pending| pending.taken = true);
 }
@@ -133,7 +133,7 @@ pub(crate) fn lease_ended(job_id: i64) {
     });
 }
 
-/// Notes jobs that end for good with this transaction: whoever waits for one is woken.
+/// Records jobs that end for good with this transaction: sessions that wait for one are woken.
 pub(crate) fn jobs_ended(job_ids: impl Iterator<Item = i64>) {
     record(0, |pending| {
         if !pending.too_many_ended {
@@ -146,7 +146,7 @@ pub(crate) fn jobs_ended(job_ids: impl Iterator<Item = i64>) {
     });
 }
 
-/// Notes jobs whose workers are asked to stop.
+/// Records jobs whose workers are asked to stop.
 pub(crate) fn cancel_requested(job_ids: impl Iterator<Item = i64>) {
     let mut job_ids = job_ids.peekable();
     if job_ids.peek().is_none() {
@@ -158,13 +158,13 @@ pub(crate) fn cancel_requested(job_ids: impl Iterator<Item = i64>) {
     });
 }
 
-/// Records that this transaction grants leases while it knows of no limit of the database.
+/// Records that this transaction grants leases without knowing a limit of the database.
 pub(crate) fn granted_beside_limit() {
     record(0, |pending| pending.beside_limit = true);
 }
 
-/// Returns the first job whose lease may count that this transaction does not see, at most `first`;
-/// `None` when that is not known.
+/// Returns the first job, at most `first`, whose lease may count although this transaction does not
+/// see it; `None` when that is not known.
 pub(crate) fn first_that_may_count(first: i64) -> Option<i64> {
     PENDING.with_borrow(|pending| {
         let ended = pending.ended.unwrap_or(i64::MAX);
@@ -172,14 +172,14 @@ pub(crate) fn first_that_may_count(first: i64) -> Option<i64> {
     })
 }
 
-/// Records that a statement of a user changes the queue, leases or groups: what shared memory
-/// knows of them is void.
+/// Records that a user's statement changes the queue, leases or groups: shared memory's data on
+/// them is invalid.
 pub(crate) fn manual_change() {
     taken();
     record(wake::WORK, |pending| pending.manual = true);
 }
 
-/// Applies what this transaction has changed of groups, for its own claims.
+/// Applies the changes of groups by this transaction, for its own claims.
 pub(crate) fn apply_own() {
     PENDING.with_borrow(|pending| {
         if pending.manual {
@@ -201,7 +201,7 @@ pub(crate) fn committing() {
     });
 }
 
-/// Publishes what the transaction has changed, after its commit.
+/// Publishes the changes of the transaction, after its commit.
 pub(crate) fn committed() {
     let pending = PENDING.take();
     if pending.manual {
@@ -232,7 +232,7 @@ pub(crate) fn committed() {
     }
 }
 
-/// Remembers what a transaction has changed that was prepared under a name with this hash: another
+/// Keeps the changes of a transaction that was prepared under a name with this hash: another
 /// session will end it.
 pub(crate) fn prepared(name: u64) {
     let pending = PENDING.take();
@@ -243,8 +243,8 @@ pub(crate) fn prepared(name: u64) {
     prepared::remember(name, claimable, pending.configured || pending.manual);
 }
 
-/// Publishes what prepared transactions that have ended did. Returns the hashes of the names of
-/// those that had changed something of ours.
+/// Publishes the changes of prepared transactions that have ended. Returns the hashes of the names
+/// of those that had recorded changes.
 pub(crate) fn prepared_ended() -> Vec<u64> {
     let ended = prepared::ended();
     for prepared in &ended {
@@ -263,7 +263,7 @@ pub(crate) fn prepared_ended() -> Vec<u64> {
     ended.iter().map(|prepared| prepared.name).collect()
 }
 
-/// Forgets what the transaction has changed when it, or a part of it, is undone.
+/// Drops the changes of the transaction when it, or a part of it, is rolled back.
 pub(crate) fn undone(whole: bool) {
     if whole {
         memory::resume_bounds();

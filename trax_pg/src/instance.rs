@@ -2,16 +2,16 @@
 //! paused.
 //!
 //! Words: the *mark* is the row of `trax.adoption`, which install and `trax.adopt()` write and no
-//! dump carries; a *copy* is tables without the mark of this place: restored, also over the same
-//! database, or cloned. What is loaded into an adopted database makes a copy of it: our triggers
-//! take the mark away, and where they were disabled that shows. A database that was adopted under a
-//! `trax.home` is a copy on every server with another one. Holds: of a copy nothing is queued by a
-//! cycle, claimed or reaped until somebody adopts it. Outcomes and heartbeats of what was claimed
-//! before are taken: they start nothing.
+//! dump contains; a *copy* is a set of tables without this place's mark: restored, also over the
+//! same database, or cloned. Loading data into an adopted database makes it a copy: the extension's
+//! triggers delete the mark, and disabled triggers are detected. A database that was adopted under
+//! a `trax.home` is a copy on every server with another one. Holds: in a copy no cycle queues jobs,
+//! and nothing is claimed or reaped until it is adopted. Outcomes and heartbeats of earlier claims
+//! are accepted: they start nothing.
 //!
-//! A session reads the mark once and keeps what it found until the relation cache entry of a table
-//! that it rests on is invalidated, which adopting, restoring, disabling a trigger and dropping do:
-//! a claim pays for one comparison.
+//! A session reads the mark once. It keeps the result until the relation cache entry of one of the
+//! tables below is invalidated, which adopting, restoring, disabling a trigger and dropping do: a
+//! claim only makes one comparison.
 
 use crate::audit;
 use crate::error::{Error, Result};
@@ -78,14 +78,14 @@ sql_function!(
     trax_adoption_changed,
     pg_finfo_trax_adoption_changed,
     |_call| {
-        // At the commit every session is notified, this one before its next statement.
+        // The commit notifies every session, this one before its next statement.
         // SAFETY: an entry of the relation cache is invalidated inside a transaction.
         unsafe { pg_sys::CacheInvalidateRelcacheByRelid(relation(c"adoption")) };
         Ok(pg_sys::Datum::from(0))
     }
 );
 
-/// Makes the tables those of this server and this database.
+/// Adopts the tables: they belong to this server and this database from now on.
 pub(crate) fn adopt(spi: &Spi, now: Timestamp) {
     let (system_identifier, database_oid) = here();
     spi.execute(InstanceLock);
@@ -107,7 +107,7 @@ pub(crate) enum State {
     Foreign,
 }
 
-/// Returns the state for the scheduler, which logs once why it does nothing.
+/// Returns the state for the scheduler, and logs once why it does nothing.
 pub(crate) fn state(spi: &Spi) -> State {
     static SAID: AtomicBool = AtomicBool::new(false);
     let refused = foreign_code::refuse(spi).and_then(|()| require_adopted(spi));
@@ -125,12 +125,12 @@ pub(crate) fn state(spi: &Spi) -> State {
     }
 }
 
-/// Refuses to start anything in a copy.
+/// Returns an error in a copy, where nothing may start.
 pub(crate) fn require_adopted(spi: &Spi) -> Result<()> {
     foreign(spi).map_or(Ok(()), |foreign| Err(foreign.error()))
 }
 
-/// Why these tables are not this place's own.
+/// Why these tables do not belong to this place.
 #[derive(Clone, Debug)]
 enum Foreign {
     NotAdopted,
@@ -139,7 +139,7 @@ enum Foreign {
 }
 
 row! {
-    /// What this session has read: whether the mark is of this server and database, and its home.
+    /// Whether the mark is of this server and database, and its home, as read by this session.
     struct Mark {
         fits: bool,
         home: Option<String>,
@@ -150,12 +150,12 @@ thread_local! {
     static MARK: RefCell<Mark> = const { RefCell::new(Mark { fits: false, home: None }) };
 }
 
-/// The tables that the mark rests on: its own, and those with triggers that a load would have to
+/// The tables that the mark depends on: its own, and those with triggers that a load would have to
 /// disable.
 const TABLES: [&CStr; 4] = [c"adoption", c"instance", c"manifest_state", c"work_queue"];
 
 thread_local! {
-    /// The tables that `MARK` was read from; none while it has to be read.
+    /// The tables that `MARK` was read from; `None` while it must be read.
     static READ_FROM: Cell<Option<[pg_sys::Oid; TABLES.len()]>> = const { Cell::new(None) };
 }
 
@@ -183,8 +183,8 @@ fn read_mark(spi: &Spi) {
             pg_sys::CacheRegisterRelcacheCallback(Some(invalidated), pg_sys::Datum::from(0));
         }
     }
-    // Before the mark is read: an invalidation that comes meanwhile makes the next caller read
-    // again. So does an error.
+    // Before the mark is read: an invalidation meanwhile makes the next caller read again. So does
+    // an error.
     READ_FROM.set(Some(TABLES.map(relation)));
     let unread = Unread;
     let (system_identifier, database_oid) = here();
@@ -214,15 +214,15 @@ unsafe extern "C-unwind" fn invalidated(_argument: pg_sys::Datum, relation: pg_s
 }
 
 fn relation(name: &CStr) -> pg_sys::Oid {
-    // SAFETY: catalog lookups inside a transaction; neither name need be there.
+    // SAFETY: catalog lookups inside a transaction; neither name need exist.
     unsafe {
         let schema = pg_sys::get_namespace_oid(c"trax".as_ptr(), true);
         pg_sys::get_relname_relid(name.as_ptr(), schema)
     }
 }
 
-/// Makes this database a copy when a restore inserts rows of the queue or of manifests into it,
-/// although it is adopted.
+/// Makes this database a copy, although it is adopted, when a restore inserts rows of the queue or
+/// of manifests into it.
 pub(crate) fn disown_if_restoring() -> Result<()> {
     spi::connected_anyhow(|spi| {
         if spi.query(InstanceLoading).one() {

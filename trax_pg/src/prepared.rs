@@ -1,14 +1,14 @@
 //! Prepared transactions: the session that ends one reports the changes that could not be reported
 //! when it was prepared.
 //!
-//! The session that prepares forgets all marks and hints, and the one that commits or rolls back
-//! knows none of them. So shared memory remembers which prepared transactions changed something of
-//! ours and what they make claimable; when such a one has ended, that is looked at again, and
-//! everybody who waits looks. The session that ends one looks which have, and so does every cycle:
-//! a subscription that applies a prepared transaction ends it without a statement. A restart, and a
-//! crash of any process, forgets them: while a transaction is left that was prepared before it, the
-//! end of one that nobody knows makes all hints void. A scheduler looks when it begins whether
-//! there is one; where none does it is taken for granted.
+//! PREPARE TRANSACTION drops the session's marks and hints, and the session that commits or rolls
+//! back has none of them. So shared memory records which prepared transactions changed the
+//! extension's tables and which jobs they make claimable. After the end of one, those jobs are
+//! checked again and all waiting sessions are woken. The session that ends one checks which have
+//! ended, and so does every cycle: a subscription that applies a prepared transaction ends it
+//! without a statement. A restart, and a crash of any process, loses the records: while a
+//! transaction from before it is left, the end of an unrecorded one invalidates all hints. A
+//! scheduler checks at its start whether there is one; without a scheduler that is assumed.
 
 use crate::changes;
 use crate::memory;
@@ -21,12 +21,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 statement!(PreparedFirst, "prepared/first.sql");
 
-/// The prepared transaction that this session's last such statement was about, as a hash; 0 is
-/// none.
+/// The prepared transaction that this session's last such statement named, as a hash; 0 is none.
 static NAMED: AtomicU64 = AtomicU64::new(0);
 
-/// Stores whether transactions of this database are left that were prepared before shared memory
-/// began.
+/// Stores whether this database has transactions left that were prepared before shared memory was
+/// created.
 pub(crate) fn look_for_older(spi: &Spi) {
     if let Some(bell) = memory::bell() {
         bell.say_older_prepared(spi.query(PreparedFirst).len() > 0);
@@ -39,7 +38,7 @@ pub(crate) unsafe extern "C-unwind" fn before(node: *mut pg_sys::Node) -> bool {
     use pg_sys::TransactionStmtKind::{
         TRANS_STMT_COMMIT_PREPARED, TRANS_STMT_PREPARE, TRANS_STMT_ROLLBACK_PREPARED,
     };
-    // SAFETY: the caller has seen the tag.
+    // SAFETY: the caller has checked the tag.
     let statement = unsafe { &*node.cast::<pg_sys::TransactionStmt>() };
     let ends = matches!(
         statement.kind,
@@ -52,7 +51,7 @@ pub(crate) unsafe extern "C-unwind" fn before(node: *mut pg_sys::Node) -> bool {
         NAMED.store(hash, Ordering::Relaxed);
     }
     if ends {
-        // What it did counts as soon as it is seen. An error ends that with this session's
+        // Its changes count as soon as they are visible. An error ends that with this session's
         // transaction.
         wake::mark(0);
         memory::suspend_bounds();
@@ -60,12 +59,12 @@ pub(crate) unsafe extern "C-unwind" fn before(node: *mut pg_sys::Node) -> bool {
     ends
 }
 
-/// Records that this session's transaction was prepared and has changed something of ours.
+/// Records that this session's transaction was prepared and has changed the extension's tables.
 pub(crate) fn prepared() {
     changes::prepared(NAMED.load(Ordering::Relaxed));
 }
 
-/// Publishes what a prepared transaction did that has ended.
+/// Publishes the changes of a prepared transaction that has ended.
 #[pg_guard]
 pub(crate) extern "C-unwind" fn ended() {
     memory::resume_bounds();

@@ -1,10 +1,10 @@
-//! What a person has set of a manifest or a group, and what a change makes of it.
+//! The stored settings of a manifest or a group, and their difference after a change.
 
 use crate::server::spi::{Rows, Spi, arg, row, statement};
 use std::collections::BTreeMap;
 
 row! {
-    /// A column of what is stored, as JSON text.
+    /// A stored column, as JSON text.
     struct Member {
         key: String,
         value: String,
@@ -13,10 +13,10 @@ row! {
 statement!(ManifestSettings, "stored_settings/manifest.sql", { name: TEXTOID } -> Member);
 statement!(GroupSettings, "stored_settings/group.sql", { name: TEXTOID } -> Member);
 
-/// What is stored, as names and JSON texts; empty when there is nothing.
+/// Stored settings, as names and JSON texts; empty when there are none.
 pub(crate) struct StoredSettings(BTreeMap<String, String>);
 
-/// The difference between two of them.
+/// The difference between two sets of settings.
 pub(crate) enum Difference {
     Created,
     /// `name: before -> after`, joined by commas.

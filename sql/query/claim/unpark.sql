@@ -1,5 +1,5 @@
--- Makes a manifest that may overlap due again once the entry that waited is claimed. One whose
--- state is locked is left to whoever holds it: a claim waits for no outcome.
+-- Makes a manifest that may overlap due again once its waiting entry is claimed. A locked state is
+-- left to the transaction that holds it: a claim waits for no outcome.
 update trax.manifest_state s
 set
     next_run_at = case when s.parked_on = 'queued' then s.parked_due_at else s.next_run_at end,

@@ -1,6 +1,6 @@
--- Creates or changes a manifest. What is null keeps its value, or with $replace takes its default;
--- with $replace_schedule the kind of schedule is replaced. $applied: created by trax.apply();
--- $source takes it over.
+-- Creates or changes a manifest. A null keeps the stored value, or with $replace sets the default;
+-- $replace_schedule replaces the kind of schedule. $applied: created by trax.apply(); $source takes
+-- it over.
 insert into trax.manifest as m (
     name, task, input, group_name, cron, every, run_at, timezone, priority, max_retries, retry_delay, timeout,
     starts_at, ends_at, enabled, created_at, updated_at, depends_mode, dormant, misfire, misfire_threshold,

@@ -1,5 +1,5 @@
-//! The executors of a database, as its scheduler sees them: started when SQL jobs are ready, their
-//! statements cancelled when that is asked for, and the leases of those that are gone ended.
+//! The executors of a database, as its scheduler manages them: starts them when SQL jobs are ready,
+//! cancels their statements on request, and ends the leases of executors that are gone.
 
 use super::executor;
 use crate::claim;
@@ -28,7 +28,7 @@ row! {
         run_as: String,
         role_oid: Option<pg_sys::Oid>,
         jobs: i64,
-        /// Since when the oldest of them is ready.
+        /// When the oldest of them became ready.
         since: Timestamp,
         may_connect: bool,
     }
@@ -56,49 +56,50 @@ statement!(
     { job_ids: INT8ARRAYOID, tokens: UUIDARRAYOID, now: TIMESTAMPTZOID }
 );
 
-/// How long statements wait for a worker before it is logged.
+/// How long statements wait for a worker before that is logged.
 const REFUSED_LIMIT: Duration = Duration::from_secs(10);
 /// Executors of one role that end at once are not started more often than this.
 const START_SPACING: Duration = Duration::from_secs(1);
-/// How soon to start one of a role again for whose session the server was short of something.
+/// The pause before another start for a role whose session failed because the server lacked a
+/// resource.
 const SHORT_PAUSE: Duration = Duration::from_secs(4);
-/// Classes of SQLSTATEs that say nothing about a role: the server is short of something, stops,
-/// takes no sessions in this database now, or undid a transaction because of another.
+/// SQLSTATE classes that do not depend on the role: the server lacks a resource, stops, accepts no
+/// sessions in this database now, or rolled a transaction back because of another.
 const SHORTAGES: [&str; 4] = ["40", "53", "55", "57"];
-/// How soon to look again after another had locked a table.
+/// The pause after another session had locked a table.
 const LOCKED_PAUSE: Duration = Duration::from_millis(100);
-/// How soon a statement that was cancelled and still runs is cancelled again.
+/// How soon a cancelled statement that still runs is cancelled again.
 const CANCEL_SPACING: Duration = Duration::from_millis(100);
-/// How long after there was a statement to run a notification of work may concern another: as long
-/// as an executor stays. Later ones that a limit held back wait for the scheduler's next check.
+/// How long after the last statement a notification of work may concern another one: as long as an
+/// executor stays. Later statements that a limit held back wait for the scheduler's next check.
 const NEEDED_FOR: Duration = Duration::from_secs(60);
 /// After this time an executor without the lease of its job has lost it: it claims and ends a job a
 /// moment before or after that is seen.
 const LOST_AFTER: Duration = Duration::from_secs(1);
-/// Most jobs of a role that cannot run them that one look fails.
+/// The most jobs that one look fails for a role that cannot run them.
 const FAIL_AT_MOST: usize = 100;
-/// The name of whoever fails those.
+/// The worker name under which those jobs fail.
 const WORKER: &str = "trax scheduler";
 
-/// What the scheduler remembers of executors.
+/// The scheduler's state of its executors.
 #[derive(Default)]
 pub(super) struct Executors {
-    /// Since when the server has no worker to give, and whether the log has it.
+    /// Since when the server has had no free worker, and whether that was logged.
     refused: Option<(Instant, bool)>,
     has_failed: bool,
-    /// When there last were jobs that are ready, or executors.
+    /// When there last were ready jobs or executors.
     needed_at: Option<Instant>,
-    /// When the last ones of a role were started, and how many.
+    /// When executors of a role were last started, and how many.
     started: HashMap<pg_sys::Oid, (Instant, usize)>,
     /// When an executor of one role last had to end for another.
     taken_at: Option<Instant>,
-    /// Executors without the lease of their job, and since when they were seen so.
+    /// Executors without the lease of their job, and since when they were seen without it.
     without_lease: HashMap<(i32, i64), Instant>,
 }
 
 impl Executors {
-    /// Ends all of them, because the extension is gone: nothing could record what their statements
-    /// do, nor cancel them.
+    /// Ends all executors, because the extension is gone: nothing could record the outcome of their
+    /// statements or cancel them.
     pub(super) fn end_all() {
         if memory::available() {
             seats::terminate_all(my_database());
@@ -110,8 +111,9 @@ impl Executors {
         self.needed_at.is_some_and(|at| at.elapsed() < NEEDED_FOR)
     }
 
-    /// Looks after them, inside a transaction of the scheduler; returns when to look again, if one
-    /// was asked to end its statement or a table is locked. A failure undoes only itself.
+    /// Manages the executors, inside a transaction of the scheduler; returns when to look again, if
+    /// one was asked to end its statement or a table is locked. A failure rolls back only this
+    /// work.
     pub(super) fn look(&mut self) -> Option<Duration> {
         if !memory::available() || !version::is_ours() {
             return None;
@@ -168,11 +170,11 @@ impl Executors {
         let mut is_refused = false;
         for role in waiting {
             match role.role_oid.filter(|_| role.may_connect) {
-                // The others are younger, and need no slot if an executor of theirs is idle.
+                // The other jobs are younger, and need no slot if their role has an idle executor.
                 Some(oid) if is_refused => seats::wake_idle(database, oid),
                 Some(oid) => is_refused = !self.serve(oid, &role, &roles, at_most, now),
-                // The role has another name by now, or statements were queued under the old one:
-                // the next look knows.
+                // The role was renamed, or statements were queued under its old name: the next look
+                // finds it.
                 None if sql_job::may_be_renamed() || sql_job::follow_renames(spi) => {}
                 None => fail_jobs(spi, &role.run_as, no_session(&role))?,
             }
@@ -183,8 +185,8 @@ impl Executors {
         Ok(())
     }
 
-    /// Fails the jobs of the roles whose sessions did not start. Where the server is short of
-    /// something, or stops, they wait instead, and it is tried less often.
+    /// Fails the jobs of roles whose sessions did not start. If the server lacks a resource, or
+    /// stops, the jobs wait instead, and starts are tried less often.
     fn fail_starts(&mut self, spi: &Spi, waiting: &[Waiting]) -> Result<()> {
         for failed in failed_start::take(my_database()) {
             let role = waiting
@@ -212,12 +214,12 @@ impl Executors {
         }
     }
 
-    /// Cancels the statements whose jobs are to stop or whose leases are lost, and ends the leases
-    /// that no executor has. Returns whether there are such statements: a cancel that comes between
-    /// two of them is to be repeated.
+    /// Cancels the statements whose jobs are to stop or whose leases are lost, and ends leases
+    /// without an executor. Returns whether there are such statements: a cancel that arrives
+    /// between two statements must be repeated.
     fn look_at_leases(&mut self, spi: &Spi, database: pg_sys::Oid, now: Timestamp) -> bool {
         let leases: Vec<SqlLease> = spi.query_latest(SqlLeases).iter().collect();
-        // After the leases: an executor is there before its lease is seen.
+        // After the leases: an executor is visible before its lease.
         let mut executing: HashMap<(String, i64), Executor> = seats::of(database)
             .into_iter()
             .filter(|one| one.pid != 0 && one.job_id != 0)
@@ -262,8 +264,8 @@ impl Executors {
         is_ending
     }
 
-    /// Sees to it that a role with jobs has executors; returns false when the server has no worker
-    /// to give. The others of `roles` have jobs too.
+    /// Ensures that a role with jobs has executors; returns false when the server has no free
+    /// worker. The other roles in `roles` have jobs too.
     fn serve(
         &mut self,
         role: pg_sys::Oid,
@@ -283,10 +285,11 @@ impl Executors {
                 return false;
             }
         }
-        // One that is to end after its statement may be long in coming.
+        // An executor that is to end after its statement may take long.
         let is_one_leaving = all.iter().any(|one| one.is_leaving(now.0));
         if wanted > room && !is_one_leaving {
-            // One that is idle and has nothing to come; then one whose next job is younger.
+            // First an idle executor without jobs to come, then one whose role's next job is
+            // younger.
             let others = || all.iter().filter(|one| one.role != role);
             let idle = others().find(|one| one.is_idle() && !roles.contains(&one.role));
             let is_patient = now.0.saturating_sub(jobs.since.0) < PATIENT_FOR
@@ -296,14 +299,15 @@ impl Executors {
                 (one.is_idle() || one.is_busy())
                     && age(one.role).is_none_or(|its| Some(its) > age(role))
             };
-            // A role without an executor gets one of several of another, however old its jobs are.
+            // A role without an executor takes one from a role with several, however old that
+            // role's jobs are.
             let count = |role| all.iter().filter(|one| one.role == role).count();
             let own = count(role);
             let is_due = |one: &&Executor| match (own, count(one.role)) {
                 (0, 2..) => one.is_idle() || one.is_busy(),
                 _ => is_younger(one),
             };
-            // Two roles with old jobs would take them from each other at every look.
+            // Two roles with old jobs would take executors from each other at every look.
             let is_patient = is_patient
                 || own > 0 && self.taken_at.is_some_and(|at| at.elapsed() < START_SPACING);
             let busy = || others().filter(|_| !is_patient).find(is_due);
@@ -315,8 +319,8 @@ impl Executors {
         true
     }
 
-    /// Starts an executor for jobs that have been ready since then; false when the server has no
-    /// worker to give.
+    /// Starts an executor for jobs that have been ready since `since`; returns false when the
+    /// server has no free worker.
     fn start(
         &mut self,
         database: pg_sys::Oid,
@@ -361,8 +365,8 @@ fn cancel(one: &Executor, is_paused: bool, now: Timestamp) {
     );
 }
 
-/// Cancels what runs as a role that may run nothing any more, and everything when no executor is
-/// allowed: that runs later. Returns whether there is any.
+/// Cancels statements of roles that may run nothing any more, and all statements when no executor
+/// is allowed: they run later. Returns whether there are any.
 fn end_unwanted(spi: &Spi, database: pg_sys::Oid, at_most: usize, now: Timestamp) -> bool {
     let mut busy = seats::of(database);
     busy.retain(|one| one.pid != 0 && one.job_id != 0);
@@ -415,10 +419,10 @@ fn fail_jobs(spi: &Spi, role: &str, error: String) -> Result<()> {
             permanent: false,
             was_told_to_stop: false,
         };
-        // After the claim, whose time is when the attempt began.
+        // After the claim, whose time is the start of the attempt.
         outcome::fail(spi, job.job_id, job.token, failure, Timestamp::now());
     }
-    // The claims have put it into the list of workers, of which it is none.
+    // The claims have added the scheduler to the list of workers, where it does not belong.
     worker_registry::left(spi, WORKER);
     Ok(())
 }

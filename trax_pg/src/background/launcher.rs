@@ -1,9 +1,9 @@
 //! The launcher: one scheduler for each database that has the extension.
 //!
-//! Each *pass* reads the list of databases, takes note of schedulers that ended, ends those that
-//! are no longer wanted, and starts those that are missing. A database in which a scheduler found
-//! no extension *rests*: it is not looked at again until it is poked. What the launcher knows
-//! beside shared memory is only when to try again, so a new launcher simply continues.
+//! Each *pass* reads the list of databases, notes schedulers that ended, ends unwanted ones, and
+//! starts missing ones. A database in which a scheduler found no extension *rests*: it is skipped
+//! until it is poked. Outside shared memory the launcher keeps only the times of the next tries, so
+//! a new launcher simply continues.
 
 use super::{LAUNCHER, LIBRARY, in_transaction, receive_signals, reload_if_asked, scheduler, wait};
 use crate::memory;
@@ -19,22 +19,22 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
-/// How soon the postmaster starts the launcher again.
+/// The delay after which the postmaster starts the launcher again.
 const LAUNCHER_RESTART: Duration = Duration::from_secs(2);
-/// The longest time between two passes: a net under the wake-ups.
+/// The longest time between two passes, in case a wake-up is lost.
 const POLL: Duration = Duration::from_secs(5);
 /// The least time between two starts for the same database.
 const START_SPACING: Duration = Duration::from_secs(1);
 /// The delay after a scheduler failed.
 const FAILURE_DELAY: Duration = Duration::from_secs(5);
-/// A scheduler that is registered and not there after this time never comes.
+/// A registered scheduler that has not started after this time never will.
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// How long databases may be without a worker slot before it is logged.
+/// How long databases may wait for a worker slot before that is logged.
 const STARVED_LIMIT: Duration = Duration::from_secs(10);
 
 const NO_SLOT: &str = "All background worker slots are in use.";
 
-/// Asks the postmaster for the launcher; for `_PG_init` while preloading.
+/// Registers the launcher with the postmaster; for `_PG_init` while preloading.
 pub(crate) fn register() {
     // SAFETY: a plain flag of the server.
     if unsafe { pg_sys::IsBinaryUpgrade } {
@@ -68,22 +68,22 @@ pub(crate) extern "C-unwind" fn trax_launcher_main(_argument: pg_sys::Datum) {
     }
 }
 
-/// What the launcher remembers of one database.
+/// The launcher's state of one database.
 #[derive(Default)]
 struct Known {
     started_at: Option<Instant>,
     not_before: Option<Instant>,
-    /// It has no extension, as far as we know.
+    /// It has no extension, as far as the launcher knows.
     resting: bool,
-    /// Somebody asked for another look while a scheduler was there.
+    /// Another look was requested while it had a scheduler.
     poked: bool,
-    /// When its scheduler is to come back that has yielded its worker slot.
+    /// When its scheduler, which has yielded its worker slot, is to return.
     back_at: Option<Instant>,
 }
 
 impl Known {
-    /// Returns since when the database waits for its scheduler: 0 for one that was not asked to
-    /// yield, which comes before all.
+    /// Returns since when the database has waited for its scheduler: 0, which comes before all, if
+    /// the scheduler was not asked to yield.
     fn waits_since(&self, now: Instant) -> pg_sys::TimestampTz {
         let waited = |at: Instant| now.saturating_duration_since(at).as_micros() as i64;
         self.back_at.map_or(0, |at| self::now() - waited(at))
@@ -93,15 +93,15 @@ impl Known {
 #[derive(Default)]
 struct Launcher {
     known: HashMap<pg_sys::Oid, Known>,
-    /// Since when databases wait for a worker slot, and whether the log has it.
+    /// Since when databases have waited for a worker slot, and whether that was logged.
     starved: Option<(Instant, bool)>,
-    /// The log has that schedulers take turns.
+    /// Whether the log reports that schedulers take turns.
     said_turns: bool,
     ages: Ages,
 }
 
-/// How long this launcher has known each scheduler: by a clock that nobody sets. The time in shared
-/// memory only distinguishes one start from the next.
+/// How long this launcher has known each scheduler, by a monotonic clock. The time in shared memory
+/// only distinguishes one start from the next.
 #[derive(Default)]
 struct Ages(HashMap<u32, (pg_sys::TimestampTz, Instant)>);
 
@@ -156,7 +156,7 @@ impl Launcher {
         }
     }
 
-    /// Has the schedulers come back at once that have yielded and whose bell rang.
+    /// Brings back at once the schedulers that have yielded and whose bell rang.
     fn call_back(&mut self) {
         let now = Instant::now();
         for (oid, known) in &mut self.known {
@@ -166,7 +166,7 @@ impl Launcher {
         }
     }
 
-    /// Handles what happened to the scheduler of a slot.
+    /// Handles a change of the scheduler in a slot.
     fn check_slot(&mut self, slot: &Slot, wanted: bool) {
         let database = slot.database.to_u32();
         let age = self.ages.of(database, slot.launched_at, Instant::now());
@@ -200,7 +200,7 @@ impl Launcher {
         }
     }
 
-    /// Starts what is missing, those first that never had a turn.
+    /// Starts missing schedulers, beginning with those that never had a turn.
     fn start_missing(&mut self, databases: &[Database]) {
         let now = Instant::now();
         let slots = memory::slots();
@@ -254,7 +254,7 @@ impl Launcher {
         }
     }
 
-    /// Logs once, and only when it lasts, that there are too few worker slots.
+    /// Logs a lack of worker slots once, and only when it lasts.
     fn report_starvation(&mut self, refused: Option<&'static str>, missing: usize) {
         let Some(what) = refused else {
             self.starved = None;
@@ -336,7 +336,7 @@ fn refused(since: pg_sys::TimestampTz) -> Start {
     Start::Refused(NO_SLOT)
 }
 
-/// Returns the databases that a scheduler can connect to, templates left out.
+/// Returns the databases that a scheduler can connect to, without templates.
 fn connectable_databases() -> Vec<Database> {
     let mut found = Vec::new();
     let lock = pg_sys::AccessShareLock as i32;
@@ -386,7 +386,7 @@ mod tests {
     fn a_start_ages_whatever_the_clock_of_the_machine_says() {
         let (mut ages, began) = (Ages::default(), Instant::now());
         let later = began + START_LIMIT * 2;
-        // Launched at a time that has not come yet: the clock was set back.
+        // Launched in the future: the clock was set back.
         assert_eq!(ages.of(1, i64::MAX, began), Duration::ZERO);
         assert_eq!(ages.of(1, i64::MAX, later), START_LIMIT * 2);
         // Another start, long ago: the clock was set forward.

@@ -1,10 +1,11 @@
-//! Manifests: stored definitions of what runs and when.
+//! Manifests: stored definitions of jobs and of when they run.
 //!
-//! Enters: what a person sets with `trax.schedule` and its companions. Leaves: a definition, and in
+//! Enters: calls of `trax.schedule` and related functions. Leaves: a definition, and in
 //! `trax.manifest_state` the time of its next run; a job when it is triggered by hand. Holds: a
-//! definition that is stored can be evaluated; what is not given keeps its value; a schedule that
-//! did not change keeps its next run. A change counts from now on: what waits or runs keeps what it
-//! was queued with, and the new schedule owes nothing to occurrences or runs of the old one.
+//! stored definition can be evaluated; an omitted argument keeps its value; a schedule that did not
+//! change keeps its next run. A change counts from now on: waiting and running jobs keep the values
+//! that they were queued with, and the new schedule makes up for no occurrence or run of the old
+//! one.
 
 mod apply;
 mod change;
@@ -189,7 +190,7 @@ fn schedule(spi: &Spi, mut change: Change) -> Result<i64> {
         }
     }
     manifest_state::regroup(spi, id, &after.group);
-    // It may have moved to a group that is enabled; the next cycle looks.
+    // It may have moved to a group that is enabled; the next cycle checks.
     manifest_state::unpark(spi, id, ParkedOn::GroupDisabled);
     if after.continues && !continued {
         job_ended::let_manifest_go_on(spi, id, change.now);
@@ -200,10 +201,10 @@ fn schedule(spi: &Spi, mut change: Change) -> Result<i64> {
     Ok(id)
 }
 
-/// Forgets the definition and cancels waiting jobs; running jobs continue, and history stays.
+/// Deletes the definition and cancels waiting jobs; running jobs continue, and history stays.
 fn unschedule(spi: &Spi, name: &str, now: Timestamp) -> Result<()> {
-    // What waits is locked first, as outcomes do: one that is being claimed may complete in the
-    // same transaction.
+    // Waiting jobs are locked first, as outcomes do: a job that is being claimed may complete in
+    // the same transaction.
     let found = find(spi, name).ok_or_else(|| Error::unknown_manifest(name))?;
     lock_waiting(spi, vec![found.id]);
     lock_to_remove(spi, vec![name.to_owned()]);
@@ -211,7 +212,7 @@ fn unschedule(spi: &Spi, name: &str, now: Timestamp) -> Result<()> {
     remove(spi, definition.id, name, now)
 }
 
-/// Locks manifests of which some are about to be removed: no other session triggers them now.
+/// Locks manifests of which some are about to be removed: no other session can trigger them now.
 /// Returns their ids.
 fn lock_to_remove(spi: &Spi, names: Vec<String>) -> Vec<i64> {
     spi.query(ManifestLockToRemove { names: arg(names) })
@@ -228,18 +229,18 @@ fn lock_waiting(spi: &Spi, ids: Vec<i64>) {
     }
 }
 
-/// Forgets a manifest whose waiting jobs and whose definition are locked.
+/// Deletes a manifest whose waiting jobs and whose definition are locked.
 fn remove(spi: &Spi, id: i64, name: &str, now: Timestamp) -> Result<()> {
     dependency::refuse_with_dependents(spi, id, name)?;
-    // Waits for a cycle that is about to queue this manifest; then no other can. The state goes
-    // before the edges.
+    // Waits for a cycle that is about to queue this manifest; after that no other can. The state is
+    // locked before the edges.
     manifest_state::lock_for_outcome(spi, vec![id]);
     spi.execute(ManifestRemove {
         manifest_id: arg(id),
     });
-    // What was locked before and what that cycle queued. A row that another transaction has locked
-    // is being claimed or cancelled; waiting for it here, after the state, would be against the
-    // order of locks.
+    // The jobs that were locked before, and those that the cycle queued. A row that another
+    // transaction has locked is being claimed or cancelled; waiting for it here, after the state,
+    // would violate the order of locks.
     let rows = spi.query(ManifestLockFree {
         manifest_id: arg(id),
     });
@@ -257,7 +258,7 @@ fn jobs(spi: &Spi, id: i64) -> Vec<i64> {
     .collect()
 }
 
-/// Switches a manifest on or off.
+/// Enables or disables a manifest.
 fn switch(spi: &Spi, name: &str, enabled: bool, now: Timestamp) -> Result<()> {
     let mut definition = must_lock(spi, name)?;
     if definition.enabled == enabled {
@@ -274,9 +275,9 @@ fn switch(spi: &Spi, name: &str, enabled: bool, now: Timestamp) -> Result<()> {
     turn(spi, &mut definition, now)
 }
 
-/// Arms a manifest that has been switched on, or parks one that has been switched off. An
-/// occurrence that came meanwhile is due when it is on again, and late, as while its group was off;
-/// its misfire policy decides about it.
+/// Arms a manifest that was enabled, or parks one that was disabled. An occurrence that came
+/// meanwhile is due, and late, when it is enabled again, as after its group was disabled; its
+/// misfire policy decides about it.
 fn turn(spi: &Spi, definition: &mut Definition, now: Timestamp) -> Result<()> {
     definition.lock_for_outcome(spi);
     if !definition.enabled {
@@ -295,8 +296,8 @@ fn turn(spi: &Spi, definition: &mut Definition, now: Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// Queues a job of a manifest by hand; its schedule is not touched, and nothing but the queue holds
-/// it back.
+/// Queues a job of a manifest by hand; its schedule does not change, and only the queue can delay
+/// the job.
 fn trigger(
     spi: &Spi,
     scope: &Scope,
@@ -319,7 +320,7 @@ fn trigger(
     Ok(work_queue::enqueue(spi, &job, &[input.or(defaults.input)])[0])
 }
 
-/// Triggers the enabled manifests of a group, dormant ones left out; returns how many.
+/// Triggers the enabled manifests of a group, except dormant ones; returns how many.
 fn trigger_group(spi: &Spi, name: &str, now: Timestamp) -> Result<i64> {
     group::require_known(spi, name)?;
     let rows = spi.query(GroupManifests { group: arg(name) });
@@ -331,7 +332,7 @@ fn trigger_group(spi: &Spi, name: &str, now: Timestamp) -> Result<i64> {
     Ok(names.len() as i64)
 }
 
-/// Queues a dormant dependent; only while a declared parent of it is being executed.
+/// Queues a dormant dependent; only while one of its declared parents is being executed.
 fn activate(
     spi: &Spi,
     scope: &Scope,

@@ -1,5 +1,4 @@
-//! What the end of jobs means to their manifests: the next run, and the runs of those that depend
-//! on them.
+//! The effect of the end of jobs on their manifests: the next run, and the runs of dependents.
 
 use crate::manifest_state::ParkedOn;
 use crate::manifest_state::dependency;
@@ -34,12 +33,12 @@ pub(crate) struct Ended {
     pub(crate) manifest_id: Option<i64>,
     pub(crate) unique_key: Option<String>,
     pub(crate) succeeded: bool,
-    /// The occurrence counts as done: completed or cancelled, and not a dead letter.
+    /// The occurrence counts as done: completed or cancelled, not a dead letter.
     pub(crate) done: bool,
 }
 
-/// Lets a manifest continue that no dead letter stops any more. One that runs once and still waits
-/// for that run's outcome has now had it.
+/// Lets a manifest continue that no dead letter stops any more. If it runs only once and still
+/// waits for that run's outcome, the run is done now.
 pub(crate) fn let_manifest_go_on(spi: &Spi, manifest_id: i64, now: Timestamp) {
     manifest_state::unpark(spi, manifest_id, ParkedOn::DeadLetter);
     if manifest_state::awaits_only_run(spi, manifest_id) {
@@ -48,7 +47,7 @@ pub(crate) fn let_manifest_go_on(spi: &Spi, manifest_id: i64, now: Timestamp) {
     }
 }
 
-/// Lets the manifests of jobs continue that ended for good.
+/// Lets the manifests of jobs that ended for good continue.
 pub(crate) fn let_manifests_go_on(spi: &Spi, ended: &[Ended], now: Timestamp) {
     // Several jobs of one manifest may end together; rows are locked in ascending order.
     let mut manifests: BTreeMap<i64, (bool, bool)> = BTreeMap::new();
@@ -71,8 +70,8 @@ pub(crate) fn let_manifests_go_on(spi: &Spi, ended: &[Ended], now: Timestamp) {
     settle(spi, &manifests, &succeeded, now);
 }
 
-/// Lets manifests go on, with whether a job of theirs completed and an occurrence is done; the jobs
-/// that succeeded stand beside their manifests.
+/// Lets manifests continue; each comes with whether a job of it completed and whether an occurrence
+/// is done. `succeeded` pairs the jobs that succeeded with their manifests.
 fn settle(
     spi: &Spi,
     manifests: &BTreeMap<i64, (bool, bool)>,
@@ -80,7 +79,7 @@ fn settle(
     now: Timestamp,
 ) {
     let ids: Vec<i64> = manifests.keys().copied().collect();
-    // A definition is locked before its state, here as when it is changed.
+    // A definition is locked before its state, here as in a change.
     manifest_state::lock_definitions(spi, ids.clone());
     let children = lock_states(spi, manifests, succeeded);
     let completed: Vec<bool> = manifests
@@ -109,8 +108,7 @@ fn settle(
 }
 
 /// Locks the states of manifests and of the children of those that succeeded, all in one ascending
-/// order, and returns the children. What is read afterwards is what the holders of these locks have
-/// committed.
+/// order, and returns the children. Later reads see the commits of the locks' previous holders.
 fn lock_states(
     spi: &Spi,
     manifests: &BTreeMap<i64, (bool, bool)>,

@@ -1,16 +1,16 @@
-//! New jobs as rows: the foreign table `trax.new_job` takes what the server's COPY and INSERT can
-//! read, and its rows become jobs.
+//! New jobs as rows: the foreign table `trax.new_job` accepts rows from the server's COPY and
+//! INSERT and turns them into jobs.
 //!
 //! Enters: a row for each job, whose columns are the arguments of `trax.enqueue`; a null is an
-//! argument that is left out. Leaves: jobs that wait, in the order of the rows, as `trax.enqueue`
-//! would have queued them. Holds: a row is checked when it comes, so that a mistake names it; at
-//! most [`JOBS_AT_ONCE`] rows and about [`BYTES_AT_ONCE`] wait here; all are in the queue when the
+//! omitted argument. Leaves: waiting jobs, in the order of the rows, as `trax.enqueue` would have
+//! queued them. Holds: a row is checked when it comes, so that an error names it; at most
+//! [`JOBS_AT_ONCE`] rows and about [`BYTES_AT_ONCE`] wait here; all are in the queue when the
 //! statement ends.
 //!
-//! Cost of a row, CPU of the backend in one COPY of 200,000 on a busy machine, median of three
-//! (beside COPY into a table with the columns and indexes of the work queue): text 3.1 µs (3.7),
-//! binary 3.3 µs (3.3), each with its own concurrency key 4.0 µs (3.5), with a unique key 9.0
-//! µs.
+//! Cost of a row: CPU time of the backend in one COPY of 200,000 on a busy machine, median of
+//! three, in parentheses that of COPY into a table with the columns and indexes of the work queue:
+//! text 3.1 µs (3.7), binary 3.3 µs (3.3), each with its own concurrency key 4.0 µs (3.5), with a
+//! unique key 9.0 µs.
 
 mod wrapper;
 
@@ -25,11 +25,11 @@ use crate::work_queue::{Alike, NewJob, check_size, empty_object};
 use pgrx::{PgSqlErrorCode, pg_sys, varlena_to_byte_slice};
 use std::ffi::CStr;
 
-/// Most jobs that are gathered.
+/// The most jobs that wait here.
 const JOBS_AT_ONCE: usize = 1000;
 /// Jobs go to the queue when their values take this much memory.
 const BYTES_AT_ONCE: usize = 4 << 20;
-/// What a job takes beside its values, about.
+/// The approximate memory of a job without its values.
 const BYTES_OF_A_JOB: usize = 64;
 
 const TASK: usize = 0;
@@ -77,12 +77,12 @@ type Values = [Option<pg_sys::Datum>; COLUMNS.len()];
 struct Gathered {
     /// The owner of the table, who may write to the queue.
     owner: pg_sys::Oid,
-    /// What whoever inserts may queue.
+    /// The tasks and groups that the inserting role may queue.
     scope: Scope,
-    /// Holds the values of the rows; emptied with them.
+    /// Contains the values of the rows; reset when they are queued.
     memory: pg_sys::MemoryContext,
     jobs: Vec<Alike>,
-    /// The values of the newest of `jobs`, apart from its inputs.
+    /// The values of the last of `jobs`, without its inputs.
     newest: Values,
     count: usize,
     bytes: usize,
@@ -123,7 +123,7 @@ impl Gathered {
         let jobs = self.jobs.last_mut().expect("jobs like this one");
         self.count += 1;
         self.bytes += BYTES_OF_A_JOB;
-        // The first has the key, and the others queue nothing.
+        // The first job has the key, and the others queue nothing.
         if jobs.job.unique_key.is_none() || jobs.inputs.is_empty() {
             let input = in_memory(self.memory, || match row[INPUT] {
                 Some(input) => copied(input, Passed::Varying),
@@ -180,7 +180,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// Queues what has been gathered.
+    /// Queues the collected rows.
     fn flush(&mut self) -> Result<()> {
         if self.jobs.is_empty() {
             return Ok(());
@@ -200,8 +200,7 @@ impl Gathered {
 }
 
 fn in_memory<T>(memory: pg_sys::MemoryContext, work: impl FnOnce() -> T) -> T {
-    // SAFETY: the context is alive; an error leaves it to the abort to put another one in its
-    // place.
+    // SAFETY: the context is alive; after an error, the abort sets another one.
     unsafe {
         let before = pg_sys::CurrentMemoryContext;
         pg_sys::CurrentMemoryContext = memory;
@@ -211,8 +210,8 @@ fn in_memory<T>(memory: pg_sys::MemoryContext, work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Returns a copy in the current memory context, and its size. Nothing of it is stored elsewhere or
-/// compressed.
+/// Returns a copy in the current memory context, and its size. The copy is neither compressed nor
+/// stored out of line.
 fn copied(value: pg_sys::Datum, passed: Passed) -> (pg_sys::Datum, usize) {
     // SAFETY: the value is of a type that is passed so.
     unsafe {
@@ -248,7 +247,7 @@ fn are_equal(copy: pg_sys::Datum, other: pg_sys::Datum, passed: Passed) -> bool 
                 let plain = pg_sys::pg_detoast_datum_packed(stored);
                 let equal =
                     varlena_to_byte_slice(copy.cast_mut_ptr()) == varlena_to_byte_slice(plain);
-                // Memory of the statement: it would keep one for each row.
+                // Memory of the statement: it would keep one copy for each row.
                 if plain != stored {
                     pg_sys::pfree(plain.cast());
                 }

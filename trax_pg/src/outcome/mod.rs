@@ -1,15 +1,15 @@
 //! Outcomes: how attempts end.
 //!
-//! Enters: a lease and what became of it (completed, failed, cancelled, overdue), or a waiting job
-//! that is given up. Leaves: one row of `trax.run` an attempt; for a retry a row of the work queue;
-//! for a job that failed for good a dead letter; for a manifest the time of its next run. Holds: an
-//! attempt has one outcome, recorded by whoever holds the token; a stale worker changes nothing;
-//! all that follows from an outcome commits with it.
+//! Enters: a lease and its result (completed, failed, cancelled, overdue), or a waiting job that is
+//! given up. Leaves: one row of `trax.run` per attempt; for a retry a row of the work queue; for a
+//! job that failed for good a dead letter; for a manifest the time of its next run. Holds: an
+//! attempt has one outcome, recorded by the holder of the token; a stale worker changes nothing;
+//! all consequences of an outcome commit with it.
 //!
 //! Rows are locked in the order that `lock.rs` describes.
 //!
-//! Cost of recording 100 completions with warm caches: 405 buffers, 4 a job: a probe of
-//! `lease_pkey` for each, and the rows and the one index entry of each in the partition of the day.
+//! Cost of recording 100 completions with warm caches: 405 buffers, 4 per job: a probe of
+//! `lease_pkey`, and the row and its one index entry in the partition of the day.
 
 mod cancel;
 mod clock_correction;
@@ -48,7 +48,7 @@ use std::collections::HashSet;
 
 /// How often one cycle looks at most for leases behind those that cannot end now.
 const LOOKS_AT_MOST: usize = 10;
-/// Most leases whose end cannot be recorded that one look finds out; the others come after them.
+/// The most leases that one look isolates because their end cannot be recorded; the others follow.
 const BAD_AT_MOST: usize = 32;
 
 statement!(
@@ -122,7 +122,7 @@ sql_function!(trax_fail, pg_finfo_trax_fail, |call| {
     Ok(call.value(outcome))
 });
 
-/// Records that an attempt has failed; returns what becomes of its job.
+/// Records that an attempt has failed; returns the resulting state of its job.
 pub(crate) fn fail(
     spi: &Spi,
     job_id: i64,
@@ -195,19 +195,19 @@ pub(crate) fn complete(
     Ok(job_ids)
 }
 
-/// What a reaping did.
+/// The result of a look by the reaper.
 #[derive(Default)]
 pub(crate) struct Reaped {
     pub(crate) count: usize,
     /// The jobs whose attempts are spent.
     pub(crate) spent: Vec<i64>,
-    /// A look right behind this one finds others.
+    /// Another look right now would find more.
     pub(crate) more: bool,
 }
 
-/// Takes leases away that are overdue by `ended_by`: their attempts have failed. Looks again at
-/// once when those that cannot end now may have hidden others. Returns an error beside it when the
-/// end of some could not be recorded.
+/// Takes away the leases that are overdue at `ended_by`: their attempts have failed. Looks again at
+/// once when leases that cannot end now may have hidden others. Also returns an error when the end
+/// of some could not be recorded.
 pub(crate) fn reap_expired_leases(
     spi: &Spi,
     now: Timestamp,
@@ -260,7 +260,7 @@ fn reap(
     end_overdue(spi, &endings, now, reaped, &mut bad)?;
     let put_off = waiting.len() + bad.len();
     if !bad.is_empty() {
-        // So that they hide no other; they are tried again.
+        // Put off, so that they do not hide others; they are tried again.
         let job_ids = bad.iter().map(|(job_id, _)| *job_id).collect();
         lease::put_off(spi, job_ids, ended_by);
         let (unreadable, others): (Vec<_>, Vec<_>) = bad
@@ -272,8 +272,8 @@ fn reap(
     Ok(put_off)
 }
 
-/// Ends overdue leases together, and if that fails each half of them by itself, so that a bad row
-/// fails alone; adds these to `bad`. Trouble of the server is that of all.
+/// Ends overdue leases together, and if that fails each half by itself, so that a bad row fails
+/// alone and is added to `bad`. A failure of the server is a failure of all.
 fn end_overdue(
     spi: &Spi,
     endings: &[Ending],
@@ -292,7 +292,7 @@ fn end_overdue(
         end(spi, endings, now, false);
         Ok(())
     });
-    // A cancelled job needs its input no more.
+    // A cancelled job does not need its input.
     if let (Err(error), [ending]) = (&done, endings)
         && error.is_unreadable()
         && ending.outcome == Outcome::Cancelled
@@ -320,8 +320,8 @@ fn end_overdue(
     Ok(())
 }
 
-/// Counts a job as begun that was fetched ahead and lost so often in a row: it may be what ends its
-/// workers.
+/// Counts a job as begun that was fetched ahead and lost too often in a row: it may be the cause of
+/// its workers' ends.
 fn spend_what_is_lost_too_often(
     spi: &Spi,
     mut overdue: Vec<(Locked, Overdue)>,
@@ -386,13 +386,12 @@ fn given_up(spi: &Spi, jobs: Vec<GivenUp>, outcome: Outcome, now: Timestamp) -> 
     count
 }
 
-/// Records attempts that did not complete, in the order of their jobs, and all that follows from
-/// them.
+/// Records attempts that did not complete, in the order of their jobs, with all consequences.
 fn end(spi: &Spi, endings: &[Ending], now: Timestamp, patient: bool) {
     end_with(spi, endings, now, patient, None);
 }
 
-/// Does the same with another input in history, where the own cannot be read.
+/// Does the same with another input in history, for a row whose own input cannot be read.
 fn end_with(
     spi: &Spi,
     endings: &[Ending],
@@ -463,8 +462,8 @@ fn end_with(
     finish_jobs(spi, ended, now);
 }
 
-/// Lets in others that were held back by a limit when jobs no longer run. Before manifests are
-/// locked: this waits for a claim whose transaction may then complete a job of one.
+/// Lets in jobs that a limit held back when other jobs no longer run. Runs before manifests are
+/// locked: it waits for a claim whose transaction may then complete a job of one.
 fn make_room(spi: &Spi, shared: Vec<Shared>, limited_groups: &[String], patient: bool) {
     wake::mark(wake::ENDED);
     for group in limited_groups {
@@ -474,8 +473,8 @@ fn make_room(spi: &Spi, shared: Vec<Shared>, limited_groups: &[String], patient:
     limit::free(spi, shared.into_iter(), patient);
 }
 
-/// Completes the end of jobs for good: wakes whoever waits for them, frees their keys and lets
-/// their manifests continue.
+/// Completes the end of jobs for good: wakes the sessions that wait for them, frees their keys and
+/// lets their manifests continue.
 fn finish_jobs(spi: &Spi, ended: Vec<Ended>, now: Timestamp) {
     changes::jobs_ended(ended.iter().map(|job| job.job_id));
     let (keys, job_ids): (Vec<String>, Vec<i64>) = ended

@@ -1,17 +1,19 @@
 //! Keyed hashes of names.
 //!
-//! Names come from every role that may enqueue, in any database of the server. Nobody may find a
-//! second name with the hash of another's: the key is a secret of this cluster, which no SQL
-//! function shows. It lasts as long as the data directory, and so do the locks of prepared
+//! Names come from every role that may enqueue, in any database of the server. No role may be able
+//! to find a second name with the hash of another: the key is a secret of this cluster, which no
+//! SQL function shows. It lasts as long as the data directory, and so do the locks of prepared
 //! transactions, whose numbers are hashes.
 //!
-//! What shares a hash by chance:
+//! The effects of a collision:
 //! - Floors compare all 128 bits, as a check value of 63 with the rest of their state.
-//! - Two gates of one place and one half open each other, or are closed for a second at most.
+//! - Two gates with the same place and the same half open each other, or are closed for a second at
+//!   most.
 //! - Two names of one lock wait for each other, as two calls for one name do.
-//! - Of two names of prepared transactions the end of one may wake nobody: workers find its jobs
-//!   when they look by themselves.
-//! - Of two workers of one session the second is noted half a minute late.
+//! - Of two names of prepared transactions, the end of one may wake no session: workers find its
+//!   jobs when they poll.
+//! - Of two workers of one session, the second is recorded half a minute late.
+//! - A class of tokens has many names on purpose: a waiting session looks for its own.
 //! - A class of tokens has many names on purpose: whoever waits looks for its own.
 
 use crate::server::backend::my_database;
@@ -24,18 +26,18 @@ use std::sync::OnceLock;
 /// Two keys of SipHash-2-4.
 type Keys = [(u64, u64); 2];
 
-/// Returns a hash of the parts in this database: 128 bits that nobody outside the server can
-/// compute. Either half is one of 64 bits.
+/// Returns a hash of the parts in this database: 128 bits that only the server can compute. Each
+/// half is a 64-bit hash.
 pub(crate) fn name_hash(parts: &[&str]) -> u128 {
     keyed(keys(), my_database().to_u32(), parts)
 }
 
-/// Returns its lower half, without computing the other.
+/// Returns the lower half, without computing the other.
 pub(crate) fn name_hash_64(parts: &[&str]) -> u64 {
     half(keys()[1], my_database().to_u32(), parts)
 }
 
-/// Returns the secret that initdb has made and pg_control keeps, for answers to unknown users.
+/// Returns the secret of pg_control, which initdb creates for answers to unknown users.
 fn keys() -> &'static Keys {
     static KEYS: OnceLock<Keys> = OnceLock::new();
     KEYS.get_or_init(|| {

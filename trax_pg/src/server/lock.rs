@@ -26,7 +26,6 @@
 //!
 //! No two objects share a lock: its tag has room for 64 bits of a hash. SQL's advisory lock
 //! functions cannot reach these tags.
-//! reach these tags.
 
 use crate::server::backend::my_database;
 use crate::server::hash::name_hash_64;

@@ -1,4 +1,4 @@
-//! Rights: doing a step as the owner of an object of ours, whoever calls.
+//! Rights: runs a step as the owner of an object of the extension, for any caller.
 
 use crate::server::call::Call;
 use pgrx::{pg_guard, pg_sys};
@@ -7,17 +7,17 @@ use std::ffi::CString;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Who calls a function of ours, and which.
+/// The caller of a function of the extension, and the function.
 #[derive(Clone, Copy)]
 pub(crate) struct Caller {
     pub(crate) user: pg_sys::Oid,
     pub(crate) function: pg_sys::Oid,
 }
 
-/// Does the work of a call with the rights of the function's owner, and passes on who calls.
+/// Runs a call with the rights of the function's owner, and passes on the caller.
 ///
-/// `security definer` does the same, but does not say who calls: inside it only the session's role
-/// can be known, which is another when a view, a trigger or a function of somebody else calls us.
+/// `security definer` does the same without reporting the caller: inside it only the session's role
+/// is known, which differs when another role's view, trigger or function makes the call.
 pub(crate) fn as_owner<T>(call: &Call, work: impl FnOnce(Caller) -> T) -> T {
     let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);
     let function = call.function();
@@ -34,12 +34,12 @@ pub(crate) fn as_owner<T>(call: &Call, work: impl FnOnce(Caller) -> T) -> T {
     }
 }
 
-/// How often a right may have changed that a session has looked up: functions, roles, memberships.
+/// How often a right that a session has looked up may have changed: functions, roles, memberships.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 static LISTEN: Once = Once::new();
 
 thread_local! {
-    /// The owners of functions, and as of which change.
+    /// The owners of functions, and the change count at which they were read.
     static OWNERS: RefCell<(u64, Vec<(pg_sys::Oid, pg_sys::Oid)>)> = RefCell::default();
 }
 
@@ -48,8 +48,8 @@ unsafe extern "C-unwind" fn changed(_argument: pg_sys::Datum, _cache: i32, _hash
     CHANGES.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Returns how many changes this session has seen. What is looked up after this call holds while
-/// the number stays the same.
+/// Returns how many changes this session has seen. A result that is read after this call holds
+/// while the number stays the same.
 pub(crate) fn changes() -> u64 {
     LISTEN.call_once(|| {
         use pg_sys::SysCacheIdentifier as Cache;
@@ -90,7 +90,7 @@ fn owner_of(function: pg_sys::Oid) -> pg_sys::Oid {
     })
 }
 
-/// Does `work` as a function of `owner` with `security definer` and a fixed `search_path` would.
+/// Runs `work` as a function of `owner` with `security definer` and a fixed `search_path` would.
 pub(crate) fn with_rights_of<T>(owner: pg_sys::Oid, work: impl FnOnce() -> T) -> T {
     let (mut user, mut context) = (pg_sys::Oid::INVALID, 0);
     // SAFETY: in a transaction; an error leaves user and settings to its abort, as the server's own
@@ -117,7 +117,7 @@ pub(crate) fn with_rights_of<T>(owner: pg_sys::Oid, work: impl FnOnce() -> T) ->
     }
 }
 
-/// Returns the oid of a role; none when there is none of this name.
+/// Returns the oid of a role; `None` when no role has this name.
 pub(crate) fn role_oid(name: &str) -> Option<pg_sys::Oid> {
     let name = CString::new(name).expect("a text of the server has no zero byte");
     // SAFETY: a lookup in a transaction.
@@ -125,13 +125,13 @@ pub(crate) fn role_oid(name: &str) -> Option<pg_sys::Oid> {
     (oid != pg_sys::InvalidOid).then_some(oid)
 }
 
-/// Returns whether there is a role with this oid.
+/// Returns whether a role with this oid exists.
 pub(crate) fn is_role(oid: pg_sys::Oid) -> bool {
     // SAFETY: a lookup in a transaction; null when there is none.
     unsafe { !pg_sys::GetUserNameFromId(oid, true).is_null() }
 }
 
-/// Returns whether a session of a role may be in this database.
+/// Returns whether a role may connect to this database.
 pub(crate) fn may_connect(role: pg_sys::Oid) -> bool {
     let cache = pg_sys::SysCacheIdentifier::AUTHOID as i32;
     // SAFETY: lookups in a transaction; the tuple, a row of pg_authid, is read before it is

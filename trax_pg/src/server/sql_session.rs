@@ -1,5 +1,5 @@
-//! The session in which statements of somebody's run without a client: its transactions, and how it
-//! becomes as it was when it began.
+//! The session in which another role's statements run without a client: its transactions, and its
+//! reset to the initial state.
 
 use super::port;
 use super::random::random;
@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// The number of `statement_timeout` among the server's timeouts.
 const STATEMENT_TIMEOUT: u32 = 3;
-/// `XACT_FLAGS_NEEDIMMEDIATECOMMIT`: the statement cannot be undone once it has run.
+/// `XACT_FLAGS_NEEDIMMEDIATECOMMIT`: the statement cannot be rolled back once it has run.
 const NEEDS_IMMEDIATE_COMMIT: i32 = 1 << 2;
-/// Most serializable transactions that one process runs.
+/// The most serializable transactions that one process runs.
 const HIDES_AT_MOST: usize = 200;
 
 unsafe extern "C-unwind" {
@@ -31,7 +31,7 @@ fn guard<T>(work: impl FnOnce() -> T) -> T {
     unsafe { pg_sys::ffi::pg_guard_ffi_boundary(work) }
 }
 
-/// Does what a session with a client does at its begin, in its first transaction.
+/// Does what a session with a client does at its start, in its first transaction.
 pub(crate) fn begin() {
     port::begin();
     // SAFETY: the settings of the role are in force; the name is a constant.
@@ -48,7 +48,7 @@ pub(crate) fn begin() {
     }
 }
 
-/// Shows a statement as the one that the session runs.
+/// Shows a statement as the session's current one.
 pub(crate) fn show(text: &CStr) {
     // SAFETY: the text lives until `hide`.
     unsafe {
@@ -85,7 +85,7 @@ pub(crate) fn begin_block() {
 
 /// Runs a statement of a block.
 pub(crate) fn one_statement<T>(work: impl FnOnce() -> T) -> T {
-    // SAFETY: what a session does around a statement of its client.
+    // SAFETY: the calls that a session makes around a statement of its client.
     unsafe {
         pg_sys::StartTransactionCommand();
         let result = timed(work);
@@ -110,8 +110,8 @@ fn timed<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Does in the block what its commit would do for the statements, our part after that, and commits
-/// if our part says so; otherwise the block is to be aborted.
+/// Does in the block what its commit would do for the statements, then runs `work`, and commits if
+/// that returns true; otherwise the caller must abort the block.
 pub(crate) fn end_block(work: impl FnOnce() -> bool) -> bool {
     one_statement(settle);
     // SAFETY: inside a block.
@@ -126,17 +126,17 @@ pub(crate) fn end_block(work: impl FnOnce() -> bool) -> bool {
     }
 }
 
-/// What became of a statement outside a block.
+/// The result of a statement outside a block.
 pub(crate) enum Alone<T> {
-    /// It and our part have committed together.
+    /// The statement and `ours` have committed together.
     Committed,
-    /// Our part said no: what is open is to be aborted.
+    /// `ours` returned false: the caller must abort the open transaction.
     Refused,
-    /// It has committed by itself, as it has to: our part has not run.
+    /// The statement had to commit by itself: `ours` has not run.
     WithoutOurs(T),
 }
 
-/// Runs a statement outside a block, where it may end its transaction, and our part in the last of
+/// Runs a statement outside a block, where it may end its transaction, and `ours` in the last of
 /// its transactions.
 pub(crate) fn alone<T>(work: impl FnOnce() -> T, ours: impl FnOnce(&T) -> bool) -> Alone<T> {
     // SAFETY: outside a transaction.
@@ -144,7 +144,8 @@ pub(crate) fn alone<T>(work: impl FnOnce() -> T, ours: impl FnOnce(&T) -> bool) 
         pg_sys::StartTransactionCommand();
         TRANSACTION.set(transaction());
         let did = timed(work);
-        // As CREATE DATABASE: were it undone now, its files would be there or gone nevertheless.
+        // For example CREATE DATABASE: after a rollback its files would exist, or be gone,
+        // nevertheless.
         if pg_sys::MyXactFlags & NEEDS_IMMEDIATE_COMMIT != 0 {
             pg_sys::CommitTransactionCommand();
             return Alone::WithoutOurs(did);
@@ -163,8 +164,8 @@ thread_local! {
     static TRANSACTION: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Returns whether the statement of `alone` has committed a part of itself: it is in another
-/// transaction than it began in.
+/// Returns whether the statement of `alone` has committed a part of itself: the current transaction
+/// is not the one in which it began.
 pub(crate) fn has_committed() -> bool {
     TRANSACTION.get() != transaction()
 }
@@ -180,7 +181,7 @@ fn transaction() -> u32 {
     }
 }
 
-/// Does what the commit would do for the statements, where a cancel still reaches it: deferred
+/// Does what the commit would do for the statements, while a cancel still reaches it: deferred
 /// triggers, and the rows of cursors that outlive the transaction.
 fn settle() {
     // SAFETY: the server does the same in the same order when it commits; inside a transaction.
@@ -199,13 +200,13 @@ fn settle() {
     }
 }
 
-/// Runs our part as READ COMMITTED, and as it writes although the statements chose to write
-/// nothing: in their snapshot it would lose against all that came after it.
+/// Runs `work` in READ COMMITTED and read-write mode, even if the statements chose a read-only
+/// transaction: in their snapshot it would conflict with all later changes.
 ///
-/// The tables of ours are left out of what SERIALIZABLE looks at: there, two statements that have
-/// nothing in common would conflict in the pages of a lease and an index.
+/// Its reads and writes are hidden from SERIALIZABLE: there, two unrelated statements would
+/// conflict in the pages of a lease and an index.
 fn as_ours(work: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the level and the handle are put back, by `abort` or the end of the process too.
+    // SAFETY: the level and the handle are restored, also by `abort` or the end of the process.
     unsafe {
         let level = pg_sys::XactIsoLevel;
         pg_sys::XactIsoLevel = pg_sys::XACT_READ_COMMITTED as i32;
@@ -223,14 +224,14 @@ fn as_ours(work: impl FnOnce() -> bool) -> bool {
     }
 }
 
-/// The serializable transaction that is hidden, or null.
+/// The hidden serializable transaction, or null.
 static HIDDEN: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-/// How often one was hidden: each leaves a small table of the server's behind in this process.
+/// How often one was hidden: each leaves a small table of the server behind in this process.
 static HIDES: AtomicUsize = AtomicUsize::new(0);
 
 fn hide_serializable() {
-    // A server that was built with assertions expects that nothing was there before. The statement
-    // is tried again there when it conflicts with our rows.
+    // A server that was built with assertions expects that there was none before. There, the
+    // statement is tried again when it conflicts with the extension's rows.
     // SAFETY: the name of a setting that every server has; the result is a C string.
     let assertions = unsafe { pg_sys::GetConfigOption(c"debug_assertions".as_ptr(), true, false) };
     // SAFETY: as above.
@@ -238,7 +239,7 @@ fn hide_serializable() {
         return;
     }
     // SAFETY: as a parallel worker gets and leaves the transaction of its leader: a pointer that
-    // this process has, and null. The end of the process shows it before the server frees it.
+    // this process has, and null. The end of the process restores it before the server frees it.
     unsafe {
         let serializable = guard(|| ShareSerializableXact());
         if serializable.is_null() {
@@ -255,7 +256,7 @@ fn hide_serializable() {
 fn show_serializable() {
     let hidden = HIDDEN.swap(std::ptr::null_mut(), Ordering::Relaxed);
     if !hidden.is_null() {
-        // SAFETY: what this process had, and has not freed since.
+        // SAFETY: the handle that this process had, and has not freed since.
         guard(|| unsafe { AttachSerializableXact(hidden) });
     }
 }
@@ -266,14 +267,14 @@ unsafe extern "C-unwind" fn show_at_exit(_code: i32, _argument: pg_sys::Datum) {
 }
 
 /// Returns whether this process has run so many serializable transactions that another one should
-/// go on.
+/// take over.
 pub(crate) fn is_worn() -> bool {
     HIDES.load(Ordering::Relaxed) >= HIDES_AT_MOST
 }
 
-/// Undoes whatever is open, after an error too.
+/// Rolls back any open transaction, also after an error.
 pub(crate) fn abort() {
-    // SAFETY: what a session does after an error of a statement.
+    // SAFETY: the calls that a session makes after an error of a statement.
     unsafe {
         guard(|| disable_all_timeouts(false));
         show_serializable();
@@ -296,8 +297,9 @@ pub(crate) fn without_cancel(work: impl FnOnce()) {
     }
 }
 
-/// Makes the session as it was when it began, as DISCARD ALL does but for its plans: those are
-/// ours. Random numbers begin anew too: a seed that a statement chose foretells none of the next.
+/// Resets the session to its initial state, as DISCARD ALL does, except for cached plans, which are
+/// the extension's. Random numbers are seeded again too: a statement's seed predicts none of the
+/// next.
 pub(crate) fn reset() {
     // SAFETY: outside a transaction, with no portal in use.
     unsafe {
@@ -320,15 +322,15 @@ pub(crate) fn reset() {
     }
 }
 
-/// Libraries that keep nothing of a statement: the language that most functions are in, and the
-/// compiler of expressions.
+/// Libraries that keep no state of a statement: the language of most functions, and the expression
+/// compiler.
 const STATELESS: [&str; 2] = ["plpgsql", "llvmjit"];
 
-/// Returns how many libraries the process has loaded that may keep something which `reset` does not
-/// know of: connections of dblink, globals of an interpreter.
+/// Returns how many loaded libraries may keep state that `reset` does not know of: connections of
+/// dblink, globals of an interpreter.
 pub(crate) fn libraries() -> usize {
-    // SAFETY: the names, each with a zero byte behind it and one after the last, are written into
-    // room of the size that the server says.
+    // SAFETY: the names, each with a zero byte behind it and one after the last, are written into a
+    // buffer of the size that the server asks for.
     let names = unsafe {
         let mut names = vec![0_u8; pg_sys::EstimateLibraryStateSpace()];
         pg_sys::SerializeLibraryState(names.len(), names.as_mut_ptr().cast());
@@ -347,7 +349,7 @@ pub(crate) fn libraries() -> usize {
         .count()
 }
 
-/// Returns whether the session is that role's, with nothing in it that `reset` leaves.
+/// Returns whether the session belongs to that role, without state that `reset` leaves.
 pub(crate) fn is_of(role: pg_sys::Oid) -> bool {
     // SAFETY: plain values of this process.
     unsafe {

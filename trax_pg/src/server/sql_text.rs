@@ -1,7 +1,7 @@
-//! A text of SQL of somebody's, run as a session without a client runs it: parsed, planned and
-//! executed statement by statement, by whoever is the user.
+//! SQL text of another role, run as a session without a client runs it: parsed, planned and
+//! executed statement by statement, as the current user.
 //!
-//! The text goes to the server's parser as it is; nothing is ever put together here.
+//! The text goes to the server's parser unchanged; no SQL is built here.
 
 use crate::error::{Error, Result};
 use crate::server::sql_log;
@@ -10,14 +10,14 @@ use pgrx::{PgSqlErrorCode, pg_sys};
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
-/// A text that is parsed; its memory lives until it is dropped.
+/// A parsed text; its memory lives until it is dropped.
 pub(crate) struct Parsed<'a> {
     text: &'a CStr,
     memory: pg_sys::MemoryContext,
     statements: Vec<*mut pg_sys::RawStmt>,
 }
 
-/// What a statement did.
+/// The result of a statement.
 pub(crate) struct Done {
     pub(crate) tag: String,
     pub(crate) rows: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Done {
 }
 
 impl<'a> Parsed<'a> {
-    /// Parses a text; a mistake in it is an error of the server's.
+    /// Parses a text; a syntax error is an error of the server.
     pub(crate) fn new(text: &'a CStr) -> Self {
         // SAFETY: a context of its own, which `drop` frees; the tree lives there.
         unsafe {
@@ -58,8 +58,8 @@ impl<'a> Parsed<'a> {
         self.statements.len()
     }
 
-    /// Refuses what cannot be a job: no statement, one that ends a transaction, one that speaks to
-    /// a client.
+    /// Returns an error for a text that cannot be a job: no statement, one that ends a transaction,
+    /// or one that needs a client.
     pub(crate) fn refuse(&self) -> Result<()> {
         if self.statements.is_empty() {
             return Err(Error::invalid("the command has no statement")
@@ -74,7 +74,7 @@ impl<'a> Parsed<'a> {
 
     fn refuse_statement(&self, place: usize) -> Result<()> {
         let node = self.node(place);
-        // SAFETY: a node begins with its tag, which says which structure it is.
+        // SAFETY: a node begins with its tag, which identifies its structure.
         let (tag, copies_to_client) = unsafe {
             let tag = (*node).type_;
             let copies = tag == pg_sys::NodeTag::T_CopyStmt
@@ -100,7 +100,7 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// Writes the line of `log_statement`, if that asks for it. Returns whether it did.
+    /// Writes the log line of `log_statement`, if that is set. Returns whether it did.
     pub(crate) fn log_statement(&self) -> bool {
         sql_log::statement(self.text, &self.statements)
     }
@@ -111,7 +111,7 @@ impl<'a> Parsed<'a> {
     }
 
     /// Returns whether the text needs a transaction block: it has several statements, or one that
-    /// means something in a block only.
+    /// only works in a block.
     pub(crate) fn needs_block(&self) -> bool {
         use pg_sys::NodeTag as Tag;
         // SAFETY: as in `refuse_statement`.
@@ -130,10 +130,10 @@ impl<'a> Parsed<'a> {
         let raw = self.statements[place];
         let text = self.text.as_ptr();
         let began = Instant::now();
-        // SAFETY: what the server itself does with a simple query. The plan lives in our context,
-        // which outlives the transactions that a VACUUM or a procedure begins.
+        // SAFETY: the calls that the server makes for a simple query. The plan lives in this text's
+        // context, which outlives the transactions that a VACUUM or a procedure begins.
         unsafe {
-            // It stays the current one: the transaction that is current now may end in between.
+            // Stays the current context: the current transaction may end meanwhile.
             pg_sys::CurrentMemoryContext = self.memory;
             pg_sys::MessageContext = self.memory;
             let needs_snapshot = pg_sys::analyze_requires_snapshot(raw);
@@ -212,9 +212,9 @@ impl Drop for Parsed<'_> {
     }
 }
 
-/// Returns what psql prints for a statement.
+/// Returns the command tag of a statement, as psql prints it.
 fn command_tag(completion: &pg_sys::QueryCompletion) -> String {
-    // SAFETY: a tag of the server's, whose name is a constant.
+    // SAFETY: a tag of the server, whose name is a constant.
     let (name, counts) = unsafe {
         let tag = completion.commandTag;
         let name = CStr::from_ptr(pg_sys::GetCommandTagName(tag)).to_string_lossy();

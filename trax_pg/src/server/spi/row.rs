@@ -1,7 +1,7 @@
-//! Rows: what a statement returns, each column by its name.
+//! Rows: the results of a statement, each column by its name.
 //!
-//! A row is a struct whose fields stand in the order of the select list. Names and types are
-//! compared once, when a session plans the statement, so that reading goes by position.
+//! A row is a struct whose fields are in the order of the select list. Names and types are compared
+//! once, when a session plans the statement, so that columns can be read by position.
 
 use crate::server::clock::Timestamp;
 use pgrx::datum::{FromDatum, Interval};
@@ -9,7 +9,7 @@ use pgrx::{Uuid, pg_sys};
 use std::ffi::CStr;
 use std::marker::PhantomData;
 
-/// A value that a column holds; `Option` where it may be null.
+/// The value of a column; `Option` where it may be null.
 pub(crate) trait Column: Sized {
     fn read(datum: Option<pg_sys::Datum>) -> Self;
 
@@ -48,7 +48,7 @@ columns_of! {
     Vec<String>: TEXTARRAYOID,
 }
 
-/// A value that only travels through.
+/// A value that is passed on unread.
 impl Column for pg_sys::Datum {
     fn read(datum: Option<pg_sys::Datum>) -> Self {
         datum.expect("a column that is never null")
@@ -69,9 +69,9 @@ impl<T: Column> Column for Option<T> {
     }
 }
 
-/// What a row has at one place.
+/// The expected column at one place.
 pub(crate) struct Expected {
-    /// The only column of a row needs no name.
+    /// A row with one column needs no name.
     name: Option<&'static str>,
     is_of: fn(pg_sys::Oid) -> bool,
 }
@@ -87,7 +87,7 @@ impl Expected {
 
 /// A row of a statement.
 pub(crate) trait Row: Sized {
-    /// Returns `None`: whatever the statement returns, nobody reads it.
+    /// Returns `None` if the rows are not read, whatever they are.
     fn columns() -> Option<Vec<Expected>>;
 
     fn read(values: &mut Values) -> Self;
@@ -115,7 +115,7 @@ impl<T: Column> Row for T {
     }
 }
 
-/// One row behind the other.
+/// Two rows, one after the other.
 impl<A: Row, B: Row> Row for (A, B) {
     fn columns() -> Option<Vec<Expected>> {
         Some(A::columns()?.into_iter().chain(B::columns()?).collect())
@@ -174,7 +174,7 @@ impl Values<'_> {
     }
 }
 
-/// What a statement returned. By-reference values live until the connection ends.
+/// The rows of a statement. By-reference values live until the connection ends.
 pub(crate) struct Rows<'spi, R> {
     table: *mut pg_sys::SPITupleTable,
     count: usize,
@@ -221,7 +221,7 @@ impl<R: Row> Rows<'_, R> {
     }
 }
 
-/// Returns how a select list differs from a row.
+/// Returns the difference between a select list and a row.
 pub(super) fn difference(expected: &[Expected], found: &[(String, pg_sys::Oid)]) -> Option<String> {
     if found.len() != expected.len() {
         let (found, expected) = (found.len(), expected.len());

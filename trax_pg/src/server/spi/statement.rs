@@ -1,4 +1,4 @@
-//! Statements of `sql/query`, whose parameters have names there: `$job_id`.
+//! Statements of `sql/query`, with named parameters: `$job_id`.
 
 use super::isolated::caught_error;
 use super::row::{Expected, Row, difference, found};
@@ -44,7 +44,7 @@ impl Statement {
         }
     }
 
-    /// Returns the statement with these texts in its own.
+    /// Returns the statement with these replacements.
     pub(crate) const fn with_texts(
         mut self,
         texts: &'static [(&'static str, &'static str)],
@@ -112,8 +112,8 @@ impl Statement {
         }
     }
 
-    /// Raises 55000 when a rule has left nothing of the statement, and forgets that plan: without a
-    /// table in it nothing would ever make it old.
+    /// Raises 55000 when a rule has left nothing of the statement, and drops that plan: a plan
+    /// without a table would never be invalidated.
     pub(super) fn refuse_if_nothing_is_left(&self) {
         let plan = self.plan.load(Ordering::Relaxed);
         // SAFETY: a kept plan has one source, that of its statement.
@@ -124,7 +124,7 @@ impl Statement {
         };
         if is_empty {
             self.plan.store(std::ptr::null_mut(), Ordering::Relaxed);
-            // SAFETY: kept by us, and nobody has it any more.
+            // SAFETY: saved by this library, and not used any more.
             unsafe { pg_sys::SPI_freeplan(plan) };
             Error::wrong_state("a rule discards what trax writes")
                 .detail(format!("Of the statement {} nothing was left.", self.file))
@@ -135,7 +135,7 @@ impl Statement {
 
     /// Plans the statement, unless its plan is up to date.
     pub(super) fn plan_anew(&self) {
-        // SAFETY: SPI is connected; the plan is released by the owner that has counted it.
+        // SAFETY: SPI is connected; the plan is released by the resource owner that has counted it.
         unsafe {
             let plan = pg_sys::SPI_plan_get_cached_plan(self.plan());
             pg_sys::ReleaseCachedPlan(plan, pg_sys::CurrentResourceOwner);
@@ -159,7 +159,7 @@ impl Statement {
     }
 }
 
-/// Raises the error for tables of another version: what a statement of ours names is not there.
+/// Raises the error for tables of another version: a name in the statement does not exist.
 fn of_another_version(caught: CaughtError) -> pg_sys::SPIPlanPtr {
     let found = caught_error(caught);
     let found = format!("asks them for what they do not have: {}", found.message());
@@ -177,7 +177,7 @@ pub(crate) trait Query: Sized {
 }
 
 /// Declares a statement: the struct of its arguments, its file in `sql/query`, the types of its
-/// parameters, and the row that it returns where one is read. `with` lists the texts that stand for
+/// parameters, and the row that it returns, if rows are read. `with` lists the replacements of
 /// `{name}` in a file that several statements share.
 macro_rules! statement {
     (
@@ -243,8 +243,8 @@ thread_local! {
     static KEPT: RefCell<HashMap<String, &'static Statement>> = RefCell::default();
 }
 
-/// Returns a statement whose text follows from the columns of a table of ours; there are few, and
-/// each is kept.
+/// Returns a statement whose text follows from the columns of a table; there are few, and each is
+/// cached.
 pub(crate) fn kept(sql: &str, types: &[pg_sys::Oid]) -> &'static Statement {
     if let Some(kept) = KEPT.with_borrow(|kept| kept.get(sql).copied()) {
         return kept;
@@ -265,8 +265,8 @@ pub(crate) fn kept(sql: &str, types: &[pg_sys::Oid]) -> &'static Statement {
 /// The name of a parameter that has only its number.
 const BY_NUMBER: &str = "";
 
-/// Returns the text with a number for each name, or what is wrong with it. Comments are left out,
-/// and what stands in quotes stays as it is.
+/// Returns the text with a number for each name, or an error message. Comments are left out, and
+/// quoted text stays as it is.
 fn numbered(sql: &str, names: &[&str]) -> Result<String, String> {
     let mut text = String::with_capacity(sql.len());
     let mut met = vec![false; names.len()];

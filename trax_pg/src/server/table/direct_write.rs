@@ -1,9 +1,10 @@
 //! Direct writes: whether the rows of a table may be written without statements.
 //!
-//! A direct write honours what the access methods do: indexes, unique and exclusion constraints
-//! at once, TOAST, another access method or tablespace. Not null and check constraints of others
-//! are evaluated by the inserter. Everything else that an administrator may have added is run by
-//! the executor only: it is an *obstacle*, and the rows of that table are written by statements.
+//! A direct write maintains everything that the access methods do: indexes, unique and exclusion
+//! constraints at once, TOAST, another access method or tablespace. The inserter evaluates not null
+//! constraints and other check constraints than the extension's. Everything else that an
+//! administrator may have added is run by the executor only: it is an *obstacle*, and the rows of
+//! that table are written by statements.
 
 use super::Table;
 use super::known;
@@ -13,7 +14,7 @@ use pgrx::pg_sys;
 use std::ffi::CStr;
 use std::rc::Rc;
 
-/// Our own triggers, all for statements by hand: they are right not to fire.
+/// The extension's own triggers, all for statements by hand: direct writes need not fire them.
 const OUR_TRIGGERS: [&CStr; 4] = [
     c"work_queue_changed_manually",
     c"lease_changed_manually",
@@ -21,7 +22,7 @@ const OUR_TRIGGERS: [&CStr; 4] = [
     c"lease_deadline_moved_manually",
 ];
 
-/// Our own check constraints, which whoever adds a row answers for.
+/// The extension's own check constraints, which each insert must satisfy by itself.
 const OUR_CHECKS: [&CStr; 21] = [
     c"work_queue_only_sql_runs_as_a_role",
     c"work_queue_waits_for_known",
@@ -72,7 +73,7 @@ impl Write {
     }
 }
 
-/// The kinds of writes that a table needs no statement for.
+/// The kinds of writes that need no statement for a table.
 #[derive(Clone, Copy)]
 pub(super) struct Direct {
     pub(super) insert: bool,
@@ -80,7 +81,7 @@ pub(super) struct Direct {
     pub(super) delete: bool,
 }
 
-/// Returns the writes for which an open relation with these columns needs no statement.
+/// Returns the writes that need no statement for an open relation with these columns.
 pub(super) fn direct(relation: pg_sys::Relation, columns: &[&CStr]) -> Direct {
     // SAFETY: an open relation.
     let oid = unsafe { (*relation).rd_id };
@@ -96,7 +97,8 @@ pub(super) fn direct(relation: pg_sys::Relation, columns: &[&CStr]) -> Direct {
     })
 }
 
-/// Checks that the first columns are these, of the types that we know; else returns what is wrong.
+/// Checks that the first columns are these, of the expected types; otherwise returns the
+/// difference.
 pub(super) fn has_columns(relation: pg_sys::Relation, columns: &[&CStr]) -> Result<(), String> {
     // SAFETY: an open relation; its descriptor has as many attributes as it says.
     unsafe {
@@ -141,8 +143,8 @@ fn type_of(column: &CStr) -> pg_sys::Oid {
     }
 }
 
-/// Returns what keeps this from being done directly to rows of an open relation, whose first
-/// columns are known.
+/// Returns the obstacle to writing rows of an open relation directly, whose first columns are
+/// known.
 pub(super) fn obstacle(
     relation: pg_sys::Relation,
     columns: &[&CStr],
@@ -163,11 +165,11 @@ pub(super) fn obstacle(
         if has_rule {
             return Some("a rule".to_owned());
         }
-        // Otherwise policies are not for the owner, which we are.
+        // Otherwise policies do not apply to the owner, with whose rights this runs.
         if class.relrowsecurity && class.relforcerowsecurity {
             return Some("row security".to_owned());
         }
-        // A column that somebody added and dropped again keeps its place.
+        // A column that was added and dropped again keeps its place.
         let added = (columns.len()..(*shape).natts as usize)
             .map(|index| &*attribute(shape, index))
             .find(|attribute| !attribute.attisdropped);
@@ -175,7 +177,7 @@ pub(super) fn obstacle(
             let name = CStr::from_ptr(added.attname.data.as_ptr()).to_string_lossy();
             return Some(format!("column \"{name}\""));
         }
-        // Of a partitioned table only the partitions have rows.
+        // Only the partitions of a partitioned table have rows.
         let kinds = [pg_sys::RELKIND_RELATION, pg_sys::RELKIND_PARTITIONED_TABLE];
         if !kinds.contains(&(class.relkind as u8)) {
             return Some("what it is: no plain table".to_owned());
@@ -201,7 +203,7 @@ unsafe fn trigger_of_others(triggers: *const pg_sys::TriggerDesc, write: Write) 
     }
 }
 
-/// Returns what rows of an open relation must meet that whoever adds them does not answer for.
+/// Returns the constraints on rows of an open relation that the inserter must evaluate.
 pub(super) fn constraints(relation: pg_sys::Relation) -> Rc<Constraints> {
     // SAFETY: an open relation.
     let oid = unsafe { (*relation).rd_id };
@@ -237,8 +239,8 @@ fn not_null(relation: pg_sys::Relation) -> Vec<usize> {
     }
 }
 
-/// Returns why some of this is done to rows of `trax.<name>` by statements, if it is. The caller
-/// needs no right to write to the table.
+/// Returns why rows of `trax.<name>` are written by statements, if they are, for any of `writes`.
+/// The caller needs no right to write to the table.
 pub(crate) fn obstacle_of(
     name: &'static CStr,
     columns: &[&CStr],
@@ -246,7 +248,7 @@ pub(crate) fn obstacle_of(
 ) -> Option<String> {
     let oid = relation_oid(name);
     let lock = pg_sys::AccessShareLock as i32;
-    // SAFETY: closed before it returns; null when it is gone.
+    // SAFETY: closed before it returns; null when it has been dropped.
     unsafe {
         let relation = pg_sys::try_relation_open(oid, lock);
         if relation.is_null() {
@@ -258,8 +260,8 @@ pub(crate) fn obstacle_of(
     }
 }
 
-/// Returns why rows are added by statements to `trax.<name>`, which is partitioned by time, and to
-/// its partition of one time, if they are.
+/// Returns why rows of `trax.<name>`, which is partitioned by time, or of its partition of one
+/// time, are added by statements, if they are.
 pub(crate) fn history_obstacle(
     name: &'static CStr,
     columns: &'static [&'static CStr],
@@ -294,7 +296,7 @@ pub(crate) fn history_obstacle(
 }
 
 impl Table {
-    /// Returns whether rows are added to it directly: it stores rows itself, and nothing needs a
+    /// Returns whether rows are added to it directly: it stores rows itself, and nothing requires a
     /// statement.
     pub(super) fn is_insertable(&self) -> bool {
         // SAFETY: an open relation.

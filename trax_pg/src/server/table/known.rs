@@ -1,4 +1,4 @@
-//! What a session knows of its tables and indexes, until something about one of them changes.
+//! A session's cached catalog data of its tables and indexes, until one of them changes.
 //!
 //! Looking seven names up in the catalog's caches was 5 % of the instructions of a job that is
 //! claimed and completed alone.
@@ -10,11 +10,11 @@ use std::ffi::CStr;
 use std::rc::Rc;
 use std::sync::Once;
 
-/// What rows of a table must meet.
+/// The constraints on rows of a table.
 pub(super) struct Constraints {
     /// Columns that must not be null.
     pub(super) not_null: Vec<usize>,
-    /// There are check constraints that are not ours.
+    /// There are check constraints other than the extension's.
     pub(super) checks_of_others: bool,
 }
 
@@ -40,7 +40,7 @@ thread_local! {
 }
 static LISTEN: Once = Once::new();
 
-/// Forgets what is known when a relation of it, or any, has changed.
+/// Clears the cache when one of its relations, or any relation, has changed.
 #[pg_guard]
 unsafe extern "C-unwind" fn relation_changed(_argument: pg_sys::Datum, relation: pg_sys::Oid) {
     KNOWN.with_borrow_mut(|known| {
@@ -50,7 +50,7 @@ unsafe extern "C-unwind" fn relation_changed(_argument: pg_sys::Datum, relation:
     });
 }
 
-/// Forgets the names when a schema was made, renamed or dropped.
+/// Clears the names when a schema was created, renamed or dropped.
 #[pg_guard]
 unsafe extern "C-unwind" fn schema_changed(_argument: pg_sys::Datum, _cache: i32, _hash: u32) {
     KNOWN.with_borrow_mut(|known| known.names.clear());
@@ -66,7 +66,7 @@ fn listen() {
     }
 }
 
-/// Returns the oid of `trax.<name>`, a table, an index or a sequence; the invalid one when there is
+/// Returns the oid of `trax.<name>`, a table, an index or a sequence; the invalid oid when there is
 /// none.
 pub(super) fn relation_oid(name: &'static CStr) -> pg_sys::Oid {
     let is_named = |&&(known, _): &&(&CStr, pg_sys::Oid)| known == name;
@@ -85,7 +85,7 @@ pub(super) fn relation_oid(name: &'static CStr) -> pg_sys::Oid {
     })
 }
 
-/// Returns how rows of the table are written without statements, if that is known.
+/// Returns how rows of the table are written without statements, if that is cached.
 pub(super) fn direct(table: pg_sys::Oid) -> Option<Direct> {
     KNOWN.with_borrow(|known| {
         let mut all = known.direct.iter();

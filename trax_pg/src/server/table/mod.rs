@@ -1,20 +1,18 @@
-//! Rows without statements: how the hot path finds, takes and adds rows of the tables that every
-//! job goes through.
+//! Rows without statements: finds, takes and adds rows of the tables that every job goes through,
+//! on the hot path.
 //!
-//! Here are the calls of the table and index access methods that executor nodes make, without the
+//! Makes the calls of the table and index access methods that executor nodes make, without the
 //! nodes, without copies of rows between them, and with one WAL record for the rows that land in
-//! one page. A job claimed and completed by 100 costs 7.9 µs of the server's time and 891 B of WAL
-//! so; by statements it was 13.7 µs and 1,038 B.
+//! one page. A job claimed and completed in batches of 100 costs 7.9 µs of the server's time and
+//! 891 B of WAL this way; by statements it was 13.7 µs and 1,038 B.
 //!
-//! Holds: everything goes through the access methods, so that indexes (those of an administrator
-//! too), TOAST, serializable reads, logical decoding and statistics of the tables see what they
-//! would see of a statement. Our own check constraints are not evaluated: who adds a row answers
-//! for them, and the tests do with constraints in force; those of others are. Where something asks
-//! for a statement ([`direct_write`]: triggers, rules, row security, added columns), the rows of a
-//! call are written by one, so that tools that copy a table by triggers, as pg_repack does, miss
-//! none.
-//! Whatever is open belongs to the resource owner of the transaction, so that an error on the way
-//! leaks nothing.
+//! Holds: everything goes through the access methods, so that indexes (also an administrator's),
+//! TOAST, serializable reads, logical decoding and table statistics work as with a statement. The
+//! extension's own check constraints are not evaluated: each insert must satisfy them, and the
+//! tests run with the constraints in force. Others are evaluated. Where something requires a
+//! statement ([`direct_write`]: triggers, rules, row security, added columns), the rows of a call
+//! are written by one, so that tools that copy a table by triggers, such as pg_repack, miss none.
+//! The transaction's resource owner owns everything that is open, so that an error leaks nothing.
 
 mod by_statement;
 mod direct_write;
@@ -66,11 +64,11 @@ macro_rules! columns {
 pub(crate) use columns;
 
 /// Freed memory that a session keeps for its next call, in bytes. With the C library's 128 kB each
-/// call of 100 jobs takes its memory from the kernel and returns it: brk and page faults were 5
-/// % of a drain's time.
+/// call of 100 jobs takes its memory from the kernel and returns it: brk and page faults were 5 %
+/// of a drain's time.
 const MEMORY_KEPT: i32 = 4 << 20;
 
-/// What the server asserts of each access method of tables and of each kind of slots.
+/// The server asserts these methods for each table access method and each kind of slot.
 const METHOD: &str = "a method that all have";
 
 static KEEP_MEMORY: Once = Once::new();
@@ -80,12 +78,12 @@ fn keep_memory() {
     // SAFETY: sets two numbers of the C library's allocator in this process.
     unsafe {
         libc::mallopt(libc::M_TRIM_THRESHOLD, MEMORY_KEPT);
-        // Or blocks of this size would be mapped and unmapped each time.
+        // Otherwise blocks of this size would be mapped and unmapped each time.
         libc::mallopt(libc::M_MMAP_THRESHOLD, MEMORY_KEPT);
     }
 }
 
-/// A table of ours, locked for changes of its rows until the transaction ends.
+/// A table of the extension, locked for changes of its rows until the transaction ends.
 pub(crate) struct Table {
     relation: pg_sys::Relation,
     name: &'static CStr,
@@ -94,7 +92,7 @@ pub(crate) struct Table {
     direct: Direct,
     /// No publication refuses deletes.
     may_delete: Cell<bool>,
-    /// Rows that are locked, and deleted by a statement when the table is closed.
+    /// Locked rows, which a statement deletes when the table is closed.
     to_delete: RefCell<Vec<pg_sys::ItemPointerData>>,
 }
 
@@ -106,12 +104,12 @@ impl Table {
         if oid == pg_sys::InvalidOid {
             refuse(name, "there is no such table");
         }
-        // SAFETY: a relation of ours, which the lock keeps.
+        // SAFETY: a relation of the extension, which the lock keeps.
         let relation = unsafe { pg_sys::table_open(oid, pg_sys::RowExclusiveLock as i32) };
         Self::of(relation, name, columns)
     }
 
-    /// Returns the table of an open relation, or an error when it is not as this library knows it.
+    /// Returns the table of an open relation, or an error when it does not match this library.
     fn of(
         relation: pg_sys::Relation,
         name: &'static CStr,
@@ -135,16 +133,16 @@ impl Table {
         unsafe { pg_sys::table_slot_create(self.relation, std::ptr::null_mut()) }
     }
 
-    /// Deletes the row at `tid`, which `view` sees; waits for a transaction that has it, or says
-    /// so.
+    /// Deletes the row at `tid`, which `view` sees; if another transaction has it, waits or returns
+    /// [`Taken::Busy`].
     pub(crate) fn delete(&self, tid: pg_sys::ItemPointerData, view: &View, wait: bool) -> Taken {
         if !self.direct.delete {
             return self.delete_in_the_end(tid, view, wait);
         }
         let mut tid = tid;
         let mut failure = pg_sys::TM_FailureData::default();
-        // SAFETY: the tid is that of a row of this table; a read-only transaction is refused as a
-        // statement is.
+        // SAFETY: the tid is that of a row of this table; a read-only transaction is refused, as
+        // for a statement.
         let result = unsafe {
             if !self.may_delete.get() {
                 pg_sys::PreventCommandIfReadOnly(c"DELETE".as_ptr());
@@ -163,13 +161,13 @@ impl Table {
         Taken::of(result)
     }
 
-    /// Deletes the row at `tid`, which `view` sees, unless another transaction has it; false when
-    /// it does, or has changed it.
+    /// Deletes the row at `tid`, which `view` sees, unless another transaction has it; returns
+    /// false when it does, or has changed it.
     pub(crate) fn delete_if_free(&self, tid: pg_sys::ItemPointerData, view: &View) -> bool {
         match self.delete(tid, view, false) {
             Taken::Yes => true,
-            // A lock of our own, which the new version of a row inherits, looks like that of
-            // another.
+            // A lock of this transaction, which the new version of a row inherits, looks like
+            // another transaction's.
             Taken::Busy => {
                 self.lock_if_free(tid, view) && self.delete(tid, view, true) == Taken::Yes
             }
@@ -195,8 +193,8 @@ impl Table {
         }
     }
 
-    /// Locks the row at `tid` unless another transaction has it; false when it does, or has changed
-    /// it.
+    /// Locks the row at `tid` unless another transaction has it; returns false when it does, or has
+    /// changed it.
     pub(crate) fn lock_if_free(&self, tid: pg_sys::ItemPointerData, view: &View) -> bool {
         self.lock(tid, view, pg_sys::LockWaitPolicy::LockWaitSkip) == pg_sys::TM_Result::TM_Ok
     }
@@ -235,24 +233,24 @@ impl Table {
         if !left.is_empty() {
             by_statement::delete(&self, &left);
         }
-        // SAFETY: opened by us; the lock stays until the transaction ends.
+        // SAFETY: opened by `open`; the lock stays until the transaction ends.
         unsafe { pg_sys::table_close(self.relation, pg_sys::NoLock as i32) }
     }
 }
 
-/// Raises 55000: the table is not what this library was built for.
+/// Raises 55000: the table does not match this library.
 fn refuse(name: &CStr, found: &str) -> ! {
     let name = name.to_string_lossy();
     Error::of_another_version(&format!("does not match trax.{name}: {found}")).raise()
 }
 
-/// What came of deleting or changing a row.
+/// The result of deleting or changing a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     Yes,
-    /// It is deleted.
+    /// The row is deleted.
     No,
-    /// A transaction that has not ended has it.
+    /// A transaction that has not ended holds it.
     Busy,
     /// Another transaction has changed it since the snapshot.
     Changed,
@@ -272,7 +270,7 @@ impl Taken {
 /// Returns the first transaction whose deletes a vacuum of `trax.<name>` could not remove now.
 pub(crate) fn horizon(name: &'static CStr) -> pg_sys::TransactionId {
     let lock = pg_sys::AccessShareLock as i32;
-    // SAFETY: a relation of ours, closed before it returns.
+    // SAFETY: a relation of the extension, closed before it returns.
     unsafe {
         let relation = pg_sys::table_open(relation_oid(name), lock);
         let horizon = pg_sys::GetOldestNonRemovableTransactionId(relation);
