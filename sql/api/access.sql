@@ -1,4 +1,4 @@
--- Who may do what. Nothing is granted to PUBLIC.
+-- Access levels of roles. Nothing is granted to PUBLIC.
 
 create function trax.limited_access()
 returns void
@@ -17,7 +17,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 declare
-    -- What each level may call beyond the level before it.
+    -- The functions that each level may call in addition to the level before it.
     reader_functions constant text[] := array['status', 'check', 'diagnose', 'metrics', 'preview', 'preview_cron', 'explain_manifest', 'get_jobs', 'await_job', 'await_jobs', 'shard_of', 'where_is'];
     producer_functions constant text[] := array[
         'enqueue', 'enqueue_many', 'enqueue_sql', 'limit_queue_time', 'trigger', 'cancel', 'run_now', 'get_jobs', 'await_job', 'await_jobs', 'shard_of', 'where_is', 'acquire_token', 'await_token', 'extend_token', 'release_token'
@@ -32,7 +32,7 @@ declare
         'cancel_group', 'configure_group', 'requeue_dead_letter', 'requeue_dead_letters',
         'acknowledge_dead_letter', 'tick', 'pause', 'resume', 'believe_clock', 'adopt', 'set_shard', 'start_scheduler', 'grant_access', 'revoke_access'
     ];
-    -- A token has no task and no group: names of tokens are everybody's.
+    -- A token has no task and no group: all roles share its names.
     token_functions constant text[] := array['acquire_token', 'await_token', 'extend_token', 'release_token'];
 begin
     return case level
@@ -74,7 +74,7 @@ as $$
     select format('table trax.%I', 'new_job'), 'insert', null
     where 'enqueue' = any (trax.functions_of($1))
     union all
-    -- Who knows the token of a lease may end its job: the level reader does not see any.
+    -- The holder of a lease's token may end its job: the level reader does not see tokens.
     select
         format('table trax.%I', c.relname),
         'select',
@@ -172,11 +172,11 @@ begin
     ) then
         return;
     end if;
-    -- Under its lock nobody can attach anything to the table any more.
+    -- Under its lock nothing can be attached to the table any more.
     lock table trax.access_scope in row exclusive mode;
     perform trax.refuse_foreign_code();
     perform trax.withdraw_rights(role);
-    -- Its own, and those of roles that were renamed or dropped.
+    -- The role's own row, and those of renamed or dropped roles.
     delete from trax.access_scope s
     where not exists (
         select
@@ -200,7 +200,7 @@ begin
     loop
         execute format('grant %s on %s to %s', granted.privilege, granted.object, role);
     end loop;
-    -- The statements that run as the role end.
+    -- The running statements of the role end.
     if level = 'none' then
         perform trax.cancel(l.job_id)
         from trax.lease l

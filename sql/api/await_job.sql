@@ -1,4 +1,4 @@
--- Results: what became of jobs, and waiting until they have ended.
+-- Results: the outcomes of jobs, and waiting until they have ended.
 
 create function trax.get_jobs(
     job_ids bigint[]
@@ -28,8 +28,8 @@ as 'MODULE_PATHNAME', 'trax_get_jobs';
 comment on function trax.get_jobs(bigint[]) is
     'Returns a row for each of these jobs that exists, as trax.job shows it but without its input, in no order. A role that is limited to tasks and groups is refused a job outside of them.';
 
--- Neither security definer nor with settings of its own: either would make the call atomic, and it
--- could not commit. It takes the rights of its owner and a fixed search_path by itself.
+-- Neither security definer nor with settings of its own: either would make the call atomic and keep
+-- it from committing. It takes the rights of its owner and a fixed search_path by itself.
 create procedure trax.await_job(
     job_id bigint,
     timeout interval,

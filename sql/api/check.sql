@@ -9,7 +9,7 @@ returns table (
 )
 language sql stable parallel restricted security definer
 set search_path = pg_catalog, pg_temp
--- Plans that do not depend on statistics: what lives is looked up, and history is read once.
+-- Plans that do not depend on statistics: live rows are looked up, and history is read once.
 set jit = off
 set enable_seqscan = off
 set enable_hashjoin = off
@@ -19,9 +19,9 @@ as $$
 with since as materialized (
     select coalesce(clock_timestamp() - $1, '-infinity') as moment
 ), several as materialized (
-    -- Jobs that may have more than one run: those with two of this time, and those that were there
-    -- before it. The sum keeps an index that is in this order from being walked, with a visit to a
-    -- page for each of its rows.
+    -- Jobs that may have more than one run: those with two of this time, and those that existed
+    -- before it. The sum keeps the planner from walking an index in this order, with a visit to a
+    -- page for each row.
     select r.job_id + 0 as job_id
     from trax.run r
     where r.finished_at >= (select s.moment from since s)
@@ -33,8 +33,8 @@ with since as materialized (
     from several s
     join trax.run r on r.job_id = s.job_id
 ), id_range as materialized (
-    -- History is read by ranges of ids, and once: a million jobs that were queued one after the
-    -- other are 16,000 ranges. A job far from others reads 64 ids at most.
+    -- History is read once, by ranges of ids: a million jobs that were queued one after the other
+    -- are 16,000 ranges. For an isolated job, at most 64 ids are read.
     select min(l.job_id) as first, max(l.job_id) as last
     from (
         select q.job_id
@@ -51,7 +51,7 @@ with since as materialized (
     where r.final
     group by r.job_id
 ), wrong_lane as (
-    -- The hash of a lane is computed once, if all its jobs name the same.
+    -- The hash of a lane is computed once, if all its jobs have the same names.
     select q.lane_id
     from trax.work_queue q
     group by q.lane_id
@@ -108,7 +108,7 @@ where q.waits_for is null
 union all
 select 'the reaper looks in time', format('lease of job %s: looks at %s, ends at %s', l.job_id, l.reap_at, l.lease_expires_at)
 from trax.lease l
--- What cannot end yet is put off by ten seconds at most.
+-- A lease that cannot end yet is put off by at most ten seconds.
 where l.reap_at > greatest(l.lease_expires_at, clock_timestamp() + interval '11 s')
 union all
 select 'a unique key has a live job', format('key "%s" of job %s', k.key, k.job_id)

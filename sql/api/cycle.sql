@@ -114,7 +114,7 @@ $$;
 comment on function trax.enable_triggers() is
     'Internal. Enables our triggers always, also in a session that replicates.';
 
--- What a restore writes into an adopted database makes a copy of it, before any of it can be seen.
+-- A restore into an adopted database makes it a copy before its rows are visible.
 create trigger instance_restored
 before insert on trax.instance
 for each statement execute function trax.changed_manually();

@@ -1,6 +1,6 @@
 -- Dead letters.
 
--- One that runs once and has had that run has nothing to come that could be stopped.
+-- A manifest that runs only once and has had that run has no future run that could be stopped.
 create view trax.stopped_schedule as
 select
     m.name as manifest, d.id as dead_letter_id, d.job_id, d.created_at as stopped_at, d.reason, d.last_error

@@ -1,7 +1,7 @@
 -- Numbers for monitoring.
 --
--- Nothing here reads history or all that waits: up to 1,000 pages of the queue are counted, of a
--- larger one as many are sampled, and the first jobs of each lane are counted in any.
+-- Nothing here reads history or all waiting jobs: up to 1,000 pages of the queue are counted, and
+-- as many of a larger queue are sampled; the first jobs of each lane are always counted.
 
 create function trax.tallies()
 returns table (
@@ -57,7 +57,7 @@ with lane as materialized (
     ) q
     group by 1, 2, 3
 ), probed as materialized (
-    -- What a sample would miss: the first rows of each lane.
+    -- The rows that a sample would miss: the first of each lane.
     select l.lane_id, 'ready' as state, p.jobs, p.oldest, p.jobs < s.probed as exact
     from size s
     cross join lane l
@@ -80,7 +80,7 @@ with lane as materialized (
     select d.lane_id, d.group_name
     from sampled d
     union
-    -- Groups in which nothing waits have no jobs, rather than no number, while anything else knows
+    -- Groups without waiting jobs report 0 jobs, rather than no value, while another table names
     -- them.
     select null, g.name
     from trax.manifest_group g
@@ -151,8 +151,8 @@ with clock as materialized (
     ) o (at)
     where o.at < c.now
 ), place as materialized (
-    -- Names are anybody's: a hundred groups have their own series, those with the most jobs
-    -- first; the others share.
+    -- Roles choose the names: a hundred groups have their own series, those with the most jobs
+    -- first; the others share one.
     select p.group_name, case when p.place <= 100 then p.group_name else '(others)' end as label
     from (
         select g.group_name, row_number() over (order by sum(g.jobs) desc, g.group_name) as place
@@ -169,7 +169,7 @@ with clock as materialized (
 select 'trax_schedules_stopped', '{}'::jsonb, count(*)::double precision
 from (select from trax.stopped_schedule limit 100000) t
 union all
--- Names are anybody's: the hundred that have been stopped longest.
+-- Roles choose the names: only the hundred that have been stopped longest.
 select 'trax_schedule_stopped_seconds', jsonb_build_object('name', t.manifest), greatest(extract(epoch from c.now - t.stopped_at), 0)
 from clock c
 cross join (
@@ -229,11 +229,11 @@ select 'trax_max_active_jobs', '{}', m.jobs::int
 from current_setting('trax.max_active_jobs', true) m (jobs)
 where m.jobs <> '0'
 union all
--- Every identity that was given, also to jobs that were rolled back or refused.
+-- All ids of the sequence, also those of jobs that were rolled back or refused.
 select 'trax_enqueued_total', '{}', (q.last_value & ((1::bigint << 43) - 1)) - 1 + q.is_called::int
 from trax.work_queue_job_id_seq q
 union all
--- Names are anybody's: those that are waited for most, a hundred at most.
+-- Roles choose the names: only the hundred with the most waiting sessions.
 select n.name, jsonb_build_object('name', l.name), n.value
 from (
     select l.name, l.held, l.waiting

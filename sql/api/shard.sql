@@ -104,8 +104,7 @@ begin
                 from trax.departure d
                 where d.cargo -> 'dead_letters' @> jsonb_build_array(jsonb_build_object('id', id))
             ) then 'departed'
-            -- The row that trax.depart() left of a dead letter that went with its group has no
-            -- data.
+            -- A letter that trax.depart() marked as moved with its group has not ended here.
             when exists (
                 select
                 from trax.dead_letter d

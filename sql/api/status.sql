@@ -47,7 +47,7 @@ with fact as materialized (
         ) as scheduler_pid,
         pg_is_in_recovery() as standby,
         (select i.paused_at from trax.instance i order by i.paused_at limit 1) as paused_at,
-        -- The launcher comes within a second of create extension and of adopt.
+        -- The launcher starts a scheduler within a second of create extension and of adopt.
         exists (
             select
             from trax.instance i
@@ -125,8 +125,7 @@ with fact as materialized (
         h.release,
         exists (select from trax.code_of_others() c where not c.is_trusted and c.relation is not null) as runs_code_of_others
     from fact f
-    -- Whoever has called trax.tick() in a transaction that is still open keeps every other cycle
-    -- out.
+    -- An open transaction that has called trax.tick() keeps all other cycles out.
     left join (
         select
             coalesce('process ' || l.pid, format('prepared transaction "%s"', p.gid)) as holder,
@@ -360,7 +359,7 @@ from (
                 )
         ) as disobedient
     from (
-        -- Those whose group is at its limit wait for no worker.
+        -- Jobs whose group is at its limit do not wait for a worker.
         select
             case
                 when g.max_active_jobs is null

@@ -1,11 +1,11 @@
 -- Producing jobs.
 --
--- What a role may be limited to (sql/schema/access.sql) takes the rights of its owner by itself,
--- rather than as security definer, which would not say who calls.
+-- Functions to which a role's scope applies (sql/schema/access.sql) take the rights of their owner
+-- by themselves: security definer would hide the caller.
 
--- A lane is what a claim picks from: the waiting jobs of one task in one group. Filters, priorities
--- and switches of groups choose lanes and never touch a waiting row. A lane is written nowhere: it
--- is a hash of the two names, and there while a row is.
+-- A claim picks from lanes: a lane contains the waiting jobs of one task in one group. Filters,
+-- priorities and disabled groups select lanes and never touch a waiting row. A lane is not stored:
+-- it is a hash of the two names, and exists while it has a row.
 create function trax.lane_of(
     group_name text,
     task text
@@ -141,7 +141,7 @@ as 'MODULE_PATHNAME', 'trax_limit_queue_time';
 comment on function trax.limit_queue_time(bigint, interval) is
     'Sets how long from now, or from its run_at, a job may wait: one that waits longer, for a retry too, ends as failed with the kind ''expired''. Null removes the limit. Returns false when the job does not wait. In the transaction that enqueues the job, the limit is set before anyone can claim it.';
 
--- Fires for statements by hand and for those of the cycle, which it lets pass; claims, completions
+-- Fires for statements by hand and for those of the cycle, which it ignores; claims, completions
 -- and enqueueing run no statement.
 create function trax.changed_manually()
 returns trigger

@@ -1,4 +1,4 @@
--- Where a job or a dead letter is: on the shard that gave its id, or on another to which its group
+-- The shard of a job or a dead letter: the one that assigned its id, or another to which its group
 -- has moved.
 
 create function trax_router.where_are_once(
@@ -58,7 +58,7 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    -- plpgsql keeps the plan; planned at each look at a job this costs 0.1 ms.
+    -- plpgsql caches the plan; planning at each look would cost 0.1 ms per job.
     return query
     with recursive reached (shard) as (
         select m.target
@@ -129,7 +129,7 @@ begin
             order by i
             limit 1;
         end if;
-        -- Of an ended one the first shard may have an earlier end only: another is asked before.
+        -- The first shard may know only an earlier end of an ended job: others are asked first.
         if asked = source then
             ended := array(select i from unnest(ids) i where places ->> i::text = 'ended');
         end if;
@@ -151,7 +151,7 @@ begin
                 detail = 'Its group is being moved, and that was broken off.',
                 hint = 'Move the group again: trax group move NAME --to SHARD';
     end if;
-    -- One that no shard knows may be on the shard that is away.
+    -- A job that no reachable shard knows may be on the unreachable one.
     if away is not null and exists (select from unnest(ids) i where i <> all (ended)) then
         perform trax_router.raise(away);
     end if;

@@ -1,4 +1,4 @@
--- Jobs by the many, and waiting for them: what touches several shards, and the procedures, which
+-- Many jobs at once, and waiting for them: calls of several shards, and the procedures, which
 -- PL/Proxy cannot call.
 
 create function trax.enqueue_many(
@@ -158,8 +158,8 @@ $$;
 comment on function trax_router.refuse_wait(text, interval) is
     'Internal. Refuses a time to wait that is none.';
 
--- The procedures look again and again, at first after 10 ms and then ever less often: PL/Proxy
--- cannot call one. Without settings of their own, which would forbid them to commit.
+-- The procedures poll, at first after 10 ms and then ever less often: PL/Proxy cannot call one.
+-- They have no settings of their own, which would not allow them to commit.
 create procedure trax.await_job(
     job_id bigint,
     timeout interval,
@@ -212,7 +212,7 @@ declare
     pause pg_catalog.float8 := 0.01;
 begin
     perform trax_router.refuse_wait('timeout', timeout);
-    -- A message cannot be seen from here: whoever may send one is answered soon.
+    -- A message cannot be seen from here: a caller that may send one gets its answer soon.
     until := pg_catalog.clock_timestamp()
         operator(pg_catalog.+) case when until_message then least(timeout, interval '500 ms') else timeout end;
     loop

@@ -1,4 +1,4 @@
--- Who may use the router, and the number in an id.
+-- Access to the router, and the shard number in an id.
 
 create function trax.shard_of(
     job_id bigint
@@ -25,8 +25,8 @@ begin
     execute format('grant usage on schema trax, trax_router to %s', role);
     execute format('grant execute on all routines in schema trax to %s', role);
     execute format('grant insert on trax.new_job to %s', role);
-    -- What it may do is decided by each shard, where it goes as itself: here only what changes the
-    -- router is kept from it.
+    -- Each shard, which the role calls as itself, decides its rights; here only functions that
+    -- change the router are withheld.
     execute (
         select string_agg(format('grant execute on function %s to %s', p.oid::regprocedure, role), '; ')
         from pg_proc p
@@ -146,7 +146,7 @@ begin
                     failure.detail = pg_exception_detail,
                     failure.hint = pg_exception_hint;
                 failure.shard := shard;
-                -- Where there is no such role it has no rights.
+                -- A shard without the role has no rights to revoke.
                 if failure.state <> '42704' then
                     first_failure := case when first_failure.state is null then failure else first_failure end;
                 end if;

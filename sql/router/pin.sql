@@ -1,6 +1,6 @@
--- Keys that stay where they are when places move: names of tokens that are held, and keys of
--- spread groups that are alive. Elsewhere each would be given a second time. Whether one is over
--- says the shard, whose clock may have jumped: its row is gone then.
+-- Keys that stay on their shard when places move: names of held tokens, and live keys of spread
+-- groups. Another shard would grant each a second time. The shard, whose clock may have jumped,
+-- decides whether a key is over: its row is gone then.
 
 create function trax_router.keys_alive(
     shard int,
@@ -76,7 +76,8 @@ begin
                     )
                 returning k.name
             ),
-            -- Who has an older snapshot finds the place changed: trax_router.refuse_old_snapshot().
+            -- A session with an older snapshot finds the place changed:
+            -- trax_router.refuse_old_snapshot().
             changed as (
                 update trax_router.place p
                 set shard = p.shard

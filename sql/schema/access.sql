@@ -1,5 +1,5 @@
--- access: the tasks and groups that roles are limited to. What else a role may do is in the rights
--- on our objects.
+-- access: the tasks and groups to which roles are limited. All other rights are grants on the
+-- extension's objects.
 --
 -- A row has a meaning only for a role that may execute trax.limited_access(); grant_access writes
 -- both.

@@ -1,9 +1,9 @@
 -- lease: the attempts that are being executed, with all data needed to queue the job again.
 --
 -- A heartbeat changes extended_at, lease_expires_at and timeout_at in place. No index contains
--- them, so the update stays HOT; the reaper finds candidates by reap_at, which is never later than
--- the true deadline and which only the reaper moves; it puts off only overdue leases that cannot
--- end yet.
+-- them, so the update stays HOT. The reaper finds candidates by reap_at, which is never later than
+-- the true deadline and moves only when the reaper looks, except for an overdue lease that cannot
+-- end yet and is put off.
 
 create table trax.lease (
     job_id bigint not null,

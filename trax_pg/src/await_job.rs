@@ -1,8 +1,8 @@
-//! Results: what became of jobs, and waiting until they have ended (`trax.await_job`).
+//! Results: the outcomes of jobs, and waiting until they have ended (`trax.await_job`).
 //!
 //! A job has *ended* when nothing more will happen to it under its id: it completed, failed for
-//! good (which may leave a dead letter) or was cancelled; one that waits for its next attempt has
-//! not. A dead letter that is queued again is another job.
+//! good (which may leave a dead letter) or was cancelled; a job that waits for its next attempt has
+//! not ended. A dead letter that is queued again is another job.
 //!
 //! Enters: jobs and a timeout. Leaves: what the tables say when one has ended. Holds:
 //! - A session says which jobs it waits for (`memory::waiting`) before it looks at the tables, and
@@ -30,22 +30,22 @@ use pgrx::pg_sys;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Most jobs that one call of `trax.await_jobs` returns.
+/// The most jobs that one call of `trax.await_jobs` returns.
 const ENDED_AT_MOST: usize = 1000;
-/// How long a session sleeps at most: so soon it sees that its client is gone.
+/// The longest sleep of a session, after which it notices that its client is gone.
 const SLEEP: Duration = Duration::from_secs(5);
-/// How often it looks at jobs whose end would wake it.
+/// How often it reads jobs whose end would wake it.
 const LOOK: Duration = Duration::from_secs(30);
-/// The same where nobody can wake it.
+/// How often it does where nothing can wake it.
 const POLL: Duration = Duration::from_millis(500);
 
 thread_local! {
-    /// When this session looks at all its jobs again.
+    /// When this session reads all its jobs again.
     static LOOK_AT_ALL: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 row! {
-    /// Where a job is; nulls when it does not exist.
+    /// The state of a job; nulls when it does not exist.
     struct AwaitedJob {
         job_id: i64,
         state: Option<String>,
@@ -137,7 +137,7 @@ sql_function!(trax_await_job, pg_finfo_trax_await_job, |call| {
         Ok([Some(answer.state), answer.output, answer.error].map(|value| value.map(spi::outlive)))
     });
     let mut columns = answer?;
-    // The rest of the caller's procedure has a transaction as the session wants it.
+    // The rest of the caller's procedure runs in a transaction with the session's own settings.
     wait.procedure.commit();
     Ok(call.record(&mut columns))
 });
@@ -151,7 +151,7 @@ sql_function!(trax_await_jobs, pg_finfo_trax_await_jobs, |call| {
     Ok(call.record(&mut [arg(ended)]))
 });
 
-/// Returns 42704: a job that never was, or is forgotten.
+/// Returns 42704: the job never existed, or its history was deleted.
 fn unknown(job_id: i64) -> Error {
     Error::unknown(format!("job {job_id} does not exist"))
         .detail("No job that waits, runs or has ended within trax.run_retention has this id.")
@@ -165,7 +165,7 @@ fn jobs_of(call: &Call) -> Result<Vec<i64>> {
     Ok(job_ids)
 }
 
-/// One call that waits.
+/// One waiting call.
 struct Wait {
     procedure: Procedure,
     caller: Caller,
@@ -191,13 +191,13 @@ impl Wait {
             job_ids,
             deadline: Instant::now() + Duration::from_micros(timeout as u64),
         };
-        // The snapshot of the CALL is none of ours.
+        // Ends the snapshot of the CALL, which must not be used.
         wait.procedure.commit();
         Ok(wait)
     }
 
-    /// Returns the jobs that have ended or do not exist as soon as there is one; none when the time
-    /// is up. An `impatient` wait ends so too when its client has sent something.
+    /// Returns the jobs that have ended or do not exist, as soon as there is one; none at the
+    /// timeout. An `impatient` wait also ends when its client has sent something.
     fn until_one_has_ended(&self, impatient: bool) -> Result<Vec<i64>> {
         let is_impatient = impatient && !self.procedure.is_nested();
         waiting::wait_for_jobs(&self.job_ids);
@@ -212,7 +212,7 @@ impl Wait {
                 LOOK_AT_ALL.set(Some(look_at_all));
                 waiting::jobs_to_look_at(&self.job_ids)
             } else {
-                // Of what was replayed until a promotion no bell was rung.
+                // Changes that were replayed before a promotion rang no bell.
                 LOOK_AT_ALL.set(Some(if is_wakeable { now + LOOK } else { now }));
                 self.job_ids.clone()
             };
@@ -227,8 +227,8 @@ impl Wait {
         }
     }
 
-    /// Returns those of the jobs that have ended or do not exist; refuses those that the caller may
-    /// not see.
+    /// Returns the jobs that have ended or do not exist; returns an error for jobs that the caller
+    /// may not see.
     fn look(&self, job_ids: Vec<i64>) -> Result<Vec<i64>> {
         if job_ids.is_empty() {
             return Ok(job_ids);
@@ -259,14 +259,14 @@ impl Wait {
     }
 }
 
-/// Returns whether jobs end here: on a standby nobody would wake a session that waits for one.
+/// Returns whether jobs end here: on a standby nothing would wake a session that waits for one.
 fn is_primary() -> bool {
     // SAFETY: reads a flag of the server.
     !unsafe { pg_sys::RecoveryInProgress() }
 }
 
-/// Sleeps until a job that this session waits for may have ended, or, if it is impatient, until its
-/// client has sent something; returns whether it has.
+/// Sleeps until a job that this session waits for may have ended, or, if `is_impatient`, until its
+/// client has sent something; returns whether the client has.
 fn sleep(until: Instant, is_impatient: bool) -> bool {
     loop {
         if is_impatient && client_has_sent() {

@@ -1,22 +1,22 @@
 //! The believed clock: how far a clock that has jumped is believed.
 //!
 //! Words: the server's clock *shows* a time, and has *jumped* when it moved by more than [`NEAR`]
-//! apart from the machine's uptime, which nobody sets. The *believed* time goes on as before the
-//! jump until the new one has held for [`HOLD`], or a person says so (`trax.believe_clock`); then
-//! the shown time is believed. A clock that goes back to the believed time has not jumped.
+//! relative to the machine's uptime, which cannot be set. The *believed* time continues from before
+//! the jump until the new time has held for [`HOLD`], or a user confirms it (`trax.believe_clock`);
+//! then the shown time is believed. A clock that returns to the believed time has not jumped.
 //!
-//! Enters: what the clock shows, and `trax.believed_clock`: what it showed and what was believed at
-//! one moment, the uptime then and the start of the machine that this counts from. Leaves: a
-//! [`Jump`], which knows two times. By the *earlier* one history, keys, leases, timeouts and tokens
-//! end: nothing brings these back. By the *later* one rows are put right that a wrong clock wrote.
-//! Schedules and delays go by the shown time.
+//! Enters: the shown time, and `trax.believed_clock`: the shown and the believed time of one
+//! moment, the uptime then, and the start of the machine from which the uptime counts. Leaves: a
+//! [`Jump`], which yields two times. History, keys, leases, timeouts and tokens end by the
+//! *earlier* one, because nothing brings them back. Rows that a wrong clock wrote are corrected by
+//! the *later* one. Schedules and delays go by the shown time.
 //!
-//! Holds: only what holds the lock of the cycle writes the row, a paused scheduler too. A process
-//! whose clock goes on as at its last look reads no row. After another start of the machine, or on
-//! another machine, the uptime says nothing: there a clock is believed that shows less than
-//! [`TOLERANCE_MICROS`] away from the row, which is rewritten every [`RECORD`]. So a machine that
-//! was off for hours lets go of nothing for ten minutes. A dump carries no row: a copy begins with
-//! what its server shows.
+//! Holds: only the holder of the cycle's lock writes the row, also a paused scheduler. A process
+//! whose clock has not jumped since its last look reads no row. After another start of the machine,
+//! or on another machine, the uptime is useless: there a clock is believed that shows a time less
+//! than [`TOLERANCE_MICROS`] away from the row, which is rewritten every [`RECORD`]. So after a
+//! machine was off for hours, nothing is deleted for ten minutes. A dump contains no row: a copy
+//! begins with the shown time of its server.
 
 use crate::error::Result;
 use crate::server::call::sql_function;
@@ -28,17 +28,17 @@ use crate::server::spi::{Spi, arg, row, statement};
 use crate::{audit, wake};
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// Up to here two clocks of one machine move apart without a jump, in microseconds.
+/// Up to here two clocks of one machine may drift apart without a jump, in microseconds.
 const NEAR: i64 = 2_000_000;
 /// How long a clock that has jumped must hold before it is believed.
 const HOLD: i64 = 10 * 60 * 1_000_000;
-/// How old a row is rewritten, and how far apart from it the clock may move before.
+/// The age at which a row is rewritten, and the drift from it that rewrites it earlier.
 const RECORD: i64 = 10 * 60 * 1_000_000;
 const RECORD_APART: i64 = NEAR / 4;
 
 row! {
-    /// What the clock showed and what was believed at one moment: the last look that is on record,
-    /// or, while they differ, the first after the jump.
+    /// The shown and the believed time of one moment: of the last recorded look, or, while they
+    /// differ, of the first after the jump.
     #[derive(Clone, Debug, PartialEq, Eq)]
     struct Believed {
         shown_at: Timestamp,
@@ -53,20 +53,19 @@ statement!(
     { shown_at: TIMESTAMPTZOID, believed_at: TIMESTAMPTZOID, uptime: INT8OID, boot: TEXTOID }
 );
 
-/// By how much the clock shows more than is believed, in microseconds.
+/// How far the shown time is ahead of the believed time, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Jump(i64);
 
 impl Jump {
     const NONE: Self = Self(0);
 
-    /// Returns the time by which something is over that nothing brings back.
+    /// Returns the time by which things end that nothing brings back.
     pub(crate) fn earlier(self, now: Timestamp) -> Timestamp {
         now.plus(self.0.max(0).saturating_neg())
     }
 
-    /// Returns the time by which something lies too far ahead, and from which what can be lost
-    /// lasts.
+    /// Returns the time by which rows lie too far ahead, and from which rows that can be lost last.
     pub(crate) fn later(self, now: Timestamp) -> Timestamp {
         now.plus(self.0.min(0).saturating_neg())
     }
@@ -105,10 +104,10 @@ sql_function!(trax_clock_jump, pg_finfo_trax_clock_jump, |call| {
     Ok(rows.end())
 });
 
-/// By how much the clock was apart from the uptime when this process last believed it.
+/// The difference between clock and uptime when this process last believed the clock.
 static APART: AtomicI64 = AtomicI64::new(i64::MIN);
 
-/// Returns how far a time is to be believed that the clock has just shown.
+/// Returns how far a time that the clock has just shown is to be believed.
 pub(crate) fn jump(spi: &Spi, now: Timestamp) -> Jump {
     let reading = Reading::of(now);
     if is_near(APART.load(Ordering::Relaxed), apart(reading), NEAR) {
@@ -121,11 +120,11 @@ pub(crate) fn jump(spi: &Spi, now: Timestamp) -> Jump {
     jump
 }
 
-/// Notes what the clock shows and how far it is believed, and logs a jump once; returns whether the
-/// later of the two went back, so that what was written by it lies too far ahead. The caller holds
+/// Records the shown time and how far it is believed, and logs a jump once; returns whether the
+/// later of the two times went back, so that rows written by it lie too far ahead. The caller holds
 /// the lock of the cycle.
 pub(crate) fn record(spi: &Spi) -> Result<bool> {
-    /// What this process has last seen on record.
+    /// The last recorded values that this process has seen.
     static SEEN_APART: AtomicI64 = AtomicI64::new(i64::MIN);
     static SEEN_AT: AtomicI64 = AtomicI64::new(i64::MIN);
     let reading = Reading::now();
@@ -170,7 +169,7 @@ pub(crate) fn record(spi: &Spi) -> Result<bool> {
     Ok(stored.is_some_and(|stored| next.is_far_before(&stored)))
 }
 
-/// Returns the row as it has to be by a look now; `None` when there is none.
+/// Returns the row as of a look now; `None` when there is none.
 fn look(spi: &Spi, reading: Reading) -> Option<Believed> {
     let stored = spi.query_latest(BelievedClockRead).first()?;
     Some(stored.at(reading, &clock::boot()))
@@ -212,8 +211,8 @@ impl Believed {
         self.shown_at.0.saturating_sub(self.uptime)
     }
 
-    /// Returns whether the later of its times is further back than a tolerance, the time that
-    /// passed since the other row added to that.
+    /// Returns whether the later of its times is further back than a tolerance plus the time that
+    /// passed since the other row.
     fn is_far_before(&self, other: &Self) -> bool {
         let later = |row: &Self| row.shown_at.max(row.believed_at);
         let passed = if self.boot == other.boot {
@@ -224,8 +223,7 @@ impl Believed {
         later(self).plus(TOLERANCE_MICROS) < later(other).plus(passed)
     }
 
-    /// Returns what becomes of the row by a look at the clock: itself while the clock holds that
-    /// has jumped.
+    /// Returns the row after a look at the clock: unchanged while a clock that has jumped holds.
     fn at(&self, reading: Reading, boot: &str) -> Self {
         let passed = reading.uptime.saturating_sub(self.uptime);
         let is_same_start = self.boot == boot && passed >= 0;

@@ -1,11 +1,12 @@
 //! The cycle: one pass of the manager, `trax.tick()`.
 //!
-//! Enters: the clock. Leaves: what each step did. Holds: one cycle at a time in a database, by an
-//! advisory lock that ends with the transaction; who does not get it returns at once. A cycle is
-//! one transaction; a step that fails undoes only itself (`step.rs`), so that one row that cannot
-//! be written does not stop all. Its cost follows what is due, not what there is. With 1,000,000
-//! manifests and none due a cycle takes 0.07 ms and touches 18 buffers; 100,000 that are due at one
-//! time are queued in 1.9 s when `trax.max_entries_per_cycle` is 0.
+//! Enters: the clock. Leaves: the counts of each step. Holds: one cycle at a time in a database, by
+//! an advisory lock that ends with the transaction; a session that does not get it returns at once.
+//! A cycle is one transaction; a step that fails rolls back only itself (`step.rs`), so that one
+//! row that cannot be written does not stop everything. Its cost follows the number of due rows,
+//! not of all rows. With 1,000,000 manifests and none due a cycle takes 0.07 ms and touches 18
+//! buffers; 100,000 that are due at one time are queued in 1.9 s when `trax.max_entries_per_cycle`
+//! is 0.
 
 use crate::believed_clock;
 use crate::believed_clock::Jump;
@@ -27,9 +28,9 @@ use crate::{
 };
 use std::time::Duration;
 
-/// How soon to look again at what was due and left because another transaction holds it.
+/// The pause before the next look at due rows that another transaction holds.
 const HELD_WAIT: Duration = Duration::from_millis(100);
-/// How soon to look again at what a step that failed has left.
+/// The pause before the next look after a step failed.
 const FAILED_WAIT: Duration = Duration::from_secs(1);
 
 sql_function!(trax_tick, pg_finfo_trax_tick, |call| {
@@ -50,9 +51,9 @@ sql_function!(trax_tick, pg_finfo_trax_tick, |call| {
     Ok(rows.end())
 });
 
-/// What one cycle did.
+/// The result of one cycle.
 struct Report {
-    /// Each step with the number of rows it touched, in order; cleaning up only when it touched
+    /// Each step with the number of rows it touched, in order; cleanup steps only when they touched
     /// any.
     steps: Vec<(&'static str, i64)>,
     /// A step stopped at its limit: the next cycle should follow at once.
@@ -69,7 +70,7 @@ struct Steps<'spi> {
 }
 
 impl Steps<'_> {
-    /// Runs a step; one that failed has done nothing.
+    /// Runs a step; a failed step has changed nothing.
     fn run<T: Default>(&mut self, name: &'static str, work: impl FnOnce() -> T) -> Result<T> {
         self.run_partly(name, || Ok((work(), None)))
     }
@@ -86,8 +87,8 @@ impl Steps<'_> {
     }
 }
 
-/// Runs one cycle; returns `None` when another is under way. Attempts and jobs end by the earlier
-/// time of a clock that has jumped.
+/// Runs one cycle; returns `None` when another is under way. After a jump of the clock, attempts
+/// and jobs end by its earlier time.
 fn run(spi: &Spi, now: Timestamp, jump: Jump, reap_from: ReapFrom) -> Result<Option<Report>> {
     let Some(went_back) = watch_clock(spi, now) else {
         pgrx::debug1!("another cycle of trax is under way");
@@ -128,7 +129,7 @@ fn run(spi: &Spi, now: Timestamp, jump: Jump, reap_from: ReapFrom) -> Result<Opt
         ("queue_due", queued as i64),
         ("promote_delayed", promoted as i64),
     ];
-    // Cleaning up belongs to no cycle in particular: it is reported when it did something.
+    // Cleaning up belongs to no particular cycle: it is reported when it did something.
     let cleaning = [
         ("make_partitions", cleaned.partitions_made),
         ("drop_partitions", cleaned.partitions_dropped),
@@ -145,17 +146,16 @@ fn run(spi: &Spi, now: Timestamp, jump: Jump, reap_from: ReapFrom) -> Result<Opt
     }))
 }
 
-/// Takes the lock of the cycle and notes under it what the clock shows; returns whether that went
-/// back, and `None` when the lock is not free.
+/// Takes the lock of the cycle and records the clock under it; returns whether the clock went back,
+/// and `None` when the lock is not free.
 fn watch_clock(spi: &Spi, now: Timestamp) -> Option<bool> {
     Lock::Cycle.take_if_free(Mode::Alone).then(|| {
         step::isolated(spi, now, true, "clock", || believed_clock::record(spi)).unwrap_or(false)
     })
 }
 
-/// Does what the scheduler of a database does when it wakes, inside a transaction; returns how long
-/// it may sleep. Paused it watches the clock alone, and in a copy that nobody has adopted it does
-/// nothing.
+/// Does the scheduler's work when it wakes, inside a transaction; returns how long it may sleep. A
+/// paused scheduler only watches the clock, and in a copy that was not adopted it does nothing.
 pub(crate) fn run_for_scheduler(reap_from: &mut ReapFrom) -> Result<Duration> {
     let interval = setting::tick_interval();
     spi::connected_anyhow(|spi| {
@@ -168,12 +168,12 @@ pub(crate) fn run_for_scheduler(reap_from: &mut ReapFrom) -> Result<Duration> {
             }
             State::Foreign => return Ok(interval),
         }
-        // A wait for the table is a time in which no heartbeat came through: it lies before `now`,
-        // and is seen.
+        // No heartbeat gets through during a wait for the table: the wait lies before `now`, which
+        // accounts for it.
         let leases = Table::open(Leased::TABLE, Leased::ALL);
         let now = Timestamp::now();
         leases.close();
-        // An update locks this table first: from here on there is none.
+        // An update locks this table first: from here on none can run.
         if !version::is_ours() {
             return Ok(interval);
         }
@@ -196,7 +196,7 @@ pub(crate) fn run_for_scheduler(reap_from: &mut ReapFrom) -> Result<Duration> {
     })
 }
 
-/// Returns how long until something is due, after a cycle that looked at all that was due at
+/// Returns how long until something is due, after a cycle that handled everything due at
 /// `looked_at`.
 fn until(due: Option<Timestamp>, looked_at: Timestamp) -> Duration {
     due.map_or(Duration::MAX, |due| {

@@ -1,9 +1,9 @@
-//! Dead letters: jobs that failed for good and wait for a person.
+//! Dead letters: jobs that failed for good and wait for a user's decision.
 //!
-//! Enters: a job whose attempts are spent (written by the outcome that spends them; the cycle is
-//! the net under it). Leaves: a fresh job in its place, or a note that nothing more is to be done.
-//! Holds: a job has one dead letter at most, and a manifest one that is unresolved; what is
-//! resolved stays so.
+//! Enters: a job whose attempts are spent (the outcome that spends the last one writes the dead
+//! letter; the cycle writes missed ones). Leaves: a new job in its place, or a note that no more is
+//! to be done. Holds: a job has at most one dead letter, and a manifest at most one unresolved; a
+//! resolved one stays resolved.
 
 use crate::audit;
 use crate::audit::Kind;
@@ -24,16 +24,16 @@ use crate::work_queue::NewJob;
 use pgrx::pg_sys;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// How far back the net looks in its first cycle in a backend, in microseconds.
+/// How far back the first cycle in a backend looks for missed ones, in microseconds.
 const FIRST_NET_MICROS: i64 = 10 * 60 * 1_000_000;
-/// By how much it overlaps with the cycle before: an outcome commits later than its recorded time.
+/// The overlap with the previous cycle: an outcome commits later than its recorded time.
 const NET_OVERLAP_MICROS: i64 = 10 * 1_000_000;
-/// Most resolved dead letters that one cycle forgets.
+/// The most resolved dead letters that one cycle deletes.
 const FORGET_AT_MOST: i64 = 1000;
 
 statement!(DeadLetterReap, "dead_letter/reap.sql", { since: TIMESTAMPTZOID, now: TIMESTAMPTZOID });
 row! {
-    /// A dead letter that is locked.
+    /// A locked dead letter.
     struct Letter {
         status: String,
         job_id: i64,
@@ -159,7 +159,7 @@ sql_function!(
     }
 );
 
-/// What a person decides about one dead letter.
+/// A user's decision about one dead letter.
 struct Resolution {
     id: i64,
     note: Option<String>,
@@ -188,7 +188,7 @@ impl Resolution {
     }
 }
 
-/// Locks a dead letter, its manifest first: outcomes and the cycle take them in this order.
+/// Locks a dead letter, its manifest first: outcomes and the cycle lock them in this order.
 fn take(spi: &Spi, id: i64) -> Option<Letter> {
     let manifest = spi.query(DeadLetterManifest { id: arg(id) }).first();
     if let Some(Some(manifest_id)) = manifest {
@@ -197,7 +197,7 @@ fn take(spi: &Spi, id: i64) -> Option<Letter> {
     spi.query(DeadLetterTake { id: arg(id) }).first()
 }
 
-/// Queues a fresh job in place of the dead one, with fresh attempts.
+/// Queues a new job in place of the dead one, with all its attempts.
 fn requeue(spi: &Spi, resolution: &Resolution) -> Result<i64> {
     let letter = take(spi, resolution.id).ok_or_else(|| unknown(resolution.id))?;
     if !letter.is_open() {
@@ -227,7 +227,7 @@ fn requeue(spi: &Spi, resolution: &Resolution) -> Result<i64> {
     })
 }
 
-/// Requeues those of a list that are still open; returns how many. Unique keys are taken before
+/// Requeues the open dead letters of a list; returns how many. Unique keys are taken before
 /// manifests, and manifests all at once: outcomes of several jobs take them in this order.
 fn requeue_all(spi: &Spi, listed: impl Iterator<Item = Listed>) -> i64 {
     let (mut keyed, others): (Vec<Listed>, Vec<Listed>) =
@@ -253,7 +253,7 @@ fn requeue_listed(spi: &Spi, listed: &[Listed]) -> i64 {
             note: None,
             now: Timestamp::now(),
         };
-        // Another may have resolved it since it was listed.
+        // Another session may have resolved it since it was listed.
         let taken = spi.query(DeadLetterTake {
             id: arg(resolution.id),
         });
@@ -274,7 +274,7 @@ impl Letter {
         self.status == "awaiting_intervention"
     }
 
-    /// Returns whether input and trace can be read, and says so of one whose are damaged.
+    /// Returns whether input and trace can be read; warns if they are damaged.
     fn is_readable(&self, id: i64) -> bool {
         let values: Vec<pg_sys::Datum> = self.input.into_iter().chain(self.trace).collect();
         match toast::all_fetched(&values) {
@@ -290,7 +290,7 @@ impl Letter {
         }
     }
 
-    /// Refuses a SQL job of which nobody knows any more whose session ran it.
+    /// Returns an error for a SQL job whose role is not known any more.
     fn require_role(&self) -> Result<()> {
         if self.task != SQL_TASK || self.run_as.is_some() {
             return Ok(());
@@ -305,7 +305,7 @@ impl Letter {
 }
 
 impl Left {
-    /// Tells the caller how many stay, and why.
+    /// Warns the caller how many stay, and why.
     fn warn(&self) {
         let count = |number: i64| match number {
             1 => "1 dead letter was left".to_owned(),
@@ -329,7 +329,7 @@ impl Left {
     }
 }
 
-/// Requeues a dead letter that is locked and open, unless another job has its unique key.
+/// Requeues a locked, open dead letter, unless another job has its unique key.
 fn requeue_letter(
     spi: &Spi,
     resolution: &Resolution,
@@ -365,7 +365,7 @@ fn fresh_job(letter: Letter, now: Timestamp) -> NewJob {
     }
 }
 
-/// Resolves a dead letter without running anything; false when it was resolved before.
+/// Resolves a dead letter without running anything; returns false when it was resolved before.
 fn acknowledge(spi: &Spi, resolution: &Resolution) -> Result<bool> {
     let letter = take(spi, resolution.id).ok_or_else(|| unknown(resolution.id))?;
     if !letter.is_open() {
@@ -386,12 +386,12 @@ fn unknown(id: i64) -> Error {
         )
 }
 
-/// When this backend last cast the net: a hint that keeps a cycle from looking at the same failures
-/// again.
+/// When this backend last looked for missed ones: a hint that keeps a cycle from reading the same
+/// failures again.
 static LAST_NET: AtomicI64 = AtomicI64::new(i64::MIN);
 
-/// Writes a dead letter for failed jobs that have none. Returns how many there are of them and of
-/// the jobs that this cycle has just found spent.
+/// Writes a dead letter for failed jobs without one. Returns the number of these and of the jobs
+/// that this cycle has just found spent.
 pub(crate) fn reap(spi: &Spi, spent: Vec<i64>, now: Timestamp) -> usize {
     let at_once = if spent.is_empty() {
         0
@@ -407,14 +407,14 @@ pub(crate) fn reap(spi: &Spi, spent: Vec<i64>, now: Timestamp) -> usize {
     } else {
         now.plus(-FIRST_NET_MICROS)
     };
-    // A dead letter that was resolved and forgotten is not missed: its run is older than the
+    // A dead letter that was resolved and deleted is not written again: its run is older than the
     // retention.
     let since = since.max(now.plus(-micros(setting::dead_letter_retention())));
     let missed = spi.execute(DeadLetterReap {
         since: arg(since),
         now: arg(now),
     });
-    // Last: what failed is looked at again.
+    // Last: after a failure the same runs are read again.
     LAST_NET.store(now.0, Ordering::Relaxed);
     at_once + missed
 }

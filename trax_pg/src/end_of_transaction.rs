@@ -1,4 +1,4 @@
-//! What happens when a transaction that used trax ends, in this order.
+//! Ends a transaction that used trax: the callbacks, in their order.
 
 use crate::server::durability;
 use crate::server::transaction::End;
@@ -12,7 +12,7 @@ pub(crate) fn ended(end: End) {
     match end {
         End::Committing => changes::committing(),
         End::Committed => {
-            // Bounds and gates first: whoever is woken reads them.
+            // Bounds and gates first: woken sessions read them.
             changes::committed();
             wake::committed();
             metrics::committed();

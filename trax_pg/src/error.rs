@@ -1,8 +1,8 @@
 //! Errors: one type that carries a standard SQLSTATE, the message, DETAIL and HINT up to the SQL
 //! entry point.
 //!
-//! What enters: a mistake found by any stage. What leaves: one `ERROR` report. Situations that
-//! normal life produces (a lost lease, nothing to claim) are values and never pass through here.
+//! Enters: an error found by any stage. Leaves: one `ERROR` report. Situations of normal operation
+//! (a lost lease, nothing to claim) are values and never pass through here.
 
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{PgLogLevel, PgSqlErrorCode};
@@ -30,13 +30,13 @@ impl Error {
         }
     }
 
-    /// Sets the DETAIL: a full sentence that says what was found.
+    /// Sets the DETAIL: a full sentence with the facts.
     pub(crate) fn detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = Some(detail.into());
         self
     }
 
-    /// Sets the HINT: a full sentence that says what to type.
+    /// Sets the HINT: a full sentence with the text to type.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
@@ -70,8 +70,8 @@ impl Error {
         [Code::ERRCODE_DATA_CORRUPTED, Code::ERRCODE_INDEX_CORRUPTED].contains(&self.code)
     }
 
-    /// Returns whether the cause is the server's (no disk, no memory, a deadlock, a lock not had in
-    /// time), which passes or is mended there, and not the data.
+    /// Returns whether the server is the cause (no disk space, no memory, a deadlock, a lock
+    /// timeout), which passes or is repaired there, and not the data.
     pub(crate) fn is_of_the_server(&self) -> bool {
         use PgSqlErrorCode as Code;
         const CLASSES: [PgSqlErrorCode; 5] = [
@@ -87,12 +87,12 @@ impl Error {
             || CLASSES.iter().any(|&of| class(of) == class(self.code))
     }
 
-    /// Returns whether it is 40001: the transaction is to be repeated.
+    /// Returns whether it is 40001: the transaction should be repeated.
     pub(crate) fn is_conflict(&self) -> bool {
         self.code == PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE
     }
 
-    /// Returns 40001: a row that the transaction's snapshot shows is another by now.
+    /// Returns 40001: a row in the transaction's snapshot has changed.
     pub(crate) fn changed_since_snapshot() -> Self {
         Self::new(
             PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE,
@@ -143,7 +143,7 @@ impl Error {
         )
     }
 
-    /// Returns 55000: the SQL of the extension is not the one that this library was made for.
+    /// Returns 55000: the SQL of the extension does not match this library.
     pub(crate) fn of_another_version(found: &str) -> Self {
         const VERSION: &str = env!("CARGO_PKG_VERSION");
         Self::wrong_state("the tables of trax and its library are of different versions")
@@ -171,7 +171,7 @@ impl Error {
         unreachable!("an ERROR report does not return")
     }
 
-    /// Reports it as a warning and goes on.
+    /// Reports it as a warning and continues.
     pub(crate) fn warn(self) {
         self.report(PgLogLevel::WARNING);
     }

@@ -1,7 +1,7 @@
 //! Groups: named sets of jobs that share a priority, a switch and a limit.
 //!
-//! Configuring a group waits for the claims that take jobs of it (`limit/group.rs`), and keeps
-//! others from beginning.
+//! Configuring a group waits for the claims that take jobs of it (`limit/group.rs`), and keeps new
+//! ones from beginning.
 
 use crate::columns::HIGHEST_PRIORITY;
 use crate::error::{Error, Result};
@@ -75,7 +75,7 @@ fn configure(call: &Call) -> Result<()> {
     })
 }
 
-/// Settings of a group; `None` keeps what is stored.
+/// Settings of a group; `None` keeps the stored value.
 pub(crate) struct Settings {
     pub(crate) name: String,
     /// 0 is no limit.
@@ -83,14 +83,14 @@ pub(crate) struct Settings {
     pub(crate) priority: Option<i32>,
     pub(crate) enabled: Option<bool>,
     pub(crate) max_per_key: Option<i32>,
-    /// They come from `trax.apply`, which may prune what it created.
+    /// They come from `trax.apply`, which may prune groups that it created.
     pub(crate) applied: bool,
-    /// Whose document they come from.
+    /// The source of their document.
     pub(crate) source: Option<String>,
 }
 
 impl Settings {
-    /// Returns the settings of a group that nobody has configured.
+    /// Returns the settings of a group that was never configured.
     pub(crate) fn none(name: String) -> Self {
         Self {
             name,
@@ -104,8 +104,8 @@ impl Settings {
     }
 }
 
-/// Waits until no claim of these groups is under way, and keeps others from beginning. Several must
-/// be taken at once.
+/// Waits until no claim of these groups is under way, and keeps new ones from beginning. Several
+/// groups must be locked in one call.
 pub(crate) fn lock_all<'a>(names: impl IntoIterator<Item = &'a str>) {
     let names: BTreeSet<&str> = names.into_iter().collect();
     if !names.is_empty() {
@@ -134,7 +134,7 @@ impl Settings {
 /// Writes the settings of a group that is locked.
 pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
     changes::group_configured(&settings.name);
-    // Its statements that run in the server end, or those that are ready may begin.
+    // Its statements that run in the server end, or ready ones may begin.
     wake::mark(wake::SQL);
     spi.execute(GroupConfigure {
         name: arg(settings.name.as_str()),
@@ -148,9 +148,9 @@ pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
     });
 }
 
-/// Applies written settings to the jobs of the groups: what runs counts towards a limit, what waits
-/// behind a key may be let in. The leases of all groups that a transaction changes are locked at
-/// once.
+/// Applies written settings to the jobs of the groups: running jobs count towards a limit, and jobs
+/// that wait behind a key may be let in. The leases of all groups that a transaction changes are
+/// locked at once.
 pub(crate) fn count(spi: &Spi, groups: &[&Settings]) {
     let limited: Vec<String> = groups
         .iter()
@@ -161,7 +161,7 @@ pub(crate) fn count(spi: &Spi, groups: &[&Settings]) {
         limit::group::counts_anew(name);
     }
     if !limited.is_empty() {
-        // What runs already counts: no claim of these groups is under way.
+        // Running jobs count already: no claim of these groups is under way.
         spi.change_latest(LeaseCountLimited {
             groups: arg(limited),
         });
@@ -173,12 +173,12 @@ pub(crate) fn count(spi: &Spi, groups: &[&Settings]) {
     }
 }
 
-/// Forgets the settings of a group that has been given those of [`Settings::none`].
+/// Deletes the settings of a group that has those of [`Settings::none`].
 pub(crate) fn forget(spi: &Spi, name: &str) {
     spi.execute(GroupForget { name: arg(name) });
 }
 
-/// Refuses a group that nothing has ever named.
+/// Returns an error for a group that nothing names.
 pub(crate) fn require_known(spi: &Spi, name: &str) -> Result<()> {
     if spi.query(GroupKnown { group: arg(name) }).len() > 0 {
         return Ok(());
@@ -188,7 +188,7 @@ pub(crate) fn require_known(spi: &Spi, name: &str) -> Result<()> {
         .hint("List the names with: select group_name from trax.lane union select group_name from trax.manifest order by 1"))
 }
 
-/// Returns the manifests that may continue because their group has been switched on.
+/// Returns the manifests that may continue because their group was enabled.
 pub(crate) fn parked(spi: &Spi, groups: &[&Settings]) -> Vec<i64> {
     let enabled: Vec<String> = groups
         .iter()
@@ -201,7 +201,7 @@ pub(crate) fn parked(spi: &Spi, groups: &[&Settings]) -> Vec<i64> {
     manifest_state::parked_on_groups(spi, enabled)
 }
 
-/// Lets manifests continue whose group has been switched on.
+/// Lets manifests continue whose group was enabled.
 pub(crate) fn unpark(spi: &Spi, manifests: &[i64]) {
     if !manifests.is_empty() {
         manifest_state::unpark_of_groups(spi, manifests);

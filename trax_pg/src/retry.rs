@@ -1,11 +1,11 @@
 //! Retry or dead, and how long until the retry.
 //!
 //! An **attempt** is one execution of a job, counted from 1; a job has `1 + max_retries` of them.
-//! Chance comes in as an argument.
+//! Randomness is passed in as an argument.
 
 use std::time::Duration;
 
-/// How much of a delay chance can take away.
+/// The largest part of a delay that jitter subtracts.
 const JITTER: f64 = 0.1;
 
 /// How long a job waits between attempts.
@@ -13,9 +13,9 @@ const JITTER: f64 = 0.1;
 pub struct Policy {
     /// The wait after the first attempt.
     pub delay: Duration,
-    /// What each further wait is multiplied with. Below 0 or not a number counts as 1.
+    /// The factor of each further wait. Below 0 or not a number counts as 1.
     pub backoff: f64,
-    /// No wait is longer.
+    /// The longest wait.
     pub max: Duration,
 }
 
@@ -23,9 +23,9 @@ impl Policy {
     /// Returns the wait before the retry that follows a failed attempt:
     /// `delay * backoff^(failed_attempt - 1)`, at most `max`, less up to 10 %.
     ///
-    /// `jitter` is a random number from 0 to 1 and decides how much of the 10 % is subtracted.
-    /// Jitter only shortens, so that jobs which have all reached the cap still come back at
-    /// different times and none later than it.
+    /// `jitter` is a random number from 0 to 1 that decides how much of the 10 % is subtracted.
+    /// Jitter only shortens, so that jobs which have all reached the cap return at different times
+    /// and none later than the cap.
     ///
     /// ```
     /// use std::time::Duration;
@@ -57,13 +57,13 @@ impl Policy {
         } else {
             jitter.clamp(0.0, 1.0)
         };
-        // Only a cap at the end of the range rounds up to what a duration cannot hold.
+        // Only a cap at the end of the range rounds up to more than a duration can hold.
         Duration::try_from_secs_f64(capped * (1.0 - JITTER * jitter))
             .map_or(self.max, |delay| delay.min(self.max))
     }
 }
 
-/// What follows a failed attempt.
+/// The consequence of a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The job is queued again.

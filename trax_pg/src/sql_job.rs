@@ -1,9 +1,9 @@
-//! SQL jobs: a statement that the server runs by itself, in a session of whoever queued it.
+//! SQL jobs: a statement that the server runs by itself, in a session of the role that queued it.
 //!
-//! Enters: a text, and the role that calls. Leaves: a waiting job with the task `sql`, whose
-//! `run_as` an executor (`background/executor.rs`) takes for its session. Holds: the role is that
-//! of the caller, the owner inside a function with `security definer`, or one that the caller is a
-//! member of; no input of anybody's becomes a statement.
+//! Enters: a text, and the calling role. Leaves: a waiting job with the task `sql`, whose `run_as`
+//! an executor (`background/executor.rs`) takes for its session. Holds: the role is the caller,
+//! inside a function with `security definer` its owner, or a role of which the caller is a member;
+//! no input becomes a statement.
 
 use crate::access_scope;
 use crate::claim::{COMMAND, ROLE_OID};
@@ -60,7 +60,7 @@ pub(crate) fn command(call: &Call, index: usize, name: &str) -> Result<Option<St
     Ok(call.measured_text(index))
 }
 
-/// Returns the call as one of `trax.enqueue`.
+/// Returns the call as a call of `trax.enqueue`.
 fn as_enqueue(call: &Call) -> Call {
     let [
         run_at,
@@ -89,10 +89,10 @@ fn as_enqueue(call: &Call) -> Call {
     ])
 }
 
-/// Returns the name of the role in whose session a statement of the caller's runs.
+/// Returns the name of the role in whose session the caller's statement runs.
 pub(crate) fn role(caller: pg_sys::Oid, wanted: Option<String>) -> Result<String> {
     let Some(name) = wanted else {
-        // SAFETY: a lookup in a transaction; the role calls, so it is there.
+        // SAFETY: a lookup in a transaction; the role makes the call, so it exists.
         let name = unsafe { CStr::from_ptr(pg_sys::GetUserNameFromId(caller, false)) };
         let name = name.to_string_lossy().into_owned();
         require_connect(&name, caller)?;
@@ -115,7 +115,7 @@ pub(crate) fn role(caller: pg_sys::Oid, wanted: Option<String>) -> Result<String
     Ok(name)
 }
 
-/// Returns the error of a statement whose role has no session here.
+/// Returns the error of a statement whose role cannot have a session here.
 pub(crate) fn no_session(role: &str) -> String {
     format!("role \"{role}\" may not log in, or not connect to this database")
 }
@@ -136,8 +136,8 @@ fn require_connect(name: &str, oid: pg_sys::Oid) -> Result<()> {
         .hint(hint))
 }
 
-/// Returns whether a role may have been renamed since the last call of [`follow_renames`]. Inside a
-/// transaction.
+/// Returns whether a role may have been renamed since the last call of [`follow_renames`]. Call it
+/// inside a transaction.
 pub(crate) fn may_be_renamed() -> bool {
     LISTEN.call_once(|| {
         let roles = pg_sys::SysCacheIdentifier::AUTHOID as i32;
@@ -155,28 +155,27 @@ unsafe extern "C-unwind" fn role_changed(_argument: pg_sys::Datum, _cache: i32, 
     RENAMED.store(true, Ordering::Relaxed);
 }
 
-/// Gives the statements of roles that were renamed the names that these have now: a role is its
-/// oid. Only where the oids are those of this server: not in a copy that nobody has adopted.
-/// Returns whether any changed.
+/// Updates the role names of statements after renames: the oid identifies a role. Only where the
+/// oids are of this server: not in a copy that was not adopted. Returns whether any changed.
 pub(crate) fn follow_renames(spi: &Spi) -> bool {
     RENAMED.store(false, Ordering::Relaxed);
     transaction::unless_committed(|| RENAMED.store(true, Ordering::Relaxed));
     let any = spi.execute(SqlJobRename) > 0;
     if any {
-        // Lanes have lost rows, and others have new ones.
+        // Some lanes have lost rows, and others have new ones.
         memory::forget();
         wake::mark(wake::WORK | wake::SQL);
     }
     any
 }
 
-/// Lets the statements of a copy run as the roles that have the names here.
+/// Binds the statements of a copy to the roles that have the names here.
 pub(crate) fn rebind(spi: &Spi) {
     spi.execute(SqlJobRebind);
 }
 
-/// Returns the input of a job with this statement, which the server can parse. That names the role
-/// for people: which role runs it is in a column that no input reaches. Its oid is there because
+/// Returns the input of a job with this statement, which the server can parse. The input names the
+/// role for people; a column that no input reaches determines the role. The oid is included because
 /// another role may get the name.
 pub(crate) fn input(command: &str, run_as: &str) -> Result<pg_sys::Datum> {
     let text = CString::new(command).expect("a text of the server has no zero byte");

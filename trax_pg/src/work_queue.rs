@@ -1,10 +1,10 @@
-//! The work queue: the jobs that wait.
+//! The work queue: the waiting jobs.
 //!
-//! Words: a *lane* is one task in one group, and what a claim picks from; its number is a hash of
-//! the two names. A *delayed* job waits for its time and is in no lane until then.
+//! Words: a *lane* is one task in one group, from which a claim picks; its number is a hash of the
+//! two names. A *delayed* job waits for its time and is in no lane until then.
 //!
-//! Enters: jobs by hand (`trax.enqueue`), from the cycle, retries. Leaves: what a claim takes or a
-//! person cancels. Holds: a waiting row is claimable exactly when `waits_for` is null; a unique key
+//! Enters: jobs by hand (`trax.enqueue`), from the cycle, and retries. Leaves: claimed and
+//! cancelled jobs. Holds: a waiting row is claimable exactly when `waits_for` is null; a unique key
 //! that is alive has one job.
 //!
 //! Cost with warm caches: enqueueing one job touches 6 buffers, 100 jobs in one call 504.
@@ -31,7 +31,7 @@ use crate::{changes, unseen, wake};
 use pgrx::pg_sys;
 use std::collections::{HashMap, HashSet};
 
-/// Most delayed jobs that one cycle makes claimable; the next cycle follows at once.
+/// The most delayed jobs that one cycle makes claimable; the next cycle follows at once.
 pub(crate) const PROMOTE_AT_MOST: i64 = 10_000;
 
 statement!(QueueRemove, "work_queue/remove.sql", { job_id: INT8OID });
@@ -53,7 +53,7 @@ statement!(QueueNextDue, "work_queue/next_due.sql" -> Option<Timestamp>);
 sql_function!(trax_enqueue, pg_finfo_trax_enqueue, |call| {
     as_owner(call, |caller| {
         let job = NewJob::from_call(call, Timestamp::now())?;
-        // A null given for the input means what leaving it out means.
+        // A null input is the same as an omitted one.
         let input = match call.datum(1) {
             Some(input) => input,
             None => empty_object(),
@@ -128,7 +128,7 @@ sql_function!(
     }
 );
 
-/// What jobs enqueued together share.
+/// The common values of jobs enqueued together.
 pub(crate) struct NewJob {
     pub(crate) task: String,
     pub(crate) group: String,
@@ -139,27 +139,27 @@ pub(crate) struct NewJob {
     pub(crate) timeout: Option<pg_sys::Datum>,
     pub(crate) retry_delay: Option<pg_sys::Datum>,
     pub(crate) unique_key: Option<String>,
-    /// How long that stays alive at least, in microseconds.
+    /// The shortest time for which the key stays alive, in microseconds.
     pub(crate) unique_for: Option<i64>,
-    /// The ended job in whose place it comes: the key goes over to it.
+    /// The ended job that it replaces, whose key it takes over.
     pub(crate) replaces: Option<i64>,
     pub(crate) concurrency_key: Option<String>,
     pub(crate) trace: Option<pg_sys::Datum>,
-    /// The role that runs it, of a SQL job.
+    /// The role that runs a SQL job.
     pub(crate) run_as: Option<String>,
     /// The manifest's id and name.
     pub(crate) manifest: Option<(i64, String)>,
 }
 
 impl NewJob {
-    /// Returns the arguments that `trax.enqueue` and `trax.enqueue_many` have in common.
+    /// Returns the common arguments of `trax.enqueue` and `trax.enqueue_many`.
     pub(crate) fn from_call(call: &Call, now: Timestamp) -> Result<Self> {
         let job = Self::of_any_task(call, now)?;
         refuse_sql_task(&job.task)?;
         Ok(job)
     }
 
-    /// Returns the same, of a SQL job too.
+    /// Does the same, for SQL jobs too.
     pub(crate) fn of_any_task(call: &Call, now: Timestamp) -> Result<Self> {
         spi::require_primary()?;
         let task = call.name(0, "task")?;
@@ -217,7 +217,8 @@ impl NewJob {
     }
 }
 
-/// Refuses the task of SQL jobs: a statement is queued by a function that knows whose it is.
+/// Returns an error for the task of SQL jobs: only a function that knows its role queues a
+/// statement.
 pub(crate) fn refuse_sql_task(task: &str) -> Result<()> {
     if task != SQL_TASK {
         return Ok(());
@@ -228,7 +229,7 @@ pub(crate) fn refuse_sql_task(task: &str) -> Result<()> {
 }
 
 /// Calls [`enqueue`] for a caller who may queue jobs of this task in this group. A limited role
-/// does not learn the id of a job of others that keeps a key alive.
+/// does not learn the id of a job outside its scope that keeps a key alive.
 pub(crate) fn enqueue_within(
     spi: &Spi,
     scope: &Scope,
@@ -245,8 +246,8 @@ pub(crate) fn enqueue_within(
     Ok(ids)
 }
 
-/// Queues one job for each input and returns their ids in order. With a unique key that is alive
-/// nothing is queued and every id is that of the job which keeps it alive.
+/// Queues one job for each input and returns their ids in order. With a unique key that is alive,
+/// nothing is queued and every id is that of the job that keeps it alive.
 pub(crate) fn enqueue(spi: &Spi, job: &NewJob, inputs: &[Option<pg_sys::Datum>]) -> Vec<i64> {
     match &job.unique_key {
         None => insert(job, inputs),
@@ -271,8 +272,8 @@ pub(crate) fn enqueue_new(
     }
 }
 
-/// Queues a job if no other has its unique key. A key found alive ends the loop; so does a key that
-/// we take. Between the two another transaction may take the key or release it, and we look again.
+/// Queues a job if no other has its unique key. The loop ends when the key is found alive or is
+/// taken. In between, another transaction may take or release the key, and the loop looks again.
 fn enqueue_unique(
     spi: &Spi,
     job: &NewJob,
@@ -315,14 +316,14 @@ fn wanted<'a>(job: &NewJob, key: &'a str, job_id: i64) -> Wanted<'a> {
     }
 }
 
-/// Jobs that share everything but their inputs; with a unique key there is one.
+/// Jobs that share everything but their inputs; with a unique key only one.
 pub(crate) struct Alike {
     pub(crate) job: NewJob,
     pub(crate) inputs: Vec<Option<pg_sys::Datum>>,
 }
 
-/// Queues jobs of any kinds in their order. One whose unique key is alive, or is that of one
-/// before, is left out.
+/// Queues jobs of any kinds in their order. A job whose unique key is alive, or is that of an
+/// earlier job, is left out.
 pub(crate) fn enqueue_each(spi: &Spi, jobs: &[Alike]) {
     let count = jobs.iter().map(|alike| alike.inputs.len()).sum();
     let ids = table::next_ids(c"work_queue_job_id_seq", count);
@@ -446,10 +447,10 @@ pub(crate) fn promote_delayed(spi: &Spi, now: Timestamp) -> usize {
     }))
 }
 
-/// How often a job is looked for: it may go from one place to another while we look.
+/// How often a job is searched for: it may move to another table meanwhile.
 pub(crate) const LOOKS: usize = 5;
 
-/// Makes a job claimable that waits for its time; returns where it is now.
+/// Makes a delayed job claimable now; returns where it is.
 fn hasten(spi: &Spi, job_id: i64, now: Timestamp) -> String {
     for _ in 0..LOOKS {
         if changes::rows_claimable(&spi.query(QueueHasten {
@@ -479,8 +480,8 @@ pub(crate) fn next_due(spi: &Spi) -> Option<Timestamp> {
     spi.query(QueueNextDue).one()
 }
 
-/// Refuses a value larger than `trax.max_input_bytes`, measured as the database holds it. `what`
-/// names it.
+/// Returns an error for a value larger than `trax.max_input_bytes`, measured as stored in the
+/// database. `what` names it.
 pub(crate) fn check_size(what: &str, value: pg_sys::Datum) -> Result<()> {
     let (bytes, limit) = (value_bytes(value), setting::max_input_bytes());
     if bytes > limit {

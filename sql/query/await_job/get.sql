@@ -1,4 +1,4 @@
--- Jobs, as trax.job shows them but for their inputs, which whoever asks gave or may not know.
+-- Jobs, as trax.job shows them, without their inputs, which the caller knows or may not see.
 select
     j.job_id,
     j.state,

@@ -1,6 +1,6 @@
 -- Returns whether the dead rows of the queue and the leases, at least $dead_rows, are worth a
 -- vacuum, and whether one is running; the number of dead rows, and of vacuums that have ended.
--- After a crash the server no longer knows what is dead: a large table is then vacuumed once, if
+-- After a crash the server has lost the count of dead rows: a large table is then vacuumed once, if
 -- the server counts and records vacuums.
 select
     c.relname::text as name,

@@ -1,9 +1,9 @@
--- Lets all jobs of a group into their lanes that are behind a concurrency key; claims sort them out
--- again. One that is locked is being cancelled or let in.
+-- Lets all jobs of a group that wait behind a concurrency key into their lanes; claims block them
+-- again where needed. A locked job is being cancelled or let in.
 update trax.work_queue q
 set waits_for = null
--- Not by ctid: a row that was changed since the snapshot is locked as it is now, and found as it
--- was.
+-- Not by ctid: a row that was changed since the snapshot is locked in its new version, but found by
+-- its old one.
 where q.job_id = any (array(
     select b.job_id
     from trax.work_queue b

@@ -1,8 +1,8 @@
 -- Applies the end of jobs to their manifests; all but $now are parallel arrays. $succeeded is
--- whether a job completed, $done whether the occurrence is done (completed or cancelled; false is a
--- dead letter, with which it is done for a manifest that continues). One that runs once has had
--- that run when no job of its occurrence is left: another may have been triggered by hand. Gives
--- the manifests, and whether they have had their one run.
+-- whether a job completed, $done whether the occurrence is done (true: completed or cancelled;
+-- false: a dead letter, after which it is still done if the manifest continues). A manifest that
+-- runs only once has had its run when no job of its occurrence is left: another may have been
+-- triggered by hand. Returns the manifests, and whether they have had their only run.
 update trax.manifest_state s
 set
     last_success_at = case when o.succeeded then $now else s.last_success_at end,

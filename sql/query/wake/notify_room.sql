@@ -1,3 +1,3 @@
 -- Returns whether the server's queue of notifications has room. When it is full NOTIFY fails, and
--- whoever may connect can fill it.
+-- any role that may connect can fill it.
 select pg_notification_queue_usage() < 0.9

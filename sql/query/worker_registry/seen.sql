@@ -1,5 +1,5 @@
--- Notes that a worker claims, and what is known of it unless it says that itself. The caller holds
--- the worker's advisory lock.
+-- Records that a worker claims, with the known data about it unless it reports its own. The caller
+-- holds the worker's advisory lock.
 insert into trax.worker as w (name, started_at, last_seen_at, info)
 values ($name, $now, $now, $info)
 on conflict (name) do update set

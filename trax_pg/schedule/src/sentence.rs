@@ -3,10 +3,10 @@
 use crate::cron::{CronError, Fields, Item, Span, Unit, fields};
 use crate::cron::{DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, SECOND};
 
-/// More fixed times than this are not listed one by one.
+/// The most fixed times that are listed one by one.
 const TIMES_LISTED: usize = 6;
 
-/// Returns a cron expression in English, or what is wrong with it.
+/// Returns a cron expression in English, or the error in it.
 ///
 /// ```
 /// assert_eq!(trax_schedule::describe("0 2 * * *").unwrap(), "At 02:00 every day");
@@ -27,7 +27,7 @@ pub fn describe(expression: &str) -> Result<String, CronError> {
     let mut parts = vec![time];
     match day {
         Some(day) => parts.push(day),
-        // "Every 5 minutes" implies it.
+        // "Every 5 minutes" implies every day.
         None if repeats && month.is_none() => {}
         None => parts.push("every day".to_owned()),
     }
@@ -37,7 +37,7 @@ pub fn describe(expression: &str) -> Result<String, CronError> {
     Ok(first.to_uppercase() + rest)
 }
 
-/// What an item means to a reader.
+/// The form in which the sentence shows an item.
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
     /// `*`, `?` and `*/1`.

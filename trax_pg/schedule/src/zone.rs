@@ -1,21 +1,21 @@
 //! Time zones, as far as a schedule needs them.
 //!
-//! **instant**: seconds since the Unix epoch, UTC. **wall time**: what a clock in the zone shows,
+//! **instant**: seconds since the Unix epoch, UTC. **wall time**: the time on a clock in the zone,
 //! written as the seconds since 1970-01-01 00:00 on that clock. **change**: the first instant at
 //! which another offset is in force; it either skips wall times (a *gap*) or shows some twice (a
 //! *repeat*).
 //!
-//! A zone answers one question, the offset at an instant; everything else is found from that by
-//! bisecting. What has to hold: two changes that undo each other are more than [`REACH`] apart, and
-//! no change moves the clock by more than `REACH`. The shortest pair in the zone data since 1970 is
+//! A zone has one function, the offset at an instant; everything else is found from that by
+//! bisecting. Requires: two changes that undo each other are more than [`REACH`] apart, and no
+//! change moves the clock by more than `REACH`. The shortest pair in the zone data since 1970 is
 //! days apart, the largest change is one day (Apia).
 
 /// How far from a wall time its instants, and the changes that touch them, can be: 36 hours, in
 /// seconds.
 pub const REACH: i64 = 36 * 3_600;
 
-/// How many changes within [`REACH`] of a wall time are looked at. Real zones have one, very rarely
-/// two; the bound is for a zone that answers nonsense.
+/// How many changes within [`REACH`] of a wall time are examined. Real zones have one, very rarely
+/// two; the bound is for a zone with invalid offsets.
 const MAX_CHANGES: usize = 8;
 
 /// A change of offset.
@@ -138,7 +138,7 @@ pub(crate) mod tests {
     use super::*;
     use chrono::{Offset, TimeZone};
 
-    /// Zones that differ in what their clocks do.
+    /// Zones with different kinds of clock changes.
     pub(crate) const ZONES: [&str; 12] = [
         "Europe/Berlin",
         "Australia/Lord_Howe",
@@ -154,7 +154,7 @@ pub(crate) mod tests {
         "UTC",
     ];
 
-    /// A zone of the IANA data that chrono-tz carries.
+    /// A zone of the IANA data in chrono-tz.
     pub(crate) struct Named(pub(crate) chrono_tz::Tz);
 
     impl Zone for Named {

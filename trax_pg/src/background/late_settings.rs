@@ -1,7 +1,7 @@
 //! Settings that are stored while a process connects.
 //!
-//! A process takes the settings of its database and role when it connects, and reads what is stored
-//! a moment later, to notice changes. A change between the two would be missed: the session does
+//! A process takes the settings of its database and role when it connects, and reads the stored
+//! ones a moment later, to detect changes. A change in between would be missed: the session does
 //! not have it, and the next comparison starts from it.
 
 use crate::server::backend::my_database;
@@ -22,11 +22,11 @@ statement!(
     { role: OIDOID, database: OIDOID } -> SessionSettings
 );
 
-/// Returns whether this session differs from the stored settings, and so has to connect again.
-/// Called after the stored settings were read, in the same transaction.
+/// Returns whether this session differs from the stored settings and so must connect again. Call it
+/// after the stored settings were read, in the same transaction.
 ///
-/// It applies the stored settings once more, as connecting does; `override_them` then repeats what
-/// the process did to them after it connected.
+/// Applies the stored settings once more, as connecting does; `override_them` then repeats the
+/// process's own changes since it connected.
 ///
 /// Takes 5 ms, once in the life of a process.
 pub(super) fn any(role: pg_sys::Oid, override_them: impl FnOnce()) -> bool {

@@ -1,10 +1,10 @@
-//! How an executor runs the statements of one job: as the role of its session, in one transaction
-//! with the record of their completion wherever that is possible.
+//! Runs the statements of one job in an executor: as the role of its session, if possible in one
+//! transaction with the record of their completion.
 //!
-//! A statement that comes alone runs outside a transaction block, where it may commit: its
-//! completion is in the last of its transactions, and nothing of it runs twice. Several statements
-//! are a block. An error that another transaction caused has all run again, a few times, if
-//! nothing of it was kept.
+//! A single statement runs outside a transaction block, where it may commit: its completion is
+//! recorded in the last of its transactions, and nothing of it runs twice. Several statements form
+//! a block. After an error that another transaction caused, all of them run again, a few times, if
+//! no part of them was committed.
 
 use super::executor::{Executor, took_effect_late};
 use crate::claim::SqlJob;
@@ -19,14 +19,14 @@ use crate::server::sql_text::{Done, Parsed};
 use std::ffi::{CStr, CString};
 use std::time::Duration;
 
-/// How often a transaction that lost against another one runs again at once.
+/// How often a transaction that failed because of another one runs again at once.
 const CONFLICTS: usize = 3;
 
-/// How the statement of a job ended.
+/// The end of a job's statement.
 pub(super) enum Ended {
-    /// It is recorded, or the lease was lost and all is undone.
+    /// The end is recorded, or the lease was lost and everything is rolled back.
     Recorded,
-    /// It ran outside of a transaction: its completion is to be recorded.
+    /// The statement ran outside a transaction: its completion is yet to be recorded.
     Outside(Vec<u8>),
     Failed {
         error: Box<ServerError>,
@@ -76,7 +76,7 @@ impl Executor {
                     false => self.run_alone(job, &parsed),
                 }
             });
-            // Before the transaction that it is in ends.
+            // Checked before its current transaction ends.
             let is_kept = !needs_block && sql_session::has_committed();
             let mut error = match ran {
                 Ok(ended) => {
@@ -95,8 +95,8 @@ impl Executor {
         }
     }
 
-    /// Runs the statements and records the completion in one transaction; all is undone when the
-    /// lease is another's by now.
+    /// Runs the statements and records the completion in one transaction; rolls everything back
+    /// when another worker has the lease by now.
     fn run_block(&self, job: &SqlJob, parsed: &Parsed) -> Ended {
         sql_session::begin_block();
         let mut collector = Collector::new();
@@ -114,7 +114,7 @@ impl Executor {
     }
 
     /// Runs a statement that may commit by itself, and records the completion in the last of its
-    /// transactions: the only one, mostly.
+    /// transactions, usually the only one.
     fn run_alone(&self, job: &SqlJob, parsed: &Parsed) -> Ended {
         let ran = sql_session::alone(
             || {
@@ -168,7 +168,7 @@ fn permanently(error: Error) -> Ended {
     }
 }
 
-/// Returns what `trax.run.output` says of a text, as JSON.
+/// Returns the value of `trax.run.output` for a text, as JSON.
 fn output(done: &Done, collector: &Collector, in_transaction: bool) -> Vec<u8> {
     let mut json = b"{\"command\":".to_vec();
     quote(&mut json, done.tag.as_bytes());

@@ -1,12 +1,12 @@
-//! Due manifests become work-queue entries.
+//! Turns due manifests into work-queue entries.
 //!
 //! Enters: manifests whose `next_run_at` has come. Leaves: a scheduled entry in the work queue, or
-//! the manifest parked on what keeps it from being queued; in both cases its next time. Holds: an
-//! occurrence becomes one entry at most; each group gets its share of a cycle; a manifest that
-//! cannot be evaluated or queued does not stop the others, and is switched off when its own fault
-//! keeps it from it again and again; the trouble of others only delays it: of the server (no disk,
-//! a lock not had in time, a zone file that is missing), of what somebody added to the queue (a
-//! trigger, a rule, row security), and whatever keeps all manifests from it.
+//! the manifest parked on the reason that keeps it from being queued; in both cases its next time.
+//! Holds: an occurrence becomes at most one entry; each group gets its share of a cycle. A manifest
+//! that cannot be evaluated or queued does not stop the others, and is disabled after repeated
+//! failures of its own. Other failures only delay it: of the server (no disk space, a lock timeout,
+//! a missing zone file), of additions to the queue (a trigger, a rule, row security), and any that
+//! affect all manifests.
 
 mod decide;
 mod share;
@@ -28,14 +28,14 @@ use decide::{Decision, Due, Judged, Plans};
 use pgrx::pg_sys;
 use std::collections::HashSet;
 
-/// Groups looked at closely in one cycle see at most this many of their due manifests between them.
+/// The most due manifests of each group that a cycle with a backlog counts.
 const LOOK_AT_MOST: i64 = 100_000;
-/// A manifest that fails by its own fault this often in a row, and for so many microseconds, is
-/// switched off.
+/// A manifest is disabled after this many failures in a row of its own, over at least this many
+/// microseconds.
 const FAILURES_AT_MOST: i32 = 5;
 const FAILING_AT_MOST_MICROS: i64 = 10 * 60 * 1_000_000;
-/// So many entries in a row that meet the trouble of others show that it lasts: the rest of a cycle
-/// is spared it.
+/// After this many entries in a row with failures that are not their own, the rest of a cycle is
+/// skipped.
 const TROUBLES_AT_MOST: usize = 8;
 
 statement!(ManifestForgetStates, "due/manifest_forget_states.sql", { manifest_ids: INT8ARRAYOID });
@@ -116,7 +116,7 @@ pub(crate) fn queue_due(spi: &Spi, now: Timestamp) -> (usize, bool) {
     )
 }
 
-/// Forgets states whose manifest was deleted by hand: they would take the share of others for ever.
+/// Deletes states whose manifest was deleted by hand: they would take the share of others forever.
 fn forget_orphans(spi: &Spi, locked: &[i64], due: &[Due]) {
     if locked.len() == due.len() {
         return;
@@ -132,13 +132,13 @@ fn forget_orphans(spi: &Spi, locked: &[i64], due: &[Due]) {
     });
 }
 
-/// Returns whether it can be decided now. A group that is just being configured may be on again
-/// before we commit, and would not wake what we park: its manifests wait for the next cycle.
+/// Returns whether it can be decided now. A group that is being configured may be enabled again
+/// before this commits, without waking manifests parked here: they wait for the next cycle.
 fn is_decidable(due: &Due, kept: &mut group::Kept) -> bool {
     due.blocked_on != Some(ParkedOn::GroupDisabled) || group::stays_disabled(kept, &due.group)
 }
 
-/// Returns how many manifests are due, up to a number. One index probe shows that none is.
+/// Returns how many manifests are due, up to a limit. One index probe shows that none is.
 fn count(spi: &Spi, up_to: i64, now: Timestamp) -> i64 {
     spi.query(DueCount {
         now: arg(now),
@@ -148,7 +148,7 @@ fn count(spi: &Spi, up_to: i64, now: Timestamp) -> i64 {
 }
 
 /// Locks each group's share when more is due than one cycle queues. Costs a probe for each group
-/// that has a manifest, which only a backlog is worth.
+/// with a manifest, which is worth it only for a backlog.
 fn lock_shares(spi: &Spi, allowed: i64, now: Timestamp) -> Vec<i64> {
     let rows = spi.query(DueGroups {
         now: arg(now),
@@ -165,7 +165,7 @@ fn lock_shares(spi: &Spi, allowed: i64, now: Timestamp) -> Vec<i64> {
     spi.query(lock).iter().collect()
 }
 
-/// Queues what was decided; returns how many entries there are.
+/// Queues the decided entries; returns how many there are.
 fn queue(spi: &Spi, due: &[Due], decisions: &mut [Decision], now: Timestamp) -> usize {
     let firing: Vec<usize> = (0..decisions.len())
         .filter(|&index| decisions[index].queue_for.is_some())
@@ -190,7 +190,8 @@ fn queue(spi: &Spi, due: &[Due], decisions: &mut [Decision], now: Timestamp) -> 
     queue_entries(spi, due, &entries, decisions, now)
 }
 
-/// Uses up what satisfied a dependent: when it is queued, and when its overlap policy drops it.
+/// Consumes the successes that satisfied a dependent: when it is queued, and when its overlap
+/// policy drops it.
 fn consume(spi: &Spi, due: &[Due], decisions: &[Decision]) {
     let used = due
         .iter()
@@ -210,8 +211,8 @@ struct Entry {
 }
 
 /// Queues all entries in one statement; if that fails, each by itself, so that one bad row fails
-/// alone. While others fail, a few are tried to find out: different ones each time, so that none
-/// hides the rest.
+/// alone. While all fail for other reasons, only a few are tried: different ones each time, so that
+/// none hides the rest.
 fn queue_entries(
     spi: &Spi,
     due: &[Due],
@@ -263,8 +264,8 @@ fn insert(spi: &Spi, entries: &[Entry], now: Timestamp) -> Result<usize> {
     })
 }
 
-/// Switches off manifests that have failed often enough by their own fault. That one cannot be
-/// queued is its own only if others could be since it began.
+/// Disables manifests that have failed often enough by themselves. A failure to queue one counts as
+/// its own only if others were queued since it began.
 fn disable_broken(
     spi: &Spi,
     due: &[Due],

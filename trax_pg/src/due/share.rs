@@ -1,8 +1,8 @@
 //! Fair shares: how many due manifests of each group one cycle queues.
 //!
-//! With L entries allowed and G groups due, each group gets L/G; what is left over, and what small
-//! groups do not use, goes to groups by priority, among equals to the one that has waited longest.
-//! Pure.
+//! With L entries allowed and G groups due, each group gets L/G; the remainder, and the unused
+//! share of small groups, goes to groups by priority, among equals to the one that has waited
+//! longest. Pure.
 
 use crate::server::clock::Timestamp;
 use crate::server::spi::row;
@@ -15,12 +15,13 @@ row! {
         name: String,
         priority: i16,
         due: i64,
-        /// Since when the first of them is due.
+        /// When the first of them became due.
         since: Timestamp,
     }
 }
 
-/// Returns the share of each group, in the order of `groups`; no share is larger than what is due.
+/// Returns the share of each group, in the order of `groups`; no share exceeds the group's due
+/// number.
 pub(crate) fn shares(groups: &[DueGroup], allowed: i64) -> Vec<i64> {
     let even = allowed / (groups.len() as i64).max(1);
     let mut shares: Vec<i64> = groups.iter().map(|group| group.due.min(even)).collect();

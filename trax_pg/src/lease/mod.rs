@@ -3,14 +3,14 @@
 //! Enters: leases granted by a claim. Leaves: a lease extended, released, asked to stop, or found
 //! overdue. Holds: only the token changes a lease; `reap_at` is never later than the first deadline
 //! that applies, so that the reaper's index probe misses nothing although a heartbeat does not
-//! touch the index; a heartbeat waits for nobody.
+//! update the index; a heartbeat waits for no lock.
 //!
-//! A job *fetched ahead* is one that its worker claimed and does not begin at once: it reports this
-//! with the claim (`places`), by order and at no cost, and takes it back with the first heartbeat
-//! that does not name the job as `ahead`. Lost before that it spends no attempt, but
-//! [`FREE_LOSSES`] times in a row at most, so that a job that ends its worker before any heartbeat
-//! comes to its end too. Its timeout counts from that heartbeat. A worker that names no places
-//! begins everything at once.
+//! A job *fetched ahead* is one that its worker claimed and does not begin at once. The worker
+//! reports this with the claim (`places`), by order and at no cost, and ends it with the first
+//! heartbeat that does not name the job as `ahead`. A job lost before that has not used an attempt.
+//! This holds at most [`FREE_LOSSES`] times in a row, so that a job that ends its worker before any
+//! heartbeat fails in the end, too. Its timeout counts from that heartbeat. A worker that names no
+//! places begins everything at once.
 
 mod clock_correction;
 mod find_reported;
@@ -38,8 +38,8 @@ use pgrx::Uuid;
 use pgrx::pg_sys;
 use std::collections::HashSet;
 
-/// How often in a row a job that was fetched ahead may be lost before it begins, without spending
-/// an attempt.
+/// How often in a row a job that was fetched ahead may be lost before it begins, without using an
+/// attempt.
 pub(crate) const FREE_LOSSES: i64 = 3;
 
 statement!(LeaseTake, "lease/take.sql", { job_id: INT8OID, token: UUIDOID } -> Locked);
@@ -58,8 +58,7 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
     let untouched = durability::is_untouched();
     let mut rows = call.rows();
     spi::connected(|spi| {
-        // The time comes after a wait for the table, or what is extended would have run out by
-        // then.
+        // Read after a wait for the table, or the extended leases would have expired by then.
         let leases = Table::open(Leased::TABLE, Leased::ALL);
         let now = Timestamp::now();
         leases.close();
@@ -70,9 +69,8 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
             unseen::refuse_lease(spi, job_ids, tokens);
         }
         metrics::stale(Stale::Heartbeat, stale);
-        // One row for each lease that was asked about, in the order of asking: a worker may ask
-        // about two of one job, of an attempt that it has lost and of the next, which it has
-        // claimed too.
+        // One row for each lease in the call, in the order of the call: a worker may name two of
+        // one job, that of a lost attempt and that of the next, which it has claimed too.
         for (job_id, token) in held.job_ids.iter().zip(&held.tokens) {
             let row = match beats.get(job_id).filter(|beat| beat.token == *token) {
                 Some(beat) => [
@@ -93,8 +91,8 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
     Ok(rows.end())
 });
 
-// Our own statements keep `reap_at` right themselves; a row that is changed by hand has a trigger
-// for that.
+// The extension's own statements maintain `reap_at`; a trigger does for rows that are changed by
+// hand.
 sql_function!(
     trax_deadline_changed_manually,
     pg_finfo_trax_deadline_changed_manually,
@@ -131,7 +129,7 @@ impl Held {
         Ok(Self { job_ids, tokens })
     }
 
-    /// Returns those whose jobs are none of some.
+    /// Returns the leases whose job does not satisfy `is_one`.
     pub(crate) fn without(&self, is_one: impl Fn(i64) -> bool) -> (Vec<i64>, Vec<Uuid>) {
         let all = self.job_ids.iter().zip(&self.tokens);
         all.filter(|(job_id, _)| !is_one(**job_id)).unzip()
@@ -145,7 +143,7 @@ impl Held {
     }
 }
 
-/// Refuses an array that does not stand side by side with `job_ids`.
+/// Returns an error for an array whose length is not that of `job_ids`.
 pub(crate) fn same_length(name: &str, length: usize, jobs: usize) -> Result<()> {
     if length == jobs {
         return Ok(());
@@ -166,9 +164,9 @@ row! {
         attempt: i32,
         max_retries: Option<i32>,
         retry_delay: Option<pgrx::datum::Interval>,
-        /// Somebody cancelled the job.
+        /// The job was cancelled.
         cancelled: bool,
-        /// It was asked to stop because it ran too long.
+        /// The attempt was asked to stop because it ran too long.
         timed_out: bool,
         manifest_id: Option<i64>,
         unique_key: Option<String>,
@@ -203,8 +201,8 @@ pub(crate) fn is_late(spi: &Spi, job_id: i64, now: Timestamp) -> bool {
     .one()
 }
 
-/// Asks the workers of jobs to stop, who hear of it when this commits; returns how many are
-/// executed.
+/// Asks the workers of jobs to stop, which they see when this commits; returns how many jobs are
+/// being executed.
 pub(crate) fn request_cancel(spi: &Spi, job_ids: &[i64]) -> usize {
     let asked = spi.query(LeaseCancel {
         job_ids: arg(job_ids.to_vec()),

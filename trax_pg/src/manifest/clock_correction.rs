@@ -1,13 +1,13 @@
 //! Next runs that were decided while the server's clock was ahead, and are too late since it was
 //! corrected.
 //!
-//! Enters: states whose next run is to come. Leaves: those that were decided later than now,
-//! computed again from the clock of now, and logged. Holds: a next run is corrected because of
-//! `decided_at`, not because of its time: one that somebody sets by hand stays, however far ahead.
-//! One that is less than [`TOLERANCE_MICROS`] further ahead than its schedule has it is left alone.
+//! Enters: states with a future next run. Leaves: those that were decided later than now, computed
+//! again from the current clock, and logged. Holds: a next run is corrected because of
+//! `decided_at`, not because of its time: a next run set by hand stays, however far ahead. A next
+//! run that is less than [`TOLERANCE_MICROS`] later than its schedule's is left alone.
 //!
-//! A sweep looks at the next [`LOOK_AT_MOST`] manifests, and at all of them when this backend sees
-//! the clock go back.
+//! A sweep checks the next [`LOOK_AT_MOST`] manifests, and all of them when this backend sees the
+//! clock go back.
 
 use crate::manifest::zone_update;
 use crate::manifest_state::{Move, move_next_runs};
@@ -20,20 +20,20 @@ use pgrx::datum::Interval;
 use pgrx::pg_sys;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// Manifests that one sweep looks at.
+/// The most manifests that one sweep checks.
 const LOOK_AT_MOST: i64 = 1000;
 
 /// Where the last sweep of this backend stopped.
 static REACHED: AtomicI64 = AtomicI64::new(i64::MIN);
 
 row! {
-    /// A manifest whose next run is to come, with what that follows from.
+    /// A manifest with a future next run, and the columns that determine it.
     struct Ahead {
         manifest_id: i64,
         next_run_at: Timestamp,
-        /// That the next run stands for.
+        /// The occurrence of the next run.
         occurrence: Timestamp,
-        /// The last one that was queued or left out.
+        /// The last occurrence that was queued or left out.
         last_occurrence: Option<Timestamp>,
         /// Its definition was changed after that: it may be an occurrence of another schedule.
         is_changed_since: bool,
@@ -58,8 +58,8 @@ statement!(
     { latest: TIMESTAMPTZOID, now: TIMESTAMPTZOID }
 );
 
-/// Puts right what lies too far ahead; `everything` looks at all manifests. Returns how many were
-/// moved.
+/// Corrects next runs that lie too far ahead; `everything` checks all manifests. Returns how many
+/// were moved.
 pub(crate) fn sweep(spi: &Spi, now: Timestamp, everything: bool) -> usize {
     let latest = now.plus(TOLERANCE_MICROS);
     spi.execute(ManifestParkedAhead {
@@ -105,7 +105,8 @@ fn put_right(row: Ahead, now: Timestamp) -> Option<Move> {
     if !is_decided_ahead || was <= now.plus(TOLERANCE_MICROS) {
         return None;
     }
-    // One that rests after a failure is tried again, one whose parents have succeeded is due.
+    // A manifest that is put off after a failure is tried again; one whose parents have succeeded
+    // is due.
     if row.is_due_at_once {
         return Some(Move {
             manifest_id: row.manifest_id,
@@ -151,9 +152,9 @@ fn put_right(row: Ahead, now: Timestamp) -> Option<Move> {
     })
 }
 
-/// Returns the occurrence after now and after the last one that was handled, if that lies in no
-/// wrong future. Where the zone data of now has none at that time, an update has moved it, and one
-/// as near as updates move them may be the same: then the one after it.
+/// Returns the occurrence after now and after the last one that was handled, if that does not lie
+/// in a wrong future. If the current zone data has none at that time, an update has moved it, and
+/// an occurrence as near as updates move them may be the same: then returns the one after it.
 fn next_of_cron(
     plan: &Plan,
     last: Option<Timestamp>,

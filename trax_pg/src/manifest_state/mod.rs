@@ -1,7 +1,7 @@
-//! When each manifest is due next, or what it is parked on.
+//! When each manifest is due next, or the reason on which it is parked.
 //!
-//! Words: a *parked* manifest is due but may not be queued now; it costs the cycle nothing.
-//! Whatever ends the reason makes it due again, and the next cycle judges it again, so that an
+//! Words: a *parked* manifest is due but may not be queued now; it costs the cycle nothing. Any
+//! event that ends the reason makes it due again, and the next cycle decides again, so that an
 //! event need not know every reason.
 
 pub(crate) mod dependency;
@@ -46,7 +46,7 @@ statement!(
     { manifest_id: INT8OID, now: TIMESTAMPTZOID }
 );
 row! {
-    /// What jobs change in the state of a manifest.
+    /// The columns of a manifest's state that jobs change.
     pub(crate) struct State {
         last_success_at: Option<Timestamp>,
         last_scheduled_for: Option<Timestamp>,
@@ -68,12 +68,12 @@ statement!(
 );
 statement!(ManifestRegroup, "manifest_state/regroup.sql", { manifest_id: INT8OID, group: TEXTOID });
 
-/// How long a manifest is parked before the sweep looks at it, in microseconds.
+/// How long a manifest is parked before the sweep checks it, in microseconds.
 const SWEEP_MICROS: i64 = 10 * 60 * 1_000_000;
-/// Most manifests that one sweep looks at.
+/// The most manifests that one sweep checks.
 const SWEEP_AT_MOST: i64 = 1000;
 
-/// What a manifest waits for.
+/// The reason for which a manifest waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParkedOn {
     Disabled,
@@ -86,7 +86,7 @@ pub(crate) enum ParkedOn {
 }
 
 impl ParkedOn {
-    /// Returns the text that the check constraint of `trax.manifest_state` has.
+    /// Returns the text in the check constraint of `trax.manifest_state`.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Disabled => "disabled",
@@ -162,13 +162,14 @@ pub(crate) fn lock(spi: &Spi, manifests: Vec<i64>) {
     });
 }
 
-/// Locks what the end of a job, or of its dead letter, may change in manifests, in ascending order.
+/// Locks the state of manifests that the end of a job, or of its dead letter, may change, in
+/// ascending order.
 pub(crate) fn lock_for_outcome(spi: &Spi, manifests: Vec<i64>) {
     lock_definitions(spi, manifests.clone());
     lock(spi, manifests);
 }
 
-/// Calls [`lock_for_outcome`] for one manifest; returns its state as it is under the lock.
+/// Calls [`lock_for_outcome`] for one manifest; returns its state under the lock.
 pub(crate) fn lock_one_for_outcome(spi: &Spi, manifest_id: i64) -> Option<State> {
     lock_definitions(spi, vec![manifest_id]);
     let lock = ManifestLockStates {
@@ -177,7 +178,7 @@ pub(crate) fn lock_one_for_outcome(spi: &Spi, manifest_id: i64) -> Option<State>
     spi.query(lock).first()
 }
 
-/// Returns those of the manifests that another transaction holds now; the others are ready for
+/// Returns the manifests that another transaction has locked; the others are ready for
 /// [`job_ended`].
 pub(crate) fn busy(spi: &Spi, manifests: Vec<i64>) -> Vec<i64> {
     if manifests.is_empty() {
@@ -198,7 +199,7 @@ pub(crate) fn unpark(spi: &Spi, manifest_id: i64, reason: ParkedOn) {
     });
 }
 
-/// Parks a manifest that is switched off; what it was to run next is kept.
+/// Parks a manifest that is disabled; its next run is kept.
 pub(crate) fn switch_off(spi: &Spi, manifest_id: i64, group: &str, now: Timestamp) {
     if spi.execute(ManifestSwitchOff {
         manifest_id: arg(manifest_id),
@@ -210,7 +211,7 @@ pub(crate) fn switch_off(spi: &Spi, manifest_id: i64, group: &str, now: Timestam
     }
 }
 
-/// Makes a manifest due again that is switched on, if an occurrence came meanwhile.
+/// Makes an enabled manifest due again if an occurrence came meanwhile.
 pub(crate) fn resume(spi: &Spi, manifest_id: i64, now: Timestamp) -> bool {
     wake::mark(wake::DUE);
     spi.execute(ManifestResume {
@@ -219,7 +220,7 @@ pub(crate) fn resume(spi: &Spi, manifest_id: i64, now: Timestamp) -> bool {
     }) > 0
 }
 
-/// Returns the manifests of groups that are parked because those were disabled.
+/// Returns the manifests that are parked because their group is disabled.
 pub(crate) fn parked_on_groups(spi: &Spi, groups: Vec<String>) -> Vec<i64> {
     let rows = spi.query(ManifestParkedGroup {
         groups: arg(groups),
@@ -247,7 +248,7 @@ pub(crate) fn sweep(spi: &Spi, now: Timestamp) -> usize {
     })
 }
 
-/// Keeps a manifest parked on a dead letter until the job that took its place has its outcome.
+/// Keeps a manifest parked on a dead letter until the job that replaced it has its outcome.
 pub(crate) fn await_requeued(spi: &Spi, manifest_id: i64, now: Timestamp) {
     spi.execute(ManifestAwait {
         manifest_id: arg(manifest_id),
@@ -255,7 +256,7 @@ pub(crate) fn await_requeued(spi: &Spi, manifest_id: i64, now: Timestamp) {
     });
 }
 
-/// Sets when a manifest is due, or what it is parked on.
+/// Sets when a manifest is due, or the reason on which it is parked.
 pub(crate) fn arm(spi: &Spi, manifest_id: i64, group: &str, next: NextRun, now: Timestamp) {
     wake::mark(wake::DUE);
     spi.execute(ManifestArm {
@@ -268,7 +269,7 @@ pub(crate) fn arm(spi: &Spi, manifest_id: i64, group: &str, next: NextRun, now: 
     });
 }
 
-/// A next run that is to be at another time than it `was`.
+/// A next run that is to move from `was` to another time.
 pub(crate) struct Move {
     pub(crate) manifest_id: i64,
     pub(crate) was: Timestamp,
@@ -276,8 +277,8 @@ pub(crate) struct Move {
     pub(crate) occurrence: Timestamp,
 }
 
-/// Moves next runs; those that another transaction holds, or has moved, stay. Returns how many were
-/// moved.
+/// Moves next runs, except those that another transaction has locked or moved. Returns how many
+/// were moved.
 pub(crate) fn move_next_runs(spi: &Spi, moves: &[Move], now: Timestamp) -> usize {
     if moves.is_empty() {
         return 0;
@@ -297,7 +298,7 @@ pub(crate) fn move_next_runs(spi: &Spi, moves: &[Move], now: Timestamp) -> usize
     })
 }
 
-/// Notes that a manifest belongs to a group, which may differ from the one before.
+/// Stores the group of a manifest, which may differ from the previous one.
 pub(crate) fn regroup(spi: &Spi, manifest_id: i64, group: &str) {
     spi.execute(ManifestRegroup {
         manifest_id: arg(manifest_id),

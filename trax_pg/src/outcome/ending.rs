@@ -1,4 +1,4 @@
-//! How one attempt that did not complete ends: retried, dead or cancelled.
+//! The end of one attempt that did not complete: retried, dead or cancelled.
 
 use crate::columns::{Outcome, SQL_TASK};
 use crate::lease::{Locked, Overdue};
@@ -9,16 +9,16 @@ use crate::setting;
 use pgrx::pg_sys;
 use std::time::Duration;
 
-/// The error of an attempt whose timeout is over.
+/// The error of an attempt that exceeded its timeout.
 const TIMED_OUT: &str = "it ran longer than its timeout";
 
-/// What a worker reports of a failed attempt.
+/// A worker's report of a failed attempt.
 pub(crate) struct Failure {
     pub(crate) error: String,
     pub(crate) detail: Option<pg_sys::Datum>,
     pub(crate) retry_in: Option<i64>,
     pub(crate) permanent: bool,
-    /// The attempt ended because the server asked for it.
+    /// The attempt ended because the server asked the worker to stop.
     pub(crate) was_told_to_stop: bool,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Ending {
     pub(super) error: Option<String>,
     pub(super) detail: Option<pg_sys::Datum>,
     pub(crate) retry_at: Option<Timestamp>,
-    /// Why it becomes a dead letter.
+    /// The reason of its dead letter.
     pub(super) reason: Option<&'static str>,
     /// An attempt that never began is not spent.
     pub(super) begun: bool,
@@ -49,8 +49,7 @@ impl Ending {
     }
 
     pub(super) fn failed(lease: Locked, failure: Failure, now: Timestamp) -> Self {
-        // A cancelled job is neither retried nor dead-lettered, whatever its worker reports of the
-        // attempt.
+        // A cancelled job is neither retried nor dead-lettered, whatever its worker reports.
         if lease.cancelled {
             return Self {
                 detail: failure.detail,
@@ -113,7 +112,7 @@ impl Ending {
             .max_retries
             .unwrap_or_else(setting::default_max_retries);
         let (retry_at, reason) = match Verdict::after(lease.attempt, max_retries, permanent) {
-            // Its worker is gone, which is no fault of the job: it runs again at once.
+            // Its worker is gone, which is not the job's fault: the job runs again at once.
             Verdict::Retry if outcome == Outcome::LeaseExpired => (Some(now), None),
             Verdict::Retry => (Some(now.plus(retry_delay(&lease))), None),
             Verdict::Dead if permanent => (None, Some("failed permanently")),
@@ -145,7 +144,7 @@ fn retry_delay(lease: &Locked) -> i64 {
     micros(policy.delay_before_attempt(lease.attempt, random()))
 }
 
-/// Returns why an attempt is over of which nobody has reported, and what is known of its effect.
+/// Returns why an unreported attempt is over, and its possible effect.
 fn lost(lease: &Locked, why: &str) -> String {
     match lease.task.as_str() {
         SQL_TASK => format!(

@@ -1,7 +1,8 @@
-//! SQL entry points: how a SQL function of ours reads its arguments and returns its results.
+//! SQL entry points: reads the arguments of the extension's SQL functions and returns their
+//! results.
 //!
 //! Every function is declared in `sql/api`; [`sql_function!`] makes the C symbol behind it. Null
-//! arguments are seen here, so that a null where a value is needed is an error that names the
+//! arguments are checked here, so that a null where a value is needed is an error that names the
 //! argument.
 
 use crate::error::{Error, Result};
@@ -10,14 +11,14 @@ use crate::server::spi;
 use pgrx::datum::{FromDatum, Interval, IntoDatum};
 use pgrx::pg_sys;
 
-/// Longest name of a task, group, manifest, worker or key, in bytes.
+/// The longest name of a task, group, manifest, worker or key, in bytes.
 pub(crate) const NAME_BYTES: usize = 255;
-/// Longest text of a person's own words, in bytes.
+/// The longest free text, in bytes.
 const TEXT_BYTES: usize = 64 * 1024;
-/// Most elements of an array of names, and of jobs or tokens.
+/// The most elements of an array of names, and of jobs or tokens.
 const NAMES_AT_MOST: usize = 10_000;
 const JOBS_AT_MOST: usize = 65_536;
-/// Longest length of time that a call may pass.
+/// The longest interval that a call may pass.
 pub(crate) const LONGEST_MICROS: i64 = 10 * 366 * 24 * 60 * 60 * 1_000_000;
 /// `MAT_SRF_USE_EXPECTED_DESC`: rows in the shape that the query expects.
 const USE_EXPECTED_DESC: u32 = 1;
@@ -35,7 +36,7 @@ impl Fixed for Interval {}
 impl Fixed for Timestamp {}
 
 /// Makes the C symbol `$symbol` and its finfo record; `$body` is `fn(&Call) -> Result<Datum>`. It
-/// refuses the SQL of another version, unless it is said to be `of any version`.
+/// refuses the SQL of another version, unless declared `of any version`.
 macro_rules! sql_function {
     ($symbol:ident, $finfo:ident, $body:expr) => {
         $crate::server::call::sql_function!(of any version $symbol, $finfo, |call| {
@@ -83,7 +84,7 @@ impl Call {
         Self { fcinfo }
     }
 
-    /// Returns a call that nobody makes: its arguments are values that came by another way.
+    /// Returns a call that was not made from SQL: its arguments come from elsewhere.
     pub(crate) fn with(values: &[Option<pg_sys::Datum>]) -> Self {
         let size = size_of::<pg_sys::FunctionCallInfoBaseData>()
             + values.len() * size_of::<pg_sys::NullableDatum>();
@@ -107,12 +108,12 @@ impl Call {
         self.copied(index)
     }
 
-    /// Returns a copy of a text that the caller has measured.
+    /// Returns a copy of a text whose length the caller has checked.
     pub(crate) fn measured_text(&self, index: usize) -> Option<String> {
         self.copied(index)
     }
 
-    /// Returns a copy of the argument at `index`, which was measured.
+    /// Returns a copy of the argument at `index`, whose length was checked.
     fn copied<T: FromDatum>(&self, index: usize) -> Option<T> {
         // SAFETY: the declarations in sql/api declare `index` with the SQL type that T reads; the
         // tests call each one.
@@ -125,15 +126,15 @@ impl Call {
             .ok_or_else(|| Error::null_argument(name))
     }
 
-    /// Returns the argument as it was passed, for values that are only passed on.
+    /// Returns the argument unread, for values that are only passed on.
     pub(crate) fn datum(&self, index: usize) -> Option<pg_sys::Datum> {
         // SAFETY: `index` is an argument of the declaration.
         unsafe { pgrx::fcinfo::pg_getarg_datum(self.fcinfo, index) }
     }
 
-    /// Returns whether the call is that of a trigger, for an INSERT or a COPY.
+    /// Returns whether the call comes from a trigger, for an INSERT or a COPY.
     pub(crate) fn is_trigger_of_insert(&self) -> bool {
-        // SAFETY: the context of a call is null or a node; that of a trigger's has its data.
+        // SAFETY: the context of a call is null or a node; a trigger's call has its data there.
         unsafe {
             let context = (*self.fcinfo).context;
             !context.is_null()
@@ -143,8 +144,8 @@ impl Call {
         }
     }
 
-    /// Refuses a text that is longer than `most` bytes before it is copied: where there is no
-    /// memory for the copy, this process ends, and with it every session.
+    /// Returns an error for a text longer than `most` bytes, before it is copied: without memory
+    /// for the copy, this process would end, and with it every session.
     fn check_bytes(&self, index: usize, name: &str, most: usize) -> Result<()> {
         let bytes = self.datum(index).map_or(0, spi::value_bytes);
         if bytes <= most {
@@ -158,7 +159,7 @@ impl Call {
             }))
     }
 
-    /// Refuses an array with more than `most` elements, by its header.
+    /// Returns an error for an array with more than `most` elements, by its header.
     fn check_elements(&self, index: usize, name: &str, most: usize) -> Result<()> {
         let elements = self.datum(index).map_or(0, spi::array_length);
         if elements <= most {
@@ -171,7 +172,7 @@ impl Call {
             .hint("Specify fewer, in several calls."))
     }
 
-    /// Returns a text of any length, of which only the first 64 KiB are kept.
+    /// Returns at most the first 64 KiB of a text of any length.
     pub(crate) fn beginning(&self, index: usize) -> Option<String> {
         if self.datum(index).map_or(0, spi::value_bytes) <= TEXT_BYTES {
             return self.copied(index);
@@ -232,17 +233,17 @@ impl Call {
         without_nulls(elements.ok_or_else(|| Error::null_argument(name))?, name)
     }
 
-    /// Returns a length of time above zero, in microseconds.
+    /// Returns an interval above zero, in microseconds.
     pub(crate) fn optional_positive(&self, index: usize, name: &str) -> Result<Option<i64>> {
         self.optional_length(index, name, 1, "longer than zero")
     }
 
-    /// Returns a length of time of zero or more, in microseconds.
+    /// Returns an interval of zero or more, in microseconds.
     pub(crate) fn optional_not_negative(&self, index: usize, name: &str) -> Result<Option<i64>> {
         self.optional_length(index, name, 0, "zero or longer")
     }
 
-    /// Returns the same as [`optional_positive`](Self::optional_positive); null is 22004.
+    /// Does the same as [`optional_positive`](Self::optional_positive); null is 22004.
     pub(crate) fn positive(&self, index: usize, name: &str) -> Result<i64> {
         self.optional_positive(index, name)?
             .ok_or_else(|| Error::null_argument(name))
@@ -256,7 +257,7 @@ impl Call {
         words: &str,
     ) -> Result<Option<i64>> {
         let interval = self.optional::<Interval>(index);
-        // Parts that cancel each other have no one length: months differ.
+        // Parts of different sign have no fixed length: months differ.
         let mixed = interval.as_ref().is_some_and(|interval| {
             interval.months() < 0 || interval.days() < 0 || interval.micros() < 0
         });
@@ -295,10 +296,10 @@ impl Call {
         }
     }
 
-    /// Returns whether the call may not end its transaction: it is not a CALL by itself.
+    /// Returns whether the call may not end its transaction: it is not a top-level CALL.
     pub(crate) fn is_atomic(&self) -> bool {
-        // SAFETY: the context of a procedure's call is a CallContext node, that of anything else is
-        // another or null.
+        // SAFETY: the context of a procedure's call is a CallContext node; any other call has
+        // another node or null.
         unsafe {
             let context = (*self.fcinfo).context;
             context.is_null()
@@ -307,9 +308,9 @@ impl Call {
         }
     }
 
-    /// Returns the function that is called.
+    /// Returns the oid of the called function.
     pub(crate) fn function(&self) -> pg_sys::Oid {
-        // SAFETY: a call of a SQL function contains which it is.
+        // SAFETY: a call of a SQL function contains its oid.
         unsafe { (*(*self.fcinfo).flinfo).fn_oid }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Microseconds from the Unix epoch to the epoch of `timestamptz` (2000-01-01 UTC).
 const POSTGRES_EPOCH_MICROS: i64 = 946_684_800_000_000;
-/// One hour: so far the clock may be wrong without harm.
+/// One hour: the clock may be wrong by this much without harm.
 pub(crate) const TOLERANCE_MICROS: i64 = 60 * 60 * 1_000_000;
 pub(crate) const MICROS_PER_DAY: i64 = 86_400_000_000;
 
@@ -16,8 +16,8 @@ pub(crate) const MICROS_PER_DAY: i64 = 86_400_000_000;
 pub(crate) struct Timestamp(pub(crate) i64);
 
 impl Timestamp {
-    /// Returns the server's clock now, not the start of the transaction: a lease granted late in a
-    /// long transaction must not be over before it begins.
+    /// Returns the current time of the server's clock, not the start of the transaction: a lease
+    /// granted late in a long transaction must not expire before it begins.
     pub(crate) fn now() -> Self {
         // SAFETY: reads the system clock.
         Self(unsafe { pg_sys::GetCurrentTimestamp() })
@@ -66,8 +66,8 @@ impl FromDatum for Timestamp {
     }
 }
 
-/// What two clocks of the machine show at one moment: the one that people set, and the one that
-/// nobody sets.
+/// The readings of two clocks of the machine at one moment: one that can be set, and one that
+/// cannot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     pub(crate) shown: Timestamp,
@@ -76,7 +76,7 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Returns what the clocks showed at a time that was read just before.
+    /// Returns the readings at a time that was read just before.
     pub(crate) fn of(shown: Timestamp) -> Self {
         Self {
             shown,
@@ -84,7 +84,7 @@ impl Reading {
         }
     }
 
-    /// Reads both; again when this process had to wait between them.
+    /// Reads both clocks, and again when this process had to wait in between.
     pub(crate) fn now() -> Self {
         let mut before = uptime();
         for _ in 0..READ_AT_MOST {
@@ -102,7 +102,7 @@ impl Reading {
     }
 }
 
-/// Two readings so close are one moment, and how often to try for them.
+/// Two readings this close are one moment, and the number of tries.
 const AT_ONCE_MICROS: i64 = 50_000;
 const READ_AT_MOST: usize = 5;
 
@@ -121,8 +121,8 @@ fn uptime() -> i64 {
     time.tv_sec * 1_000_000 + time.tv_nsec / 1_000
 }
 
-/// Returns a name of this start of the machine, since which its uptime counts; where the kernel
-/// gives none, one of this start of the server.
+/// Returns an identifier of this start of the machine, from which its uptime counts; if the kernel
+/// has none, one of this start of the server.
 pub(crate) fn boot() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     // SAFETY: a plain number of the server.
@@ -143,7 +143,7 @@ pub(crate) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Returns an interval of so many microseconds.
+/// Returns an interval of `micros` microseconds.
 pub(crate) fn interval(micros: i64) -> Result<Interval> {
     Interval::new(0, 0, micros)
         .map_err(|_| Error::invalid(format!("{micros} microseconds is too long an interval")))
@@ -151,7 +151,7 @@ pub(crate) fn interval(micros: i64) -> Result<Interval> {
 
 /// Returns the time an interval later, as `timestamptz + interval` does.
 pub(crate) fn later(time: Timestamp, length: Option<pg_sys::Datum>) -> Timestamp {
-    // SAFETY: the function is strict and takes these types; both values are there.
+    // SAFETY: the function is strict and takes these types; both values exist.
     let sum = unsafe {
         direct_function_call::<Timestamp>(
             pg_sys::timestamptz_pl_interval,

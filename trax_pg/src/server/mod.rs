@@ -1,5 +1,5 @@
-//! What is PostgreSQL's: statements, calls, clocks, locks, tables. The only place for most unsafe
-//! code.
+//! The interface to PostgreSQL: statements, calls, clocks, locks, tables. Most unsafe code is
+//! allowed only here.
 
 pub(crate) mod backend;
 pub(crate) mod backtrace;

@@ -1,5 +1,5 @@
-//! A procedure that waits: steps in separate transactions, with the rights of its owner, and
-//! nothing held between them.
+//! A procedure that waits: steps in separate transactions, with the rights of its owner, and no
+//! locks held between them.
 
 use crate::error::{Error, Result};
 use crate::server::call::Call;
@@ -37,13 +37,13 @@ impl Procedure {
         self.nested
     }
 
-    /// Does one step, the first of its transaction, with its own snapshot, as a function with
+    /// Runs one step, the first of its transaction, with its own snapshot, as a function with
     /// `security definer` and a fixed `search_path` would.
     ///
     /// # Errors
     /// 42883 when the procedure has been dropped while it waited.
     pub(crate) fn step<T>(&self, work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
-        // Whatever the session prefers: a race over a place is no error of serialization.
+        // The session's isolation level is ignored: a race for a place is no serialization error.
         // SAFETY: no statement of the transaction has run yet.
         unsafe { pg_sys::XactIsoLevel = pg_sys::XACT_READ_COMMITTED as i32 };
         self.keep_extension();
@@ -75,8 +75,8 @@ impl Procedure {
         spi::commit();
     }
 
-    /// Waits after a commit: outside any transaction, or, called by a procedural language, in one
-    /// that has done nothing.
+    /// Waits after a commit: outside any transaction, or, if a procedural language made the call,
+    /// in one that has done nothing.
     pub(crate) fn rest(&self, wait: impl FnOnce()) {
         if self.nested {
             // SAFETY: the transaction has no other snapshot.

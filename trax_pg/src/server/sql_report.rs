@@ -1,5 +1,5 @@
-//! What the server reports while a statement of somebody's runs: its notices, and the error that
-//! ends it, whole.
+//! The server's reports while a statement of another role runs: its notices, and the complete error
+//! that ends it.
 
 use crate::error::{Error, cut};
 use crate::server::sql_result::quote;
@@ -11,7 +11,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Most notices that are kept, and most bytes of each.
+/// The most notices that are kept, and the most bytes of each.
 const NOTICES: usize = 100;
 const NOTICE_BYTES: usize = 1024;
 
@@ -24,12 +24,12 @@ pub(crate) struct ServerError {
     hint: Option<String>,
     context: Option<String>,
     position: i32,
-    /// Whether nothing of the statement was kept.
+    /// Whether nothing of the statement was committed.
     pub(crate) in_transaction: bool,
 }
 
 impl ServerError {
-    /// Returns what `trax.run.detail` says of it, as JSON.
+    /// Returns the value of `trax.run.detail` for the error, as JSON.
     pub(crate) fn json(&self, notices: &[u8]) -> Vec<u8> {
         let mut json = Vec::new();
         let mut member = |name: &str, value: &str| {
@@ -62,7 +62,7 @@ impl ServerError {
         json
     }
 
-    /// Returns an error of ours as the server would have reported it.
+    /// Returns an error of the extension as the server would have reported it.
     pub(crate) fn of(error: Error) -> Box<Self> {
         match guarded(|| error.raise()) {
             Ok(never) => never,
@@ -72,18 +72,18 @@ impl ServerError {
 }
 
 thread_local! {
-    /// The last error that was reported; its context is complete, as our place in it is the last.
+    /// The last reported error; its context is complete, because this callback is the last in it.
     static LAST: RefCell<Option<ServerError>> = const { RefCell::new(None) };
     static KEPT: RefCell<(usize, Vec<u8>)> = const { RefCell::new((0, Vec::new())) };
-    /// The level from which on the log has messages, while notices are kept.
+    /// The lowest level that the log accepts, while notices are collected.
     static LOGGED: Cell<Option<i32>> = const { Cell::new(None) };
 }
 static mut NEXT_LOG_HOOK: pg_sys::emit_log_hook_type = None;
 
-/// Runs `work`, and returns the error that ends it. The transaction is then to be aborted.
+/// Runs `work`, and returns the error that ends it. The caller must then abort the transaction.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, Box<ServerError>> {
     LAST.take();
-    // SAFETY: the link is in this frame, and taken out of the chain before it goes.
+    // SAFETY: the link is in this frame, and removed from the chain before the frame ends.
     unsafe {
         let mut link = pg_sys::ErrorContextCallback {
             previous: pg_sys::error_context_stack,
@@ -105,7 +105,7 @@ fn server_error(caught: &CaughtError) -> ServerError {
         CaughtError::RustPanic { ereport, .. } => ereport,
     };
     let last = LAST.take();
-    // One that was caught on the way is not what ended the work.
+    // An error that was caught on the way did not end the work.
     last.filter(|last| last.message == cut(report.message().to_owned()))
         .unwrap_or_else(|| ServerError {
             sqlstate: sqlstate(report.sql_error_code() as i32),
@@ -132,7 +132,7 @@ unsafe fn text(pointer: *const c_char) -> Option<String> {
 
 /// Keeps an error while it is being reported. Raises nothing itself.
 unsafe extern "C-unwind" fn note_error(_argument: *mut c_void) {
-    // SAFETY: inside an error report; the copy is made where the report itself is not.
+    // SAFETY: inside an error report; the copy is made in another context than the report's.
     unsafe {
         let before = pg_sys::CurrentMemoryContext;
         pg_sys::CurrentMemoryContext = pg_sys::TopMemoryContext;
@@ -157,7 +157,7 @@ unsafe extern "C-unwind" fn note_error(_argument: *mut c_void) {
 static START_ERROR: OnceLock<(String, String)> = OnceLock::new();
 static HAS_STARTED: AtomicBool = AtomicBool::new(false);
 
-/// Notes that the session has started: errors are those of statements now.
+/// Notes that the session has started: later errors are errors of statements.
 pub(crate) fn started() {
     HAS_STARTED.store(true, Ordering::Relaxed);
 }
@@ -167,8 +167,8 @@ pub(crate) fn start_error() -> Option<&'static (String, String)> {
     START_ERROR.get()
 }
 
-/// Begins to keep the notices that a client would be sent, and the error that ends the session
-/// before it has started; for the begin of an executor's life.
+/// Begins to collect the notices that a client would be sent, and the error that ends the session
+/// before it has started; call it when an executor starts.
 pub(crate) fn install() {
     // SAFETY: a process with one thread; the hook lives as long as the library.
     unsafe {
@@ -180,8 +180,8 @@ pub(crate) fn install() {
 /// Runs `work` and returns its notices, as the inside of a JSON array. `work` does not unwind.
 pub(crate) fn with_notices<T>(work: impl FnOnce() -> T) -> (T, Vec<u8>) {
     KEPT.take();
-    // SAFETY: a plain number of this process. So that the server reports notices at all; those that
-    // the log does not want are kept from it by the hook.
+    // SAFETY: a plain number of this process. Changed so that the server reports notices at all;
+    // the hook keeps those from the log that it does not accept.
     let result = unsafe {
         let logged = pg_sys::log_min_messages;
         LOGGED.set(Some(logged));
@@ -199,7 +199,7 @@ pub(crate) fn with_notices<T>(work: impl FnOnce() -> T) -> (T, Vec<u8>) {
     (result, KEPT.take().1)
 }
 
-/// Returns the notices until now, as the inside of a JSON array.
+/// Returns the notices so far, as the inside of a JSON array.
 pub(crate) fn notices() -> Vec<u8> {
     KEPT.with_borrow(|(_, json)| json.clone())
 }

@@ -1,9 +1,9 @@
-//! What `pg_stat_activity.wait_event` shows of a process that sleeps in trax: a name of ours from
-//! PostgreSQL 17 on, `Extension` before it. The DBA's page lists the names.
+//! The `wait_event` in `pg_stat_activity` of a process that sleeps in trax: a name of the
+//! extension's from PostgreSQL 17 on, `Extension` before it. The DBA's page lists the names.
 
 use pgrx::pg_sys;
 
-/// What a process waits for.
+/// The event that a process waits for.
 #[derive(Clone, Copy)]
 pub(crate) enum WaitEvent {
     /// A job that can be claimed.
@@ -12,7 +12,7 @@ pub(crate) enum WaitEvent {
     Job,
     /// A place of a token.
     Token,
-    /// Something to do, in a background process.
+    /// Work for a background process.
     Idle,
     /// The start or the end of a scheduler.
     Scheduler,
@@ -20,7 +20,7 @@ pub(crate) enum WaitEvent {
 
 #[cfg(any(feature = "pg15", feature = "pg16"))]
 impl WaitEvent {
-    /// Returns what the server's functions that wait are told.
+    /// Returns the wait event number for the server's wait functions.
     pub(crate) fn number(self) -> u32 {
         pg_sys::PG_WAIT_EXTENSION
     }
@@ -28,8 +28,8 @@ impl WaitEvent {
 
 #[cfg(not(any(feature = "pg15", feature = "pg16")))]
 impl WaitEvent {
-    /// Returns what the server's functions that wait are told. The server numbers a name once for
-    /// all its processes; this process remembers it.
+    /// Returns the wait event number for the server's wait functions. The server numbers a name
+    /// once for all its processes; this process caches the number.
     pub(crate) fn number(self) -> u32 {
         use std::sync::atomic::{AtomicU32, Ordering};
         static NUMBERS: [AtomicU32; 5] = [const { AtomicU32::new(0) }; 5];

@@ -2,7 +2,7 @@
 
 use super::CronError;
 
-/// A piece of the text and where it stands, counted from 1.
+/// A piece of the text and its position, counted from 1.
 #[derive(Clone, Copy)]
 pub(crate) struct Piece<'a> {
     pub(crate) text: &'a str,
@@ -57,7 +57,7 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// A field: its words for people, its values, and their names.
+/// A field: its names in messages, its values, and their names.
 pub(crate) struct Unit {
     pub(super) name: &'static str,
     pub(super) one: &'static str,
@@ -65,7 +65,7 @@ pub(crate) struct Unit {
     pub(crate) max: u32,
     /// How many different values there are: 7 is a second name of Sunday.
     pub(crate) size: u32,
-    /// Whether it has `?` and rules such as `L`.
+    /// Whether `?` and rules such as `L` are valid.
     has_rules: bool,
     pub(crate) names: &'static [&'static str],
     pub(super) forms: &'static str,
@@ -152,7 +152,7 @@ pub(crate) const DAY_OF_WEEK: Unit = Unit {
         second Friday), * or ?; the rules with L and # take no range and no step.",
 };
 
-/// From a value to a value, every so many. The last is below the first when the range wraps.
+/// From `first` to `last` by `step`. `last` is below `first` when the range wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) first: u32,
@@ -198,7 +198,8 @@ pub(super) fn items(unit: &Unit, field: Piece<'_>) -> Result<Vec<Item>, CronErro
     Ok(items)
 }
 
-/// Refuses what other dialects have and this one has not, with what to type instead.
+/// Returns an error for forms of other dialects that this dialect lacks, with the text to type
+/// instead.
 fn refuse_form_of_others(unit: &Unit, item: Piece<'_>) -> Result<(), CronError> {
     let text = item.text.to_ascii_uppercase();
     let has_extent = text.contains(['-', '/']);
@@ -268,7 +269,7 @@ fn week(nth: Piece<'_>) -> Result<u32, CronError> {
 }
 
 impl Span {
-    /// Returns whether the item is `*`, or `*/1`, which means the same.
+    /// Returns whether the item is `*` or the equivalent `*/1`.
     pub(crate) fn is_all(&self) -> bool {
         self.wildcard && self.step == 1
     }
@@ -383,7 +384,7 @@ pub(super) fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Returns a number that fits; nothing larger is ever meant.
+/// Returns a number that fits in 32 bits; no valid value is larger.
 pub(super) fn number(digits: &str) -> Option<u32> {
     digits.parse().ok()
 }

@@ -1,8 +1,8 @@
 //! Cron: when a text such as `30 2 * * MON-FRI` fires, in a zone.
 //!
 //! Five fields (minute, hour, day of month, month, day of week) or six with seconds in front; the
-//! shorthands `@hourly`, `@daily`, `@midnight`, `@weekly`, `@monthly`, `@yearly`, `@annually`. What
-//! the forms mean where cron dialects differ:
+//! shorthands `@hourly`, `@daily`, `@midnight`, `@weekly`, `@monthly`, `@yearly`, `@annually`. The
+//! meaning of the forms on which cron dialects differ:
 //!
 //! - Days of the week are 0 to 7 or names; 0 and 7 are Sunday. A name is three letters or more of
 //!   the English one.
@@ -17,10 +17,10 @@
 //! - `L-3`, `H`, `+`, `@reboot` and `@every` of other dialects are refused.
 //!
 //! Where the clock changes: a schedule whose hour and minute are plain numbers, lists and ranges
-//! means wall times. One that a gap skips fires when the gap ends, once however many were skipped;
-//! one that is shown twice fires the first time. With a wildcard or a step in the hour or minute a
-//! schedule means elapsed time: it fires at every instant whose wall time matches, both times in a
-//! repeat and never in a gap.
+//! means wall times. Times that a gap skips fire once, when the gap ends, however many were
+//! skipped; a time that is shown twice fires the first time. With a wildcard or a step in the hour
+//! or minute, a schedule means elapsed time: it fires at every instant whose wall time matches,
+//! both times in a repeat and never in a gap.
 
 mod allowed;
 mod day;
@@ -40,7 +40,7 @@ pub(super) use parse::{Fields, fields};
 
 use super::calendar::{DAY, date_of, day_of};
 
-/// How many years ahead a date is looked for. The rarest dates, such as a fifth Sunday in February,
+/// How many years ahead a date is searched. The rarest dates, such as a fifth Sunday in February,
 /// are 40 years apart where a century is no leap year; `0 0 29 2 *` needs 8.
 const HORIZON_YEARS: i64 = 41;
 
@@ -70,8 +70,8 @@ impl Cron {
     /// The longest text, in bytes.
     pub const MAX_BYTES: usize = 255;
 
-    /// Reads a text of at most [`MAX_BYTES`](Self::MAX_BYTES). Refuses what is not in the dialect,
-    /// and what can never fire.
+    /// Parses a text of at most [`MAX_BYTES`](Self::MAX_BYTES). Returns an error for a text outside
+    /// the dialect, and for a schedule that can never fire.
     pub fn parse(text: &str) -> Result<Cron, CronError> {
         let parsed = parse::parse(text)?;
         let cron = Cron {
@@ -82,8 +82,8 @@ impl Cron {
             days: parsed.days,
             elapsed: parsed.elapsed,
         };
-        // The calendar repeats, and no date in it is rarer than the horizon: one probe from
-        // anywhere decides.
+        // The calendar repeats, and no date in it is rarer than the horizon: one search from any
+        // date decides.
         if cron.wall_from(0).is_none() {
             let hint = "Name a day that one of the months has, as in 0 0 28 2 * or 0 0 L 2 *.";
             return Err(CronError::new(
@@ -95,7 +95,7 @@ impl Cron {
         Ok(cron)
     }
 
-    /// Returns the first wall time that matches and is not before a wall time.
+    /// Returns the first matching wall time that is not before `wall`.
     fn wall_from(&self, wall: i64) -> Option<i64> {
         let day = wall.div_euclid(DAY);
         let (year, month, day_of_month) = date_of(day);
@@ -108,7 +108,7 @@ impl Cron {
         Some(next * DAY + i64::from(self.second_from(0)?))
     }
 
-    /// Returns the first second of a day that matches and is not before a second of the day.
+    /// Returns the first matching second of a day that is not before `second_of_day`.
     fn second_from(&self, second_of_day: u32) -> Option<u32> {
         let (hour, minute) = (second_of_day / 3_600, second_of_day / 60 % 60);
         let first = |set: u64| set.trailing_zeros();
@@ -126,7 +126,7 @@ impl Cron {
         Some(hour * 3_600 + first(self.minutes) * 60 + first(self.seconds))
     }
 
-    /// Returns the first day, as a number, that matches and is after a date.
+    /// Returns the first matching day, as a number, after a date.
     fn day_after(&self, year: i64, month: u32, day_of_month: u32) -> Option<i64> {
         let later = u32::MAX.checked_shl(day_of_month + 1).unwrap_or(0);
         let mut days = self.days_in(year, month) & later;
@@ -147,7 +147,7 @@ impl Cron {
         Some(day_of(in_year, in_month, days.trailing_zeros()))
     }
 
-    /// Returns the days of a month that match, none when the month does not.
+    /// Returns the matching days of a month; none when the month does not match.
     fn days_in(&self, year: i64, month: u32) -> u32 {
         if self.months & 1 << month == 0 {
             return 0;

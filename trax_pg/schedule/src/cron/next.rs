@@ -1,9 +1,9 @@
-//! From wall times to instants: what a schedule fires at in a zone.
+//! From wall times to instants: when a schedule fires in a zone.
 //!
-//! A walk over the stretches between changes of the zone's offset. Within one, the next match is
-//! found on the wall clock and the offset makes it an instant. What must hold: the start of a
-//! stretch only grows, and nothing that is found lies before it, so the result is after the
-//! argument whatever a zone answers.
+//! Walks over the stretches between changes of the zone's offset. Within a stretch, the next match
+//! is found on the wall clock and the offset turns it into an instant. Invariant: the start of a
+//! stretch only grows, and no result lies before it, so the result is after the argument whatever
+//! offsets a zone returns.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use super::Cron;
 use super::allowed::Open;
 use crate::zone::{Instants, OffsetChange, REACH, Zone};
 
-/// How many stretches are walked before giving up. Each is a change or a leap to the next match;
-/// the clock changes at most a few times in the years that the horizon allows between two matches.
+/// The most stretches before the search gives up. Each is a change or a leap to the next match; the
+/// clock changes at most a few times in the years that the horizon allows between two matches.
 const MAX_STRETCHES: usize = 256;
 
 pub(super) const MICROS: i64 = 1_000_000;
 
-/// The last second that microseconds can say.
+/// The last second that microseconds can represent.
 pub(super) const END: i64 = i64::MAX / MICROS;
 
 /// One time at which a schedule fires.
@@ -25,14 +25,14 @@ pub(super) const END: i64 = i64::MAX / MICROS;
 pub struct Occurrence {
     /// Microseconds since the Unix epoch, UTC.
     pub at_micros: i64,
-    /// What the zone's clock does here, when it does anything.
+    /// The zone's clock change at this occurrence, if there is one.
     pub note: Option<Note>,
 }
 
-/// Why an occurrence is where it is, when the clock changes there.
+/// The effect of a clock change on an occurrence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// The wall time that was meant lies in a gap; this is the end of the gap.
+    /// The wall time of the schedule lies in a gap; this is the end of the gap.
     Gap,
     /// The wall time is shown twice, and this is the first time.
     RepeatedFirst,
@@ -54,11 +54,11 @@ impl Cron {
     /// Returns the first occurrence strictly after an instant, in microseconds since the Unix
     /// epoch.
     ///
-    /// None when there is none within 41 years. Measured in a release build with chrono-tz as the
-    /// zone (`a_next_takes_microseconds`): 0.2 to 1.2 µs for common texts; at most 0.2 ms, in a
-    /// zone of noise.
+    /// Returns `None` when there is none within 41 years. Measured in a release build with
+    /// chrono-tz as the zone (`a_next_takes_microseconds`): 0.2 to 1.2 µs for common texts; at most
+    /// 0.2 ms, in a zone of random offsets.
     pub fn next(&self, after_micros: i64, zone: &impl Zone) -> Option<Occurrence> {
-        // Matches are whole seconds: the first one that can be meant is the second after this one.
+        // Matches are whole seconds: the first possible one is the second after this one.
         let last = after_micros.div_euclid(MICROS);
         let found = self.walk(last, END, None, zone)?;
         Some(Occurrence {
@@ -67,8 +67,8 @@ impl Cron {
         })
     }
 
-    /// Returns the first match after an instant and not after another, all in seconds; of those
-    /// that exclusions allow when there are some.
+    /// Returns the first match after `last` and not after `until`, all in seconds; with exclusions,
+    /// the first that they allow.
     pub(super) fn walk(
         &self,
         last: i64,
@@ -76,9 +76,9 @@ impl Cron {
         open: Option<&Open<'_>>,
         zone: &impl Zone,
     ) -> Option<Found> {
-        // A wall time below the floor was shown before, and between the floor and the match that
-        // is looked for nothing matches: the floor serves every stretch. A fixed time starts one
-        // second early, to see a gap that ends right after it.
+        // A wall time below the floor was shown before, and nothing between the floor and the next
+        // match matches, so the floor serves every stretch. A fixed time starts one second early,
+        // to see a gap that ends right after it.
         let (mut start, floor) = match self.elapsed {
             true => (last + 1, i64::MIN),
             false => (last, zone.latest_wall(last) + 1),
@@ -112,9 +112,9 @@ impl Cron {
         None
     }
 
-    /// Returns what lies between an instant and the next match at the offset in force: nothing, a
-    /// change, or so much time that changes in the middle cannot bring another match and are not
-    /// looked for.
+    /// Returns the step from an instant to the next match at the current offset: the match, a
+    /// change, or a period long enough that changes in its middle cannot bring another match and
+    /// are not searched for.
     fn leap(&self, start: i64, at: i64, zone: &impl Zone) -> Leap {
         let far = at - start > 2 * REACH;
         // Elapsed time: a repeat soon after the start shows wall times from before it again.
@@ -133,8 +133,8 @@ impl Cron {
         }
     }
 
-    /// Returns whether a time that is meant lies in the gap of a change, and neither it nor the end
-    /// of the gap, where it would run, is excluded.
+    /// Returns whether a time of the schedule lies in the gap of a change, and neither it nor the
+    /// end of the gap, where it would run, is excluded.
     fn gap_is_meant(&self, floor: i64, change: OffsetChange, open: Option<&Open<'_>>) -> bool {
         let end = change.at + change.after;
         let meant = self.wall_from(floor.max(change.at + change.before));
@@ -144,8 +144,8 @@ impl Cron {
         })
     }
 
-    /// Returns what the clock does at a match. A time at the end of a gap was not moved there when
-    /// it is meant as well.
+    /// Returns the effect of a clock change on a match. A time at the end of a gap was not moved
+    /// there if the schedule matches it as well.
     pub(super) fn note(&self, found: Found, zone: &impl Zone) -> Option<Note> {
         if let Some(change) = found.gap {
             let wall = change.at + change.after;
@@ -164,7 +164,7 @@ impl Cron {
 pub(super) struct Found {
     /// The instant, in seconds.
     pub(super) at: i64,
-    /// The change whose gap ends there, when times in the gap are meant.
+    /// The change whose gap ends there, when the schedule has times in the gap.
     gap: Option<OffsetChange>,
 }
 

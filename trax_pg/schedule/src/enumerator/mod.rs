@@ -1,9 +1,9 @@
-//! The proof of the cron rules: every instant of some years is looked at, and `Cron::next` must
-//! give just those that the rules name.
+//! The proof of the cron rules: examines every instant of some years; `Cron::next` must return
+//! exactly those that the rules name.
 //!
-//! Nothing here is shared with what it proves: texts are read by a separate matcher, a few lines
-//! written from the rules; instants become wall times by chrono-tz, one after the other; gaps and
-//! repeats are noticed by what the clock shows, not by looking for changes of the offset.
+//! Shares nothing with the code under test: a separate matcher, a few lines written from the rules,
+//! reads the texts; chrono-tz turns instants into wall times, one after the other; gaps and repeats
+//! are detected by the wall times, not by a search for changes of the offset.
 //!
 //! The normal run takes 24 texts and 7 pairs of features in 6 zones over 2 years. The whole is more
 //! than 110 texts in 12 zones over 10 years from 2010, Apia's missing day included; it takes a
@@ -40,8 +40,8 @@ fn pair(n: usize) -> String {
     fields.collect::<Vec<_>>().join(" ")
 }
 
-/// Seconds matter only where clocks change: these are proved second by second for three days around
-/// each change.
+/// Seconds matter only where clocks change: these texts are proved second by second for three days
+/// around each change.
 const TEXTS_WITH_SECONDS: [&str; 8] = [
     "* * * * * *",
     "*/10 30 2 * * *",
@@ -225,7 +225,7 @@ fn clock(zone: Tz, from: i64, to: i64, step: i64) -> Vec<(i64, NaiveDateTime)> {
     instants.map(|at| (at, shown(at).naive_local())).collect()
 }
 
-/// Returns the instants of a period at which a text fires, by looking at each.
+/// Returns the instants of a period at which a text fires, by examining each.
 fn enumerate(matcher: &Matcher, clock: &[(i64, NaiveDateTime)], step: i64) -> Vec<i64> {
     let step = TimeDelta::seconds(step);
     let mut fires = Vec::new();
@@ -253,9 +253,9 @@ fn enumerate(matcher: &Matcher, clock: &[(i64, NaiveDateTime)], step: i64) -> Ve
     fires
 }
 
-/// Checks that `Cron::next` goes from each fire to the next one, also when asked a second before
-/// that or around a change of the clock in between. Where there are many fires, those within two
-/// days of a change are all tried, of the others one in 101.
+/// Checks that `Cron::next` goes from each fire to the next one, also when called a second before
+/// that or around a clock change in between. With many fires, all those within two days of a change
+/// are tried, and one in 101 of the others.
 fn compare(text: &str, name: &str, fires: &[i64], changes: &[i64]) -> usize {
     let cron = Cron::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     let zone = Named(name.parse().expect("a zone"));
@@ -307,7 +307,7 @@ fn first_of(year: i32) -> i64 {
         .timestamp()
 }
 
-/// What is proved: years, texts, zones.
+/// The extent of the proof: years, texts, zones.
 struct Extent {
     first: i32,
     end: i32,

@@ -34,11 +34,11 @@ const TIME_FORMS: &str = "Write a time from 00:00 to 23:59, as in \"22:00\" or \
 /// JSON that does not describe exclusions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExclusionError {
-    /// What is wrong, lower case and without a full stop.
+    /// The error, in lower case and without a full stop.
     pub message: String,
-    /// What to type: full sentences.
+    /// The text to type: full sentences.
     pub hint: String,
-    /// Where it is wrong, such as `time_windows[0].from`; empty for the whole.
+    /// The place of the error, such as `time_windows[0].from`; empty for the whole.
     pub path: String,
 }
 
@@ -70,8 +70,8 @@ impl Exclusions {
     /// (`from` included, `to` not, across midnight when `to` is earlier; `days_of_week` lists on
     /// which days a window begins).
     ///
-    /// Refuses unknown keys, more than 1,000 dates or ranges or 100 windows, and what leaves no
-    /// time to run at all.
+    /// Returns an error for unknown keys, more than 1,000 dates or ranges or 100 windows, and for
+    /// rules that leave no time to run at all.
     pub fn parse(json: &Value) -> Result<Exclusions> {
         let mut exclusions = Exclusions::default();
         for (key, value) in object(json, "", FORMS)? {
@@ -109,7 +109,7 @@ impl Exclusions {
                         let message = format!("\"{}\" is not a date", shown(text));
                         return Err(error(&path, message, DATE_FORMS));
                     };
-                    // In a leap year, so that 02-29 may be named.
+                    // In a leap year, so that 02-29 is valid.
                     date(text, [2000, month, day], &path, DATE_FORMS)?;
                     self.yearly[month as usize - 1] |= 1 << day;
                 }
@@ -134,7 +134,7 @@ impl Exclusions {
         Ok(())
     }
 
-    /// Joins what was written into spans that do not touch.
+    /// Joins the written ranges and windows into spans that do not touch.
     fn close(&mut self) {
         let mut ranges = self.ranges.clone();
         ranges.sort();
@@ -165,7 +165,7 @@ impl Exclusions {
     }
 
     /// Returns whether the rules leave no time at all. Every date falls on every day of the week in
-    /// some year, so dates and days of the week are checked apart.
+    /// some year, so dates and days of the week are checked separately.
     fn leave_no_time(&self) -> bool {
         let date = (1..=12).any(|month| {
             let all = u32::MAX >> (31 - days_in_month(2000, month)) & !1;
@@ -229,7 +229,7 @@ fn unknown(path: &str, key: &str, hint: &str) -> ExclusionError {
     error(path, format!("unknown key \"{}\"", shown(key)), hint)
 }
 
-/// Returns the start of a text, so that a message stays short.
+/// Returns the start of a text, to keep a message short.
 fn shown(text: &str) -> String {
     let mut start: String = text.chars().take(40).flat_map(char::escape_debug).collect();
     if text.chars().nth(40).is_some() {
@@ -309,7 +309,7 @@ fn days_of_week(json: &Value, path: &str) -> Result<u8> {
     Ok(days)
 }
 
-/// Returns numbers of so many digits each, between separators.
+/// Returns numbers with the given counts of digits, between separators.
 fn numbers<const N: usize>(text: &str, digits: [usize; N], separator: char) -> Option<[u32; N]> {
     let mut found = [0; N];
     let mut parts = text.split(separator);
@@ -323,7 +323,7 @@ fn numbers<const N: usize>(text: &str, digits: [usize; N], separator: char) -> O
     parts.next().is_none().then_some(found)
 }
 
-/// Returns the number of a date that exists.
+/// Returns the number of a date, if it exists.
 fn date(text: &str, [year, month, day]: [u32; 3], path: &str, hint: &str) -> Result<i64> {
     let exists = year >= 1
         && (1..=12).contains(&month)
@@ -334,7 +334,7 @@ fn date(text: &str, [year, month, day]: [u32; 3], path: &str, hint: &str) -> Res
     Ok(day_of(i64::from(year), month, day))
 }
 
-/// Returns a second of the day. The end of the day is one only as the end of a window.
+/// Returns a second of the day. The end of the day is valid only as the end of a window.
 fn time(json: &Value, path: &str, is_end: bool) -> Result<u32> {
     let text = text(json, path, TIME_FORMS)?;
     let parts = numbers(text, [2, 2, 2], ':')

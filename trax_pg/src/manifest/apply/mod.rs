@@ -1,10 +1,10 @@
 //! Manifests and groups as one document.
 //!
 //! Enters: a JSON object with `groups` and `manifests`, whose members have the names of the
-//! arguments of `trax.configure_group` and `trax.schedule`. Leaves: what was created, changed, left
-//! as it was, or removed. Holds: applying the same document again changes nothing; what a manifest
-//! leaves out has its default, except that one which was switched off by hand stays off; only what
-//! an earlier apply created is ever pruned.
+//! arguments of `trax.configure_group` and `trax.schedule`. Leaves: the created, changed, unchanged
+//! and removed objects. Holds: applying the same document again changes nothing; an omitted member
+//! has its default, except that a manifest which was disabled by hand stays disabled; only objects
+//! that an earlier apply created are pruned.
 
 mod object;
 mod order;
@@ -63,7 +63,7 @@ sql_function!(trax_apply, pg_finfo_trax_apply, |call| {
     })
 });
 
-/// Runs `work` and undoes what it did unless it returns true, or fails.
+/// Runs `work` and rolls it back unless it returns true; an error rolls it back, too.
 fn kept_if<T>(work: impl FnOnce() -> Result<(T, bool)>) -> Result<T> {
     let mut outcome = None;
     let ended = spi::isolated(|| {
@@ -93,7 +93,7 @@ struct Action {
 }
 
 impl Action {
-    /// Writes it down as the call that would have done it alone.
+    /// Records it as the call that would have done the same alone.
     fn record(&self, spi: &Spi) {
         let action = match (self.kind, self.action) {
             (_, UNCHANGED) => return,
@@ -160,7 +160,7 @@ fn apply(
     Ok(actions)
 }
 
-/// Says which one it is of an error that a group or manifest has, if it has a name.
+/// Adds the name of the group or manifest, if it has one, to an error.
 fn about(kind: Kind, value: &Value) -> impl Fn(Error) -> Error {
     let name = value.get("name").and_then(Value::as_str).map(str::to_owned);
     move |error| match (&name, kind) {
@@ -196,7 +196,7 @@ fn settings(value: &Value, source: Option<&str>) -> Result<group::Settings> {
     })
 }
 
-/// Writes the settings of the groups that do not have them, and forgets those that are gone;
+/// Writes the settings of groups that have others, and deletes those of groups that are gone;
 /// returns the manifests that may continue. All locks on groups come first, then the waiting jobs
 /// of manifests that are to go, then leases.
 fn apply_groups(
@@ -236,8 +236,8 @@ fn apply_groups(
     group::parked(spi, &all)
 }
 
-/// Locks the manifests that will change or go, and those whose group was switched on, in the order
-/// in which outcomes lock them; returns which of the document stay the same.
+/// Locks the manifests that will change or go, and those whose group was enabled, in the order in
+/// which outcomes lock them; returns which manifests of the document stay the same.
 fn lock_changing(spi: &Spi, manifests: &[Entry], gone: &Gone, unparked: &[i64]) -> Vec<bool> {
     let now = Timestamp::now();
     let same: Vec<bool> = manifests
@@ -260,8 +260,8 @@ fn lock_changing(spi: &Spi, manifests: &[Entry], gone: &Gone, unparked: &[i64]) 
     same
 }
 
-/// Returns whether storing a manifest would change nothing: it is stored and undone, so that no
-/// lock stays. One that cannot be stored by itself may depend on others of the document.
+/// Returns whether storing a manifest would change nothing: stores it and rolls back, so that no
+/// lock stays. A manifest that cannot be stored by itself may depend on others of the document.
 fn stays_the_same(spi: &Spi, entry: &Entry, now: Timestamp) -> bool {
     if StoredSettings::of_manifest(spi, &entry.name).is_empty() {
         return false;
@@ -309,7 +309,7 @@ fn unchanged(kind: Kind, name: String) -> Action {
 
 /// Removes manifests whose waiting jobs and definitions are locked.
 fn prune_missing(spi: &Spi, gone: Vec<(i64, String)>, now: Timestamp) -> Result<Vec<Action>> {
-    // They may depend on each other; what stays must not depend on them.
+    // They may depend on each other; remaining manifests must not depend on them.
     for (id, name) in &gone {
         dependency::replace(spi, *id, name, &[])?;
     }

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 pub(crate) struct Statement {
     file: &'static str,
     sql: &'static str,
-    /// What stands in the text for `{name}`, where several statements share a file: each has its
-    /// own literals there, which a plan needs for the predicates of partial indexes.
+    /// The replacements of `{name}` in a file that several statements share: each has its own
+    /// literals, which a plan needs for the predicates of partial indexes.
     texts: &'static [(&'static str, &'static str)],
     /// In the order of their numbers.
     parameters: &'static [Parameter],
@@ -153,7 +153,7 @@ impl Statement {
         }
     }
 
-    /// Raises an internal error: the statement and what uses it differ.
+    /// Raises an internal error: the statement does not match its declaration.
     fn refuse(&self, found: &str) -> ! {
         panic!("the statement {} {found}", self.file)
     }

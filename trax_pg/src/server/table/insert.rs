@@ -10,7 +10,7 @@ use pgrx::pg_sys;
 use std::marker::PhantomData;
 use std::rc::Rc;
 
-/// Most rows that are added at once.
+/// The most rows that are added at once.
 const ROWS_AT_ONCE: usize = 1000;
 
 /// Adds rows to a table and its indexes, many at once.
@@ -18,7 +18,7 @@ pub(crate) struct Inserter<'table> {
     table: &'table Table,
     state: *mut pg_sys::EState,
     target: *mut pg_sys::ResultRelInfo,
-    /// A copy, which is not counted: slots need not be released one by one, they go with the
+    /// A copy without a reference count: slots need not be released one by one, but end with the
     /// memory context.
     shape: pg_sys::TupleDesc,
     slots: Vec<*mut pg_sys::TupleTableSlot>,
@@ -27,7 +27,7 @@ pub(crate) struct Inserter<'table> {
 }
 
 impl<'table> Inserter<'table> {
-    /// Begins to add about so many rows.
+    /// Begins to add about `rows` rows.
     pub(crate) fn begin(table: &'table Table, rows: usize) -> Self {
         // SAFETY: the relation is open; everything is allocated in the current memory context or
         // the state's own.
@@ -35,7 +35,7 @@ impl<'table> Inserter<'table> {
             pg_sys::PreventCommandIfReadOnly(c"INSERT".as_ptr());
             let state = pg_sys::CreateExecutorState();
             let target = pg_sys::palloc0(size_of::<pg_sys::ResultRelInfo>()).cast();
-            // No index into a range table: there is none, and the words of an error would look into
+            // No index into a range table, which does not exist: an error message would look into
             // it.
             pg_sys::InitResultRelInfo(target, table.relation, 0, std::ptr::null_mut(), 0);
             if table.is_insertable() {
@@ -71,7 +71,7 @@ impl<'table> Inserter<'table> {
         }
     }
 
-    /// Returns the next row, all null; what its values point to lives until `end`.
+    /// Returns the next row, all null; its by-reference values must live until `end`.
     pub(crate) fn row(&mut self) -> NewRow<'_> {
         if self.filled == ROWS_AT_ONCE {
             self.flush();
@@ -81,8 +81,8 @@ impl<'table> Inserter<'table> {
         }
         let slot = self.slots[self.filled];
         self.filled += 1;
-        // SAFETY: a slot has a value and a flag for each column, dropped ones included; nobody else
-        // writes them.
+        // SAFETY: a slot has a value and a flag for each column, dropped ones included; nothing
+        // else writes them.
         unsafe {
             let width = (*(*slot).tts_tupleDescriptor).natts as usize;
             std::slice::from_raw_parts_mut((*slot).tts_isnull, width).fill(true);
@@ -142,8 +142,8 @@ impl<'table> Inserter<'table> {
         }
     }
 
-    /// Writes the rows by a statement: something is to happen that only statements do, or only the
-    /// server can find the partition.
+    /// Writes the rows by a statement: something on the table requires one, or only the server can
+    /// find the partition.
     fn flush_by_statement(&mut self) {
         let count = std::mem::take(&mut self.filled);
         let width = self.table.columns.len();
@@ -161,7 +161,7 @@ impl<'table> Inserter<'table> {
         by_statement::insert(self.table, &rows);
     }
 
-    /// Adds what is left, and lets what follows in this transaction see the rows.
+    /// Adds the remaining rows, and makes all visible to later commands of this transaction.
     pub(crate) fn end(mut self) {
         self.flush();
         // SAFETY: ends what `begin` began.
@@ -175,8 +175,8 @@ impl<'table> Inserter<'table> {
     }
 }
 
-/// Makes the tuple of a filled slot. A virtual slot would copy its values first, to free itself of
-/// them; here whoever reads a column finds the value that it was given.
+/// Makes the tuple of a filled slot. A virtual slot would first copy its values, to own them; here
+/// the columns stay readable as they were set.
 unsafe fn form(slot: *mut pg_sys::TupleTableSlot, shape: pg_sys::TupleDesc) {
     // SAFETY: the slot has a value and a flag for each column of the shape; the tuple is its own.
     unsafe {
@@ -186,7 +186,7 @@ unsafe fn form(slot: *mut pg_sys::TupleTableSlot, shape: pg_sys::TupleDesc) {
     }
 }
 
-/// Compiles the conditions of partial indexes, which the server would simplify once more for each
+/// Compiles the conditions of partial indexes, which the server would simplify again for each
 /// target: 1 % of the instructions of a job that is claimed and completed alone.
 unsafe fn prepare_predicates(target: *mut pg_sys::ResultRelInfo) {
     // SAFETY: the indexes of the target are open; the relation cache keeps their conditions
@@ -202,8 +202,8 @@ unsafe fn prepare_predicates(target: *mut pg_sys::ResultRelInfo) {
     }
 }
 
-/// Adds entries for a row; with `summaries` to indexes that summarize blocks alone, which exist
-/// from version 16 on.
+/// Adds entries for a row; with `summaries` only to indexes that summarize blocks, which exist from
+/// version 16 on.
 pub(super) unsafe fn insert_into_indexes(
     target: *mut pg_sys::ResultRelInfo,
     slot: *mut pg_sys::TupleTableSlot,
@@ -234,7 +234,7 @@ pub(crate) struct NewRow<'inserter> {
 }
 
 impl NewRow<'_> {
-    /// Sets a column; one that is not set is null.
+    /// Sets a column; a column that is not set is null.
     pub(crate) fn set(&mut self, column: impl Into<usize>, value: Option<pg_sys::Datum>) {
         let column = column.into();
         assert!(column < self.columns, "a column of the table");

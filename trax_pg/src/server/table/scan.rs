@@ -1,4 +1,4 @@
-//! Reading: the rows that an index leads to.
+//! Reading: rows found by an index.
 
 use super::known::relation_oid;
 use super::unguarded;
@@ -12,24 +12,24 @@ use pgrx::pg_sys;
 use pgrx::varlena::{varatt_is_1b, varatt_is_1b_e, varatt_is_4b_u, varlena_to_byte_slice};
 use std::ffi::CStr;
 
-/// What the scans of one step see.
+/// The snapshot of the scans of one step.
 pub(crate) struct View {
     pub(super) snapshot: pg_sys::Snapshot,
 }
 
 impl View {
-    /// Takes a new snapshot; in REPEATABLE READ and SERIALIZABLE that of the transaction.
+    /// Takes a new snapshot; in REPEATABLE READ and SERIALIZABLE the transaction's.
     pub(crate) fn of_transaction() -> Self {
-        // SAFETY: the pushed snapshot stays active until `end`; what statements of ours have
-        // written counts.
+        // SAFETY: the pushed snapshot stays active until `end`; changes of earlier statements of
+        // the transaction count.
         unsafe {
             pg_sys::CommandCounterIncrement();
             Self::push(pg_sys::GetTransactionSnapshot())
         }
     }
 
-    /// Takes a snapshot of what has committed until now, whatever the isolation level, and of what
-    /// this transaction has written.
+    /// Takes a snapshot of all that is committed now, whatever the isolation level, and of this
+    /// transaction's own changes.
     pub(crate) fn latest() -> Self {
         // SAFETY: as above.
         unsafe {
@@ -49,7 +49,7 @@ impl View {
     }
 
     pub(crate) fn end(self) {
-        // SAFETY: pushed by us, and views end in reverse.
+        // SAFETY: pushed by `push`, and views end in reverse order.
         unsafe { pg_sys::PopActiveSnapshot() }
     }
 }
@@ -152,7 +152,7 @@ impl Key {
     }
 }
 
-/// An index of a table of ours, open for scans.
+/// An index of a table of the extension, open for scans.
 pub(crate) struct Index {
     relation: pg_sys::Relation,
     table: pg_sys::Relation,
@@ -164,7 +164,7 @@ impl Index {
         if oid == pg_sys::InvalidOid {
             missing(name)
         }
-        // SAFETY: an index of ours; the lock keeps it.
+        // SAFETY: an index of the extension; the lock keeps it.
         unsafe {
             let relation = pg_sys::index_open(oid, pg_sys::RowExclusiveLock as i32);
             Self {
@@ -185,8 +185,8 @@ impl Index {
         }
     }
 
-    /// Returns whether another transaction, which has not ended, has written a row that meets the
-    /// conditions, as it is now.
+    /// Returns whether an unfinished transaction other than this one has written a row whose
+    /// current version meets the conditions.
     pub(crate) fn is_being_written<const N: usize>(&self, keys: [Key; N]) -> bool {
         let mut snapshot = pg_sys::SnapshotData {
             snapshot_type: pg_sys::SnapshotType::SNAPSHOT_DIRTY,
@@ -198,7 +198,8 @@ impl Index {
         let scan = self.scan(&view, N as i32);
         scan.seek(keys);
         let mut found = false;
-        // Each row that this shows leaves in the snapshot who is still writing it.
+        // Each row that this snapshot shows sets its `xmin` to the transaction that is still
+        // writing it.
         while !found && scan.next() {
             found = snapshot.xmin != pg_sys::InvalidTransactionId;
         }
@@ -207,12 +208,12 @@ impl Index {
     }
 
     pub(crate) fn close(self) {
-        // SAFETY: opened by us.
+        // SAFETY: opened by `open`.
         unsafe { pg_sys::index_close(self.relation, pg_sys::NoLock as i32) }
     }
 }
 
-/// Raises 55000: an administrator has dropped an index, or renamed it.
+/// Raises 55000: an administrator has dropped or renamed an index.
 fn missing(index: &CStr) -> ! {
     let index = index.to_string_lossy();
     Error::wrong_state(format!("the index trax.{index} does not exist"))
@@ -238,15 +239,15 @@ unsafe fn begin_index_scan(
     }
 }
 
-/// A scan of an index with the row that it shows.
+/// A scan of an index, with its current row.
 pub(crate) struct Scan {
     scan: pg_sys::IndexScanDesc,
     slot: *mut pg_sys::TupleTableSlot,
 }
 
 impl Scan {
-    /// Begins again, before the first row that meets the conditions; as many as the scan was made
-    /// for.
+    /// Begins again, before the first row that meets the conditions; their number must be that of
+    /// the scan.
     pub(crate) fn seek<const N: usize>(&self, keys: [Key; N]) {
         let mut keys = keys.map(|key| key.0);
         // SAFETY: the scan copies the keys.
@@ -261,7 +262,7 @@ impl Scan {
         }
     }
 
-    /// Goes to the next row that the snapshot sees; false at the end.
+    /// Goes to the next row that the snapshot sees; returns false at the end.
     pub(crate) fn next(&self) -> bool {
         // SAFETY: the scan and its slot are open.
         unsafe {
@@ -273,7 +274,7 @@ impl Scan {
         }
     }
 
-    /// Returns a value of the row that the scan shows, which lives as long as it shows it.
+    /// Returns a value of the current row, which lives until the next call of `next`.
     pub(crate) fn value(&self, column: impl Into<usize>) -> Option<pg_sys::Datum> {
         // SAFETY: the slot holds a row of the table.
         unsafe { slot_value(self.slot, column.into()) }
@@ -284,24 +285,24 @@ impl Scan {
         self.value(column).map_or(0, |datum| datum.value() as i64)
     }
 
-    /// Returns a value of the row that the scan shows.
+    /// Returns a value of the current row.
     pub(crate) fn get<T: FromDatum>(&self, column: impl Into<usize>) -> Option<T> {
         let datum = self.value(column)?;
         // SAFETY: the column has the SQL type that T reads.
         unsafe { T::from_polymorphic_datum(datum, false, pg_sys::InvalidOid) }
     }
 
-    /// Returns a text of the row that the scan shows, which lives as long as it shows it.
+    /// Returns a text of the current row, which lives until the next call of `next`.
     pub(crate) fn text(&self, column: impl Into<usize>) -> Option<&str> {
         // SAFETY: the callers pass columns of type text.
         self.value(column).and_then(|value| unsafe { text(value) })
     }
 
-    /// Returns whether a transaction has the row locked, or has changed or deleted it since the
-    /// snapshot: one that has not ended, or has committed meanwhile.
+    /// Returns whether a transaction that has not ended has locked the row, or one has changed or
+    /// deleted it since the snapshot.
     pub(crate) fn is_changing(&self) -> bool {
         let header = self.header();
-        // SAFETY: the header of a row in a pinned page; changes meanwhile count for the next look.
+        // SAFETY: the header of a row in a pinned page; concurrent changes count for the next look.
         unsafe {
             let mask = u32::from((*header).t_infomask);
             if mask & pg_sys::HEAP_XMAX_INVALID != 0 {
@@ -319,8 +320,7 @@ impl Scan {
         }
     }
 
-    /// Returns the transaction that has the row locked, or has changed or deleted it, if it is the
-    /// only one.
+    /// Returns the transaction that has locked, changed or deleted the row, if it is the only one.
     pub(crate) fn changed_by(&self) -> Option<Running> {
         let header = self.header();
         // SAFETY: as above.
@@ -341,7 +341,7 @@ impl Scan {
         unsafe { (*self.slot).tts_tid }
     }
 
-    /// Returns a copy of the row that the scan shows.
+    /// Returns a copy of the current row.
     pub(crate) fn row(&self) -> Row {
         let slot = self.slot;
         // SAFETY: the slot holds a row of the table; the copy lives in the current memory context,
@@ -388,8 +388,8 @@ impl Scan {
 }
 
 unsafe fn slot_value(slot: *mut pg_sys::TupleTableSlot, column: usize) -> Option<pg_sys::Datum> {
-    // SAFETY: as the caller says; a column that the slot knows already has a value and a flag, of
-    // any other the server checks the number.
+    // SAFETY: as the caller says; a column that is already in the slot has a value and a flag, and
+    // the server checks the number of any other.
     unsafe {
         if column < usize::from((*slot).tts_nvalid as u16) {
             let is_null = *(*slot).tts_isnull.add(column);
@@ -444,7 +444,7 @@ impl Row {
         self.0[column.into()]
     }
 
-    /// Puts another form of the same value in its place.
+    /// Replaces a value with another form of the same value.
     pub(crate) fn set(&mut self, column: impl Into<usize>, value: pg_sys::Datum) {
         self.0[column.into()] = Some(value);
     }

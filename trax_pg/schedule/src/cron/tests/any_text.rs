@@ -1,4 +1,4 @@
-//! What must hold for any text, any instant and any zone.
+//! Properties that hold for any text, any instant and any zone.
 
 use super::*;
 
@@ -94,7 +94,7 @@ fn random_text_never_panics() {
                     (1..=text.chars().count() + 1).contains(&error.position),
                     "{text:?}"
                 );
-                // What passes the checks here, the crate must take.
+                // The crate must accept any text that passes the checks here.
                 assert!(!error.message.contains("cannot be parsed"), "{text:?}");
             }
         }
@@ -121,7 +121,7 @@ fn the_ends_of_time_do_not_panic() {
     }
 }
 
-/// Answers whatever it likes: the offset has nothing to do with any clock.
+/// A zone whose offsets are arbitrary, like no real clock.
 struct Hostile;
 
 impl Zone for Hostile {
@@ -164,7 +164,7 @@ fn nothing_lies_between_two_successive_results() {
         let after = (start + random.below(4 * 366 * 86_400) as i64) * MICROS;
         let next = cron.next(after, &zone).expect("a next time").at_micros;
         assert!(next > after, "{text}");
-        // From anywhere in between the answer is the same.
+        // The result is the same from any instant in between.
         for _ in 0..5 {
             let between = after + random.below((next - after) as usize) as i64;
             let again = cron.next(between, &zone).map(|again| again.at_micros);
@@ -204,7 +204,7 @@ fn a_next_takes_microseconds() {
         }
         println!("{text:20} next {:?}", started.elapsed() / rounds);
     }
-    // The best of five, so that what the machine did meanwhile does not count.
+    // The best of five, so that other work on the machine does not count.
     let best = |work: &dyn Fn()| {
         let once = |_| {
             let started = std::time::Instant::now();
