@@ -1,5 +1,5 @@
--- Last: nothing is for PUBLIC, nor for whom default privileges name. Roles get what they need from
--- trax.grant_access().
+-- Last: revokes everything from PUBLIC, and from the roles that default privileges name.
+-- trax.grant_access() grants roles their rights.
 
 revoke all on schema trax from public;
 revoke all on all tables in schema trax from public;
@@ -9,5 +9,5 @@ revoke all on all procedures in schema trax from public;
 select trax.withdraw_rights();
 select trax.enable_triggers();
 
--- Tells the launcher, once this transaction has committed, that this database has the extension.
+-- Notifies the launcher, once this transaction has committed, that this database has the extension.
 select trax.installed();

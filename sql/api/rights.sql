@@ -1,4 +1,4 @@
--- Rights: what others than its owner may do with an object of ours.
+-- Rights: the grants of other roles than the owner on the extension's objects.
 
 create function trax.granted_rights()
 returns table (
@@ -13,7 +13,7 @@ returns table (
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-    -- In Turkish, INSERT is written small with other letters.
+    -- In the Turkish locale, lower() turns the I of INSERT into another letter.
     select g.object, a.grantee, lower(a.privilege_type collate "C"), g.column_name, a.is_grantable, g.kind, g.oid
     from (
         select 'schema trax' as object, null::name as column_name, n.nspowner as owner, n.nspacl as acl, 'schema' as kind, n.oid

@@ -53,14 +53,14 @@ begin
     from pg_class c
     join pg_tablespace t on t.oid = c.reltablespace
     where c.oid = 'trax.run'::regclass;
-    -- Attaching needs less than creating in place: writers of trax.run continue meanwhile.
+    -- Attaching needs a weaker lock than creating in place: writers of trax.run continue meanwhile.
     execute format(
         'create table trax.%I (like trax.run_default including all)%s', partition_name, coalesce(in_tablespace, '')
     );
-    -- Default privileges may have given it to somebody.
+    -- Default privileges may have granted rights on it.
     perform trax.withdraw_rights(relation => to_regclass('trax.' || quote_ident(partition_name)));
-    -- Never changed, only added to and dropped; what the default partition passes on is deleted
-    -- there.
+    -- Its rows never change until it is dropped; only the default partition deletes rows, those
+    -- that it passes on.
     execute format('alter table trax.%I replica identity full', partition_name);
     select count(*)
     into waiting
@@ -115,7 +115,7 @@ set timezone = 'GMT'
 as $$
 declare
     first_day constant timestamptz := date_trunc('day', moment, 'UTC');
-    -- As many rows go from the default partition in a second or two, while its readers wait.
+    -- This many rows leave the default partition in a second or two, while its readers wait.
     rows_at_most constant int := 200000;
     day timestamptz;
     open_periods tstzmultirange;
@@ -126,8 +126,8 @@ begin
     perform trax.refuse_foreign_code();
     for day in select first_day + n * interval '1 day' from generate_series(0, days_ahead) n
     loop
-        -- Somebody's own partition may cover the day, or a part of it. To read the bounds of one
-        -- that another session drops at this moment is to wait for it.
+        -- A user's own partition may cover the day, or a part of it. Reading the bounds of a
+        -- partition waits for a session that is dropping it.
         begin
             select
                 tstzmultirange(tstzrange(day, day + interval '1 day'))
@@ -140,7 +140,7 @@ begin
         end;
         for period in select unnest(open_periods)
         loop
-            -- Somebody's table, or a part of the day, may have the name.
+            -- A user's table, or a part of the day, may have the name.
             select n.name
             into partition_name
             from (
@@ -154,11 +154,11 @@ begin
                 perform trax.make_run_partition(partition_name, period, rows_at_most);
                 made := made + 1;
             exception
-                -- A reader holds the default partition: the other days would wait as long, each.
+                -- A reader has the default partition locked: each other day would wait as long.
                 when lock_not_available then
                     return made;
-                -- The default partition holds too many rows of that day, which stays there. Or
-                -- another session makes it at this moment.
+                -- The default partition has too many rows of that day, which stays there. Or
+                -- another session is creating the partition.
                 when check_violation or duplicate_table or unique_violation or invalid_object_definition
                     or deadlock_detected then
                     null;
@@ -184,8 +184,8 @@ declare
     dropped int := 0;
 begin
     perform trax.refuse_foreign_code();
-    -- By what they hold and not by their name: somebody may have made one. To read the bounds of
-    -- one that another session drops at this moment is to wait for it.
+    -- By their bounds and not by their name: a user may have created one. Reading the bounds of a
+    -- partition waits for a session that is dropping it.
     begin
         select array_agg(p.name order by p.upper_bound)
         into old_partitions
@@ -210,11 +210,11 @@ begin
             dropped := dropped + 1;
         exception
             when lock_not_available then
-                -- Who reads one day reads the table: the others would wait as long, each.
+                -- A reader of one day has the table locked: each other day would wait as long.
                 exit;
         end;
     end loop;
-    -- Rows that found no partition: few, or none.
+    -- Rows without a partition: few, or none.
     begin
         delete from trax.run_default r
         where r.ctid = any (array(
@@ -224,7 +224,7 @@ begin
             limit 10000
         ));
     exception
-        -- Another session drops or makes a partition; the next cleanup deletes them.
+        -- Another session is dropping or creating a partition; the next cleanup deletes the rows.
         when lock_not_available then
             null;
     end;
@@ -234,7 +234,7 @@ $$;
 comment on function trax.drop_run_partitions(timestamptz) is
     'Internal. Drops the partitions of trax.run that end at or before a time, and rows of that age that found no partition; returns how many partitions.';
 
--- A restore brings its partitions with it (see trax.instance for how it is recognized).
+-- A restore brings its own partitions (see trax.instance for how it is recognized).
 select trax.make_run_partitions(clock_timestamp(), 3)
 where not trax.is_loading_dump();
 
@@ -341,7 +341,7 @@ select
         when w.name is null then 'working'
         when w.last_seen_at + 2 * coalesce(w.period, interval '1 min') < clock_timestamp()
             and (w.period is not null or not coalesce(l.is_held, false))
-            -- An executor without a statement reports nothing; its name has its process.
+            -- An executor without a statement reports nothing; its process id is in its name.
             and not exists (
                 select
                 from pg_stat_activity a

@@ -1,4 +1,4 @@
--- The cluster itself, for the owner of the router: which shards there are, and where groups are.
+-- The cluster itself, for the owner of the router: its shards, and the places of groups.
 
 create function trax_router.functions_of_owner()
 returns text[]
@@ -110,7 +110,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 declare
-    -- Functions change their arguments from one minor version to the next.
+    -- Functions may change their arguments from one minor version to the next.
     minor constant text := '^[0-9]+[.][0-9]+';
     there text;
     here text;
@@ -147,7 +147,7 @@ declare
 begin
     perform trax_router.look_at(number, address);
     perform trax_router.refuse_version(number, address);
-    -- In the order of those who move groups: one of them that begins waits for this.
+    -- In the lock order of moves: a move that begins waits for this.
     lock table trax_router.group_placement in access share mode;
     lock table trax_router.shard in share row exclusive mode;
     if exists (
@@ -164,7 +164,7 @@ begin
     insert into trax_router.shard as s (number, address)
     values (number, address)
     on conflict do nothing;
-    -- The first has all places; those that come later get theirs when somebody says so.
+    -- The first shard has all places; later ones get theirs when the owner rebalances.
     insert into trax_router.place (place, shard)
     select n, number
     from generate_series(0, 1023) n
@@ -179,7 +179,7 @@ begin
     loop
         perform trax_router.copy_settings(spread, number);
     end loop;
-    -- Fleets hear of it.
+    -- Notifies fleets.
     perform pg_notify('trax_router', number::text);
     if exists (
         select

@@ -1,5 +1,5 @@
--- Last: nothing is for PUBLIC, nor for the roles that default privileges name. Roles get what they
--- need from trax.grant_access().
+-- Last: revokes everything from PUBLIC, and from the roles that default privileges name.
+-- trax.grant_access() grants roles their rights.
 
 do $$
 declare

@@ -1,4 +1,4 @@
--- Where one group is, as the owner of the router says.
+-- The shard of one group, as set by the owner of the router.
 
 create function trax_router.place_group(
     group_name text,
@@ -28,7 +28,7 @@ begin
                     detail = 'It has manifests there, jobs that wait or run, unresolved dead letters, or unique keys that ended jobs keep, and would be on two shards.',
                     hint = format('Move it with what it has: call trax_router.move_group(%L, %s, null)', group_name, shard);
         end if;
-        -- A shard on which it was once may have old ones.
+        -- A former shard of the group may have old settings.
         if known.shard = any (homes) then
             settings := coalesce(settings, known.settings);
         end if;
@@ -58,7 +58,7 @@ begin
     perform trax_router.hold_group(group_name);
     homes := array(select trax_router.shards_of_settings(group_name));
     known := array(select s from trax_router.survey_whole(group_name) s);
-    -- Its home has them; a shard on which it was once may have old ones.
+    -- Its home has the settings; a former shard may have old ones.
     perform trax_router.give_settings(k.shard, group_name, s.settings)
     from unnest(known) k
     cross join (
@@ -128,7 +128,7 @@ language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    -- Before anybody waits here: one that is away is refused.
+    -- Before any session waits here: an unreachable shard is an error.
     perform trax_router.survey_whole(group_name);
     perform trax_router.hold_placement();
     perform trax_router.refuse_moving(group_name);

@@ -1,4 +1,4 @@
--- The shards of a cluster, and where in it each group is. A router keeps nothing else: no job.
+-- The shards of a cluster, and the places of groups in it. A router stores nothing else: no jobs.
 
 do $$
 begin

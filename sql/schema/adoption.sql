@@ -1,7 +1,7 @@
--- adoption: the mark that these tables belong to this server and database, as their row in
--- trax.instance says.
+-- adoption: the mark that these tables belong to the server and database of their row in
+-- trax.instance.
 
--- Not registered with pg_extension_config_dump: what a dump carried would not be a mark.
+-- Not registered with pg_extension_config_dump: a mark must not travel with a dump.
 create table trax.adoption (
     one_row boolean not null default true,
     system_identifier bigint not null,

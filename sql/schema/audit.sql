@@ -18,7 +18,7 @@ create table trax.audit (
     kind text collate "C" not null,
     name text collate "C" not null,
     note text,
-    -- Rows of a dump meet none that are there: their times are others.
+    -- The restored rows of a dump do not collide with existing rows: their times differ.
     constraint audit_pkey primary key (at, id)
 );
 

@@ -1,7 +1,7 @@
--- believed_clock: how far the clock of this server is believed. A clock that jumps drops, forgets
--- and times out nothing until it has held.
+-- believed_clock: how far the clock of this server is believed. Until a clock that jumped has held,
+-- nothing is dropped, deleted or timed out because of it.
 
--- Not registered with pg_extension_config_dump: the clock of another server says nothing here.
+-- Not registered with pg_extension_config_dump: the clock of another server does not matter here.
 create table trax.believed_clock (
     one_row boolean not null default true,
     shown_at timestamptz not null,

@@ -1,4 +1,4 @@
--- cleanup: the steps that do not work.
+-- cleanup: the failed steps of the cycle.
 
 create table trax.failed_step (
     step text collate "C" not null,

@@ -1,4 +1,4 @@
--- dead_letter: jobs that failed for good and wait for a person.
+-- dead_letter: jobs that failed for good and wait for a user's decision.
 
 create table trax.dead_letter (
     id bigint generated always as identity,

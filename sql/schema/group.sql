@@ -1,4 +1,4 @@
--- group: a named set of manifests and jobs that share priority, an on/off switch and a limit. A
+-- group: a named set of manifests and jobs that share a priority, an enabled flag and a limit. A
 -- group without a row has the defaults of this table, so that enqueueing into a new group writes
 -- nothing here.
 
@@ -31,7 +31,7 @@ comment on column trax.manifest_group.applied is 'True: created by trax.apply(),
 comment on column trax.manifest_group.source is 'Whose documents say what it is: the source given to trax.apply(), which alone may change and prune it by document.';
 
 create index manifest_group_limited on trax.manifest_group (name) where max_active_jobs is not null;
--- The groups whose jobs are claimed before others, or not at all.
+-- The groups with another priority than the default, and disabled ones.
 create index manifest_group_special on trax.manifest_group (name) where priority <> 0 or not enabled;
 
 select pg_catalog.pg_extension_config_dump('trax.manifest_group', '');

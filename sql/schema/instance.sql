@@ -1,13 +1,13 @@
 -- instance: which server and database these tables belong to.
 --
--- Installing writes the row of this server and database, and the mark of adoption beside it. A copy
--- (a restored dump, a clone made from a template) brings the row of the place it came from and no
--- mark, or another place's; trax then refuses to run anything until somebody calls trax.adopt(). A
--- restore is recognized by what every dump sets first (trax.is_loading_dump): it gets neither row
--- nor mark, so that nothing runs while its tables are still being filled, and what it writes into
--- an adopted database removes the mark. The row that a dump brings collides with none: two rows are
--- a copy too. And our triggers are always enabled: one that was disabled, as pg_restore
--- --disable-triggers does to load unseen, is enabled less than that when it is enabled again.
+-- Installing writes the row of this server and database, and the mark of adoption. A copy (a
+-- restored dump, a clone made from a template) brings the row of its origin and no mark, or another
+-- place's; trax then runs nothing until trax.adopt() is called. A restore is recognized by the
+-- settings that every dump sets first (trax.is_loading_dump): it writes neither row nor mark, so
+-- that nothing runs while its tables are still being filled, and its rows in an adopted database
+-- remove the mark. The row of a dump collides with no other: two rows are a copy too. The
+-- extension's triggers are set to always: a trigger that pg_restore --disable-triggers disabled, to
+-- load unnoticed, is enabled again only in the default mode.
 
 create table trax.instance (
     system_identifier bigint not null,

@@ -1,8 +1,8 @@
 -- lease_extension: heartbeats that found the row of their lease locked.
 --
--- A heartbeat waits for nobody: where another transaction has the lease's row (an outcome or a
--- cancel that is not committed yet) it adds a row here, which no other waits for either. The reaper
--- reads them of a lease that seems to have run out.
+-- A heartbeat waits for no lock: if another transaction has locked the lease's row (an outcome or a
+-- cancel that is not committed yet) it adds a row here, for which no session waits either. The
+-- reaper reads the rows of a lease that seems to have expired.
 create table trax.lease_extension (
     job_id bigint not null,
     token uuid not null,

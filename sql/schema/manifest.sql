@@ -1,5 +1,5 @@
--- manifest: a stored definition; manifest_state: when it runs next; manifest_dependency: whose
--- success it waits for.
+-- manifest: a stored definition; manifest_state: its next run; manifest_dependency: the manifests
+-- whose success it waits for.
 
 create table trax.manifest (
     manifest_id bigint generated always as identity,
@@ -98,7 +98,7 @@ comment on column trax.manifest.updated_at is 'When its definition was last chan
 
 -- Hot: one narrow row for each manifest, so that firing never rewrites a definition. A parked
 -- manifest has next_run_at null, costs the cycle nothing, and keeps in parked_due_at the occurrence
--- to look at again once whatever parked it has ended.
+-- to decide again once the reason has ended.
 create table trax.manifest_state (
     manifest_id bigint not null,
     group_name text collate "C" not null,
@@ -124,7 +124,7 @@ create table trax.manifest_state (
     constraint manifest_state_parked_is_not_due check (parked_on is null or next_run_at is null),
     constraint manifest_state_evaluation_failures_not_negative check (evaluation_failures >= 0)
 );
--- The first tells an idle cycle with one probe that nothing is due; the second finds each group's
+-- The first shows an idle cycle with one probe that nothing is due; the second finds each group's
 -- share.
 create index manifest_state_due on trax.manifest_state (next_run_at) where next_run_at is not null;
 create index manifest_state_due_in_group on trax.manifest_state (group_name, next_run_at) where next_run_at is not null;

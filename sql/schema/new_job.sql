@@ -1,4 +1,4 @@
--- new_job: the table that takes jobs as rows. After its handler, sql/api/new_job.sql.
+-- new_job: the table that accepts jobs as rows. After its handler, sql/api/new_job.sql.
 
 create foreign data wrapper trax handler trax.new_job_handler no validator;
 comment on foreign data wrapper trax is 'Internal. Makes jobs of rows.';

@@ -1,9 +1,9 @@
--- progress: what attempts that are being executed last reported of how far they are.
+-- progress: the last reported progress of attempts that are being executed.
 --
 -- Beside the lease and not in it: a report neither waits for a heartbeat nor makes one wait, and
 -- leaves no dead version of a row that claims and outcomes read. A job that reports nothing has no
--- row here. Only the row that carries the token of the present lease counts; the others are left
--- for the cleanup.
+-- row here. Only the row with the token of the current lease counts; the cleanup deletes the
+-- others.
 
 create table trax.progress (
     job_id bigint not null,

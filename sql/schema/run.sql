@@ -1,7 +1,7 @@
 -- run: the attempts that ended. Append only, one partition for each UTC day of finished_at.
 --
--- Daily partitions are plain tables, not members of the extension, so that a dump carries their
--- definition and their rows. The cycle makes them ahead; what finds no partition goes to
+-- Daily partitions are plain tables, not members of the extension, so that a dump contains their
+-- definition and their rows. The cycle creates them ahead; rows without a partition go to
 -- run_default.
 
 create table trax.run (
@@ -34,13 +34,13 @@ create table trax.run (
 
 create table trax.run_default partition of trax.run default;
 
--- History has no key: nothing changes a row or deletes one, but for rows that leave the default
--- partition. For those a publication needs an identity.
+-- History has no key: rows are never changed, and deleted only from the default partition. For
+-- those deletes a publication needs an identity.
 alter table trax.run replica identity full;
 alter table trax.run_default replica identity full;
 
--- Each partition has these indexes by itself. An index of the parent would be made for a partition
--- both by a restored dump and by attaching it.
+-- Each partition has its own indexes. An index of the parent would be created for a partition
+-- twice, by a restored dump and by attaching it.
 create index run_default_job on trax.run_default (job_id);
 create index run_default_manifest on trax.run_default (manifest_id, finished_at) where manifest_id is not null;
 create index run_default_failed on trax.run_default (finished_at) where final and state = 'failed';

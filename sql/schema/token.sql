@@ -1,5 +1,5 @@
--- token: who holds one of the places of a name, and who waits for one. A place that nobody holds
--- has no row, so that names that nobody uses cost nothing. The token of a job is its lease.
+-- token: the holders of the places of a name, and the sessions that wait for one. A free place has
+-- no row, so that unused names cost nothing. The token of a job is its lease.
 
 create table trax.concurrency_token (
     name text collate "C" not null,

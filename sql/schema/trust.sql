@@ -1,7 +1,7 @@
--- trust: where trax can be, said before anything is made. The first of the install and of every
+-- trust: the checks before anything is created. The first script of the install and of every
 -- update.
 
--- Nothing in this script is looked up anywhere else.
+-- Names in this script resolve only in these schemas.
 set local search_path to pg_catalog, pg_temp;
 
 do $$
@@ -15,8 +15,8 @@ begin
 end;
 $$;
 
--- Who owns the schema, or may create in it, can put functions beside ours that calls with defaults
--- would find first.
+-- The owner of the schema, and roles that may create in it, can add functions that calls with
+-- defaults would find before the extension's.
 do $$
 declare
     other text;

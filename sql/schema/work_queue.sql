@@ -1,4 +1,4 @@
--- work_queue: the jobs that wait, ready or due later.
+-- work_queue: the waiting jobs, ready or due later.
 
 create table trax.work_queue (
     job_id bigint generated always as identity,
@@ -38,16 +38,16 @@ create table trax.work_queue (
     )
 ) with (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
--- The order in which a claim reads one lane, exactly.
+-- Exactly the order in which a claim reads one lane.
 create index work_queue_ready on trax.work_queue (lane_id, priority desc, job_id) where waits_for is null;
 create index work_queue_delayed on trax.work_queue (run_at) where waits_for = 'time';
--- The jobs behind a concurrency key or behind their manifest, in the order in which they come out
--- of each lane.
+-- The jobs behind a concurrency key or behind their manifest, in the order in which they leave each
+-- lane.
 create index work_queue_blocked on trax.work_queue (concurrency_key, lane_id, priority desc, job_id)
     where waits_for = 'key';
 create index work_queue_blocked_by_manifest on trax.work_queue (manifest_id, lane_id, priority desc, job_id)
     where waits_for = 'manifest';
--- Which roles have SQL jobs that are ready.
+-- The roles with ready SQL jobs.
 create index work_queue_sql on trax.work_queue (run_as, job_id) where run_as is not null and waits_for is null;
 create index work_queue_expiring on trax.work_queue (expires_at) where expires_at is not null;
 create index work_queue_manifest on trax.work_queue (manifest_id) where manifest_id is not null;

@@ -1,4 +1,5 @@
--- worker: who executes jobs. A report changes a row in place: no index knows what it changes.
+-- worker: the processes that execute jobs. A report changes a row in place, because no index
+-- contains the changed columns.
 
 create table trax.worker (
     name text collate "C" not null,

@@ -15,7 +15,7 @@ sql_function!(trax_adopt, pg_finfo_trax_adopt, |call| {
         }
         instance::adopt(spi, now);
         audit::record_here(spi, "adopt", None);
-        // With which zone data the next runs were computed is not known any more.
+        // The zone data with which the next runs were computed is not known any more.
         zone_update::catch_up(spi, now)
     })?;
     Ok(call.null())

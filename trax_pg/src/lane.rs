@@ -1,5 +1,5 @@
-//! The numbers of lanes: what a claim picks from is one task in one group, and of SQL jobs what one
-//! role runs in one group.
+//! The numbers of lanes: a lane is one task in one group, or the SQL jobs of one role in one group.
+//! A claim picks from lanes.
 
 use crate::columns::SQL_TASK;
 use crate::server::call::sql_function;
@@ -8,7 +8,7 @@ use crate::server::spi::arg;
 use pgrx::{direct_function_call, pg_sys};
 use std::cell::RefCell;
 
-/// Lanes whose numbers a session keeps.
+/// The number of lanes that a session caches.
 const LANES_KEPT: usize = 1024;
 
 thread_local! {
@@ -28,9 +28,9 @@ sql_function!(trax_sql_lane_of, pg_finfo_trax_sql_lane_of, |call| {
 });
 
 /// Returns the lane of a group and a task: the first 64 bits of SHA-256 over both names, each ended
-/// by a zero byte. Stored in rows: must never change. Nobody finds a task whose lane is that of
-/// another's without 2^63 tries. A claim that met two lanes with one number would still go by the
-/// names in each row, and might leave some of them to the next.
+/// by a zero byte. Stored in rows: must never change. Finding a task in the lane of another's takes
+/// 2^63 tries. A claim that met two lanes with one number would still use the names in each row,
+/// and might leave some rows to the next claim.
 fn lane(group: &str, task: &str) -> i64 {
     let names = (group.to_owned(), task.to_owned());
     LANES.with_borrow_mut(|lanes| {
@@ -48,8 +48,8 @@ fn lane(group: &str, task: &str) -> i64 {
     })
 }
 
-/// Returns the lane of a job: of SQL jobs each role has its own. No task has a zero byte in its
-/// name.
+/// Returns the lane of a job: each role has its own lanes of SQL jobs. No task has a zero byte in
+/// its name.
 pub(crate) fn of(group: &str, task: &str, run_as: Option<&str>) -> i64 {
     match run_as {
         Some(role) => lane(group, &format!("{SQL_TASK}\0{role}")),

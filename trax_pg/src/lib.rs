@@ -1,6 +1,6 @@
-//! trax: a job scheduler that lives inside PostgreSQL.
+//! trax: a job scheduler inside PostgreSQL.
 //!
-//! Work moves down this list; what must go back goes back as a row with a due time.
+//! Work moves down this list; cycles are rows with a due time, never calls.
 
 mod background;
 

@@ -1,7 +1,6 @@
 //! Manual changes: statements of users on tables that trax writes without statements.
 //!
-//! A statement trigger on those tables calls this, so that shared memory forgets what it knew of
-//! the rows.
+//! A statement trigger on those tables calls this, which drops shared memory's data on the rows.
 
 use crate::server::call::sql_function;
 use crate::server::spi;

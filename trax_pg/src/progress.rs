@@ -1,9 +1,9 @@
-//! Progress: what an attempt reports of how far it is, for others to see while it runs.
+//! Progress: an attempt's report of how far it is, visible while it runs.
 //!
-//! Enters: a lease and a small document. Leaves: one row of `trax.progress` a reporting job, which
-//! `trax.job` shows while that lease is held. Holds: a job that reports nothing costs nothing; a
-//! report waits for no heartbeat and no outcome, and none waits for it. A row whose lease is over
-//! says nothing, and is forgotten within a minute or two.
+//! Enters: a lease and a small document. Leaves: one row of `trax.progress` per reporting job,
+//! which `trax.job` shows while that lease is held. Holds: a job that reports nothing costs
+//! nothing; a report waits for no heartbeat and no outcome, and none waits for it. A row whose
+//! lease has ended is ignored, and deleted within a minute or two.
 
 use crate::error::Error;
 use crate::server::call::sql_function;
@@ -13,9 +13,9 @@ use crate::server::spi::{Spi, arg, statement};
 use crate::unseen;
 use pgrx::Uuid;
 
-/// Largest report, in bytes: it is written often and read by people.
+/// The largest report, in bytes: it is written often and read by people.
 const REPORT_BYTES: usize = 8 * 1024;
-/// How old a report without a lease is before it is forgotten, in microseconds.
+/// The age at which a report without a lease is deleted, in microseconds.
 const FORGET_MICROS: i64 = 60 * 1_000_000;
 
 statement!(
@@ -60,7 +60,7 @@ sql_function!(
     }
 );
 
-/// Deletes the reports of attempts that are over.
+/// Deletes the reports of attempts that have ended.
 pub(crate) fn sweep(spi: &Spi, now: Timestamp) {
     spi.execute(ProgressForget {
         before: arg(now.plus(-FORGET_MICROS)),

@@ -1,16 +1,16 @@
-//! Settings: every `trax.*` parameter, each with its definition and the getter that returns a real
+//! Settings: every `trax.*` parameter, each with its definition and a getter that returns a proper
 //! type.
 //!
-//! All but `trax.databases` and `trax.home` may stand in the configuration file, in `alter system`
-//! and in `alter database ... set` (a superuser's doing). The scheduler of a database takes a
-//! change up within ten seconds.
+//! All but `trax.databases` and `trax.home` may be set in the configuration file, by `alter system`
+//! and by a superuser's `alter database ... set`. The scheduler of a database applies a change
+//! within ten seconds.
 
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
 use pgrx::pg_sys;
 use std::ffi::{CStr, CString};
 use std::time::Duration;
 
-/// Priorities are 0 to this.
+/// The highest priority; the lowest is 0.
 pub(crate) const HIGHEST_PRIORITY: i32 = 31;
 
 const DAY_S: i32 = 24 * 60 * 60;
@@ -92,7 +92,7 @@ fn define_vacuum() {
 pub enum Databases {
     /// Every database that has the extension.
     All,
-    /// These names and no others.
+    /// Only these names.
     Named(Vec<String>),
 }
 
@@ -138,7 +138,7 @@ fn define_databases() {
     );
 }
 
-/// Returns the name of the place where this server is, if it has one.
+/// Returns the name of this server's place, if it has one.
 pub(crate) fn home() -> Option<String> {
     let name = HOME.get()?;
     (!name.is_empty()).then(|| name.to_string_lossy().into_owned())
@@ -186,7 +186,7 @@ pub(crate) fn chose_max_active_jobs() -> bool {
 
 #[cfg(feature = "pg15")]
 unsafe fn source_of(name: &CStr) -> pg_sys::GucSource::Type {
-    // SAFETY: an array of so many pointers to records that are never freed, each with a name.
+    // SAFETY: an array of `count` pointers to records that are never freed, each with a name.
     unsafe {
         let count = pg_sys::GetNumConfigOptions() as usize;
         let records = std::slice::from_raw_parts(pg_sys::get_guc_variables(), count);
@@ -201,7 +201,7 @@ unsafe fn source_of(name: &CStr) -> pg_sys::GucSource::Type {
 unsafe fn source_of(name: &CStr) -> pg_sys::GucSource::Type {
     // SAFETY: null, or a record that is never freed.
     unsafe {
-        // The constant of this name in pg_sys is there on 15 only.
+        // The constant of this name in pg_sys exists on 15 only.
         let error = pgrx::PgLogLevel::ERROR as i32;
         let record = pg_sys::find_option(name.as_ptr(), false, true, error);
         record

@@ -1,8 +1,9 @@
 //! Steps: parts of a cycle that fail by themselves.
 //!
-//! Enters: the name of a step and its work. Leaves: what it did, or its failure. Holds: a step that
-//! fails undoes only itself and stops no other: `trax.failed_step` has its words until it works
-//! again, for `trax.status()`, and the log has them once. A cancel and a shutdown end the cycle.
+//! Enters: the name of a step and its work. Leaves: the result of the work, or its failure. Holds:
+//! a step that fails rolls back only itself and stops no other. `trax.failed_step` has the error
+//! until the step works again, for `trax.status()`, and it is logged once. A cancel and a shutdown
+//! end the cycle.
 
 use crate::error::{Error, Result};
 use crate::server::clock::Timestamp;
@@ -13,7 +14,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 /// How long a failure of a step that every cycle runs is shown at least, and how often a backend
-/// records that such a step works: what failed may be put off meanwhile.
+/// records that such a step works: the rows that failed may be put off meanwhile.
 const SHOWN_MICROS: i64 = 30 * 1_000_000;
 
 statement!(
@@ -30,8 +31,8 @@ thread_local! {
     static RECORDED: RefCell<HashMap<&'static str, Timestamp>> = RefCell::default();
 }
 
-/// Runs a step so that its failure undoes only its own changes; `None` when it failed. A
-/// success clears what was noted of an earlier failure if it `clears`.
+/// Runs a step so that its failure rolls back only its own changes; returns `None` when it failed.
+/// If `clears`, a success clears the record of an earlier failure.
 pub(crate) fn isolated<T>(
     spi: &Spi,
     now: Timestamp,
@@ -44,9 +45,9 @@ pub(crate) fn isolated<T>(
     done.ok()
 }
 
-/// Runs a step of every cycle in the same way. Its work returns an error beside its result when it
-/// has failed for some rows only. A conflict in a transaction that keeps its snapshot is the
-/// caller's to repeat, and beside code of others no cycle goes on.
+/// Does the same for a step of every cycle. Its work also returns an error beside its result when
+/// it has failed for some rows only. The caller must repeat a serialization failure in a
+/// transaction that keeps its snapshot, and the cycle ends when another role's code is attached.
 pub(crate) fn of_every_cycle<T>(
     spi: &Spi,
     now: Timestamp,
@@ -82,7 +83,7 @@ fn is_to_record(step: &'static str, now: Timestamp) -> bool {
     })
 }
 
-/// Notes how a step went: that it failed, or that it works and has not failed since a time.
+/// Records a step's failure, or that it works and has not failed since a time.
 fn note(
     spi: &Spi,
     now: Timestamp,
@@ -90,11 +91,11 @@ fn note(
     failure: Option<&Error>,
     works_since: Option<Timestamp>,
 ) {
-    // Somebody has just attached code of others: the next cycle refuses and says so, once.
+    // Another role's code was just attached: the next cycle refuses to run and reports that, once.
     if failure.is_some() && foreign_code::refuse(spi).is_err() {
         return;
     }
-    // The record itself may fail, for want of room or of a lock: that is no reason to stop either.
+    // The record itself may fail, for lack of space or a lock: that must not stop the other steps.
     let noted = match (failure, works_since) {
         (Some(error), _) => spi::isolated(|| {
             let failed = StepFailed {

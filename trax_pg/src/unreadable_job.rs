@@ -1,11 +1,11 @@
 //! Unreadable jobs: those whose input or trace is damaged in its TOAST table.
 //!
 //! Enters: jobs that a claim, an outcome or the cycle could not read (XX001, XX002). Leaves: a row
-//! of `trax.unreadable_job` with the server's words, for `trax.status()`, and the waiting job put
-//! off by [`PUT_OFF_MICROS`]; the reaper puts its leases off itself. Holds: nothing is lost of a
-//! job that may be repaired: it is neither queued again nor buried without its input. Only a
-//! completion and a cancel end it, with the words in the place of the input. A job that can be read
-//! again goes on by itself, and its row is removed by the sweep.
+//! of `trax.unreadable_job` with the server's error, for `trax.status()`, and the waiting job put
+//! off by [`PUT_OFF_MICROS`]; the reaper puts leases off itself. Holds: a job that may be repaired
+//! loses nothing: it is neither queued again nor made a dead letter without its input. Only a
+//! completion and a cancel end it, with the error in place of the input. A job that can be read
+//! again continues by itself, and the sweep removes its row.
 
 use crate::changes;
 use crate::error::Error;
@@ -17,9 +17,9 @@ use pgrx::datum::IntoDatum;
 use pgrx::pg_sys;
 use std::collections::HashSet;
 
-/// How long a waiting job rests before it is tried again.
+/// How long a waiting job is put off before it is tried again.
 const PUT_OFF_MICROS: i64 = 10 * 60 * 1_000_000;
-/// How many jobs one sweep looks at.
+/// The most jobs that one sweep checks.
 const SWEEP_AT_MOST: i64 = 1000;
 
 statement!(
@@ -34,11 +34,11 @@ statement!(UnreadableRead, "unreadable_job/read.sql", { job_ids: INT8ARRAYOID } 
 statement!(UnreadableList, "unreadable_job/list.sql", { at_most: INT8OID } -> i64);
 statement!(UnreadableForget, "unreadable_job/forget.sql", { job_ids: INT8ARRAYOID });
 
-/// A job that could not be read, and why.
+/// A job that could not be read, and the error.
 pub(crate) type Unreadable = (i64, Error);
 
-/// Notes jobs that could not be read. Waits for who notes the same, unless the caller has locked
-/// them.
+/// Records jobs that could not be read. Waits for sessions that record the same, unless the caller
+/// has locked the jobs.
 pub(crate) fn note(spi: &Spi, found: &[Unreadable], now: Timestamp) {
     let (job_ids, errors): (Vec<i64>, Vec<String>) = found
         .iter()
@@ -55,8 +55,8 @@ pub(crate) fn note(spi: &Spi, found: &[Unreadable], now: Timestamp) {
     });
 }
 
-/// Notes waiting jobs that could not be read and that no other transaction has, and has them tried
-/// again later.
+/// Records waiting jobs that could not be read and that no other transaction has locked, and puts
+/// them off.
 pub(crate) fn put_off(spi: &Spi, mut found: Vec<Unreadable>, now: Timestamp) {
     if found.is_empty() {
         return;
@@ -73,7 +73,7 @@ pub(crate) fn put_off(spi: &Spi, mut found: Vec<Unreadable>, now: Timestamp) {
     note(spi, &found, now);
 }
 
-/// Returns those of some jobs that cannot be read.
+/// Returns the jobs that cannot be read.
 pub(crate) fn find(spi: &Spi, job_ids: &[i64]) -> Vec<Unreadable> {
     let read = spi::isolated(|| {
         Ok(spi
@@ -95,7 +95,7 @@ pub(crate) fn find(spi: &Spi, job_ids: &[i64]) -> Vec<Unreadable> {
     }
 }
 
-/// Forgets jobs that can be read again, or are gone.
+/// Deletes the records of jobs that can be read again, or are gone.
 pub(crate) fn sweep(spi: &Spi) {
     let listed = spi.query(UnreadableList {
         at_most: arg(SWEEP_AT_MOST),
@@ -117,7 +117,7 @@ pub(crate) fn sweep(spi: &Spi) {
     });
 }
 
-/// Returns what history has in the place of an input that cannot be read.
+/// Returns the value that replaces an unreadable input in history.
 pub(crate) fn placeholder(error: &Error) -> Option<pg_sys::Datum> {
     pgrx::JsonB(serde_json::json!({ "unreadable": error.message() })).into_datum()
 }

@@ -1,7 +1,7 @@
 //! Rows that are newer than the snapshot of a transaction.
 //!
-//! A transaction in REPEATABLE READ does not see a job or a lease that was made after its first
-//! statement. A call that finds none there must not say that the job is unknown or the lease lost.
+//! A transaction in REPEATABLE READ does not see a job or a lease that was created after its first
+//! statement. A call that finds none there must not report the job as unknown or the lease as lost.
 
 use crate::error::Error;
 use crate::server::spi;

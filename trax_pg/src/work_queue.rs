@@ -474,8 +474,7 @@ fn hasten(spi: &Spi, job_id: i64, now: Timestamp) -> String {
     "unknown".to_owned()
 }
 
-/// Returns the earliest time at which a delayed job or a manifest is due, or a job has waited too
-/// long.
+/// Returns when a delayed job or a manifest is due next, or a job has waited too long.
 pub(crate) fn next_due(spi: &Spi) -> Option<Timestamp> {
     spi.query(QueueNextDue).one()
 }

@@ -1,9 +1,10 @@
-//! The registry of workers: who claims, and since when.
+//! The registry of workers: their names, and since when they claim.
 //!
-//! Enters: what a worker reports of itself, or the name that a claim gives. Leaves: a row of
-//! `trax.worker`, refreshed by each report, or by claims twice a minute at most by each session.
-//! Holds: registering never waits nor makes a claim wait, and a claim that takes nothing registers
-//! nothing; a report that is not taken says so, and one may be lost in a crash, as a heartbeat may.
+//! Enters: a worker's report about itself, or the name in a claim. Leaves: a row of `trax.worker`,
+//! refreshed by each report, and by claims at most twice a minute per session. Holds: registering
+//! never waits nor makes a claim wait, and a claim that takes nothing registers nothing; the result
+//! says whether a report was stored, and a stored report may be lost in a crash, as a heartbeat
+//! may.
 
 use crate::error::Error;
 use crate::server::backend;
@@ -20,7 +21,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// How often a session refreshes the row of its worker, in microseconds.
 const INTERVAL_MICROS: i64 = 30 * 1_000_000;
-/// How long after it was last seen a worker that executes nothing is forgotten, in microseconds.
+/// How long after it was last seen a worker that executes nothing is deleted, in microseconds.
 const FORGET_MICROS: i64 = 10 * 60 * 1_000_000;
 
 statement!(
@@ -40,7 +41,7 @@ statement!(
 statement!(WorkerLeave, "worker_registry/leave.sql", { name: TEXTOID });
 statement!(WorkerForget, "worker_registry/forget.sql", { before: TIMESTAMPTZOID });
 
-/// Largest report, in bytes: it is written often and read by people.
+/// The largest report, in bytes: it is written often and read by people.
 const INFO_BYTES: usize = 8 * 1024;
 
 sql_function!(trax_report_worker, pg_finfo_trax_report_worker, |call| {
@@ -67,7 +68,7 @@ sql_function!(trax_report_worker, pg_finfo_trax_report_worker, |call| {
     spi::require_primary()?;
     let untouched = durability::is_untouched();
     let taken = spi::connected(|spi| {
-        // A claim of this worker may keep its transaction open; the next report carries the same.
+        // A claim of this worker may keep its transaction open; the next report contains the same.
         if !Lock::Worker(&name).take_if_free(Mode::Alone) {
             return Ok(false);
         }
@@ -92,11 +93,11 @@ sql_function!(trax_report_worker, pg_finfo_trax_report_worker, |call| {
     Ok(call.value(taken))
 });
 
-/// The worker that this session last noted, as a hash, and when.
+/// The worker that this session last recorded, as a hash, and when.
 static NOTED: AtomicU64 = AtomicU64::new(0);
 static NOTED_AT: AtomicI64 = AtomicI64::new(i64::MIN);
 
-/// Notes a worker that has claimed something.
+/// Records a worker that has claimed something.
 pub(crate) fn seen(spi: &Spi, worker: &str, now: Timestamp) {
     let hash = name_hash_64(&[worker]);
     let noted_at = Timestamp(NOTED_AT.load(Ordering::Relaxed));
@@ -118,26 +119,26 @@ pub(crate) fn seen(spi: &Spi, worker: &str, now: Timestamp) {
     });
 }
 
-/// Forgets a worker that ends by itself. An entry that another session holds is left.
+/// Deletes a worker that reports its end. A row that another session has locked is left.
 pub(crate) fn left(spi: &Spi, worker: &str) {
     if Lock::Worker(worker).take_if_free(Mode::Alone) {
         spi.execute(WorkerLeave { name: arg(worker) });
     }
 }
 
-/// Forgets what was noted: it may be undone.
+/// Clears the record, whose row may be rolled back.
 fn forget_noted() {
     NOTED_AT.store(i64::MIN, Ordering::Relaxed);
 }
 
-/// Forgets workers that are gone; returns how many.
+/// Deletes workers that are gone; returns how many.
 pub(crate) fn forget_gone(spi: &Spi, now: Timestamp) -> usize {
     spi.execute(WorkerForget {
         before: arg(now.plus(-FORGET_MICROS)),
     })
 }
 
-/// Returns what the server knows of this session.
+/// Returns the server's data on this session.
 fn about() -> JsonB {
     JsonB(serde_json::json!({
         "application_name": backend::application_name(),

@@ -1,4 +1,4 @@
--- Deletes records of what was done long ago.
+-- Deletes old records.
 delete from trax.audit a
 where a.ctid = any (array(
     select o.ctid

@@ -1,5 +1,5 @@
--- Where jobs are, in one snapshot: most of those that somebody waits for run, then they cost one
--- probe each.
+-- Returns the states of jobs in one snapshot: most awaited jobs are executed, and cost one probe
+-- each.
 select w.job_id, s.state, s.task, s.group_name
 from unnest($job_ids) w (job_id)
 left join lateral (

@@ -1,5 +1,5 @@
--- Returns what an executor rests on: the installed extension and its owner, its role, and what
--- alter database and alter role have stored for it, as one text to compare.
+-- Returns the state that an executor depends on: the installed extension and its owner, its role,
+-- and the role's settings from alter database and alter role, as one text for comparison.
 select
     e.extversion::text, e.extowner, a.rolname::text as role_name, a.rolsuper as is_superuser,
     a.rolcanlogin

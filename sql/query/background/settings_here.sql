@@ -1,5 +1,5 @@
--- Returns the settings of this session as one text to compare, and whether it has one from alter
--- database or alter role that is no longer stored.
+-- Returns the settings of this session as one text for comparison, and whether it has one from
+-- alter database or alter role that is no longer stored.
 select
     pg_catalog.string_agg(pg_catalog.format('%s %s', g.name, g.setting), ' ' order by g.name) as settings,
     pg_catalog.bool_or(

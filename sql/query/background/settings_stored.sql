@@ -1,6 +1,6 @@
--- Returns what alter database and alter role have stored for a process of this database without a
--- role, as one text to compare. Such a process is the bootstrap superuser's, whose oid is always
--- 10.
+-- Returns the settings from alter database and alter role for a process of this database without a
+-- role, as one text for comparison. Such a process belongs to the bootstrap superuser, whose oid is
+-- always 10.
 select
     pg_catalog.string_agg(
         pg_catalog.format('%s %s %s', s.setdatabase, s.setrole, s.setconfig), ' '

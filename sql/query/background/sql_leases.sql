@@ -1,4 +1,4 @@
--- Returns the attempts that executors have, and whether their groups are switched off.
+-- Returns the attempts of executors, and whether their groups are disabled.
 select
     l.job_id, l.token, l.worker, l.cancel_requested,
     exists (

@@ -1,4 +1,4 @@
--- Lets leases whose executor is gone end now; jobs and tokens are parallel arrays.
+-- Ends leases now whose executor is gone; jobs and tokens are parallel arrays.
 update trax.lease l
 set extended_at = $now, lease_expires_at = $now, reap_at = $now
 from unnest($job_ids, $tokens) as o (job_id, token)

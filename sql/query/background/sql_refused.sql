@@ -1,5 +1,5 @@
--- Returns those of the roles as which no statement may run here: they are gone, may not log in or
--- not connect, or have a limit of no connection.
+-- Returns the roles as which no statement may run here: they were dropped, may not log in or
+-- connect, or have a connection limit of 0.
 select o.role_oid
 from unnest($roles) o (role_oid)
 left join pg_catalog.pg_roles a on a.oid = o.role_oid

@@ -1,6 +1,6 @@
--- Returns the roles that have SQL jobs ready in groups that are switched on and have room, the role
--- with the oldest first: how many jobs, at most $at_most, since when the oldest is ready, and
--- whether the role may connect here.
+-- Returns the roles that have ready SQL jobs in enabled groups with room, the role with the oldest
+-- job first: the number of jobs, up to $at_most, when the oldest became ready, and whether the role
+-- may connect here.
 with recursive role as (
     (
         select q.run_as

@@ -1,5 +1,5 @@
--- Returns the groups whose jobs are claimed before others, or not at all. They are few, whatever
--- their limits: the index has only these.
+-- Returns the groups with another priority than the default, and disabled ones. They are few,
+-- whatever the limits of groups: the index contains only these.
 select g.name, g.priority, g.enabled
 from trax.manifest_group g
 where g.priority <> 0

@@ -1,5 +1,4 @@
--- Returns which tasks have jobs ready to be claimed by workers, and in which group. Null groups are
--- all.
+-- Returns the tasks and groups with jobs that workers can claim now. Null groups are all.
 select l.task, l.group_name
 from trax.lane l
 where l.task <> 'sql'

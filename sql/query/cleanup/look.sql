@@ -1,7 +1,7 @@
--- Returns whether there are runs without a partition and resolved dead letters that have been kept
--- long enough: runs that ended, and letters that were resolved, each before its own time; whether
--- there are unique keys that are over; and how many partitions there are. The default partition is
--- normally empty; a full one is checked once a minute.
+-- Returns whether there are runs without a partition and resolved dead letters that ended or were
+-- resolved before their limits; whether there are unique keys that are over; and how many
+-- partitions there are. The default partition is normally empty; a full one is checked once a
+-- minute.
 select
     exists (
         select

@@ -1,4 +1,4 @@
--- Deletes resolved dead letters of long ago.
+-- Deletes old resolved dead letters.
 delete from trax.dead_letter d
 where d.ctid = any (array(
     select o.ctid

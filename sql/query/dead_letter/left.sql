@@ -1,5 +1,5 @@
 -- Returns how many unresolved dead letters cannot be requeued: because another job has their unique
--- key, and because the role of their statement is not known; null filters nothing.
+-- key, or because the role of their statement is not known; a null does not filter.
 select
     count(*) filter (where d.task <> 'sql' or d.run_as is not null) as with_key,
     count(*) filter (where d.task = 'sql' and d.run_as is null) as without_role

@@ -1,4 +1,4 @@
--- Returns unresolved dead letters that can be requeued, the oldest first; null filters nothing.
+-- Returns unresolved dead letters that can be requeued, the oldest first; a null does not filter.
 select d.id, d.manifest_id, d.unique_key
 from trax.dead_letter d
 where d.status = 'awaiting_intervention'

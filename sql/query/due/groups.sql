@@ -1,5 +1,5 @@
--- Returns the groups that have due manifests, with their priority, how many are due, up to
--- $at_most, and since when.
+-- Returns the groups with due manifests: their priority, the number of due manifests, up to
+-- $at_most, and when the first became due.
 with recursive groups as (
     (
         select s.group_name

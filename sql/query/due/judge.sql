@@ -1,7 +1,7 @@
--- Returns what keeps due manifests from being queued. They are locked by a statement before, so
--- that this one's snapshot sees every outcome that came before the lock; later ones wait for the
--- cycle and see how it parked them. Laterals with an offset: planned while the tables are empty,
--- joins would read all of them for each manifest.
+-- Returns the reasons that keep due manifests from being queued. A previous statement has locked
+-- them, so that this one's snapshot sees every outcome before the lock; later outcomes wait for the
+-- cycle and see how it parked the manifests. Laterals with an offset: joins, planned while the
+-- tables are empty, would read whole tables for each manifest.
 select
     s.manifest_id, s.next_run_at, s.next_scheduled_for, s.parked_due_at is not null as was_parked, s.made_up,
     case

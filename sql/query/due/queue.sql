@@ -1,6 +1,6 @@
 -- Queues the scheduled entries of due manifests; manifests, occurrences and lanes are parallel
--- arrays. Dependents get $dependent_boost on top of their priority. The unique index of scheduled
--- entries is the guard under the cycle's lock.
+-- arrays. $dependent_boost is added to the priority of dependents. The unique index of scheduled
+-- entries is a second guard beside the cycle's lock.
 insert into trax.work_queue (
     lane_id, queued_at, run_at, scheduled_for, scheduled, manifest_id, max_retries, priority, task, group_name,
     manifest, timeout, retry_delay, input, run_as

@@ -1,7 +1,7 @@
--- Stores what the cycle decided for due manifests; all but $now are parallel arrays. $parked_due_at
--- is the occurrence to look at again, $skipped how many were dropped up to $skipped_for, $made_up
--- how many were made up for in a row, $failure what went wrong, $failures how often in a row by its
--- own fault.
+-- Stores the cycle's decisions about due manifests; all but $now are parallel arrays.
+-- $parked_due_at is the occurrence to decide again, $skipped the number of occurrences dropped up
+-- to $skipped_for, $made_up the number made up for in a row, $failure the error, $failures the
+-- number of failures in a row of its own.
 update trax.manifest_state s
 set
     next_run_at = d.next_run_at,

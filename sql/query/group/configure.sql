@@ -1,5 +1,5 @@
--- Creates or changes a group; null keeps, a limit of 0 is none. $applied: created by trax.apply();
--- $source takes it over.
+-- Creates or changes a group; a null keeps the stored value, a limit of 0 removes the limit.
+-- $applied: created by trax.apply(); $source takes it over.
 insert into trax.manifest_group as g (
     name, max_active_jobs, priority, enabled, max_per_key, created_at, updated_at, applied, source
 )

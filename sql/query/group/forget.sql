@@ -1,3 +1,3 @@
--- Forgets the settings of a group.
+-- Deletes the settings of a group.
 delete from trax.manifest_group g
 where g.name = $name

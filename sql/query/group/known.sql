@@ -1,4 +1,4 @@
--- Returns whether anything has this group.
+-- Returns a row if anything names this group.
 select
 from trax.manifest_group g
 where g.name = $group

@@ -1,5 +1,4 @@
--- Counts the leases of groups towards the limits they have from now on; locks them in the order of
--- outcomes.
+-- Counts the leases of groups towards their new limits; locks the leases in the order of outcomes.
 update trax.lease l
 set limited = true
 from (

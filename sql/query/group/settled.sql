@@ -1,4 +1,4 @@
--- Returns whether a group has these settings and source already; null keeps, a limit of 0 is none.
+-- Returns a row if a group has these settings and source; a null matches any, 0 is no limit.
 select
 from trax.manifest_group g
 where g.name = $name

@@ -1,5 +1,5 @@
--- Makes these tables belong to this server and this database. Next runs are computed again, because
--- the zone data here may be another.
+-- Assigns these tables to this server and this database. Next runs are computed again, because the
+-- zone data here may differ.
 with places as (
     delete from trax.instance i
     returning

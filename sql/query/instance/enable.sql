@@ -1,2 +1,2 @@
--- Enables our triggers always.
+-- Sets the extension's triggers to always enabled.
 select trax.enable_triggers()

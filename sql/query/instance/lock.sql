@@ -1,2 +1,2 @@
--- Lets one session after the other adopt.
+-- Serializes adoptions.
 lock table trax.adoption in share row exclusive mode

@@ -1,6 +1,5 @@
--- Returns what heartbeats recorded for leases whose rows another transaction had locked: the last
--- one, until when at most, and whether none reported that the job has begun. Jobs and tokens are
--- parallel arrays.
+-- Returns the recorded heartbeats of leases whose rows another transaction had locked: the latest,
+-- its end, and whether none reported that the job has begun. Jobs and tokens are parallel arrays.
 select
     e.job_id, max(e.extended_at) as extended_at, max(e.lease_expires_at) as lease_expires_at,
     bool_and(e.ahead) as ahead

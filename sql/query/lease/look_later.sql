@@ -1,6 +1,6 @@
--- Sets until when leases last and when the reaper looks at them again; all but the default timeout
--- are parallel arrays. $ahead is whether the job has not begun; its timeout counts from when it is
--- known that it has.
+-- Sets the end of leases and the reaper's next look at them; all but the default timeout are
+-- parallel arrays. $ahead is whether the job has not begun; its timeout counts from when its begin
+-- is known.
 update trax.lease l
 set extended_at = n.extended_at,
     lease_expires_at = n.lease_expires_at,

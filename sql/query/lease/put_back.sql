@@ -1,5 +1,5 @@
--- Puts leases that were extended by a clock ahead of now back to one length from now; looks at the
--- $at_most that are looked at last, those after $after.
+-- Puts leases that were extended by a clock that was ahead back to one length from now; reads
+-- $at_most leases, those with the latest reap_at after $after.
 update trax.lease l
 set extended_at = $now,
     lease_expires_at = $now + p.length,

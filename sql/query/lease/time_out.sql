@@ -1,5 +1,5 @@
--- Asks attempts that run too long to stop, and notes when, from $begin on; those that have not
--- begun run no time.
+-- Asks attempts that run too long to stop, and records when, from $begin on; the timeout of an
+-- attempt that has not begun does not count.
 update trax.lease l
 set cancel_requested = true, timed_out = true, timeout_at = $now
 where l.ctid = any (array(

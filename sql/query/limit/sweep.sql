@@ -1,8 +1,8 @@
--- Repairs what outcomes missed: of each concurrency key, or each manifest, that has room, moves the
--- first job of each lane into it. Reads $at_most lanes, those that follow $shared and $lane_id, one
--- after the other: a million jobs may wait behind one key. Returns the jobs, and beside them or
--- alone where it stopped and how many lanes it read. The reason is what jobs wait for, a literal
--- for the sake of the plan; what they share is a column; how many are allowed is an expression.
+-- Repairs missed events: moves the first job of each lane into it, for each concurrency key or
+-- manifest that has room. Reads $at_most lanes, those that follow $shared and $lane_id, one after
+-- the other: a million jobs may wait behind one key. Returns the jobs, and with them or alone the
+-- last place and the number of lanes read. `reason` is the waits_for of the jobs, a literal for the
+-- sake of the plan; `shared` is a column; `allowed` is an expression.
 with recursive place as (
     select {from} as {shared}, $lane_id as lane_id, 0 as number
     union all
@@ -38,8 +38,8 @@ with recursive place as (
 ), let_in as (
     update trax.work_queue q
     set waits_for = null
-    -- Not by ctid: a row that was changed since the snapshot is locked as it is now, and found as
-    -- it was.
+    -- Not by ctid: a row that was changed since the snapshot is locked in its new version, but
+    -- found by its old one.
     where q.job_id = any (array(
         select o.job_id
         from trax.work_queue o

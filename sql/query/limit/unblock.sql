@@ -1,7 +1,7 @@
 -- Lets the next jobs behind a concurrency key, or behind a manifest, into their lanes, up to
--- $at_most of each lane. The lanes that have such jobs are found one after the other: there may be
--- ten thousand that have none. The reason is what jobs wait for, a literal for the sake of the
--- plan; what they share is a column.
+-- $at_most of each lane. The lanes that have such jobs are searched one after the other: ten
+-- thousand others may have none. `reason` is the waits_for of the jobs, a literal for the sake of
+-- the plan; `shared` is a column.
 with recursive blocked_lane as (
     (
         select b.lane_id
@@ -26,8 +26,8 @@ with recursive blocked_lane as (
 )
 update trax.work_queue q
 set waits_for = null
--- Not by ctid: a row that was changed since the snapshot is locked as it is now, and found as it
--- was.
+-- Not by ctid: a row that was changed since the snapshot is locked in its new version, but found by
+-- its old one.
 where q.job_id = any (array(
     select n.job_id
     from blocked_lane l

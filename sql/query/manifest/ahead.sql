@@ -1,5 +1,5 @@
--- Returns the manifests that follow $after and are due after $now, $at_most of them, with what
--- their next run is computed from.
+-- Returns the manifests that follow $after and are due after $now, $at_most of them, with the
+-- columns that determine their next run.
 select
     s.manifest_id, s.next_run_at, coalesce(s.next_scheduled_for, s.next_run_at) as occurrence,
     greatest(s.last_scheduled_for, s.last_skipped_for) as last_occurrence,

@@ -1,4 +1,4 @@
--- Returns groups that an earlier apply of a source created, but those that are kept.
+-- Returns groups that an earlier apply of a source created, except those in $kept.
 select g.name
 from trax.manifest_group g
 where g.applied

@@ -1,4 +1,4 @@
--- Locks the waiting jobs of a manifest that nobody else has locked.
+-- Locks the waiting jobs of a manifest that no other transaction has locked.
 select q.job_id
 from trax.work_queue q
 where q.manifest_id = $manifest_id

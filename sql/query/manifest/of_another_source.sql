@@ -1,4 +1,4 @@
--- The first group or manifest of these names that belongs to another source.
+-- Returns the first group or manifest of these names that belongs to another source.
 select n.kind, n.name, n.source
 from (
     select 'group' as kind, g.name, g.source

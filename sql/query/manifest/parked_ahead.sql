@@ -1,4 +1,4 @@
--- Sets the time since when a manifest is parked to $now where it is after $latest.
+-- Sets parked_since to $now where it is later than $latest.
 update trax.manifest_state s
 set parked_since = $now
 where s.ctid = any (array(

@@ -1,4 +1,4 @@
--- Returns manifests that an earlier apply of a source created, but those that are kept.
+-- Returns manifests that an earlier apply of a source created, except those in $kept.
 select m.manifest_id, m.name
 from trax.manifest m
 where m.applied

@@ -1,4 +1,4 @@
--- Forgets a manifest: its definition, its state and its edges.
+-- Deletes a manifest: its definition, its state and its edges.
 with removed as (
     delete from trax.manifest m
     where m.manifest_id = $manifest_id

@@ -1,4 +1,4 @@
--- Sets when a manifest is due, and for which occurrence, or what it is parked on.
+-- Sets when a manifest is due, and for which occurrence, or the reason on which it is parked.
 insert into trax.manifest_state as s (
     manifest_id, group_name, next_run_at, next_scheduled_for, parked_on, parked_since, decided_at
 )

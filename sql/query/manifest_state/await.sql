@@ -1,10 +1,10 @@
--- Keeps a manifest parked whose dead letter was requeued until that job has its outcome; one that
--- dead letters do not stop continues. The reason is no condition of the row: the statement must
--- wait for a cycle that is about to park it.
+-- Keeps a manifest parked whose dead letter was requeued until that job has its outcome; a manifest
+-- that dead letters do not stop continues. The reason is not in the where clause: the statement
+-- must wait for a cycle that is about to park the manifest.
 update trax.manifest_state s
 set
     parked_on = case
-        -- Parked on the dead letter, or due since the failure and not yet looked at by a cycle.
+        -- Parked on the dead letter, or due since the failure and not yet decided by a cycle.
         when coalesce(s.parked_on, 'dead_letter') <> 'dead_letter' then s.parked_on
         when m.every is not null and m.max_concurrency = 1 then 'outcome'
         when s.parked_on is null then null

@@ -1,4 +1,4 @@
--- Returns a manifest that runs once and waits for the outcome of that run, with no job of it left.
+-- Returns a manifest that runs once and waits for the outcome of that run, if no job of it is left.
 select s.manifest_id
 from trax.manifest_state s
 join trax.manifest m on m.manifest_id = s.manifest_id

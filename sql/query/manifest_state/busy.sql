@@ -1,5 +1,5 @@
--- Locks what the end of a job changes in its manifest, without waiting; returns the manifests that
--- another transaction has locked.
+-- Locks the rows of manifests that the end of a job changes, without waiting; returns the manifests
+-- that another transaction has locked.
 with definitions as materialized (
     select m.manifest_id
     from trax.manifest m

@@ -1,4 +1,4 @@
--- Returns the names of the manifests that wait for one.
+-- Returns the names of the manifests that depend on one.
 select array(
     select m.name
     from trax.manifest_dependency d

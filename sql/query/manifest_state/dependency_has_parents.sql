@@ -1,4 +1,4 @@
--- Returns whether a manifest waits for others.
+-- Returns whether a manifest depends on others.
 select exists (
     select
     from trax.manifest_dependency d

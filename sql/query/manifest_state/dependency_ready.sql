@@ -1,4 +1,4 @@
--- Returns those of some dependents whose edges are satisfied and that run by themselves.
+-- Returns the dependents whose edges are satisfied and that are not dormant.
 select m.manifest_id
 from trax.manifest m
 where m.manifest_id = any ($child_ids)

@@ -1,4 +1,4 @@
--- Sets whose success a manifest waits for; edges that stay keep what they know.
+-- Sets the parents of a manifest; remaining edges keep their state.
 with gone as (
     delete from trax.manifest_dependency d
     where d.child_id = $child_id

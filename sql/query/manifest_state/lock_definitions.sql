@@ -1,4 +1,4 @@
--- Locks the definitions that the end of a job may switch off: those that run once.
+-- Locks the definitions that the end of a job may disable: those that run only once.
 select m.manifest_id
 from trax.manifest m
 where m.manifest_id = any ($manifest_ids)

@@ -1,4 +1,4 @@
--- Locks the states of manifests, in ascending order, and reads what jobs have changed in them.
+-- Locks the states of manifests, in ascending order, and reads the columns that jobs change.
 select s.last_success_at, s.last_scheduled_for
 from trax.manifest_state s
 where s.manifest_id = any ($manifest_ids)

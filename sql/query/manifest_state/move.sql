@@ -1,5 +1,5 @@
--- Moves next runs that nobody holds or has moved meanwhile; all but $now are parallel arrays. $was
--- is the next run that was.
+-- Moves next runs that no other transaction has locked or moved; all but $now are parallel arrays.
+-- $was is the next run before the move.
 update trax.manifest_state s
 set next_run_at = o.next_run_at, next_scheduled_for = o.occurrence, decided_at = $now
 from (

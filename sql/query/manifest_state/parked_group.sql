@@ -1,4 +1,4 @@
--- Returns the manifests of groups that are parked because those were disabled.
+-- Returns the manifests that are parked because their group is disabled.
 select s.manifest_id
 from trax.manifest_state s
 where s.group_name = any ($groups)

@@ -1,4 +1,4 @@
--- Notes the group of a manifest.
+-- Stores the group of a manifest.
 update trax.manifest_state s
 set group_name = $group
 where s.manifest_id = $manifest_id

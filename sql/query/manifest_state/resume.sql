@@ -1,5 +1,5 @@
--- Makes a manifest due again that was parked because it was disabled, for an occurrence that has
--- come since.
+-- Makes a manifest due again that was parked because it was disabled, if an occurrence has come
+-- since.
 update trax.manifest_state s
 set next_run_at = s.parked_due_at, next_scheduled_for = s.parked_due_at, parked_on = null, parked_since = null
 where s.manifest_id = $manifest_id

@@ -1,4 +1,4 @@
--- Repairs what events missed: checks again manifests that have been parked since before
+-- Repairs missed events: decides again about manifests that have been parked since before
 -- $parked_before, $at_most of them.
 update trax.manifest_state s
 set

@@ -1,4 +1,4 @@
--- Parks a manifest that is switched off, with the occurrence that was to come.
+-- Parks a manifest that is disabled, with its next occurrence.
 update trax.manifest_state s
 set
     next_run_at = null,

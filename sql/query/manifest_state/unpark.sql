@@ -1,5 +1,5 @@
--- Makes a manifest due again whose reason to be parked has ended. The reason is no condition of the
--- row: the statement must wait for a cycle that is about to park it.
+-- Makes a manifest due again whose reason to be parked has ended. The reason is not in the where
+-- clause: the statement must wait for a cycle that is about to park the manifest.
 update trax.manifest_state s
 set
     next_run_at = case when s.parked_on = $reason then s.parked_due_at else s.next_run_at end,

@@ -1,4 +1,4 @@
--- Returns a job to the queue without spending the attempt.
+-- Returns a job to the queue without using an attempt.
 with released as (
     delete from trax.lease l
     where l.job_id = $job_id

@@ -1,6 +1,6 @@
--- Locks jobs where they wait or are executed, in the order of the array, up to the first that has
--- moved since this statement began, and returns that. So two sessions that lock several jobs lock
--- them in one order, wherever these are. A job that has ended is passed by.
+-- Locks waiting and executed jobs, in the order of the array, up to the first that has moved since
+-- this statement began, and returns that. So two sessions that lock several jobs lock them in one
+-- order, whatever their tables. A job that has ended is skipped.
 select j.job_id
 from unnest($job_ids) as j (job_id)
 left join lateral (

@@ -1,5 +1,5 @@
--- Puts right jobs that are ready or blocked and due later: those queued before that have wait for
--- their time again, and those queued by the clock ahead of now are due now.
+-- Corrects jobs that are ready or blocked and due later: those queued before the jump wait for
+-- their time again, and those queued by the clock that was ahead are due now.
 update trax.work_queue q
 set waits_for = case when q.queued_at <= $latest then 'time' else q.waits_for end,
     run_at = case when q.queued_at <= $latest then q.run_at else $now end,

@@ -1,4 +1,4 @@
--- Puts retries that were decided by a clock ahead of now back to one delay from now.
+-- Puts retries that were decided by a clock that was ahead back to one delay from now.
 update trax.work_queue q
 set run_at = $now + p.delay
 from (
@@ -11,7 +11,7 @@ from (
         and w.waits_for = 'time'
         and isfinite(w.run_at)
     group by w.job_id, w.run_at
-    -- Not one that has been put back.
+    -- Skips a retry that was put back already.
     having w.run_at >= max(r.finished_at)
 ) p
 where q.job_id = p.job_id

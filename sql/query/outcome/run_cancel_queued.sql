@@ -1,4 +1,4 @@
--- Cancels jobs that wait; locks them in ascending order. A job that cannot be read ends without its
+-- Cancels waiting jobs; locks them in ascending order. A job that cannot be read ends without its
 -- input.
 with locked as materialized (
     select o.job_id

@@ -1,6 +1,6 @@
 -- Ends jobs that by $ended_by waited longer than they may, except those of a manifest that another
--- transaction has locked: what their end changes there must not wait for it. They are skipped, and
--- hide no other.
+-- transaction has locked, for which the change of the manifest would have to wait. Skipped jobs do
+-- not hide others.
 with due as materialized (
     select o.job_id
     from trax.work_queue o
@@ -49,8 +49,8 @@ with due as materialized (
     limit $at_most
 ), expired as (
     delete from trax.work_queue q
-    -- Not by ctid: a row that was changed since the snapshot is locked as it is now, and found as
-    -- it was.
+    -- Not by ctid: a row that was changed since the snapshot is locked in its new version, but
+    -- found by its old one.
     where q.job_id = any (array(select d.job_id from due d))
     returning
         q.job_id, q.queued_at, q.run_at, q.scheduled_for, q.manifest_id, q.attempts, q.max_retries, q.priority, q.task,

@@ -1,7 +1,7 @@
--- Records attempts that did not complete, whose leases are locked; queues again those with a retry
--- time, writes a dead letter for those with a reason for one. All but $now are parallel arrays. An
--- attempt that did not begin is not spent. $lost_input is there where the own cannot be read.
--- Returns what can be claimed again at once.
+-- Records attempts that did not complete, whose leases are locked; queues those with a retry time
+-- again, and writes a dead letter for those with a reason. All but $now are parallel arrays. An
+-- attempt that did not begin is not spent. $lost_input replaces an input that cannot be read.
+-- Returns the jobs that can be claimed again at once.
 with ended as (
     delete from trax.lease l
     using unnest($job_ids, $states, $failure_kinds, $errors, $details, $retry_times, $reasons, $begun)

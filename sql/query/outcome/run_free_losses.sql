@@ -1,4 +1,4 @@
--- Returns how often jobs were lost before this attempt of theirs began. Jobs and attempts are
+-- Returns how often jobs were lost before their current attempt began. Jobs and attempts are
 -- parallel arrays.
 select
     h.job_id,

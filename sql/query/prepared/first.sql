@@ -1,5 +1,5 @@
--- Returns a transaction of this database that was prepared before shared memory began, if there is
--- one. A crash of any process makes both shared memory and the checkpointer anew.
+-- Returns a transaction of this database that was prepared before shared memory was created, if
+-- there is one. A crash of any process recreates shared memory and restarts the checkpointer.
 select p.gid
 from pg_catalog.pg_prepared_xacts p
 where p.database = pg_catalog.current_database()

@@ -1,6 +1,5 @@
--- Deletes what attempts reported that are over. $before is a time before which the cycle's snapshot
--- surely knew of the lease: a report that comes while this runs is of a lease that the snapshot may
--- not see.
+-- Deletes the progress of attempts that have ended. $before is a time at which the cycle's snapshot
+-- already contains the lease: a later report may be of a lease that the snapshot does not see.
 delete from trax.progress p
 where p.ctid = any (array(
     select o.ctid

@@ -1,5 +1,5 @@
--- Stores what an attempt reports, if its lease is still held; neither waits for the lease's row nor
--- locks it.
+-- Stores the progress of an attempt, if its lease is still held, without waiting for the lease's
+-- row or locking it.
 insert into trax.progress as p (job_id, token, reported_at, progress)
 select l.job_id, l.token, $now, $progress
 from trax.lease l

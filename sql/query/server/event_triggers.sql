@@ -1,5 +1,5 @@
--- Returns the functions of event triggers that run, with the rights of our owner, when we make and
--- drop partitions, enable triggers and grant rights; as in foreign_code.sql.
+-- Returns the functions of event triggers that run, with the rights of the extension's owner, when
+-- it creates and drops partitions, enables triggers and grants rights; as in foreign_code.sql.
 select
     null::text as relation,
     pg_describe_object('pg_event_trigger'::regclass, e.oid, 0) as object,

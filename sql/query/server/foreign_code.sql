@@ -1,9 +1,9 @@
--- Returns the functions that are not ours and run, with the rights of our owner, when our tables
--- are written: of triggers, constraints, defaults and generated columns, indexes, rules, policies
--- and of the types that columns and these have; and, without a function, the domains, whose owners
--- may add constraints, and the composite types, whose owners may add domains. Trusted when a
--- superuser or the table's owner has them. The server notes no dependency on its own functions, so
--- that it knows of none of those here.
+-- Returns the functions outside the extension that run, with the rights of its owner, when its
+-- tables are written: of triggers, constraints, defaults and generated columns, indexes, rules,
+-- policies and of the types that columns and these use. Also, without a function, domains, whose
+-- owners may add constraints, and composite types, whose owners may add domains. Trusted when a
+-- superuser or the table's owner owns them. The server records no dependency on its own functions,
+-- so these are not found here.
 with recursive family (oid) as (
     select c.oid
     from pg_class c
@@ -28,7 +28,7 @@ with recursive family (oid) as (
     from pg_constraint k
     where k.conrelid in (select o.oid from own o)
     union all
-    -- Those of generated columns too.
+    -- Also of generated columns.
     select d.adrelid, 'pg_attrdef', d.oid
     from pg_attrdef d
     where d.adrelid in (select o.oid from own o)

@@ -1,5 +1,5 @@
--- Lets the statements of a copy be those of the roles that have the names here: a name that no role
--- has yet is that of the first who gets it.
+-- Binds the statements of a copy to the roles that have the names here: a name without a role
+-- belongs to the first role that gets it.
 with rebound_manifest as (
     update trax.manifest m
     set input = trax.input_here(m.input, m.run_as)

@@ -1,6 +1,6 @@
--- Gives statements the names that their roles have now; returns a row for each manifest and waiting
--- job that has changed. Looks up the role of each row, whose number people may have changed: a
--- join would read all roles for it.
+-- Updates statements to the current names of their roles; returns a row for each changed manifest
+-- and waiting job. Looks up the role of each row, whose oid users may have changed: a join would
+-- read all roles.
 with renamed as materialized (
     select s.kind, s.id, a.rolname::text as name
     from (

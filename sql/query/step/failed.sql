@@ -1,4 +1,4 @@
--- Notes that a step of the cycle failed; returns a row when that is new.
+-- Records that a step of the cycle failed; returns a row when the failure is new.
 with known as materialized (
     select f.error
     from trax.failed_step f

@@ -1,4 +1,4 @@
--- Returns what a person sets of a manifest, a row for each column.
+-- Returns the user's settings of a manifest, a row for each column.
 select e.key, e.value::text as value
 from trax.manifest m
 cross join lateral jsonb_each(

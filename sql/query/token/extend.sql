@@ -1,4 +1,4 @@
--- Extends a token that is not over by $over_by, and returns whether it now ends earlier.
+-- Extends a token that has not expired by $over_by, and returns whether it now ends earlier.
 update trax.concurrency_token t
 set
     extended_at = $now,

@@ -1,4 +1,4 @@
--- Returns the tokens of a name that are in its table, those that have expired too.
+-- Returns the stored tokens of a name, including expired ones.
 select t.slot, t.expires_at
 from trax.concurrency_token t
 where t.name = $name

@@ -1,4 +1,4 @@
--- Puts tokens that were granted or extended by a clock ahead of now back to one length from now.
+-- Puts tokens that were granted or extended by a clock that was ahead back to one length from now.
 update trax.concurrency_token t
 set acquired_at = least(t.acquired_at, $now),
     extended_at = $now,

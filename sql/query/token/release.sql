@@ -1,4 +1,4 @@
--- Releases a token that is held.
+-- Releases a held token.
 delete from trax.concurrency_token t
 where t.name = $name
     and t.token = $token

@@ -1,4 +1,4 @@
--- Grants a place whose token is over by $over_by, unless its holder is just extending it.
+-- Grants a place whose token has expired by $over_by, unless its holder is just extending it.
 update trax.concurrency_token t
 set
     max_holders = $max_holders,

@@ -1,4 +1,4 @@
--- Removes waiters, but not those that another transaction is about to remove or change.
+-- Removes waiters, except those that another transaction is about to remove or change.
 delete from trax.concurrency_waiter w
 where w.ctid = any (array(
     select o.ctid

@@ -1,4 +1,4 @@
--- Stores the limit of the last call for those who wait for a name.
+-- Stores the limit of the last call for the waiters of a name.
 update trax.concurrency_waiter w
 set max_holders = $max_holders
 where w.ctid = any (array(

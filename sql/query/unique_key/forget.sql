@@ -1,5 +1,4 @@
--- Forgets unique keys whose job has ended and whose time is over, those first that nobody has
--- wanted longest.
+-- Deletes unique keys whose job has ended and whose period is over, the longest over first.
 delete from trax.unique_key k
 where k.ctid = any (array(
     select o.ctid

@@ -1,5 +1,5 @@
--- Forgets those of some unique keys whose job has ended and whose time is over, in an order that
--- two transactions share.
+-- Deletes the given unique keys whose job has ended and whose period is over, in an order that
+-- concurrent transactions share.
 delete from trax.unique_key k
 where k.key = any (array(
         select o.key

@@ -1,4 +1,4 @@
--- Notes that the jobs of unique keys have ended that stay alive for their time. Keys and jobs are
+-- Marks the jobs of unique keys as ended; the keys stay alive for their period. Keys and jobs are
 -- parallel arrays.
 update trax.unique_key k
 set ended = true

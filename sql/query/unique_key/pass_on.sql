@@ -1,5 +1,5 @@
--- Gives the unique key of an ended job to the job in its place, for the rest of its time; no row
--- when the key is another's meanwhile.
+-- Passes the unique key of an ended job to its replacement, for the rest of its period; returns no
+-- row when another job has the key.
 update trax.unique_key k
 set job_id = $job_id, ended = false
 where k.key = $key

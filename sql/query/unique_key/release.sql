@@ -1,4 +1,4 @@
--- Forgets the unique keys of jobs that ended, except those whose time is not over. Keys and jobs
+-- Deletes the unique keys of jobs that ended, except those whose period is not over. Keys and jobs
 -- are parallel arrays.
 delete from trax.unique_key k
 using unnest($keys, $job_ids) as e (key, job_id)

@@ -1,4 +1,4 @@
--- Takes the unique keys that are free, each for the first job that wants it, in an order that two
+-- Takes the free unique keys, each for the first job that wants it, in an order that concurrent
 -- transactions share; returns the jobs that have one now. Keys, jobs and times are parallel arrays.
 insert into trax.unique_key (key, job_id, alive_until)
 select w.key, w.job_id, w.alive_until

@@ -1,4 +1,4 @@
--- Forgets jobs that can be read, or are gone, unless another transaction has just noted one.
+-- Deletes jobs that can be read, or are gone, unless another transaction has just recorded one.
 delete from trax.unreadable_job u
 where u.ctid = any (array(
     select o.ctid

@@ -1,5 +1,5 @@
--- Has waiting jobs tried again later, unless another transaction has them, and returns which; they
--- do not run out of time before that.
+-- Postpones waiting jobs, unless another transaction has locked them, and returns which; they do
+-- not expire before they are tried again.
 update trax.work_queue q
 set waits_for = 'time',
     run_at = $run_at,

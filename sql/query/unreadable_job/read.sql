@@ -1,4 +1,4 @@
--- Reads all of some live jobs, or fails.
+-- Reads all the given live jobs, or fails.
 select coalesce(sum(length(j.input::text) + coalesce(length(j.trace::text), 0)), 0)::bigint
 from (
     select q.input, q.trace

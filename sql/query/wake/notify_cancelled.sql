@@ -1,2 +1,2 @@
--- Tells listeners that the workers of these jobs are asked to stop; without any, of some jobs.
+-- Notifies listeners that the workers of these jobs are asked to stop; an empty list means any job.
 select pg_notify('trax_cancel', $job_ids)

@@ -1,4 +1,4 @@
--- Makes a job claimable that waits for its time, as if that had come.
+-- Makes a delayed job claimable, as if its time had come.
 update trax.work_queue q
 set waits_for = null,
     run_at = $now

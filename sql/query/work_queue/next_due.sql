@@ -1,4 +1,4 @@
--- Returns the earliest time at which a cycle has something to do.
+-- Returns the earliest time at which a cycle has work.
 select least(
     (select min(q.run_at) from trax.work_queue q where q.waits_for = 'time'),
     (select min(q.expires_at) from trax.work_queue q where q.expires_at is not null),

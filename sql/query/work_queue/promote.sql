@@ -1,8 +1,8 @@
 -- Makes waiting jobs claimable whose time has come.
 update trax.work_queue q
 set waits_for = null
--- Not by ctid: a row that was changed since the snapshot is locked as it is now, and found as it
--- was.
+-- Not by ctid: a row that was changed since the snapshot is locked in its new version, but found by
+-- its old one.
 where q.job_id = any (array(
     select d.job_id
     from trax.work_queue d

@@ -1,3 +1,3 @@
--- Takes back a job that was queued by this transaction.
+-- Removes a job that this transaction queued.
 delete from trax.work_queue q
 where q.job_id = $job_id

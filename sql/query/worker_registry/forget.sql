@@ -1,4 +1,4 @@
--- Forgets workers that were last seen before $before and execute nothing.
+-- Deletes workers that were last seen before $before and execute nothing.
 delete from trax.worker w
 where w.ctid = any (array(
     select o.ctid

@@ -1,4 +1,4 @@
--- Notes what a worker says of itself. The caller holds the worker's advisory lock.
+-- Stores a worker's report about itself. The caller holds the worker's advisory lock.
 insert into trax.worker as w (name, started_at, last_seen_at, period, stopping, info)
 values ($name, $now, $now, $period, $stopping, coalesce($info, '{}'))
 on conflict (name) do update set

@@ -1,7 +1,7 @@
-//! The cron rules against another reader of cron, the `croner` crate: random texts of the dialect
-//! in random zones, from random times.
+//! The cron rules against another cron implementation, the `croner` crate: random texts of the
+//! dialect in random zones, from random times.
 //!
-//! Where the two differ it is for one of these reasons; anything else fails the test:
+//! The two differ only for one of these reasons; any other difference fails the test:
 //!
 //! - [`Kind::LastWeekday`]: `LW` is read here and refused there.
 //! - [`Kind::NeverFires`]: a date that no month has, such as `31W` in April, is refused here when
@@ -31,7 +31,7 @@ use super::exclusion::tests::Random;
 use super::zone::tests::{Named, ZONES};
 use super::{Cron, Note, Occurrence, Zone};
 
-/// Why the two differ.
+/// The reason of a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     LastWeekday,
@@ -132,7 +132,7 @@ fn wraps(text: &str) -> bool {
         .any(|(from, to)| from > to)
 }
 
-/// Returns why the other reader refuses a text that is accepted here.
+/// Returns why the other implementation refuses a text that is accepted here.
 fn refused_there(text: &str) -> Option<Kind> {
     let star_in_list = text.split(' ').any(|field| {
         let mut items = field.split(',');
@@ -173,7 +173,7 @@ fn other_times(text: &str, next: Occurrence, there: Option<i64>, zone: Tz) -> Op
     kinds.into_iter().find(|kind| kind.0).map(|kind| kind.1)
 }
 
-/// Counts what two readers say.
+/// Counts the results of both implementations.
 #[derive(Default)]
 struct Tally {
     same: usize,
@@ -181,8 +181,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// Compares both for a text and a time to start at: whether it is accepted, and the next four
-    /// times.
+    /// Compares both for a text and a start time: whether it is accepted, and the next four times.
     fn compare(&mut self, text: &str, zone: Tz, start: i64) {
         let mut after = DateTime::from_timestamp(start, 0)
             .expect("a time")

@@ -1,7 +1,7 @@
 //! Dates of the proleptic Gregorian calendar as numbers of days since 1970-01-01.
 //!
-//! Plain arithmetic, so that every `i64` of microseconds has a date: a calendar type with a range
-//! of its own would have to be asked for permission at both ends.
+//! Plain arithmetic, so that every `i64` of microseconds has a date: a calendar type with a limited
+//! range would need checks at both ends.
 
 /// Seconds in a day of wall time.
 pub const DAY: i64 = 86_400;

@@ -1,4 +1,4 @@
-//! Whether a notification can be sent: where the server's queue of them is full, NOTIFY fails.
+//! Room for notifications: when the server's queue of them is full, NOTIFY fails.
 
 use super::SCHEDULER;
 use crate::wake;
@@ -6,7 +6,7 @@ use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use std::time::{Duration, Instant};
 
-/// How long it is known that the queue of notifications has room.
+/// How long the last check of the queue is valid.
 const NOTIFY_ROOM_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Whether the server's queue of notifications has room.
@@ -25,7 +25,7 @@ impl Default for NotifyRoom {
 }
 
 impl NotifyRoom {
-    /// Returns whether there is, as of a second ago at most; logs once when there is none.
+    /// Returns whether there was room at most a second ago; logs once when there is none.
     pub(super) fn is_there(&mut self) -> bool {
         let is_fresh = |at: Instant| at.elapsed() < NOTIFY_ROOM_INTERVAL;
         if self.looked_at.is_some_and(is_fresh) {

@@ -14,7 +14,7 @@ use pgrx::prelude::*;
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
-/// How soon the postmaster starts a scheduler again that was started by hand.
+/// The delay after which the postmaster restarts a scheduler that was started by hand.
 const RESTART: Duration = Duration::from_secs(5);
 /// How long a caller waits to see the scheduler.
 const START_LIMIT: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ sql_function!(
     |call| { Ok(call.value(start_scheduler()?)) }
 );
 
-// The end of the install scripts of all versions: `create extension trax version '...'` comes here.
+// The end of the install scripts of all versions: `create extension trax version '...'` calls it.
 sql_function!(of any version trax_installed, pg_finfo_trax_installed, |call| {
     installed();
     Ok(call.null())
@@ -37,8 +37,8 @@ sql_function!(
     |call| { Ok(call.value(version::LIBRARY)) }
 );
 
-// The triggers of 0.1.0, without which its tables could not be restored. There is nothing to forget
-// of tables of another version: nothing of this library touches them.
+// The triggers of 0.1.0, without which its tables could not be restored. They do nothing, because
+// this library does not use tables of another version.
 sql_function!(
     of any version trax_changed_by_hand,
     pg_finfo_trax_changed_by_hand,
@@ -50,7 +50,7 @@ sql_function!(
     |_call| { Ok(pg_sys::Datum::from(0)) }
 );
 
-/// Implements `trax.installed()`: has the launcher look at this database again when this
+/// Implements `trax.installed()`: makes the launcher look at this database again when this
 /// transaction commits.
 fn installed() {
     if memory::available() {

@@ -1,18 +1,18 @@
 //! Leases that were granted or extended while the server's clock was ahead, and would last too long
 //! since it was corrected.
 //!
-//! Enters: leases that the reaper looks at later than in an hour; all when the clock has gone back.
-//! Leaves: those that were extended later than now by more than their own length and
-//! [`TOLERANCE_MICROS`], put back to one length from now, and logged. Holds: a lease that was
-//! granted a *grace* is left alone: it was extended less than its length ahead. So is what a
-//! heartbeat finds ahead: it may not set `reap_at`.
+//! Enters: leases whose next look by the reaper is more than an hour away; all when the clock has
+//! gone back. Leaves: those that were extended later than now by more than their own length and
+//! [`TOLERANCE_MICROS`], put back to one length from now, and logged. Holds: a lease in a *grace*
+//! period is left alone: its `extended_at` is ahead by less than its length. A heartbeat leaves
+//! leases of a wrong clock unchanged, because it may not set `reap_at`.
 
 use crate::server::clock::{TOLERANCE_MICROS, Timestamp, micros};
 use crate::server::spi::{Spi, arg, statement};
 use crate::setting;
 use pgrx::datum::Interval;
 
-/// Leases that one sweep looks at, those first that last longest.
+/// The most leases that one sweep checks, those that last longest first.
 const LOOK_AT_MOST: i64 = 1000;
 
 statement!(
@@ -27,7 +27,7 @@ statement!(
 );
 statement!(LeaseExtensionPutBack, "lease/extension_put_back.sql", { latest: TIMESTAMPTZOID });
 
-/// Returns whether a clock ahead of now has extended a lease.
+/// Returns whether a clock that was ahead has extended a lease.
 pub(super) fn is_of_wrong_clock(
     extended_at: Timestamp,
     expires_at: Timestamp,
@@ -37,14 +37,14 @@ pub(super) fn is_of_wrong_clock(
     ahead > 0 && ahead > expires_at.0.saturating_sub(extended_at.0)
 }
 
-/// Puts right what lies too far ahead; `everything` looks at all leases.
+/// Corrects leases that last too long; `everything` checks all leases.
 pub(crate) fn put_back(spi: &Spi, now: Timestamp, everything: bool) {
     let latest = now.plus(TOLERANCE_MICROS);
     spi.execute(LeaseExtensionPutBack {
         latest: arg(latest),
     });
     let default_timeout = Interval::new(0, 0, micros(setting::default_timeout()));
-    // A heartbeat ahead has not set when the reaper looks.
+    // A heartbeat of a clock ahead has not set `reap_at`.
     let after = if everything {
         Timestamp(i64::MIN)
     } else {

@@ -1,15 +1,15 @@
-//! Finding the leases that a worker reports to hold.
+//! Finds the leases that a worker reports to hold.
 
 use super::Held;
 use crate::columns::Leased;
 use crate::server::table::{Key, Scan};
 use pgrx::Uuid;
 
-/// Jobs that are at most so far apart are found by walking on instead of a new descent.
+/// Jobs with ids at most this far apart are found by walking on instead of a new descent.
 const CLOSE: i64 = 4;
 
-/// A walk over leases in ascending order of their jobs, one descent of the index for jobs that
-/// stand close together.
+/// A walk over leases in ascending order of their jobs, with one descent of the index for jobs that
+/// are close together.
 pub(crate) struct Walk {
     scan: Scan,
     shown: Shown,
@@ -17,7 +17,7 @@ pub(crate) struct Walk {
     last: Option<i64>,
 }
 
-/// Where a walk is.
+/// The position of a walk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Shown {
     Nothing,
@@ -34,15 +34,15 @@ impl Walk {
         }
     }
 
-    /// Goes to the lease at a place of `held`, which is not before the last one asked for; false
-    /// when it is lost. `later` are the places that will be asked for.
+    /// Goes to the lease at `place` of `held`, which must not be before the previous one; returns
+    /// false when the lease is lost. `later` are the places of later calls.
     pub(crate) fn finds(&mut self, held: &Held, place: usize, later: &[usize]) -> bool {
         let later = later.iter().map(|&at| held.job_ids[at]);
         self.goes_to(held.job_ids[place], later)
             && self.scan.get::<Uuid>(Leased::Token) == Some(held.tokens[place])
     }
 
-    /// Returns the scan that shows the lease that was found.
+    /// Returns the scan at the found lease.
     pub(crate) fn scan(&self) -> &Scan {
         &self.scan
     }
@@ -51,8 +51,8 @@ impl Walk {
         self.scan.end();
     }
 
-    /// Goes to the lease of a job that is not before the one it was at; false if there is none.
-    /// `later` are those that will be asked for.
+    /// Goes to the lease of a job that is not before the current one; returns false if there is
+    /// none. `later` are the jobs of later calls.
     fn goes_to(&mut self, job_id: i64, later: impl Iterator<Item = i64>) -> bool {
         if self.last.is_none_or(|last| last < job_id) {
             let last = later

@@ -1,4 +1,4 @@
-//! The runs to come of one manifest, or of an expression that nobody has stored, for people.
+//! The next runs of a manifest, or of an expression that is not stored, for people.
 
 use super::definition::{Definition, find};
 use crate::error::{Error, Result};
@@ -45,7 +45,7 @@ fn arguments(call: &Call) -> Result<(String, Timestamp, usize)> {
     Ok((name, after, count))
 }
 
-/// Returns two arguments: from when, and how many.
+/// Returns two arguments: the start, and the number of runs.
 fn window(call: &Call, index: usize) -> Result<(Timestamp, usize)> {
     let after = call
         .optional::<Timestamp>(index)
@@ -70,7 +70,7 @@ fn runs(definition: &Definition, plan: &Plan, after: Timestamp, count: usize) ->
             let mut last = plan
                 .starts_at()
                 .map_or(after, |start| after.max(start.plus(-1)));
-            // Its occurrence has come and its delay has not.
+            // Its occurrence has come, but its delay has not ended.
             if let Some((at, occurrence)) = stored.filter(|&(_, occurrence)| occurrence <= last) {
                 let mut run = Occurrence {
                     at: occurrence,
@@ -131,8 +131,8 @@ fn runs(definition: &Definition, plan: &Plan, after: Timestamp, count: usize) ->
     runs
 }
 
-/// Moves a run to the time that is stored: it has been delayed by its variance, or put off by
-/// trouble or by hand.
+/// Moves a run to its stored time: it was delayed by its variance, or put off by a failure or by
+/// hand.
 fn vary(plan: &Plan, run: &mut Occurrence, at: Timestamp) {
     let delay = at.0 - run.at.0;
     run.at = at;

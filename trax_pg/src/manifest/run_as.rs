@@ -1,10 +1,10 @@
 //! The role that runs the statement of a manifest.
 //!
 //! Enters: a change of a stored manifest. Leaves: the change with the role to store. Holds: the
-//! stored role stays unless the change names another one. The statement and the role are changed
-//! only by that role, or by a member of it whose change names the role. Otherwise a superuser who
-//! gives a schedule another time would run its statement as a superuser, and an administrator of
-//! manifests could have a statement run as a superuser.
+//! stored role stays unless the change names another one. Only that role, or a member of it whose
+//! change names the role, may change the statement and the role. Otherwise a superuser who changes
+//! a schedule would run its statement as a superuser, and an administrator of manifests could have
+//! a statement run as a superuser.
 
 use super::change::Change;
 use crate::error::{Error, Result};
@@ -22,7 +22,7 @@ row! {
 }
 statement!(ManifestStatement, "manifest/statement.sql", { name: TEXTOID } -> Stored);
 
-/// The statement that a change gives a manifest.
+/// The statement in a change of a manifest.
 pub(super) struct Statement {
     pub(super) command: String,
     /// The role that the change names.
@@ -30,8 +30,7 @@ pub(super) struct Statement {
     pub(super) caller: pg_sys::Oid,
 }
 
-/// Has a change of a stored manifest keep its role. An input that it keeps lives until SPI is
-/// closed.
+/// Makes a change of a stored manifest keep its role. A kept input lives until SPI is closed.
 ///
 /// # Errors
 /// 42501 when the caller may not change the statement or its role.
@@ -48,7 +47,7 @@ pub(super) fn keep(spi: &Spi, change: &mut Change) -> Result<()> {
     let wanted = statement.run_as.as_deref();
     let is_same = stored.command.as_deref() == Some(statement.command.as_str());
     if is_same && wanted.is_none() {
-        // As it is stored, with the oid of the role: another one may have its name now.
+        // As stored, with the oid of the role: another role may have its name now.
         change.input = stored.input;
         change.run_as = Some(stored.run_as);
         return Ok(());

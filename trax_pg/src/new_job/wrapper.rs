@@ -1,4 +1,4 @@
-//! The foreign-data wrapper: what the server calls for `trax.new_job`.
+//! The foreign-data wrapper of `trax.new_job`: the functions that the server calls.
 
 use super::{COLUMNS, Gathered};
 use crate::access_scope;
@@ -15,7 +15,7 @@ sql_function!(
     trax_new_job_handler,
     pg_finfo_trax_new_job_handler,
     |_call| {
-        // SAFETY: a node in the current memory context, where the server wants it.
+        // SAFETY: a node in the current memory context, as the server expects.
         unsafe {
             let routine =
                 pg_sys::palloc0(size_of::<pg_sys::FdwRoutine>()).cast::<pg_sys::FdwRoutine>();
@@ -39,7 +39,7 @@ fn or_raise<T>(result: Result<T>) -> T {
     result.unwrap_or_else(|error| error.raise())
 }
 
-/// Refuses what reads the table: SELECT, UPDATE, DELETE. Their planning begins here.
+/// Returns an error for reads of the table: SELECT, UPDATE, DELETE. Their planning begins here.
 #[pg_guard]
 unsafe extern "C-unwind" fn refuse_to_read(
     _root: *mut pg_sys::PlannerInfo,
@@ -72,18 +72,18 @@ unsafe extern "C-unwind" fn begin_modify(
     flags: i32,
 ) {
     if flags & pg_sys::EXEC_FLAG_EXPLAIN_ONLY as i32 == 0 {
-        // SAFETY: as the server calls us.
+        // SAFETY: called by the server with its own arguments.
         or_raise(unsafe { begin(statement, target) });
     }
 }
 
-/// Begins a COPY, or rows that a partitioned table passes on.
+/// Begins a COPY, or rows that a partitioned table routes here.
 #[pg_guard]
 unsafe extern "C-unwind" fn begin_insert(
     statement: *mut pg_sys::ModifyTableState,
     target: *mut pg_sys::ResultRelInfo,
 ) {
-    // SAFETY: as the server calls us.
+    // SAFETY: called by the server with its own arguments.
     or_raise(unsafe { begin(statement, target) });
 }
 
@@ -121,7 +121,7 @@ unsafe fn begin(
     }
 }
 
-/// Returns whose right to insert the statement uses: that of a view's owner when it goes through
+/// Returns the role whose right to insert the statement uses: a view's owner if it goes through
 /// one.
 unsafe fn checked_as(
     statement: *mut pg_sys::ModifyTableState,
@@ -173,8 +173,8 @@ unsafe fn refuse_clauses(plan: *const pg_sys::ModifyTable) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the table is as this library knows it: a superuser can make others with our wrapper,
-/// or alter it.
+/// Checks that the table has this library's columns: a superuser can create others with this
+/// wrapper, or alter it.
 unsafe fn require_columns(relation: pg_sys::Relation) -> Result<()> {
     // SAFETY: the descriptor of an open relation has as many attributes as it says.
     let is_as_known = unsafe {
@@ -186,7 +186,7 @@ unsafe fn require_columns(relation: pg_sys::Relation) -> Result<()> {
                 (*attribute).atttypid == *oid
                     && CStr::from_ptr((*attribute).attname.data.as_ptr()) == *name
             })
-            // A column that somebody added and dropped again keeps its place.
+            // A column that was added and dropped again keeps its place.
             && (COLUMNS.len()..width).all(|index| (*attribute(shape, index)).attisdropped)
     };
     if is_as_known {
@@ -206,7 +206,7 @@ unsafe extern "C-unwind" fn insert(
     slot: *mut pg_sys::TupleTableSlot,
     _plan_slot: *mut pg_sys::TupleTableSlot,
 ) -> *mut pg_sys::TupleTableSlot {
-    // SAFETY: `begin` has put the rows there and has seen that the slot has our columns.
+    // SAFETY: `begin` has stored the rows there and has checked the columns of the slot.
     unsafe {
         let gathered = &mut *(*target).ri_FdwState.cast::<Gathered>();
         pg_sys::slot_getallattrs(slot);
@@ -220,7 +220,7 @@ unsafe extern "C-unwind" fn insert(
 
 #[pg_guard]
 unsafe extern "C-unwind" fn end(_state: *mut pg_sys::EState, target: *mut pg_sys::ResultRelInfo) {
-    // SAFETY: null when nothing has begun, and else what `begin` has put there.
+    // SAFETY: null when nothing has begun; otherwise the rows that `begin` has stored there.
     if let Some(gathered) = unsafe { (*target).ri_FdwState.cast::<Gathered>().as_mut() } {
         or_raise(gathered.flush());
     }

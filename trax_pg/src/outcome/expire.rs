@@ -1,4 +1,4 @@
-//! Jobs that end because they waited longer than they may.
+//! Expiry: ends jobs that have waited longer than they may.
 
 use super::{GivenUp, given_up};
 use crate::columns::Outcome;
@@ -7,7 +7,7 @@ use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
 use crate::{changes, unreadable_job};
 
-/// Most queued jobs that one cycle ends because they waited too long.
+/// The most queued jobs that one cycle ends because they waited too long.
 pub(crate) const EXPIRE_AT_MOST: i64 = 1000;
 
 statement!(

@@ -1,4 +1,4 @@
-//! Releases: an attempt that ends without being spent.
+//! Releases: an attempt ends without being used up.
 
 use super::cancel::acknowledge_cancel;
 use crate::limit;
@@ -37,9 +37,9 @@ sql_function!(trax_release, pg_finfo_trax_release, |call| {
     Ok(call.value(released))
 });
 
-/// Queues a job again without spending the attempt; false when the lease is lost.
+/// Queues a job again without using the attempt; returns false when the lease is lost.
 pub(crate) fn release(spi: &Spi, job_id: i64, token: Uuid, delay: i64, now: Timestamp) -> bool {
-    // Also when it is delayed: its place is free.
+    // Also for a delayed job: its place is free.
     wake::mark(wake::WORK | wake::DUE | wake::ENDED);
     let release = LeaseRelease {
         job_id: arg(job_id),
@@ -48,14 +48,14 @@ pub(crate) fn release(spi: &Spi, job_id: i64, token: Uuid, delay: i64, now: Time
         run_at: arg(now.plus(delay)),
     };
     let Some(row) = spi.query(release).first() else {
-        // A job that was asked to stop is not queued again: giving it back acknowledges that.
+        // A job that was asked to stop is not queued again: releasing it acknowledges the cancel.
         return acknowledge_cancel(spi, job_id, token, now, Stale::Release);
     };
     if row.is_claimable {
         changes::claimable(row.lane_id, row.priority, row.job_id);
     }
     changes::lease_ended(job_id);
-    // Whether it has a limit: the gate is opened at most once too often.
+    // Whether or not the group has a limit: at worst the gate is opened needlessly.
     changes::group_changed(&row.group_name);
     limit::free(spi, Shared::of(row.concurrency_key, row.manifest_id), true);
     true

@@ -11,7 +11,7 @@ use pgrx::pg_sys;
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Returned {
     pub(crate) output: Option<pg_sys::Datum>,
-    /// Says what was left out of the output.
+    /// Reports which part of the output was left out.
     pub(crate) detail: Option<pg_sys::Datum>,
 }
 
@@ -24,7 +24,7 @@ impl From<Option<pg_sys::Datum>> for Returned {
     }
 }
 
-/// Returns the outputs that stand beside the jobs of a call; an absent array is all nulls.
+/// Returns the outputs for the jobs of a call; an omitted array is all nulls.
 pub(crate) fn outputs(call: &Call, index: usize, jobs: usize) -> Result<Vec<Returned>> {
     let Some(outputs) = call.datum(index) else {
         return Ok(vec![Returned::default(); jobs]);

@@ -1,4 +1,4 @@
-//! Which process this is, of which database and role, what its session is called, and its client.
+//! This process: its id, database and role, the name of its session, and its client.
 
 use pgrx::pg_sys;
 
@@ -14,7 +14,7 @@ pub(crate) fn my_database() -> pg_sys::Oid {
     unsafe { pg_sys::MyDatabaseId }
 }
 
-/// Returns the role whose rights count now.
+/// Returns the role whose rights apply now.
 pub(crate) fn my_user() -> pg_sys::Oid {
     // SAFETY: a plain number, in a session.
     unsafe { pg_sys::GetUserId() }
@@ -30,8 +30,8 @@ pub(crate) fn client_socket() -> Option<pg_sys::pgsocket> {
     }
 }
 
-/// Returns whether the server has read more of this session's client than the message that it
-/// executes.
+/// Returns whether the server has read more from this session's client than the message that it is
+/// executing.
 pub(crate) fn client_has_sent() -> bool {
     unsafe extern "C-unwind" {
         #[cfg(any(feature = "pg15", feature = "pg16"))]
@@ -48,13 +48,13 @@ pub(crate) fn client_has_sent() -> bool {
     }
 }
 
-/// Ends this session if nobody is at the other end: one that waits and reads nothing would not see
-/// it.
+/// Ends this session if its client is gone, which a session that waits and reads nothing would not
+/// notice.
 pub(crate) fn end_if_client_is_gone() {
     unsafe extern "C-unwind" {
         fn pq_check_connection() -> bool;
     }
-    // SAFETY: a function of the server that asks the socket, for a session with a client.
+    // SAFETY: a function of the server that checks the socket, for a session with a client.
     unsafe {
         if client_socket().is_some()
             && !pg_sys::ffi::pg_guard_ffi_boundary(|| pq_check_connection())
@@ -66,7 +66,7 @@ pub(crate) fn end_if_client_is_gone() {
     pgrx::check_for_interrupts!();
 }
 
-/// Returns how a session is called that does not name its worker: application name and process id.
+/// Returns the name of a session that does not name its worker: application name and process id.
 pub(crate) fn session_name() -> String {
     let application = application_name();
     let application = if application.is_empty() {

@@ -1,13 +1,13 @@
-//! No backtraces: with `RUST_BACKTRACE` in the server's environment the DETAIL of an error would
-//! have frames of ours, for clients and logs.
+//! No backtraces: with `RUST_BACKTRACE` in the server's environment, the DETAIL of an error would
+//! show this library's frames to clients and in logs.
 
 const NAME: &str = "RUST_LIB_BACKTRACE";
 
-/// Makes this process, and those that it forks, capture no backtrace in our code, whatever the
-/// environment says: the standard library looks there once.
+/// Disables backtraces of this library in this process and those that it forks, whatever the
+/// environment: the standard library reads the variable once.
 pub(crate) fn never() {
     let before = std::env::var_os(NAME);
-    // SAFETY: a process that loads the library has one thread; what was there is put back.
+    // SAFETY: a process that loads the library has one thread; the previous value is restored.
     unsafe {
         std::env::set_var(NAME, "0");
         drop(std::backtrace::Backtrace::capture());

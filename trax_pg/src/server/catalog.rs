@@ -1,5 +1,5 @@
-//! The server's catalogs, read by their indexes: what a new session looks up before it does
-//! anything, where planning statements that do the same takes longer than running them.
+//! The server's catalogs, read by their indexes: lookups at the start of a session, where planning
+//! equivalent statements would take longer than running them.
 //!
 //! Rows are those of the latest catalog snapshot, as the server's own lookups see them.
 
@@ -67,7 +67,7 @@ const NAMESPACE: u32 = 2615;
 const OPERATOR: u32 = 2617;
 const TRIGGER: u32 = 2620;
 
-/// Where what runs when a table is written stands, and which class its rows are of.
+/// The catalogs of code that runs when a table is written, and the class of their rows.
 const PARTS: [(Path, u32); 6] = [
     (TRIGGERS, TRIGGER),
     (CONSTRAINTS, CONSTRAINTS.catalog),
@@ -122,7 +122,7 @@ impl Catalog {
         }
     }
 
-    /// Shows the fixed part of each row whose first columns have these values.
+    /// Passes the fixed part of each row whose first columns have these values to `show`.
     fn rows<T>(&self, values: &[pg_sys::Oid], mut show: impl FnMut(&T)) {
         // A scan writes to its keys.
         let mut keys = self.keys.clone();
@@ -157,16 +157,16 @@ impl Catalog {
     }
 }
 
-/// Returns our schema; invalid when there is none.
+/// Returns the oid of schema trax; invalid when it does not exist.
 fn schema() -> pg_sys::Oid {
     // SAFETY: a lookup inside a transaction.
     unsafe { pg_sys::get_namespace_oid(c"trax".as_ptr(), true) }
 }
 
-/// Returns the tables in our schema, and their partitions, which may be in another.
+/// Returns the tables in schema trax, and their partitions, which may be in another.
 pub(crate) fn own_tables() -> Vec<pg_sys::Oid> {
     let mut tables = Vec::new();
-    // Whatever is in a schema depends on it; pg_class has no index by schema.
+    // Every object in a schema depends on it; pg_class has no index by schema.
     let depends = Catalog::open(DEPENDENTS);
     depends.rows(&[NAMESPACE.into(), schema()], |row: &Depend| {
         if row.class == RELATION {
@@ -192,18 +192,18 @@ pub(crate) fn own_tables() -> Vec<pg_sys::Oid> {
     tables
 }
 
-/// The code of others that runs when tables are written. The server notes no dependency on its own
+/// Other roles' code that runs when tables are written. The server records no dependency on its own
 /// functions and types, so none of those is here.
 pub(crate) struct Called {
-    /// Functions, those of operators too, of triggers, constraints, defaults and generated columns,
-    /// indexes, rules and policies.
+    /// Functions, including those of operators, of triggers, constraints, defaults and generated
+    /// columns, indexes, rules and policies.
     pub(crate) functions: Vec<pg_sys::Oid>,
     /// Whether columns or expressions have types, any of which may lead to the constraints of a
     /// domain.
     pub(crate) has_types: bool,
 }
 
-/// Returns the code of others that runs when these tables are written.
+/// Returns other roles' code that runs when these tables are written.
 pub(crate) fn called(tables: &[pg_sys::Oid]) -> Called {
     let mut parts: Vec<(u32, pg_sys::Oid)> =
         tables.iter().map(|&table| (RELATION, table)).collect();
@@ -243,9 +243,9 @@ pub(crate) fn called(tables: &[pg_sys::Oid]) -> Called {
     }
 }
 
-/// Returns the schema of a type; none when it is gone.
+/// Returns the schema of a type; `None` when the type is gone.
 fn namespace_of(oid: pg_sys::Oid) -> Option<pg_sys::Oid> {
-    // SAFETY: a lookup inside a transaction; its row is a type's, and is given back.
+    // SAFETY: a lookup inside a transaction; the row is a type's, and is released.
     unsafe {
         let cache = pg_sys::SysCacheIdentifier::TYPEOID as i32;
         let row = pg_sys::SearchSysCache1(cache, pg_sys::Datum::from(oid));

@@ -1,16 +1,16 @@
-//! Deadlocks: the server's log names the statements that met.
+//! Deadlocks: the server's log names the statements involved.
 //!
 //! The server reports them in a part of its message that is for the log only. An error that passes
-//! through Rust loses this part; here it is added again, when the report of a deadlock without it
-//! is about to be written. The victim still holds its locks then, and the others are still where
-//! they met.
+//! through Rust loses this part; this hook adds it again, just before the report of a deadlock
+//! without it is written. At that time the victim still holds its locks, and the other sessions
+//! still wait.
 
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::ffi::{CStr, c_char};
 
 static mut NEXT: pg_sys::emit_log_hook_type = None;
 
-/// Puts the hook in place; for `_PG_init`.
+/// Installs the hook; for `_PG_init`.
 pub(crate) fn install() {
     // SAFETY: a process with one thread, which loads the library once.
     unsafe {
@@ -34,8 +34,8 @@ unsafe extern "C-unwind" fn add_statements(report: *mut pg_sys::ErrorData) {
     }
 }
 
-/// Returns the detail, which names a process first in each of its lines, with the statement of
-/// each; null when there is no memory.
+/// Returns the detail, each of whose lines begins with a process, with the statement of each; null
+/// when there is no memory.
 unsafe fn with_statements(detail: &CStr) -> *mut c_char {
     let mut text = detail.to_bytes().to_vec();
     for line in detail.to_bytes().split(|&byte| byte == b'\n') {
@@ -67,7 +67,6 @@ unsafe fn with_statements(detail: &CStr) -> *mut c_char {
 }
 
 unsafe fn activity(pid: i32) -> *const c_char {
-    // SAFETY: looks the process up among the backends; for the log, so that whose it is does not
-    // matter.
+    // SAFETY: looks the process up among the backends; for the log, so without a check of its role.
     unsafe { pg_sys::pgstat_get_backend_current_activity(pid, false) }
 }

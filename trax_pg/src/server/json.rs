@@ -1,17 +1,16 @@
-//! JSON values of jsonb arguments and columns that Rust looks into. Inputs and outputs of jobs only
-//! travel through.
+//! JSON values of jsonb arguments and columns that Rust reads. Inputs and outputs of jobs are only
+//! passed on.
 
 use crate::error::{Error, Result};
 use pgrx::pg_sys;
 use serde_json::Value;
 use std::ffi::CStr;
 
-/// Bytes that a parsed document takes for each byte of its text, at most: 32 for each element, of
-/// three bytes at least, in a vector that doubles, and the digits of a number.
+/// The most bytes that a parsed document takes for each byte of its text: 32 for each element, of
+/// at least three bytes, in a vector that doubles, and the digits of a number.
 const BYTES_FOR_BYTE: usize = 48;
 
-/// Returns a jsonb value, or 22023: nesting deeper than 127 levels is more than a document of ours
-/// can need.
+/// Returns a jsonb value, or 22023: no document here needs nesting deeper than 127 levels.
 pub(crate) fn value(datum: pg_sys::Datum, what: &str) -> Result<Value> {
     // SAFETY: the callers pass jsonb values; the result is a C string of this memory context.
     let text = unsafe {
@@ -27,15 +26,15 @@ pub(crate) fn value(datum: pg_sys::Datum, what: &str) -> Result<Value> {
     })
 }
 
-/// Raises 53200 if the process cannot have so many bytes more: the parser would abort it.
+/// Raises 53200 if the process cannot allocate this many bytes: the parser would abort it.
 fn require_memory(bytes: usize) {
-    // The optimizer may leave out an allocation of which nothing is used.
+    // The optimizer may remove an unused allocation.
     let mut probe = std::hint::black_box(Vec::<u8>::new());
     if std::hint::black_box(&mut probe)
         .try_reserve_exact(bytes)
         .is_err()
     {
-        // Not returned: a caller could take it for a fault of the value.
+        // Raised, not returned: a caller could take it for an error of the value.
         Error::no_memory().raise();
     }
 }

@@ -5,12 +5,12 @@ use super::wait_event::WaitEvent;
 use pgrx::pg_sys;
 use std::time::{Duration, Instant};
 
-/// Waits until the latch is set, at most for `timeout`; interrupts are the caller's to answer.
+/// Waits until the latch is set, at most for `timeout`; the caller must handle interrupts.
 pub(crate) fn wait(timeout: Duration, event: WaitEvent) {
     wait_for(timeout, event, None);
 }
 
-/// Waits also until the client has sent something, or is gone; returns whether it has.
+/// Also waits until the client has sent something or is gone; returns whether it has.
 pub(crate) fn wait_or_client(timeout: Duration, event: WaitEvent) -> bool {
     wait_for(timeout, event, client_socket())
 }
@@ -22,7 +22,7 @@ fn wait_for(timeout: Duration, event: WaitEvent, socket: Option<pg_sys::pgsocket
     }
     // Rounded up, so that a wait never ends just before the time it waits for.
     let millis = timeout.as_micros().div_ceil(1_000).min(i32::MAX as u128);
-    // SAFETY: MyLatch is the latch of this process; without its event the socket is not looked at.
+    // SAFETY: MyLatch is the latch of this process; without its event the socket is not used.
     let events = unsafe {
         let events = pg_sys::WaitLatchOrSocket(
             pg_sys::MyLatch,
@@ -37,7 +37,8 @@ fn wait_for(timeout: Duration, event: WaitEvent, socket: Option<pg_sys::pgsocket
     events as u32 & pg_sys::WL_SOCKET_READABLE != 0
 }
 
-/// Waits for as long, whatever sets the latch meanwhile. An interrupt ends it with an error.
+/// Waits for the whole timeout, even if the latch is set meanwhile. An interrupt ends it with an
+/// error.
 pub(crate) fn sleep(timeout: Duration, event: WaitEvent) {
     let deadline = Instant::now() + timeout;
     loop {

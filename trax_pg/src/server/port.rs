@@ -3,10 +3,10 @@
 use pgrx::pg_sys;
 use std::ffi::c_char;
 
-/// More than a `Port` of any version has.
+/// More than the size of a `Port` in any version.
 const PORT_BYTES: usize = 16 * 1024;
 
-/// The first members of a `Port`, of which the bindings know none.
+/// The first members of a `Port`, which the bindings lack.
 #[repr(C)]
 struct Head {
     socket: pg_sys::pgsocket,
@@ -33,15 +33,14 @@ struct Address {
     rest: [u8; 134],
 }
 
-/// A Unix socket's, of which the server asks nothing.
+/// The family of a Unix socket, about which the server needs no address.
 const AF_UNIX: u16 = 1;
 
-/// Gives the session a connection of which nothing is known but the database and the role, without
-/// TLS, address and socket: functions in C look at it, and would crash without; the lines of the
-/// log begin with both names.
+/// Gives the session a connection with only the database and the role, without TLS, address and
+/// socket: functions in C read it, and would crash without it; log lines begin with both names.
 pub(crate) fn begin() {
     // SAFETY: in a transaction. The memory lasts as long as the process. The server itself begins
-    // with all zero, and takes a null host or address for one that is not known.
+    // with all zero, and takes a null host or address as unknown.
     unsafe {
         let before = pg_sys::CurrentMemoryContext;
         pg_sys::CurrentMemoryContext = pg_sys::TopMemoryContext;

@@ -1,15 +1,15 @@
-//! Texts and names as a person types them in SQL.
+//! Quotes texts and names for SQL that a user types.
 
 use pgrx::pg_sys;
 use std::ffi::{CStr, CString, c_char};
 
-/// Returns a text as a literal of SQL, for a line to type.
+/// Returns a text as an SQL literal, for a line to type.
 pub(crate) fn literal(text: &str) -> String {
     // SAFETY: takes a C string and returns a new one.
     quoted(text, |text| unsafe { pg_sys::quote_literal_cstr(text) })
 }
 
-/// Returns a name as an identifier of SQL, for a line to type.
+/// Returns a name as an SQL identifier, for a line to type.
 pub(crate) fn identifier(name: &str) -> String {
     // SAFETY: takes a C string and returns it, or a new one.
     quoted(name, |name| unsafe { pg_sys::quote_identifier(name) })

@@ -3,24 +3,24 @@
 use pgrx::pg_sys;
 use std::cell::RefCell;
 
-/// Returns a number from 0 to 1, from this backend's generator: nobody's secret.
+/// Returns a number from 0 to 1, from this backend's generator; not for secrets.
 pub(crate) fn random() -> f64 {
     // SAFETY: advances this backend's random numbers.
     unsafe { pg_sys::pg_prng_double(&raw mut pg_sys::pg_global_prng_state) }
 }
 
-/// How many random bytes are taken from the system's generator at once: one call for 16 of them was
+/// How many random bytes are read from the system's generator at once: one call for 16 of them was
 /// 2.4 % of the instructions of a job that is claimed and completed alone.
 const POOL_BYTES: usize = 512;
 
-/// Random bytes that nobody has seen; those from `used` on are left.
+/// Unused random bytes: those from `used` on are left.
 struct Pool {
     bytes: [u8; POOL_BYTES],
     used: usize,
 }
 
 thread_local! {
-    // Empty where a process begins, so that no two processes share bytes.
+    // Empty when a process begins, so that no two processes share bytes.
     static POOL: RefCell<Pool> = const {
         RefCell::new(Pool { bytes: [0; POOL_BYTES], used: POOL_BYTES })
     };
@@ -32,7 +32,7 @@ fn fill(bytes: &mut [u8]) {
     assert!(random, "the server has a source of strong random numbers");
 }
 
-/// Returns UUIDs of version 4 that nobody can guess.
+/// Returns unpredictable UUIDs of version 4.
 pub(crate) fn random_uuids(count: usize) -> Vec<[u8; 16]> {
     let mut uuids = vec![[0u8; 16]; count];
     let bytes = uuids.as_flattened_mut();

@@ -1,8 +1,8 @@
-//! Other transactions that had not ended when somebody looked.
+//! Other transactions that had not ended at the time of a check.
 
 use pgrx::pg_sys;
 
-/// A transaction that ran, in a form that shared memory can hold: all zero is valid.
+/// A running transaction, in a form that shared memory can hold: all zero is valid.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Running {
@@ -28,7 +28,7 @@ impl Running {
         }
     }
 
-    /// Returns whether it has ended; not while it is prepared. Inside a transaction only.
+    /// Returns whether it has ended; a prepared transaction has not. Call it inside a transaction.
     pub(crate) fn has_ended(self) -> bool {
         let [first, _] = self.number;
         // SAFETY: reads shared memory of the server; the numbers are those that `new` had.

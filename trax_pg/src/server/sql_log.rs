@@ -13,8 +13,8 @@ unsafe extern "C-unwind" {
     fn errfinish(file: *const c_char, line: c_int, function: *const c_char);
 }
 
-/// Writes the line of `log_statement`, if that asks for one of the statements. Returns whether it
-/// did.
+/// Writes the log line of `log_statement`, if that is set for one of the statements. Returns
+/// whether it did.
 pub(crate) fn statement(text: &CStr, statements: &[*mut pg_sys::RawStmt]) -> bool {
     // SAFETY: statements of a tree that is in use.
     let is_logged = unsafe {
@@ -30,10 +30,10 @@ pub(crate) fn statement(text: &CStr, statements: &[*mut pg_sys::RawStmt]) -> boo
 }
 
 /// Writes the line of `log_duration` or `log_min_duration_statement` for statements that began at
-/// `statement_timestamp()` and are complete. A text that was logged before is not in it.
+/// `statement_timestamp()` and are complete. The line omits a text that was logged before.
 pub(crate) fn duration(text: &CStr, was_logged: bool) {
     let mut millis = [0; DURATION_BYTES];
-    // SAFETY: the server writes a text with its zero byte into room of the size that it wants.
+    // SAFETY: the server writes a text with its zero byte into a buffer of the size that it needs.
     let (line, millis) = unsafe {
         let line = pg_sys::check_log_duration(millis.as_mut_ptr(), was_logged);
         (line, CStr::from_ptr(millis.as_ptr()))
@@ -45,8 +45,8 @@ pub(crate) fn duration(text: &CStr, was_logged: bool) {
     }
 }
 
-/// Writes a line with a text or two, in the words of the server, which it may translate. A cancel
-/// that comes meanwhile is answered later, so that a committed statement does not count as failed.
+/// Writes a line with one or two texts, in the server's format, which it may translate. A cancel is
+/// delayed until then, so that a committed statement does not count as failed.
 fn write(format: &CStr, first: &CStr, second: &CStr) {
     // SAFETY: a report of this level returns while interrupts are held; each `%s` of the format has
     // its text, and texts without one are not read.

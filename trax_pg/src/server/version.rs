@@ -1,9 +1,8 @@
-//! Versions: one library is there for all databases of a server, and each has its own version of
-//! the SQL.
+//! Versions: all databases of a server share one library, and each has its own version of the SQL.
 //!
-//! Holds: no function of ours runs with the SQL of another version. Both `alter extension` and
-//! `create extension` write the version before they run their script, and each script makes
-//! functions: what a session knows of the version holds until some function changes.
+//! Holds: no function of the extension runs with the SQL of another version. Both `alter extension`
+//! and `create extension` write the version before they run their script, and each script creates
+//! functions: a session's cached version holds until some function changes.
 
 use crate::error::Error;
 use pgrx::datum::FromDatum;
@@ -12,7 +11,7 @@ use std::ffi::CStr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The version of this library, and of the SQL that it belongs to.
+/// The version of this library, and of its SQL.
 pub(crate) const LIBRARY: &str = env!("CARGO_PKG_VERSION");
 
 const EXTENSIONS: u32 = 3079;
@@ -22,13 +21,12 @@ const EXTENSIONS_BY_OID: u32 = 3080;
 static IS_OURS: AtomicBool = AtomicBool::new(false);
 static LISTEN: Once = Once::new();
 
-/// Raises 55000 when this process has loaded another file of trax already, as when the path of
-/// libraries leads elsewhere since the server started: shared memory, settings and hooks are that
-/// file's.
+/// Raises 55000 when this process has already loaded another file of trax, for example after
+/// `dynamic_library_path` changed: shared memory, settings and hooks belong to that file.
 pub(crate) fn be_the_only_one() {
     const HERE: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
     // SAFETY: the variable lives as long as the process; it is null or a text of a loaded library,
-    // none of which is ever unloaded.
+    // and libraries are never unloaded.
     let first = unsafe {
         let first = pg_sys::find_rendezvous_variable(c"trax".as_ptr());
         if (*first).is_null() || *first == HERE.as_ptr().cast_mut().cast() {
@@ -46,7 +44,7 @@ pub(crate) fn be_the_only_one() {
         .raise()
 }
 
-/// Raises 55000 unless the SQL of this database is of the library's version.
+/// Raises 55000 unless the SQL of this database has the library's version.
 #[inline]
 pub(crate) fn require() {
     if !IS_OURS.load(Ordering::Relaxed) {
@@ -101,12 +99,12 @@ fn parts(version: &str) -> Vec<u64> {
         .collect()
 }
 
-/// Returns whether the SQL of this database is of the library's version, by its catalog.
+/// Returns whether the SQL of this database has the library's version, by the catalog.
 pub(crate) fn is_ours() -> bool {
     installed().is_some_and(|version| version == LIBRARY)
 }
 
-/// Returns the version of the SQL of this database; none without the extension.
+/// Returns the version of the SQL of this database; `None` without the extension.
 pub(crate) fn installed() -> Option<String> {
     // SAFETY: a scan of a catalog inside a transaction; the version, a text that is never null, is
     // copied before the scan ends.

@@ -1,7 +1,7 @@
-//! Time zones as the server knows them: its own zone data answers, also after an update.
+//! Time zones of the server: uses its own zone data, also after an update.
 //!
-//! Words: the *fingerprint* of the data is when its directory was last changed. A backend keeps the
-//! zones it has loaded until it ends; it is *stale* when the data has changed since.
+//! Words: the *fingerprint* of the data is the time of the last change of its directory. A backend
+//! keeps the zones it has loaded until it ends; it is *stale* when the data has changed since.
 
 use crate::error::{Error, Result};
 use pgrx::pg_sys;
@@ -11,13 +11,13 @@ use std::sync::OnceLock;
 use std::time::UNIX_EPOCH;
 use trax_schedule::Zone;
 
-/// Names of the zone data that hold digits and no lower-case letter; any other such name is a POSIX
-/// rule, not a place.
+/// Names of the zone data with digits and without lower-case letters; any other such name is a
+/// POSIX rule, not a place.
 const NAMES_WITH_DIGITS: [&str; 7] = [
     "EST5EDT", "CST6CDT", "MST7MDT", "PST8PDT", "GMT0", "GMT+0", "GMT-0",
 ];
 
-/// Files of the zone data that name no place: their times are those of the machine, or nobody's.
+/// Files of the zone data that name no place: `localtime` and `posixrules` depend on the machine.
 const NO_PLACES: [&str; 3] = ["localtime", "posixrules", "Factory"];
 
 const UTC: &str = "UTC";
@@ -25,13 +25,13 @@ const UTC: &str = "UTC";
 const HINT: &str = "Specify an IANA name such as 'Europe/Berlin' or 'UTC'; \
     list them with: select name from pg_timezone_names";
 
-/// Where servers that are built to use the system's data find it.
+/// The path of the data for servers that are built to use the system's.
 const SYSTEM_DATA: &str = "/usr/share/zoneinfo";
 
 /// The fingerprint when this backend first asked for a zone.
 static LOADED: OnceLock<Option<String>> = OnceLock::new();
 
-/// A zone of the server's data. The server keeps what it has loaded until the backend ends.
+/// A zone of the server's data. The server keeps loaded zones until the backend ends.
 pub(crate) struct ServerZone(*mut pg_sys::pg_tz);
 
 impl ServerZone {
@@ -39,7 +39,7 @@ impl ServerZone {
     pub(crate) fn named(name: &str) -> Result<Self> {
         remember_fingerprint();
         if name == UTC {
-            // The same, and the one zone that the server has while its data is missing.
+            // The same zone, and the only one that the server has while its data is missing.
             return load("GMT").ok_or_else(|| unknown(name));
         }
         let zone = load(name).ok_or_else(|| unknown(name))?;
@@ -64,7 +64,7 @@ impl ServerZone {
         }
     }
 
-    /// Does the same for a name that is about to be stored, which is spelled as in the data.
+    /// Does the same for a name that is about to be stored, which must be spelled as in the data.
     pub(crate) fn spelled(name: &str) -> Result<Self> {
         let zone = Self::named(name)?;
         match zone.name() {
@@ -73,7 +73,7 @@ impl ServerZone {
         }
     }
 
-    /// Returns its name as the data spells it.
+    /// Returns its name as spelled in the data.
     fn name(&self) -> &str {
         // SAFETY: the zone is one that the server returned; its name lives as long as the backend.
         let name = unsafe { CStr::from_ptr(pg_sys::pg_get_timezone_name(self.0)) };
@@ -96,8 +96,8 @@ fn unknown(name: &str) -> Error {
 
 impl Zone for ServerZone {
     fn offset_at(&self, utc_seconds: i64) -> i32 {
-        // SAFETY: the zone is one that the server gave; the result is its static buffer, read at
-        // once.
+        // SAFETY: the zone is one that the server returned; the result is its static buffer, read
+        // at once.
         unsafe {
             let local = pg_sys::pg_localtime(&raw const utc_seconds, self.0);
             // Null is a time beyond its range, where no zone has rules.
@@ -110,14 +110,14 @@ impl Zone for ServerZone {
     }
 }
 
-/// Remembers which data this backend reads; before it loads a zone.
+/// Records which data this backend reads; call it before a zone is loaded.
 pub(crate) fn remember_fingerprint() {
     LOADED.get_or_init(fingerprint);
 }
 
 /// Returns whether the data has changed since this backend read it.
 pub(crate) fn is_stale() -> bool {
-    // Data that cannot be found now is being replaced: what was read holds until it is there.
+    // Data that cannot be found now is being replaced: the loaded zones hold until it exists again.
     let Some(current) = fingerprint() else {
         return false;
     };
@@ -133,7 +133,7 @@ pub(crate) fn fingerprint() -> Option<String> {
         let time = path.metadata().and_then(|data| data.modified()).ok()?;
         Some(time.duration_since(UNIX_EPOCH).ok()?.as_nanos())
     };
-    // A package manager replaces files: their directory changes. Some write in place.
+    // A package manager replaces files, which changes their directory; some write in place.
     let times = [
         changed(&directory)?,
         changed(&directory.join("tzdata.zi")).unwrap_or(0),

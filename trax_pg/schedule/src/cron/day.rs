@@ -1,5 +1,5 @@
-//! Which days of a month a schedule names: the two day fields, and the rules `L`, `LW`, `15W`, `5L`
-//! and `FRI#2`.
+//! The days of a month that a schedule names: the two day fields, and the rules `L`, `LW`, `15W`,
+//! `5L` and `FRI#2`.
 //!
 //! A set of days is a `u32` whose bit n is day n of the month, so one month is decided at a time.
 
@@ -30,13 +30,13 @@ pub(crate) struct Days {
     pub(crate) of_week: u8,
     /// `5L`: the last such day of the month, bits 0 to 6.
     pub(crate) last_of_week: u8,
-    /// `FRI#2`: element n - 1 has the days of the week whose n-th of the month is meant.
+    /// `FRI#2`: element n - 1 has the days of the week whose n-th of the month matches.
     pub(crate) nth_of_week: [u8; 5],
 }
 
 impl Days {
-    /// Returns the days of one month. When both fields are restricted either one matches; else the
-    /// restricted one decides.
+    /// Returns the days of one month. When both fields are restricted either one matches; otherwise
+    /// the restricted one decides.
     pub(crate) fn in_month(&self, year: i64, month: u32) -> u32 {
         let length = days_in_month(year, month);
         let all = u32::MAX >> (31 - length) & !1;
@@ -90,8 +90,8 @@ impl Days {
     }
 }
 
-/// Returns the weekday (Monday to Friday) nearest to a day within its month, whose first day is an
-/// argument.
+/// Returns the weekday (Monday to Friday) nearest to a day within its month; `first` is the day of
+/// the week of the month's first day.
 fn nearest_weekday(day: u32, first: u32, length: u32) -> u32 {
     match (first + day - 1) % 7 {
         6 if day == 1 => 3,

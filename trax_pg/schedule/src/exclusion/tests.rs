@@ -1,4 +1,4 @@
-//! Facts of exclusions: what JSON means and where it is refused, and until when they last.
+//! Tests of exclusions: the meaning of JSON, its errors, and the ends of exclusions.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ fn exclusions(json: serde_json::Value) -> Exclusions {
     Exclusions::parse(&json).unwrap_or_else(|error| panic!("{json}: {error}"))
 }
 
-/// Returns until when an instant, written in UTC, is excluded, and why.
+/// Returns the end and the reason of the exclusion of an instant written in UTC.
 fn covering(exclusions: &Exclusions, at: &str, zone: &impl Zone) -> Option<(String, String)> {
     let excluded = exclusions.covering(seconds(at) * MICROS, zone)?;
     let until = chrono::DateTime::from_timestamp_micros(excluded.until_micros).expect("a time");
@@ -300,7 +300,7 @@ fn what_leaves_no_time_is_refused() {
     assert!(!exclusions(one_second).is_empty());
 }
 
-/// Applies the rules once more, written from their description: days and seconds one by one.
+/// Applies the rules again, written from their description: days and seconds one by one.
 fn closed(json: &serde_json::Value, wall: i64) -> bool {
     let clock = chrono::DateTime::from_timestamp(wall, 0).expect("a time");
     let names = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];

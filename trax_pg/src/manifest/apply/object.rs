@@ -12,8 +12,7 @@ use serde_json::{Map, Value};
 statement!(TextInterval, "manifest/text_interval.sql", { text: TEXTOID } -> Interval);
 statement!(TextTime, "manifest/text_time.sql", { text: TEXTOID } -> Timestamp);
 
-/// A JSON object of the document whose members are known by name; a null member is one that is left
-/// out.
+/// A JSON object of the document with known member names; a null member counts as omitted.
 pub(super) struct Object<'a>(&'a Map<String, Value>);
 
 impl<'a> Object<'a> {

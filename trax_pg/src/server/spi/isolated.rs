@@ -1,22 +1,22 @@
-//! Work whose failure undoes its own changes only.
+//! Work whose failure rolls back only its own changes.
 
 use crate::error::{Error, Result};
 use pgrx::pg_sys::panic::{CaughtError, ErrorReportWithLevel};
 use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_sys};
 use std::panic::AssertUnwindSafe;
 
-/// How work ends that did not succeed.
+/// How work ends without success.
 enum Ended {
     Failed(Error),
     /// A cancel or a shutdown.
     Interrupted(Box<CaughtError>),
 }
 
-/// Runs `work` so that its failure undoes only its own changes, and returns that failure. A cancel
-/// or a shutdown goes on to the caller, outside of the subtransaction: a session would be left in
-/// it.
+/// Runs `work` so that its failure rolls back only its own changes, and returns that failure. A
+/// cancel or a shutdown is raised again outside the subtransaction, in which the session would
+/// otherwise remain.
 pub(crate) fn isolated<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    // SAFETY: memory context and resource owner are put back after the subtransaction has ended, as
+    // SAFETY: memory context and resource owner are restored after the subtransaction has ended, as
     // the server's own languages do.
     unsafe {
         let context = pg_sys::CurrentMemoryContext;

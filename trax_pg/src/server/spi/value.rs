@@ -46,7 +46,7 @@ pub(crate) fn array_arg(
 
 /// Returns how many elements an array has.
 pub(crate) fn array_length(array: pg_sys::Datum) -> usize {
-    // SAFETY: the argument is declared as an array; the server allocates what it has to copy.
+    // SAFETY: the argument is declared as an array; the server allocates its copy.
     unsafe {
         let array: *mut pg_sys::ArrayType = pg_sys::pg_detoast_datum(array.cast_mut_ptr()).cast();
         let dimensions = array.byte_add(size_of::<pg_sys::ArrayType>()).cast();
@@ -54,7 +54,7 @@ pub(crate) fn array_length(array: pg_sys::Datum) -> usize {
     }
 }
 
-/// Returns the elements of an array argument, as they were passed.
+/// Returns the elements of an array argument, unread.
 ///
 /// # Errors
 /// 53200 when there is no memory for them.
@@ -89,7 +89,8 @@ pub(crate) fn array_elements(
     Ok(elements)
 }
 
-/// Returns a copy of a variable-length value, whole, that outlives the connection and its snapshot.
+/// Returns a complete copy of a variable-length value that outlives the connection and its
+/// snapshot.
 pub(crate) fn outlive(datum: pg_sys::Datum) -> pg_sys::Datum {
     // SAFETY: the callers pass text and jsonb only, while SPI is connected.
     unsafe {

@@ -1,9 +1,9 @@
-//! Statements for the rows of a table that needs them, because of a trigger, a rule, row security
-//! or a column that somebody has added: one for all rows of a call.
+//! Statements for the rows of a table that requires them, because of a trigger, a rule, row
+//! security or an added column: one for all rows of a call.
 //!
-//! A statement adds 4 µs to each of 100 rows that it inserts, and 3 to each that it deletes: a
-//! job that is queued, claimed and completed by 100 costs 18 µs, and 35 when all five writes of its
-//! life are statements. A statement for each row cost 50 more.
+//! A statement adds 4 µs to each of 100 rows that it inserts, and 3 to each that it deletes: a job
+//! that is queued, claimed and completed in batches of 100 costs 18 µs, and 35 when all five writes
+//! of its life are statements. A statement for each row cost 50 more.
 
 use super::Table;
 use crate::error::Error;
@@ -11,12 +11,12 @@ use crate::server::spi;
 use crate::server::spi::{array_arg, attribute, value_bytes};
 use pgrx::pg_sys;
 
-/// Most bytes of values in one statement: an array has at most 1 GB.
+/// The most bytes of values in one statement: an array has at most 1 GB.
 const BYTES_AT_MOST: usize = 64 << 20;
 
 type Values = Vec<Option<pg_sys::Datum>>;
 
-/// Adds rows, with a value for each of the columns that we know.
+/// Adds rows, with a value for each of the table's known columns.
 pub(super) fn insert(table: &Table, rows: &[Values]) {
     let name = table.name.to_string_lossy();
     let columns: Vec<_> = (table.columns.iter())
@@ -38,8 +38,8 @@ pub(super) fn insert(table: &Table, rows: &[Values]) {
     }
 }
 
-/// Sets the columns with these numbers, from 0, of rows that are locked; `rows` has the place of
-/// each, and then its values.
+/// Sets the columns with these numbers, from 0, of locked rows; each element of `rows` has the
+/// place of a row, then its values.
 pub(super) fn update(table: &Table, columns: &[usize], rows: &[Values]) {
     let name = table.name.to_string_lossy();
     let mut types = vec![pg_sys::TIDOID];
@@ -64,7 +64,7 @@ pub(super) fn update(table: &Table, columns: &[usize], rows: &[Values]) {
     }
 }
 
-/// Deletes rows that are locked.
+/// Deletes locked rows.
 pub(super) fn delete(table: &Table, places: &[pg_sys::ItemPointerData]) {
     let name = table.name.to_string_lossy();
     let sql =
@@ -104,7 +104,7 @@ fn run(sql: &str, types: &[pg_sys::Oid], rows: &[Values]) -> usize {
     written.unwrap_or_else(|error| error.raise())
 }
 
-/// Returns the rows in parts whose values have no more bytes than one statement may have.
+/// Returns the rows in parts whose values fit in one statement.
 fn parts<'rows>(rows: &'rows [Values], types: &[pg_sys::Oid]) -> Vec<&'rows [Values]> {
     // SAFETY: a lookup of a type of the server.
     let is_long = |&element: &pg_sys::Oid| unsafe { pg_sys::get_typlen(element) } == -1;
@@ -126,7 +126,7 @@ fn parts<'rows>(rows: &'rows [Values], types: &[pg_sys::Oid]) -> Vec<&'rows [Val
     parts
 }
 
-/// Raises 55000: a row is not as we wrote it.
+/// Raises 55000: a row was not written as requested.
 fn suppressed(verb: &str, table: &str) -> ! {
     Error::wrong_state(format!("a row was not {verb} trax.{table}"))
         .detail("A trigger or a rule that was added to the table suppressed it, and a job would be lost or run twice.")
@@ -138,7 +138,7 @@ fn suppressed(verb: &str, table: &str) -> ! {
 
 impl Table {
     fn type_of(&self, column: usize) -> pg_sys::Oid {
-        // SAFETY: the open relation has the columns that we know, at least.
+        // SAFETY: the open relation has at least the known columns.
         unsafe { (*attribute((*self.relation).rd_att, column)).atttypid }
     }
 }

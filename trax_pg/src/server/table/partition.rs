@@ -1,5 +1,5 @@
-//! Partitions: where the server itself would put a row of a table that is partitioned by ranges of
-//! a time.
+//! Partitions: the partition in which the server itself would store a row of a table that is
+//! partitioned by ranges of a time.
 
 use super::Table;
 use super::direct_write;
@@ -8,7 +8,7 @@ use pgrx::pg_sys;
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 
-/// How often a partition is looked for that goes away at that moment.
+/// How often the search is repeated when the partition is dropped meanwhile.
 const LOOKS: usize = 5;
 
 impl Table {
@@ -25,8 +25,8 @@ impl Table {
             if relation.is_null() {
                 continue;
             }
-            // Waiting for the lock may have been waiting for another one to be attached. From now
-            // on none can be: that takes the default partition's lock.
+            // Another partition may have been attached during the wait for the lock. From now on
+            // none can be: attaching takes the default partition's lock.
             if route(self.relation, time) == Some(oid) {
                 if obstacle(relation, self.columns).is_none() {
                     return Some(Table {
@@ -48,11 +48,11 @@ impl Table {
 }
 
 fn close(relation: pg_sys::Relation) {
-    // SAFETY: opened by us; the lock stays until the transaction ends.
+    // SAFETY: opened by `partition_for`; the lock stays until the transaction ends.
     unsafe { pg_sys::relation_close(relation, pg_sys::NoLock as i32) }
 }
 
-/// Returns what keeps rows from being added to an open partition directly.
+/// Returns the obstacle to adding rows to an open partition directly.
 pub(super) fn obstacle(partition: pg_sys::Relation, columns: &[&CStr]) -> Option<String> {
     // SAFETY: an open relation.
     let class = unsafe { &*(*partition).rd_rel };
@@ -68,18 +68,18 @@ pub(super) fn obstacle(partition: pg_sys::Relation, columns: &[&CStr]) -> Option
     direct_write::obstacle(partition, columns, Write::Insert)
 }
 
-/// Returns the partition for rows of this time, the default one included; `None` where the server
+/// Returns the partition for rows of this time, including the default one; `None` where the server
 /// must decide.
 pub(super) fn route(parent: pg_sys::Relation, time: i64) -> Option<pg_sys::Oid> {
-    // SAFETY: an open relation; a range has a bound more than the ends of its partitions, and one
-    // column, the time.
+    // SAFETY: an open relation; a range table has one more index than bounds, and one column, the
+    // time.
     unsafe {
         if (*(*parent).rd_rel).relkind as u8 != pg_sys::RELKIND_PARTITIONED_TABLE {
             return None;
         }
         let partitions = &*pg_sys::RelationGetPartitionDesc(parent, true);
         let bounds = partitions.boundinfo.as_ref()?;
-        // PARTITION_STRATEGY_RANGE, which is a constant on 15 and a member of a type later.
+        // PARTITION_STRATEGY_RANGE, a constant in version 15 and a member of a type later.
         if bounds.strategy as u8 != b'r' {
             return None;
         }

@@ -1,8 +1,8 @@
 //! Functions of the server, for loops that run as a whole within one guard.
 //!
 //! A call through `pg_sys` turns an error of the server into a panic, which costs 110 instructions
-//! each. Within [`guarded`] the calls here go to the server as C's do: an error leaves the whole
-//! closure at once, which therefore must own nothing that is dropped, and must not panic.
+//! each. Within [`guarded`] the calls here go to the server directly, as in C: an error leaves the
+//! whole closure at once, which therefore must own nothing that needs dropping, and must not panic.
 
 use pgrx::pg_sys;
 use pgrx::pg_sys::{
@@ -54,9 +54,9 @@ unsafe extern "C-unwind" {
     ) -> *mut List;
 }
 
-/// Runs `calls`, of functions of the server alone, and turns an error of theirs into a panic.
+/// Runs `calls`, which may only call functions of the server, and turns their errors into a panic.
 pub(super) unsafe fn guarded<T>(calls: impl FnOnce() -> T) -> T {
-    // SAFETY: the caller keeps to what the head of this file says.
+    // SAFETY: the caller follows the rules at the head of this file.
     unsafe { pg_sys::ffi::pg_guard_ffi_boundary(calls) }
 }
 

@@ -1,4 +1,4 @@
-//! Facts of cron: what texts mean, what clocks do to them, and what must hold for any text.
+//! Tests of cron: the meaning of texts, clock changes, and properties that hold for any text.
 
 mod allowed;
 mod any_text;
@@ -29,7 +29,7 @@ fn text_of(seconds: i64) -> String {
         .to_string()
 }
 
-/// Returns the next wall times after a wall time, with a mark for what the clock does.
+/// Returns the next wall times after a wall time, with a mark for clock changes.
 fn next_in(zone: &impl Zone, text: &str, after: &str, count: usize) -> Vec<String> {
     let cron = cron(text);
     let from = match zone.instants_of(seconds(after)) {
