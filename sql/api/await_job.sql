@@ -29,7 +29,7 @@ comment on function trax.get_jobs(bigint[]) is
     'Returns a row for each of these jobs that exists, as trax.job shows it but without its input, in no order. A role that is limited to tasks and groups is refused a job outside of them.';
 
 -- Neither security definer nor with settings of its own: either would make the call atomic and keep
--- it from committing. It takes the rights of its owner and a fixed search_path by itself.
+-- it from committing. The call takes the rights of its owner and a fixed search_path by itself.
 create procedure trax.await_job(
     job_id bigint,
     timeout interval,

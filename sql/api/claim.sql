@@ -65,7 +65,7 @@ comment on function trax.complete_and_claim(bigint[], uuid[], jsonb[], text, int
     'Does trax.complete_many and trax.claim_next in one round trip and one commit. Returns first a row with completed_job_id for each completion recorded, then a row for each job claimed.';
 
 -- Neither security definer nor with settings of its own: either would make the call atomic and keep
--- it from giving up its snapshot. It takes the rights of its owner and a fixed search_path by
+-- it from giving up its snapshot. The call takes the rights of its owner and a fixed search_path by
 -- itself.
 create procedure trax.wait_for_work(
     timeout interval default '30 s'

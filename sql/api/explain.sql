@@ -118,7 +118,7 @@ begin
         format('Nothing, or: select trax.trigger(%L)', m.name)
     where s.evaluation_error is null
         and s.next_run_at > clock_timestamp();
-    -- The state of the scheduler is asked for where it matters: trax.status() takes 100 ms when a
+    -- The scheduler's state is read only where it matters: trax.status() takes 100 ms when a
     -- million jobs wait.
     if s.evaluation_error is null and s.next_run_at <= clock_timestamp() then
         return query

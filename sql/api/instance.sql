@@ -3,7 +3,7 @@ returns boolean
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-    -- Not what a database or a role has as its own.
+    -- Without the settings of a database or a role.
     select exists (
         select
         from pg_settings s

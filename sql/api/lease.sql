@@ -67,7 +67,7 @@ create trigger lease_deadline_changed_manually
 after update of started_at, lease_expires_at, timeout_at on trax.lease
 for each statement execute function trax.deadline_changed_manually();
 
--- Claims and heartbeats run no trigger, and our own statements move no deadline to an earlier time.
+-- Claims and heartbeats fire no trigger, and the extension's statements move no deadline earlier.
 create function trax.deadline_moved_manually()
 returns trigger
 language plpgsql security definer
@@ -81,12 +81,12 @@ begin
         new.extended_at := coalesce(new.extended_at, old.started_at);
     end if;
     if new.lease_expires_at < old.lease_expires_at then
-        -- Extensions that were recorded beside the row no longer count.
+        -- Recorded extensions no longer count.
         delete from trax.lease_extension e
         where e.job_id = new.job_id;
     end if;
     if new.lease_expires_at <= clock_timestamp() and new.lease_expires_at < old.lease_expires_at then
-        -- No length is left that a grace period could grant again.
+        -- Leaves no length for a grace period to grant again.
         new.extended_at := new.lease_expires_at;
     end if;
     new.reap_at := least(new.reap_at, new.lease_expires_at, new.timeout_at);

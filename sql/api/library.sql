@@ -1,6 +1,6 @@
--- library: the file that the functions in C are in, one for all versions of the SQL.
+-- library: the file of the functions in C, one for all versions of the SQL.
 
--- A server that has loaded an older one keeps it until it restarts, whatever lies on the disk.
+-- A server that has loaded an older file keeps it until it restarts, even if the file is replaced.
 do $$
 begin
     create function trax.library_version()

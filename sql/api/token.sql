@@ -62,7 +62,7 @@ comment on function trax.acquire_token(text, text, int, interval) is
     'Takes the lowest free of max_holders places (1 to 1000) of a name until ttl has passed; returns no row when all are held, or needed by those who wait in trax.await_token. Never waits. The max_holders of the last call counts. Commit at once.';
 
 -- Neither security definer nor with settings of its own: either would make the call atomic and keep
--- it from committing. It takes the rights of its owner and a fixed search_path by itself.
+-- it from committing. The call takes the rights of its owner and a fixed search_path by itself.
 create procedure trax.await_token(
     name text,
     holder text,

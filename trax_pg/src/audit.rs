@@ -1,7 +1,7 @@
-//! Audit: who did what.
+//! Audit: the acts of operators.
 //!
 //! Enters: an act of an operator, inside its own transaction. Leaves: a row of `trax.audit` when
-//! that commits. Enqueueing, claiming and outcomes have `trax.run` as their record.
+//! that commits. Enqueueing, claiming and outcomes are recorded in `trax.run` instead.
 
 use crate::error::cut;
 use crate::server::clock::{Timestamp, micros};
@@ -15,10 +15,10 @@ statement!(
 );
 statement!(AuditForget, "audit/forget.sql", { before: TIMESTAMPTZOID, at_most: INT8OID });
 
-/// Most rows that one look forgets.
+/// The most rows that one look deletes.
 const FORGET_AT_MOST: i64 = 10_000;
 
-/// What an act was done to.
+/// The object of an act.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     DeadLetter,
@@ -40,17 +40,17 @@ impl Kind {
     }
 }
 
-/// Writes down what the caller did.
+/// Records an act of the caller.
 pub(crate) fn record(spi: &Spi, action: &str, kind: Kind, name: &str, note: Option<&str>) {
     write(spi, action, kind, Some(name), note);
 }
 
-/// Writes down what the caller did to the scheduler of this database.
+/// Records an act of the caller on the scheduler of this database.
 pub(crate) fn record_here(spi: &Spi, action: &str, note: Option<&str>) {
     write(spi, action, Kind::Scheduler, None, note);
 }
 
-/// Writes down a change of a manifest or a group, unless nothing changed.
+/// Records a change of a manifest or a group, unless nothing changed.
 pub(crate) fn record_change(
     spi: &Spi,
     action: &str,
@@ -75,7 +75,7 @@ fn write(spi: &Spi, action: &str, kind: Kind, name: Option<&str>, note: Option<&
     });
 }
 
-/// Forgets what was done before `trax.audit_retention`.
+/// Deletes records older than `trax.audit_retention`.
 pub(crate) fn forget(spi: &Spi, now: Timestamp) {
     let before = now.plus(-micros(setting::audit_retention()));
     spi.execute(AuditForget {

@@ -1,10 +1,10 @@
-//! The columns of the tables that are read and written without statements, and the values in them
-//! that rules know.
+//! The columns of the tables that are read and written without statements, and their values that
+//! the code depends on.
 
 use crate::server::table::columns;
 pub(crate) use crate::setting::HIGHEST_PRIORITY;
 
-/// The group of a job that names none.
+/// The group of a job without a group.
 pub(crate) const DEFAULT_GROUP: &str = "default";
 /// The task of every SQL job, and of no other.
 pub(crate) const SQL_TASK: &str = "sql";
@@ -76,7 +76,7 @@ columns!(
 );
 
 columns!(
-    /// Columns of a heartbeat of a lease whose row another transaction had.
+    /// Columns of a heartbeat of a lease whose row another transaction had locked.
     Extension in c"lease_extension" {
         JobId: c"job_id",
         Token: c"token",
@@ -140,7 +140,7 @@ columns!(
     }
 );
 
-/// How an attempt ended, or a job that waited.
+/// The end of an attempt, or of a waiting job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Completed,
@@ -148,7 +148,7 @@ pub(crate) enum Outcome {
     Error,
     LeaseExpired,
     Timeout,
-    /// It waited longer than it might.
+    /// The job waited longer than it may.
     Expired,
 }
 

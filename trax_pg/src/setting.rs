@@ -176,8 +176,8 @@ int_setting! {
     c"What runs is counted by leases when trax.claim_next claims. 0 is unlimited; 1 runs one job at a time in the whole database. A smaller value never ends a run that has begun."
 }
 
-/// Returns whether this session or its role has chosen the database's limit itself: not the
-/// configuration file, nor `alter database`, which reaches no session that is connected.
+/// Returns whether this session or its role has set the database's limit itself, rather than the
+/// configuration file or `alter database`, which does not reach connected sessions.
 pub(crate) fn chose_max_active_jobs() -> bool {
     // SAFETY: settings are defined when the library is loaded, and their records stay where they
     // are.

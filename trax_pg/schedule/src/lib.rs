@@ -1,8 +1,8 @@
-//! When things run: the cron dialect, the zones it is read in, and what is excluded.
+//! Schedules: the cron dialect, time zones, and exclusions.
 //!
 //! Everything here is pure. Time comes in as an argument (microseconds since the Unix epoch, UTC),
-//! a zone as something that answers [`zone::Zone::offset_at`], and nothing here knows that
-//! PostgreSQL exists.
+//! a zone as an implementation of [`zone::Zone::offset_at`], and nothing here depends on
+//! PostgreSQL.
 
 pub mod calendar;
 pub mod cron;

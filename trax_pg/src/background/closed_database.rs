@@ -1,9 +1,10 @@
-//! Statements that need a database without connections get it without the scheduler.
+//! Removes the scheduler for statements that need a database without connections.
 //!
 //! `drop database`, `create database ... template`, `alter database ... rename` and `... set
-//! tablespace` fail while anybody is connected, and our scheduler is. Before such a statement runs,
-//! its database is *closed*: the scheduler is ended and none is started until the transaction
-//! ends, whichever way. A database closed by a process that is gone counts as open.
+//! tablespace` fail while any session is connected, including the scheduler. Before such a
+//! statement runs, its database is *closed*: the scheduler is ended and none is started until the
+//! transaction ends, whether it commits or not. A database closed by a process that is gone counts
+//! as open.
 
 use crate::server::backend::my_pid;
 use crate::server::latch;
@@ -14,14 +15,14 @@ use pgrx::prelude::*;
 use std::ffi::{CStr, c_char};
 use std::time::{Duration, Instant};
 
-/// How long a statement waits for the scheduler to go. After that it runs, and reports the error
+/// How long a statement waits for the scheduler to end. After that it runs, and reports the error
 /// itself.
 const WAIT_LIMIT: Duration = Duration::from_secs(10);
 
 static mut PREVIOUS: pg_sys::ProcessUtility_hook_type = None;
 
-// Declared without pgrx's guard: an error of the statement must pass by this library as it is. A
-// guard would cut its SQLSTATE, context and constraint name, for every utility statement of the
+// Declared without pgrx's guard: a statement's error must pass through this library unchanged. A
+// guard would drop its SQLSTATE, context and constraint name, for every utility statement of the
 // server.
 unsafe extern "C-unwind" {
     fn standard_ProcessUtility(
@@ -36,7 +37,7 @@ unsafe extern "C-unwind" {
     );
 }
 
-/// Puts the hook in place; for `_PG_init` while preloading.
+/// Installs the hook; for `_PG_init` while preloading.
 pub(crate) fn install() {
     // SAFETY: the postmaster is alone with these variables while it loads libraries.
     unsafe {
@@ -45,8 +46,8 @@ pub(crate) fn install() {
     }
 }
 
-/// Runs a utility statement. Nothing in this frame needs dropping: the error of a statement jumps
-/// over it.
+/// Runs a utility statement. Nothing in this frame needs dropping: a statement's error jumps over
+/// it.
 #[allow(clippy::too_many_arguments)]
 unsafe extern "C-unwind" fn process_utility(
     statement: *mut pg_sys::PlannedStmt,
@@ -58,8 +59,8 @@ unsafe extern "C-unwind" fn process_utility(
     destination: *mut pg_sys::DestReceiver,
     completion: *mut pg_sys::QueryCompletion,
 ) {
-    // SAFETY: the arguments are the server's, passed on as they came; a statement's node begins
-    // with its tag; `install` set PREVIOUS before any process could get here.
+    // SAFETY: the arguments are the server's, passed on unchanged; a statement's node begins with
+    // its tag; `install` set PREVIOUS before any process could get here.
     unsafe {
         let node = (*statement).utilityStmt;
         let tag = (*node).type_;
@@ -94,7 +95,7 @@ fn is_about_a_database(tag: pg_sys::NodeTag) -> bool {
     .contains(&tag)
 }
 
-/// Does our part before the statement. An error of ours is an error of the statement.
+/// Runs the extension's part before the statement. Its error becomes the statement's error.
 #[pg_guard]
 unsafe extern "C-unwind" fn prepare(node: *mut pg_sys::Node) {
     // SAFETY: `node` is a statement of one of the kinds above.
@@ -108,7 +109,7 @@ unsafe extern "C-unwind" fn prepare(node: *mut pg_sys::Node) {
     };
     // SAFETY: a name that the statement holds; looked up as the statement itself will.
     let database = unsafe { pg_sys::get_database_oid(name, true) };
-    // Who may not run the statement shall not disturb the scheduler with it.
+    // A role that may not run the statement must not disturb the scheduler.
     if database != pg_sys::InvalidOid && current_user_owns(database) {
         close(database);
     }
@@ -131,15 +132,15 @@ fn close(database: pg_sys::Oid) {
     }
 }
 
-/// What a statement is about.
+/// The database of a statement.
 struct Subject {
     /// The database that the statement needs without connections, if any.
     exclusive: Option<*const c_char>,
 }
 
-/// Returns `None` for a statement that is not about a database after all.
+/// Returns `None` for a statement that does not concern a database.
 unsafe fn subject(node: *mut pg_sys::Node) -> Option<Subject> {
-    // SAFETY: the tag says which structure the node is.
+    // SAFETY: the tag identifies the structure of the node.
     let exclusive = unsafe {
         match (*node).type_ {
             pg_sys::NodeTag::T_DropdbStmt => {

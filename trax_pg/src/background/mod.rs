@@ -1,8 +1,8 @@
-//! The background workers: a *launcher* for the server, a *scheduler* for each database, and a
-//! *vacuum* now and then.
+//! The background workers: a *launcher* for the server, a *scheduler* for each database,
+//! *executors* of SQL jobs, and a *vacuum* now and then.
 //!
-//! What both share is here: how they take signals, wait, and run a transaction. Between two
-//! transactions a worker waits on its latch only, with no transaction and no snapshot open, and
+//! This file has their common code: signals, waiting, and running a transaction. Between two
+//! transactions a worker only waits on its latch, with no transaction and no snapshot open, and
 //! answers every interrupt, so that it never holds back vacuum, DDL or a shutdown.
 
 pub(crate) mod closed_database;
@@ -39,7 +39,7 @@ static TERMINATED: AtomicBool = AtomicBool::new(false);
 /// interrupt check.
 unsafe extern "C-unwind" fn on_sigterm(signal: i32) {
     TERMINATED.store(true, Ordering::Relaxed);
-    // SAFETY: this is the handler of SIGTERM, and gets what the server would have given `die`.
+    // SAFETY: this is the handler of SIGTERM, with the server's argument for `die`.
     unsafe { pg_sys::die(signal) }
 }
 
@@ -49,7 +49,7 @@ unsafe extern "C-unwind" fn on_sighup(signal: i32) {
     unsafe { pg_sys::SignalHandlerForConfigReload(signal) }
 }
 
-/// Installs the handlers and begins to receive signals. For the begin of a worker's life.
+/// Installs the handlers and begins to receive signals. Call it when a worker starts.
 fn receive_signals() {
     // SAFETY: both handlers only set flags and the latch of this process.
     unsafe {
@@ -72,13 +72,13 @@ unsafe fn install_handler(signal: i32, handler: unsafe extern "C-unwind" fn(i32)
 /// Waits for the latch or the time, then answers interrupts and barriers.
 fn wait(timeout: Duration) {
     latch::wait(timeout, WaitEvent::Idle);
-    // There is no statement to cancel between two transactions; the same as in an idle session.
+    // No statement can be cancelled between two transactions, as in an idle session.
     // SAFETY: a flag that only this process and its signal handler write.
     unsafe { (&raw mut pg_sys::QueryCancelPending).write_volatile(0) };
     pgrx::check_for_interrupts!();
 }
 
-/// Reads the configuration file again when SIGHUP asked for it; returns whether it did.
+/// Reads the configuration file again if SIGHUP was received; returns whether it did.
 fn reload_if_asked() -> bool {
     // SAFETY: a flag that only this process and its signal handler write.
     unsafe {
@@ -92,7 +92,7 @@ fn reload_if_asked() -> bool {
     }
 }
 
-/// Runs `body` in a separate transaction, shown as `activity` while it lasts.
+/// Runs `body` in a separate transaction, shown as `activity` meanwhile.
 ///
 /// An error in `body` ends the process: the worker is restarted, with nothing half done.
 fn in_transaction<T>(activity: &'static std::ffi::CStr, body: impl FnOnce() -> T) -> T {
@@ -100,15 +100,14 @@ fn in_transaction<T>(activity: &'static std::ffi::CStr, body: impl FnOnce() -> T
     unsafe {
         pg_sys::SetCurrentStatementStartTimestamp();
         pg_sys::StartTransactionCommand();
-        // Whatever a role's settings choose for its own.
+        // Overrides the settings of a role.
         pg_sys::XactIsoLevel = pg_sys::XACT_READ_COMMITTED as i32;
         pg_sys::XactReadOnly = false;
         pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
         pg_sys::pgstat_report_activity(pg_sys::BackendState::STATE_RUNNING, activity.as_ptr());
     }
     let result = body();
-    // SAFETY: `body` returned, so the transaction and the snapshot from above are still the current
-    // ones.
+    // SAFETY: `body` returned, so the transaction and the snapshot from above are still current.
     unsafe {
         pg_sys::PopActiveSnapshot();
         pg_sys::CommitTransactionCommand();

@@ -1,12 +1,12 @@
 //! Dependencies: manifests that run when others have succeeded.
 //!
-//! Words: an *edge* leads from a dependent (child) to a parent. It is *satisfied* by a success of
-//! the parent and *consumed* when the child is queued. A *dormant* dependent is queued only by its
+//! Words: an *edge* leads from a dependent (child) to a parent. A success of the parent *satisfies*
+//! the edge, and queueing the child *consumes* that. A *dormant* dependent is queued only by its
 //! running parent.
 //!
-//! Holds: completing the last parent that is needed and making the child due is one commit; of many
+//! Holds: completing the last required parent and making the child due is one commit; of many
 //! parents that complete at once, each waits for the lock on the child's state and sees the edges
-//! of those before it, so that exactly one of them fires the child; edges form no circle.
+//! of earlier ones, so that exactly one of them fires the child; edges form no circle.
 
 use crate::error::{Error, Result};
 use crate::manifest_state;
@@ -86,8 +86,8 @@ pub(crate) fn children(spi: &Spi, parents: &[i64]) -> Vec<i64> {
     rows.iter().collect()
 }
 
-/// Satisfies the edges to parents that have succeeded, and makes the children due that need no
-/// more. The states of the children are locked by the caller.
+/// Satisfies the edges to parents that have succeeded, and makes the children due whose edges
+/// suffice. The caller has locked the states of the children.
 pub(crate) fn satisfy(spi: &Spi, succeeded: &[(i64, i64)], children: &[i64], now: Timestamp) {
     if children.is_empty() {
         return;
@@ -100,8 +100,8 @@ pub(crate) fn satisfy(spi: &Spi, succeeded: &[(i64, i64)], children: &[i64], now
         now: arg(now),
         child_ids: arg(children.to_vec()),
     });
-    // Under the locks of the children's states, whatever the isolation level: the parents before us
-    // have committed.
+    // Under the locks of the children's states, whatever the isolation level: earlier parents have
+    // committed.
     let rows = spi.query_latest(DependencyReady {
         child_ids: arg(children.to_vec()),
     });
@@ -114,7 +114,7 @@ pub(crate) fn satisfy(spi: &Spi, succeeded: &[(i64, i64)], children: &[i64], now
     }
 }
 
-/// Uses up what satisfied children that are queued now.
+/// Consumes the successes of the edges of queued children.
 pub(crate) fn consume(spi: &Spi, children: Vec<i64>) {
     if !children.is_empty() {
         spi.execute(DependencyConsume {
@@ -123,7 +123,7 @@ pub(crate) fn consume(spi: &Spi, children: Vec<i64>) {
     }
 }
 
-/// Returns whether a dependent has all it waits for.
+/// Returns whether the edges of a dependent are satisfied.
 pub(crate) fn is_satisfied(spi: &Spi, child: i64) -> bool {
     spi.query_latest(DependencySatisfied {
         child_id: arg(child),
@@ -133,8 +133,8 @@ pub(crate) fn is_satisfied(spi: &Spi, child: i64) -> bool {
     .unwrap_or(false)
 }
 
-/// Sets the parents of a manifest. Refuses unknown names (42704) and circles (22023, with the
-/// path).
+/// Sets the parents of a manifest. Returns an error for unknown names (42704) and circles (22023,
+/// with the path).
 pub(crate) fn replace(spi: &Spi, child: i64, child_name: &str, parents: &[String]) -> Result<()> {
     lock_edges();
     // The state of a child is locked before its edges, as a parent's completion does.
@@ -162,7 +162,7 @@ pub(crate) fn replace(spi: &Spi, child: i64, child_name: &str, parents: &[String
 }
 
 /// Returns the shortest way up from one of `parents` to `wanted`, both included. Each manifest is
-/// visited once, in rounds of one statement, so that a wide and deep net costs no more than its
+/// visited once, in rounds of one statement, so that a wide and deep graph costs no more than its
 /// edges.
 fn path(spi: &Spi, parents: &[i64], wanted: i64) -> Option<Vec<i64>> {
     let mut came_from: HashMap<i64, Option<i64>> =
@@ -189,7 +189,7 @@ fn path(spi: &Spi, parents: &[i64], wanted: i64) -> Option<Vec<i64>> {
     })
 }
 
-/// Returns whether a manifest waits for others.
+/// Returns whether a manifest depends on others.
 pub(crate) fn has_parents(spi: &Spi, name: &str) -> bool {
     spi.query(DependencyHasParents { name: arg(name) }).one()
 }
@@ -211,7 +211,7 @@ fn ids(spi: &Spi, names: &[String]) -> Result<Vec<i64>> {
     Ok(ids)
 }
 
-/// Refuses to forget a manifest that others wait for.
+/// Returns an error for the removal of a manifest on which others depend.
 pub(crate) fn refuse_with_dependents(spi: &Spi, id: i64, name: &str) -> Result<()> {
     let names = spi.query(DependencyDependents { parent_id: arg(id) }).one();
     if names.is_empty() {

@@ -1,4 +1,4 @@
-//! Cancelling: jobs that wait end at once, the workers of the others are asked to stop.
+//! Cancelling: waiting jobs end at once, and the workers of the others are asked to stop.
 
 use super::ending::Ending;
 use super::{GivenUp, end, given_up};
@@ -19,7 +19,7 @@ use crate::{changes, unreadable_job, unseen, work_queue};
 use pgrx::Uuid;
 
 statement!(GroupJobs, "outcome/group_jobs.sql", { group: TEXTOID } -> i64);
-/// How many jobs one statement locks: it is sent again from each that has moved since it began.
+/// How many jobs one statement locks: it is repeated from each job that has moved since it began.
 const LOCKED_AT_ONCE: usize = 1000;
 
 statement!(JobsLock, "outcome/lock_jobs.sql", { job_ids: INT8ARRAYOID } -> i64);
@@ -98,7 +98,7 @@ sql_function!(trax_cancel_group, pg_finfo_trax_cancel_group, |call| {
 });
 
 /// Ends an attempt whose worker stopped because it was asked to, or because its timeout is over;
-/// false when the lease is lost or neither is so.
+/// returns false when the lease is lost or neither is the case.
 pub(crate) fn acknowledge_cancel(
     spi: &Spi,
     job_id: i64,
@@ -123,7 +123,7 @@ pub(crate) fn acknowledge_cancel(
     true
 }
 
-/// Cancels a job wherever it is.
+/// Cancels a waiting or executed job.
 fn cancel(spi: &Spi, job_id: i64, now: Timestamp) -> &'static str {
     for _ in 0..work_queue::LOOKS {
         if cancel_queued(spi, &[job_id], now) == 1 {
@@ -145,16 +145,16 @@ fn cancel(spi: &Spi, job_id: i64, now: Timestamp) -> &'static str {
     "unknown"
 }
 
-/// Cancels jobs wherever they are; returns how many were cancelled or asked to stop.
+/// Cancels waiting and executed jobs; returns how many were cancelled or asked to stop.
 pub(crate) fn cancel_all(spi: &Spi, mut job_ids: Vec<i64>, now: Timestamp) -> usize {
     job_ids.sort_unstable();
-    // All before anything that an outcome locks after its lease.
+    // All jobs before the locks that an outcome takes after its lease.
     lock_jobs(spi, &job_ids);
     cancel_queued(spi, &job_ids, now) + lease::request_cancel(spi, &job_ids)
 }
 
-/// Locks jobs in ascending order, wherever each is. An attempt that is just ending is waited for:
-/// its job waits again afterwards, or has ended.
+/// Locks jobs in ascending order, in any table. Waits for an attempt that is just ending: its job
+/// then waits again, or has ended.
 fn lock_jobs(spi: &Spi, job_ids: &[i64]) {
     for piece in job_ids.chunks(LOCKED_AT_ONCE) {
         let (mut left, mut looks) = (piece, 0);
@@ -166,7 +166,7 @@ fn lock_jobs(spi: &Spi, job_ids: &[i64]) {
         {
             let place = left.partition_point(|&job_id| job_id < moved);
             looks = if place == 0 { looks + 1 } else { 1 };
-            // It is nowhere: somebody has deleted it.
+            // The job is in no table: it was deleted by hand.
             let is_gone = looks == work_queue::LOOKS;
             left = &left[place + usize::from(is_gone)..];
             if is_gone {
@@ -176,7 +176,7 @@ fn lock_jobs(spi: &Spi, job_ids: &[i64]) {
     }
 }
 
-/// Cancels those of the jobs that wait; returns how many.
+/// Cancels the waiting ones of the jobs; returns how many.
 pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
     changes::taken();
     let cancel = || {
@@ -190,7 +190,7 @@ pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize
         if !error.is_unreadable() {
             return Err(error);
         }
-        // Those that are noted are cancelled without their input.
+        // Recorded jobs are cancelled without their input.
         unreadable_job::note(spi, &unreadable_job::find(spi, job_ids), now);
         cancel()
     });

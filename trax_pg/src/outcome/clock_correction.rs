@@ -1,11 +1,12 @@
-//! Waiting jobs since the server's clock was ahead and is corrected: retries that would come too
+//! Waiting jobs after the server's clock was ahead and is corrected: retries that would come too
 //! late, and jobs that are ready too early.
 //!
 //! Enters: waiting jobs with an attempt that ended later than now by more than
-//! [`TOLERANCE_MICROS`]. Leaves: those, due after the delay that was decided then, counted from
-//! now, and logged; once the clock has gone back, jobs that are ready before their time wait for
-//! it, and those that the clock ahead has queued are due now. Holds: a delayed job without such an
-//! attempt stays, however late it is due; what `release` has put off is one.
+//! [`TOLERANCE_MICROS`]. Leaves: those jobs, due after the delay that was decided then, counted
+//! from now, and logged; once the clock has gone back, jobs that are ready before their time wait
+//! for it, and those that were queued while the clock was ahead are due now. Holds: a delayed job
+//! without such an attempt stays, however late it is due; a job that `release` has put off is such
+//! a job.
 
 use crate::server::clock::{TOLERANCE_MICROS, Timestamp};
 use crate::server::spi::{Spi, arg, statement};
@@ -18,7 +19,7 @@ statement!(
     PutBackReady, "outcome/put_back_ready.sql", { now: TIMESTAMPTZOID, latest: TIMESTAMPTZOID }
 );
 
-/// Puts right what lies too far ahead.
+/// Corrects retries that lie too far ahead.
 pub(crate) fn put_back_retries(spi: &Spi, now: Timestamp) {
     let count = spi.execute(PutBackRetries {
         now: arg(now),
@@ -31,7 +32,7 @@ pub(crate) fn put_back_retries(spi: &Spi, now: Timestamp) {
     }
 }
 
-/// Puts right what is ready too early.
+/// Corrects jobs that are ready too early.
 pub(crate) fn put_back_ready(spi: &Spi, now: Timestamp) {
     changes::taken();
     wake::mark(wake::DUE);

@@ -1,8 +1,8 @@
-//! Completions: leases that become runs, a batch at once and without a statement.
+//! Completions: turns leases into runs, a batch at once and without a statement.
 //!
-//! Leases are taken in ascending order of their jobs, as every outcome does. One that another
-//! transaction is changing is waited for: afterwards it is gone, and lost, or only extended, and
-//! still ours.
+//! Leases are taken in ascending order of their jobs, as in every outcome. If another transaction
+//! is changing a lease, the completion waits: afterwards the lease is gone, and lost, or only
+//! extended, and still held.
 
 use super::Returned;
 use crate::columns::{Leased, Outcome, Run};
@@ -15,7 +15,7 @@ use crate::server::toast;
 use crate::unreadable_job;
 use pgrx::pg_sys;
 
-/// Columns that a run takes over from its lease.
+/// Columns that a run copies from its lease.
 const SAME: [(Run, Leased); 12] = [
     (Run::JobId, Leased::JobId),
     (Run::QueuedAt, Leased::QueuedAt),
@@ -52,7 +52,7 @@ pub(super) fn record(held: &Held, returned: &[Returned], now: Timestamp) -> Resu
                 Taken::Yes => ended.push((walk.scan().row(), returned[*place])),
                 Taken::No | Taken::Busy => {}
                 Taken::Changed if keeps_snapshot() => return Err(Error::changed_since_snapshot()),
-                // A new snapshot shows what it has become.
+                // A new snapshot shows its new state.
                 Taken::Changed => break,
             }
             left = later;
@@ -68,7 +68,7 @@ pub(super) fn record(held: &Held, returned: &[Returned], now: Timestamp) -> Resu
     Ok(ended.into_iter().map(|(lease, _)| lease).collect())
 }
 
-/// Returns the inputs of jobs that are done; of one that is damaged the words of that.
+/// Returns the inputs of completed jobs; for a damaged input, a placeholder with its error.
 fn readable_inputs(ended: &[(Row, Returned)]) -> Vec<Option<pg_sys::Datum>> {
     let inputs: Vec<pg_sys::Datum> = ended
         .iter()

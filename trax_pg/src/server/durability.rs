@@ -1,13 +1,13 @@
-//! Durability: which commits need not wait for the disk.
+//! Durability: the commits that need not wait for the disk.
 //!
-//! A claim or a heartbeat that a crash of the server undoes costs nothing but time: the job waits
+//! A claim or a heartbeat that is lost in a crash of the server costs only time: the job waits
 //! again, and the worker's token, which is random, holds no lease. So a transaction that has done
 //! nothing else is committed as with `synchronous_commit = off`; its WAL is flushed by the next
-//! commit that waits, the completion of its jobs for instance, or within three times
+//! commit that waits, for example the completion of its jobs, or within three times
 //! `wal_writer_delay`.
 //!
-//! Holds: nothing of anybody else's is committed so. The WAL of such a transaction begins and ends
-//! with ours, which is seen from where its last record ends; a caller's transaction block is left
+//! Holds: no other change is committed this way. The WAL of such a transaction begins and ends with
+//! the extension's, which the end of its last record shows; a caller's transaction block is left
 //! alone.
 
 use crate::server::transaction;
@@ -15,14 +15,13 @@ use crate::server::transaction::End;
 use pgrx::pg_sys;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-/// Where the last WAL record of a lazy step ends; 0 is none.
+/// The end of the last WAL record of a lazy step; 0 is none.
 static LAZY_UNTIL: AtomicU64 = AtomicU64::new(0);
-/// The setting to put back; -1 is none.
+/// The setting to restore; -1 is none.
 static SETTING: AtomicI32 = AtomicI32::new(-1);
 
-/// Returns whether nothing has been written in this transaction and nothing is known to follow.
-/// What reading has logged, such as hints on a server with checksums, has no id and needs no
-/// commit.
+/// Returns whether nothing has been written in this transaction and nothing is known to follow. WAL
+/// of reads, such as hints on a server with checksums, has no transaction id and needs no commit.
 pub(crate) fn is_untouched() -> bool {
     // SAFETY: reads the state of this backend.
     unsafe {
@@ -31,14 +30,14 @@ pub(crate) fn is_untouched() -> bool {
     }
 }
 
-/// Lets what this transaction, untouched before, has written until now be lost in a crash.
+/// Allows a crash to lose the writes of this transaction so far, which was untouched before.
 pub(crate) fn may_be_lost() {
     transaction::listen();
     // SAFETY: reads the state of this backend.
     LAZY_UNTIL.store(unsafe { pg_sys::XactLastRecEnd }, Ordering::Relaxed);
 }
 
-/// Makes the commit of this transaction wait for the disk, whatever the settings say.
+/// Makes the commit of this transaction wait for the disk, whatever the settings.
 pub(crate) fn must_last() {
     // SAFETY: sets a flag of this transaction.
     unsafe { pg_sys::ForceSyncCommit() };
@@ -46,7 +45,7 @@ pub(crate) fn must_last() {
 
 pub(crate) fn ended(end: End) {
     // SAFETY: a backend has one thread; the variable is read when the commit is recorded, after
-    // `Committing`, and put back by the next.
+    // `Committing`, and restored by the next event.
     unsafe {
         match end {
             End::Committing => {

@@ -14,7 +14,6 @@
 //!   jobs when they poll.
 //! - Of two workers of one session, the second is recorded half a minute late.
 //! - A class of tokens has many names on purpose: a waiting session looks for its own.
-//! - A class of tokens has many names on purpose: whoever waits looks for its own.
 
 use crate::server::backend::my_database;
 use pgrx::pg_sys;

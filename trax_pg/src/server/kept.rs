@@ -1,11 +1,10 @@
-//! A bounded map, for keys that others choose: names of tasks, groups and lanes.
+//! A bounded cache, for keys that callers choose: names of tasks, groups and lanes.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// A map of at most `MOST` entries. One more, and all are forgotten: whatever it keeps can be found
-/// out again.
+/// A map of at most `MOST` entries. Beyond that it is cleared: every entry can be computed again.
 pub(crate) struct Kept<K, V, const MOST: usize>(HashMap<K, V>);
 
 impl<K, V, const MOST: usize> Default for Kept<K, V, MOST> {
@@ -24,7 +23,7 @@ impl<K: Eq + Hash, V, const MOST: usize> Kept<K, V, MOST> {
 
     pub(crate) fn insert(&mut self, key: K, value: V) {
         if self.0.len() >= MOST && !self.0.contains_key(&key) {
-            // The memory too.
+            // Frees the memory too.
             self.0 = HashMap::new();
         }
         self.0.insert(key, value);

@@ -16,14 +16,14 @@ unsafe extern "C-unwind" {
     );
 }
 
-/// Gives this session what is stored for it now, as connecting does. A setting that is no longer
+/// Applies the stored settings to this session, as connecting does. A setting that is no longer
 /// stored keeps its value.
 pub(crate) fn apply_stored(role: pg_sys::Oid) {
     let (database, any) = (my_database(), pg_sys::InvalidOid);
     let relation = pg_sys::Oid::from(DB_ROLE_SETTING);
     let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
     // SAFETY: in a transaction; the function of the server keeps no Rust value, and the relation
-    // and the snapshot are given back.
+    // and the snapshot are released.
     unsafe {
         let relation = pg_sys::table_open(relation, lock);
         let snapshot = pg_sys::GetCatalogSnapshot((*relation).rd_id);

@@ -1,19 +1,19 @@
-//! What a statement returns to a client that is not there: its first rows, as JSON.
+//! The results of a statement without a client: its first rows, as JSON.
 
 use crate::server::spi::attribute;
 use pgrx::{pg_guard, pg_sys};
 use std::ffi::CStr;
 
-/// Most rows that are kept, and most bytes of them.
+/// The most rows that are kept, and the most bytes of them.
 const ROWS: usize = 100;
 const BYTES: usize = 64 * 1024;
-/// Most bytes of one value.
+/// The most bytes of one value.
 const VALUE_BYTES: usize = 8 * 1024;
 
-/// Collects the first rows that statements return; those of the last that returns any.
+/// Collects the first rows of the last statement that returns any.
 #[repr(C)]
 pub(crate) struct Collector {
-    /// First, as the server passes a pointer to it.
+    /// First, because the server passes a pointer to it.
     receiver: pg_sys::DestReceiver,
     columns: Vec<Column>,
     /// The rows, as the inside of a JSON array.
@@ -189,7 +189,7 @@ impl How {
     }
 }
 
-/// Returns the begin of a text in the encoding of the database, whole characters only.
+/// Returns the start of a text in the encoding of the database, whole characters only.
 pub(crate) fn cut(text: &[u8], bytes: usize) -> &[u8] {
     if text.len() <= bytes {
         return text;

@@ -1,4 +1,4 @@
-//! One item of a list: a value, a name, a range, a wildcard, a step; and the fields they belong to.
+//! An item of a list: a value, a name, a range, a wildcard, a step; and the fields they belong to.
 
 use super::CronError;
 
@@ -161,7 +161,7 @@ pub(crate) struct Span {
     pub(crate) wildcard: bool,
 }
 
-/// One item of a field's list.
+/// An item of a field's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Item {
     /// `?`, which only the day fields have.

@@ -20,7 +20,7 @@ pub(super) const MICROS: i64 = 1_000_000;
 /// The last second that microseconds can represent.
 pub(super) const END: i64 = i64::MAX / MICROS;
 
-/// One time at which a schedule fires.
+/// A time at which a schedule fires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occurrence {
     /// Microseconds since the Unix epoch, UTC.

@@ -1,9 +1,9 @@
 //! From text to sets: the dialect.
 //!
-//! The `cron` crate reads lists, ranges and steps of plain numbers. What it would read otherwise
-//! than crontab does, or not at all, is settled before it sees the text: five fields, shorthands,
-//! names, Sunday as 0, ranges that wrap, the day rules. Every item is checked here first, because
-//! only here is known at which character it stands.
+//! The `cron` crate reads lists, ranges and steps of plain numbers. Forms that it would read
+//! differently from crontab, or not at all, are resolved before it gets the text: five fields,
+//! shorthands, names, Sunday as 0, ranges that wrap, the day rules. Every item is checked here
+//! first, because only here is its position in the text known.
 
 use std::str::FromStr;
 
@@ -28,7 +28,7 @@ pub(super) struct Parsed {
     pub(super) days: Days,
     /// The hour or the minute has a wildcard or a step.
     pub(super) elapsed: bool,
-    /// Where the day-of-month field stands.
+    /// The position of the day-of-month field.
     pub(super) day_position: usize,
 }
 
@@ -42,11 +42,11 @@ pub(crate) struct Fields {
     pub(crate) days_of_week: Vec<Item>,
     /// The hour or the minute has a wildcard or a step.
     elapsed: bool,
-    /// Where the day-of-month field stands.
+    /// The position of the day-of-month field.
     day_position: usize,
 }
 
-/// Reads the items of a text.
+/// Parses the items of a text.
 pub(crate) fn fields(text: &str) -> Result<Fields, CronError> {
     check_characters(text)?;
     let mut words = words(text);
@@ -79,7 +79,7 @@ pub(crate) fn fields(text: &str) -> Result<Fields, CronError> {
     })
 }
 
-/// Reads a text. Whether the schedule ever fires is not asked here.
+/// Parses a text. Does not check whether the schedule ever fires.
 pub(super) fn parse(text: &str) -> Result<Parsed, CronError> {
     let fields = fields(text)?;
     let mut days = Days::default();
@@ -113,7 +113,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, CronError> {
     })
 }
 
-/// Limits the size of the text, and makes sure that a byte is a character from here on.
+/// Checks the size of the text, and that each character is one byte.
 fn check_characters(text: &str) -> Result<(), CronError> {
     let characters = text.char_indices().zip(1..);
     for ((index, character), position) in characters {
@@ -157,8 +157,8 @@ fn words(text: &str) -> Vec<Piece<'_>> {
     words
 }
 
-/// Returns the fields that an `@` word in front stands for. An assignment there, as crontab files
-/// have it, is refused.
+/// Returns the fields for which an `@` word in front stands. Refuses an assignment there, as in
+/// crontab files.
 fn shorthand(words: &[Piece<'_>]) -> Result<Option<&'static str>, CronError> {
     let Some(word) = words.first().filter(|word| word.text.contains(['@', '='])) else {
         return Ok(None);

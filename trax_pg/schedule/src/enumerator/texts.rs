@@ -1,4 +1,4 @@
-//! The cron texts that the enumerator looks at.
+//! The cron texts that the enumerator examines.
 
 /// Each feature alone, and several in one field. The normal run takes the first 24.
 pub(super) const TEXTS: [&str; 66] = [
@@ -70,8 +70,8 @@ pub(super) const TEXTS: [&str; 66] = [
     "0 2 1-31 * TUE",
 ];
 
-/// What each of the five fields can say. `pair` puts every two that stand in different fields
-/// into one text.
+/// The features of each of the five fields. `pair` combines every two of different fields in one
+/// text.
 pub(super) const FEATURES: [[&str; 7]; 5] = [
     ["*", "30", "*/20", "15,45", "0-59", "50-10/5", "7/13"],
     ["*", "2", "*/2", "1,2,3", "1-4", "22-4", "0/3"],

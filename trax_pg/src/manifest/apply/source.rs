@@ -1,4 +1,4 @@
-//! Whose document it is: what its source has made before, and what belongs to others.
+//! The source of a document: the objects that it created before, and those of other sources.
 
 use super::Entry;
 use crate::error::{Error, Result};
@@ -31,7 +31,7 @@ statement!(
     { kept: TEXTARRAYOID, source: TEXTOID } -> String
 );
 
-/// What an earlier apply created and the document no longer has.
+/// The objects that an earlier apply created and that the document no longer contains.
 #[derive(Default)]
 pub(super) struct Gone {
     pub(super) groups: Vec<group::Settings>,
@@ -67,7 +67,8 @@ fn names_of(manifests: &[Entry]) -> Vec<String> {
     manifests.iter().map(|entry| entry.name.clone()).collect()
 }
 
-/// Refuses what belongs to another source: two that both named it would undo each other's changes.
+/// Returns an error for objects of another source: two sources that both name an object would undo
+/// each other's changes.
 pub(super) fn refuse_others(
     spi: &Spi,
     groups: &[group::Settings],

@@ -1,4 +1,4 @@
-//! Changing: a row at a time, in place where no index knows what changes.
+//! Changing: one row at a time, in place where no index contains the changed columns.
 
 use super::by_statement;
 use super::direct_write;
@@ -6,18 +6,18 @@ use super::insert::insert_into_indexes;
 use super::{Table, Taken, View};
 use pgrx::pg_sys;
 
-/// Changes rows that no other transaction has.
+/// Changes rows that no other transaction has locked.
 pub(crate) struct Updater<'table> {
     table: &'table Table,
-    /// A copy, which is not counted: the slot of a new row need not be released.
+    /// A copy without a reference count: the slot of a new row need not be released.
     changed: *mut pg_sys::TupleTableSlot,
     locked: *mut pg_sys::TupleTableSlot,
-    /// Rows are changed in place; else by a statement in the end, which sets these columns of
-    /// what is left until then.
+    /// Rows are changed in place; otherwise by a statement at the end, which sets these columns of
+    /// the rows in `left`.
     is_direct: bool,
     columns: Vec<usize>,
     left: Vec<(pg_sys::ItemPointerData, Vec<Option<pg_sys::Datum>>)>,
-    /// For what becomes a new entry of the indexes, once there is such a row.
+    /// For new index entries, once a row needs them.
     indexes: Option<(*mut pg_sys::EState, *mut pg_sys::ResultRelInfo)>,
 }
 
@@ -44,7 +44,8 @@ impl<'table> Updater<'table> {
         }
     }
 
-    /// Sets columns of the row at `tid`, which `view` sees, unless another transaction has it.
+    /// Sets columns of the row at `tid`, which `view` sees, unless another transaction has locked
+    /// it.
     pub(crate) fn update_if_free<const N: usize>(
         &mut self,
         tid: pg_sys::ItemPointerData,
@@ -61,7 +62,7 @@ impl<'table> Updater<'table> {
             nulls[index] = value.is_none();
             values[index] = value.unwrap_or(pg_sys::Datum::from(0));
         }
-        // The row is locked before it is changed, because the change itself could only wait.
+        // The row is locked before it is changed, because the change itself would wait.
         // SAFETY: the tid is that of a row of this table, and the columns are its own.
         unsafe {
             let relation = self.table.relation;
@@ -119,7 +120,7 @@ impl<'table> Updater<'table> {
             if result == pg_sys::TM_Result::TM_Ok && indexes != none {
                 #[cfg(feature = "pg15")]
                 self.add_to_indexes(false);
-                // In place, but for indexes that summarize blocks.
+                // In place, except for indexes that summarize blocks.
                 #[cfg(not(feature = "pg15"))]
                 self.add_to_indexes(indexes == pg_sys::TU_UpdateIndexes::TU_Summarizing);
             }
@@ -144,7 +145,7 @@ impl<'table> Updater<'table> {
         }
     }
 
-    /// Lets what follows in this transaction see the changes.
+    /// Makes the changes visible to later commands of this transaction.
     pub(crate) fn end(self) {
         if !self.left.is_empty() {
             let rows: Vec<_> = self

@@ -1,4 +1,4 @@
-//! What exclusions leave of a schedule, against asking for one occurrence after the other.
+//! Schedules with exclusions, compared with a search of one occurrence after the other.
 
 use serde_json::json;
 
@@ -47,7 +47,7 @@ fn excluded_occurrences_are_skipped_and_counted() {
         next("0 0 0 * * 6#1,MON", Some(&weekend)),
         ("2026-06-08 00:00:00".to_owned(), 1)
     );
-    // The count stops, the answer does not.
+    // The count stops, the result does not.
     let next = cron("* * * * * *").next_allowed(friday + 1_800 * MICROS - 1, &Utc, Some(&weekend));
     let monday = seconds("2026-06-08 00:00:00") * MICROS;
     assert_eq!(
@@ -88,7 +88,7 @@ fn a_time_in_a_gap_is_excluded_where_it_is_meant_and_where_it_is_moved() {
     assert_eq!(next("30 2 * * *", "02:00", "03:00"), None);
     let tomorrow = "2026-03-30 00:30:00";
     assert_eq!(next("30 2 * * *", "03:00", "04:00"), at(tomorrow, None, 1));
-    // Another time in the gap is open, or the end of it is meant.
+    // Another time in the gap is open, or the schedule matches the end of the gap.
     let end = "2026-03-29 01:00:00";
     assert_eq!(
         next("15,45 2 * * *", "02:00", "02:30"),
@@ -106,7 +106,7 @@ fn a_time_in_a_gap_is_excluded_where_it_is_meant_and_where_it_is_moved() {
     }
 }
 
-/// Returns whether one of the times that run at an instant is open: where it ends a gap, those in
+/// Returns whether any of the times that run at an instant is open: at the end of a gap, those in
 /// the gap and the one that is shown.
 fn is_open_in_gap(cron: &Cron, at: i64, zone: &impl Zone, exclusions: &Exclusions) -> bool {
     let at = at / MICROS;
@@ -174,7 +174,7 @@ fn next_and_latest_agree_with_asking_for_one_after_the_other() {
         let zone = zone(name);
         let day = seconds(&format!("{} 00:00:00", near[random.below(near.len())]));
         let from = day * MICROS + random.below(2 * 86_400_000_000) as i64;
-        // Where few fire, over months.
+        // Schedules that fire rarely are searched over months.
         let second = cron
             .next(from, &zone)
             .and_then(|next| cron.next(next.at_micros, &zone));

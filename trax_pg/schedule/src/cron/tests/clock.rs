@@ -1,4 +1,4 @@
-//! What gaps and repeats of a clock do to a schedule.
+//! The effects of gaps and repeats of a clock on a schedule.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn a_fixed_time_in_a_gap_runs_once_at_its_end() {
             "2026-03-29 04:00:00"
         ]
     );
-    // Asked a moment before the gap, the run at its end is still to come; asked there, it is over.
+    // Just before the gap, the run at its end is still to come; at its end, it is over.
     let cron = cron("30 2 * * *");
     let end = seconds("2026-03-29 01:00:00") * MICROS;
     assert_eq!(
@@ -81,7 +81,7 @@ fn a_wildcard_or_a_step_runs_at_every_real_elapsed_match() {
             "2026-03-29 04:00:00"
         ]
     );
-    // The hour that the step is in does not exist that day.
+    // The hour of the step does not exist that day.
     let none = next_in(&berlin, "*/30 2 * * *", "2026-03-28 12:00:00", 1);
     assert_eq!(none, ["2026-03-30 02:00:00"]);
 }

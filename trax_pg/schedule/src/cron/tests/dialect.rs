@@ -1,4 +1,4 @@
-//! What texts mean, and where they are refused.
+//! The meaning of texts, and the positions of errors.
 
 use super::*;
 
