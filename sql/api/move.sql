@@ -160,7 +160,7 @@ declare
     taken jsonb;
 begin
     perform trax.refuse_foreign_code();
-    -- One batch at a time; the call of a mover that is gone may still be running.
+    -- Allows one batch at a time; the call of a mover that is gone may still be running.
     lock table trax.departure in share row exclusive mode;
     return query
     select d.batch, d.target, coalesce(jsonb_array_length(d.cargo -> 'jobs'), 0), d.cargo, false

@@ -1,4 +1,4 @@
--- audit: who did what.
+-- audit: the acts of operators.
 
 create table trax.audit (
     id bigint generated always as identity,

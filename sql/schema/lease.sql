@@ -56,7 +56,7 @@ create index lease_limited on trax.lease (group_name, job_id) where limited;
 create index lease_concurrency_key on trax.lease (concurrency_key, job_id) where concurrency_key is not null;
 create index lease_manifest on trax.lease (manifest_id, job_id) where manifest_id is not null;
 
--- The attempts of executors: a lease whose executor is gone is found only here.
+-- The attempts of executors; only this index finds a lease after its executor is gone.
 create index lease_sql on trax.lease (job_id) where run_as is not null;
 
 comment on table trax.lease is 'The attempts that are being executed: by whom, until when, under which token.';

@@ -165,7 +165,7 @@ fn jobs_of(call: &Call) -> Result<Vec<i64>> {
     Ok(job_ids)
 }
 
-/// One waiting call.
+/// A waiting call.
 struct Wait {
     procedure: Procedure,
     caller: Caller,

@@ -1,5 +1,4 @@
-//! Changes: what a transaction reports to shared memory when it ends, which spares claims reads in
-//! vain.
+//! Changes: a transaction's report to shared memory when it ends, which saves claims useless reads.
 //!
 //! Enters: rows that became claimable or were written by hand, groups that were configured or whose
 //! count of running jobs changed. Leaves: bounds lowered (`memory/lane.rs`) and gates opened, after

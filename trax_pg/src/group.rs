@@ -201,7 +201,7 @@ pub(crate) fn parked(spi: &Spi, groups: &[&Settings]) -> Vec<i64> {
     manifest_state::parked_on_groups(spi, enabled)
 }
 
-/// Lets manifests continue whose group was enabled.
+/// Lets manifests continue after their group was enabled.
 pub(crate) fn unpark(spi: &Spi, manifests: &[i64]) {
     if !manifests.is_empty() {
         manifest_state::unpark_of_groups(spi, manifests);

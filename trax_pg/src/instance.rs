@@ -9,7 +9,7 @@
 //! and nothing is claimed or reaped until it is adopted. Outcomes and heartbeats of earlier claims
 //! are accepted: they start nothing.
 //!
-//! A session reads the mark once. It keeps the result until the relation cache entry of one of the
+//! A session reads the mark once, and keeps the result until the relation cache entry of one of the
 //! tables below is invalidated, which adopting, restoring, disabling a trigger and dropping do: a
 //! claim only makes one comparison.
 
@@ -99,7 +99,7 @@ pub(crate) fn adopt(spi: &Spi, now: Timestamp) {
     });
 }
 
-/// What the jobs of these tables may do here.
+/// The state of trax in this database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Running,

@@ -115,7 +115,7 @@ pub(crate) fn role(caller: pg_sys::Oid, wanted: Option<String>) -> Result<String
     Ok(name)
 }
 
-/// Returns the error of a statement whose role cannot have a session here.
+/// Returns the error of a statement when its role cannot have a session here.
 pub(crate) fn no_session(role: &str) -> String {
     format!("role \"{role}\" may not log in, or not connect to this database")
 }

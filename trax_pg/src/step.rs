@@ -46,7 +46,7 @@ pub(crate) fn isolated<T>(
 }
 
 /// Does the same for a step of every cycle. Its work also returns an error beside its result when
-/// it has failed for some rows only. The caller must repeat a serialization failure in a
+/// it has failed for some rows only. The caller must retry after a serialization failure in a
 /// transaction that keeps its snapshot, and the cycle ends when another role's code is attached.
 pub(crate) fn of_every_cycle<T>(
     spi: &Spi,

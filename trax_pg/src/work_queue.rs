@@ -439,7 +439,7 @@ fn add(
     }
 }
 
-/// Makes delayed jobs claimable whose time has come; returns how many.
+/// Makes delayed jobs claimable once their time has come; returns how many.
 pub(crate) fn promote_delayed(spi: &Spi, now: Timestamp) -> usize {
     changes::rows_claimable(&spi.query(QueuePromote {
         now: arg(now),

@@ -126,7 +126,7 @@ pub(crate) fn left(spi: &Spi, worker: &str) {
     }
 }
 
-/// Clears the record, whose row may be rolled back.
+/// Clears the record, because the row may be rolled back.
 fn forget_noted() {
     NOTED_AT.store(i64::MIN, Ordering::Relaxed);
 }

@@ -1,4 +1,4 @@
--- Ends leases now whose executor is gone; jobs and tokens are parallel arrays.
+-- Ends the leases of executors that are gone; jobs and tokens are parallel arrays.
 update trax.lease l
 set extended_at = $now, lease_expires_at = $now, reap_at = $now
 from unnest($job_ids, $tokens) as o (job_id, token)

@@ -1,6 +1,6 @@
--- Keeps a manifest parked whose dead letter was requeued until that job has its outcome; a manifest
--- that dead letters do not stop continues. The reason is not in the where clause: the statement
--- must wait for a cycle that is about to park the manifest.
+-- After its dead letter was requeued, keeps a manifest parked until the new job has its outcome; a
+-- manifest that dead letters do not stop continues. The reason is not in the where clause: the
+-- statement must wait for a cycle that is about to park the manifest.
 update trax.manifest_state s
 set
     parked_on = case

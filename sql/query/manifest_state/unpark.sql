@@ -1,4 +1,4 @@
--- Makes a manifest due again whose reason to be parked has ended. The reason is not in the where
+-- Makes a manifest due again after the reason to park it has ended. The reason is not in the where
 -- clause: the statement must wait for a cycle that is about to park the manifest.
 update trax.manifest_state s
 set

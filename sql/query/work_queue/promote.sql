@@ -1,4 +1,4 @@
--- Makes waiting jobs claimable whose time has come.
+-- Makes delayed jobs claimable once their time has come.
 update trax.work_queue q
 set waits_for = null
 -- Not by ctid: a row that was changed since the snapshot is locked in its new version, but found by

@@ -1,6 +1,6 @@
 //! An executor: runs the SQL jobs of one role, one after the other, in a session of that role.
 //!
-//! The scheduler starts it when a job is due. It ends after a minute without a job, when another
+//! The scheduler starts it when a job is due; it ends after a minute without a job, when another
 //! role needs its place, or when its role or the role's settings have changed. An executor in which
 //! a statement has loaded a library hands its place over to a new process: that library may keep
 //! state for the next statement. A claim commits before its statement begins; a statement and the
@@ -9,8 +9,8 @@
 //! transactions. For a statement that cannot be rolled back, such as CREATE DATABASE, it is
 //! recorded afterwards.
 //!
-//! The process is authenticated as the role, so no statement can turn it into another role. It
-//! works on trax's tables with the rights of the extension's owner.
+//! The process is authenticated as the role, so no statement can turn it into another role. The
+//! executor works on trax's tables with the rights of the extension's owner.
 
 use super::run::Ended;
 use super::{
@@ -57,7 +57,7 @@ statement!(ExecutorGround, "background/executor_ground.sql", { role: OIDOID, dat
 
 /// The SQLSTATE of a statement that was cancelled.
 const QUERY_CANCELED: &str = "57014";
-/// How long a job waits whose role was just renamed, in microseconds.
+/// How long a job waits after its role was renamed, in microseconds.
 const RENAMED_WAIT: i64 = 500_000;
 
 /// Returns the registration with which the postmaster starts an executor that takes a place.
@@ -358,7 +358,7 @@ enum Claim {
     Over,
 }
 
-/// Reports that a statement took effect whose job is recorded otherwise, or will run again.
+/// Reports that a statement took effect although its job is recorded otherwise, or will run again.
 pub(super) fn took_effect_late(job: &SqlJob) {
     let error = Error::wrong_state(format!(
         "the statement of SQL job {} took effect after its lease was lost",

@@ -13,7 +13,7 @@ row! {
     #[derive(PartialEq)]
     struct SessionSettings {
         settings: String,
-        /// One of them is no longer stored.
+        /// Whether any of them is no longer stored.
         has_old: bool,
     }
 }

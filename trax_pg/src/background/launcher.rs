@@ -73,7 +73,7 @@ pub(crate) extern "C-unwind" fn trax_launcher_main(_argument: pg_sys::Datum) {
 struct Known {
     started_at: Option<Instant>,
     not_before: Option<Instant>,
-    /// It has no extension, as far as the launcher knows.
+    /// The database has no extension, as far as the launcher knows.
     resting: bool,
     /// Another look was requested while it had a scheduler.
     poked: bool,

@@ -1,6 +1,6 @@
 //! The scheduler of one database: calls the manager cycle whenever something may be due.
 //!
-//! It starts for a database that the launcher (or `trax.start_scheduler()`) chose. It ends when the
+//! Starts for a database that the launcher (or `trax.start_scheduler()`) chose. Ends when the
 //! extension is dropped, when the database's settings change (a new process reads them), on
 //! SIGTERM, or on any error. Its starter starts it again where that makes sense.
 

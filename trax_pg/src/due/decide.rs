@@ -64,7 +64,7 @@ pub(super) struct Due {
     occurrence: Timestamp,
     /// A user has set an earlier `run_at`: the due occurrence is not known.
     moved: bool,
-    /// It was parked since then: the next run stands for the occurrences in between.
+    /// The manifest was parked since then: the next run stands for the occurrences in between.
     was_parked: bool,
     made_up: i32,
     pub(super) blocked_on: Option<ParkedOn>,

@@ -138,7 +138,7 @@ fn is_decidable(due: &Due, kept: &mut group::Kept) -> bool {
     due.blocked_on != Some(ParkedOn::GroupDisabled) || group::stays_disabled(kept, &due.group)
 }
 
-/// Returns how many manifests are due, up to a limit. One index probe shows that none is.
+/// Returns how many manifests are due, up to a limit. A single index probe shows that none is.
 fn count(spi: &Spi, up_to: i64, now: Timestamp) -> i64 {
     spi.query(DueCount {
         now: arg(now),

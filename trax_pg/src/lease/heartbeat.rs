@@ -8,7 +8,7 @@
 //! waits for no lock it is part of no deadlock.
 //!
 //! Cost of one heartbeat for 1,000 leases with warm caches: 5,200 buffers, 5 per lease: the index
-//! is walked, and each row is read, locked and changed, HOT where its page has room. One statement
+//! is walked, and each row is read, locked and changed, HOT where its page has room. A statement
 //! that joins and updates took 8,300, and waited.
 
 use super::clock_correction::is_of_wrong_clock;

@@ -69,7 +69,7 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
             unseen::refuse_lease(spi, job_ids, tokens);
         }
         metrics::stale(Stale::Heartbeat, stale);
-        // One row for each lease in the call, in the order of the call: a worker may name two of
+        // A row for each lease in the call, in the order of the call: a worker may name two of
         // one job, that of a lost attempt and that of the next, which it has claimed too.
         for (job_id, token) in held.job_ids.iter().zip(&held.tokens) {
             let row = match beats.get(job_id).filter(|beat| beat.token == *token) {

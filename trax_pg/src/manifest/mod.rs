@@ -190,7 +190,7 @@ fn schedule(spi: &Spi, mut change: Change) -> Result<i64> {
         }
     }
     manifest_state::regroup(spi, id, &after.group);
-    // It may have moved to a group that is enabled; the next cycle checks.
+    // The manifest may have moved to a group that is enabled; the next cycle checks.
     manifest_state::unpark(spi, id, ParkedOn::GroupDisabled);
     if after.continues && !continued {
         job_ended::let_manifest_go_on(spi, id, change.now);

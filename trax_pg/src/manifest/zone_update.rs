@@ -6,9 +6,9 @@
 //! Enters: an update of the data on disk, or `trax.adopt()`, after which the earlier data is
 //! unknown. Leaves: the scheduler connects again, and the next cycle of a backend that has read the
 //! new data corrects the next run of every cron manifest in a zone. Holds: a planned occurrence,
-//! future or due but not queued yet, is moved, not replaced. It becomes the nearest of the new
-//! occurrences, also one that has just passed: a shift drops no day and runs none twice. So the
-//! first cycle of a backend corrects before it queues.
+//! future or due but not queued yet, is moved, not replaced, to the nearest of the new occurrences,
+//! also one that has just passed: a shift drops no day and runs none twice. So the first cycle of a
+//! backend corrects before it queues.
 
 use crate::error::Result;
 use crate::manifest_state::{Move, move_next_runs};

@@ -240,7 +240,8 @@ pub(crate) fn unpark_of_groups(spi: &Spi, manifests: &[i64]) {
 }
 
 /// Makes manifests due again that have long been parked, in case the end of the reason was missed
-/// (a row deleted by hand); the next cycle parks again those whose reason holds. Returns how many.
+/// (a row deleted by hand); the next cycle parks again those with a remaining reason. Returns how
+/// many.
 pub(crate) fn sweep(spi: &Spi, now: Timestamp) -> usize {
     spi.execute(ManifestSweep {
         parked_before: arg(now.plus(-SWEEP_MICROS)),

@@ -35,8 +35,8 @@ impl Fixed for pgrx::Uuid {}
 impl Fixed for Interval {}
 impl Fixed for Timestamp {}
 
-/// Makes the C symbol `$symbol` and its finfo record; `$body` is `fn(&Call) -> Result<Datum>`. It
-/// refuses the SQL of another version, unless declared `of any version`.
+/// Makes the C symbol `$symbol` and its finfo record; `$body` is `fn(&Call) -> Result<Datum>`. The
+/// function refuses the SQL of another version, unless declared `of any version`.
 macro_rules! sql_function {
     ($symbol:ident, $finfo:ident, $body:expr) => {
         $crate::server::call::sql_function!(of any version $symbol, $finfo, |call| {
@@ -74,7 +74,7 @@ macro_rules! sql_function {
 }
 pub(crate) use sql_function;
 
-/// One call of a SQL function.
+/// A call of a SQL function.
 pub(crate) struct Call {
     fcinfo: pg_sys::FunctionCallInfo,
 }

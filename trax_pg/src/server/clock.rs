@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Microseconds from the Unix epoch to the epoch of `timestamptz` (2000-01-01 UTC).
 const POSTGRES_EPOCH_MICROS: i64 = 946_684_800_000_000;
-/// One hour: the clock may be wrong by this much without harm.
+/// The clock may be wrong by this much without harm: one hour.
 pub(crate) const TOLERANCE_MICROS: i64 = 60 * 60 * 1_000_000;
 pub(crate) const MICROS_PER_DAY: i64 = 86_400_000_000;
 

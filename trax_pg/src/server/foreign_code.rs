@@ -7,8 +7,8 @@
 //! as superuser, so no function of the extension runs until that code is gone.
 //!
 //! A session checks once, and again when one of the tables, or one of the functions found there,
-//! changes. It checks before anything else, and before each of the extension's statements that
-//! waited for the lock of a table which has changed meanwhile.
+//! changes. The checks come before anything else, and before each of the extension's statements
+//! that waited for the lock of a table which has changed meanwhile.
 //!
 //! Event triggers run when a table is created or dropped, and when rights are granted: only
 //! functions that do this check their owners ([`refuse_for_ddl`]).

@@ -2,7 +2,7 @@
 //!
 //! Names come from every role that may enqueue, in any database of the server. No role may be able
 //! to find a second name with the hash of another: the key is a secret of this cluster, which no
-//! SQL function shows. It lasts as long as the data directory, and so do the locks of prepared
+//! SQL function shows. The key lasts as long as the data directory, and so do the locks of prepared
 //! transactions, whose numbers are hashes.
 //!
 //! The effects of a collision:

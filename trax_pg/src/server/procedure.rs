@@ -9,7 +9,7 @@ use crate::server::spi::Spi;
 use pgrx::pg_catalog::pg_proc::PgProc;
 use pgrx::{PgSqlErrorCode, pg_sys};
 
-/// One CALL that may end its transaction.
+/// A CALL that may end its transaction.
 pub(crate) struct Procedure {
     function: pg_sys::Oid,
     extension: pg_sys::Oid,

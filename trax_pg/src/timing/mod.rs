@@ -188,7 +188,7 @@ impl Plan {
         .filter(|occurrence| !self.is_over(occurrence.at))
     }
 
-    /// Returns an error for a cron schedule all of whose occurrences are excluded.
+    /// Returns an error for a cron schedule if exclusions cover all its occurrences.
     pub(crate) fn refuse_if_never(&self, now: Timestamp) -> Result<()> {
         let (Kind::Cron(cron), Some(exclusions)) = (&self.kind, &self.exclusions) else {
             return Ok(());

@@ -44,7 +44,7 @@ use super::calendar::{DAY, date_of, day_of};
 /// are 40 years apart where a century is no leap year; `0 0 29 2 *` needs 8.
 const HORIZON_YEARS: i64 = 41;
 
-/// A cron schedule: parsed once, then asked for its times.
+/// A parsed cron schedule, which computes its times.
 ///
 /// ```
 /// use trax_schedule::{Cron, Utc};

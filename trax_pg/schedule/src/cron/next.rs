@@ -164,7 +164,7 @@ impl Cron {
 pub(super) struct Found {
     /// The instant, in seconds.
     pub(super) at: i64,
-    /// The change whose gap ends there, when the schedule has times in the gap.
+    /// The change at the end of whose gap the match lies, when the schedule has times in the gap.
     gap: Option<OffsetChange>,
 }
 

@@ -84,7 +84,7 @@ fn kept_if<T>(work: impl FnOnce() -> Result<(T, bool)>) -> Result<T> {
 
 const UNCHANGED: &str = "unchanged";
 
-/// One row of the result.
+/// A row of the result.
 struct Action {
     action: &'static str,
     kind: Kind,

@@ -1,7 +1,7 @@
 //! Statements: the only file that opens SPI.
 //!
 //! A statement of `sql/query` ([`statement`]) is planned once per backend, as a generic plan, and
-//! cached. It is planned with fixed settings ([`PlannerSettings`]), so that neither the caller's
+//! cached. Planning uses fixed settings ([`PlannerSettings`]), so that neither the caller's
 //! settings nor the statistics of a new or empty table lead to a plan that scans. Columns and
 //! parameters go by name: names are compared when the statement is planned.
 
@@ -177,7 +177,7 @@ struct PlannerSettings {
     plan_cache_mode: i32,
 }
 
-/// One of the extension's statements runs; the enclosing one, if any, continues on drop.
+/// Marks that the extension's statement runs; the enclosing one, if any, continues on drop.
 struct Ours(i32);
 
 impl Ours {

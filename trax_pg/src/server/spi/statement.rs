@@ -11,7 +11,7 @@ use std::ffi::CString;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// One statement, planned on first use in each backend.
+/// A statement, planned on first use in each backend.
 pub(crate) struct Statement {
     file: &'static str,
     sql: &'static str,

@@ -143,7 +143,7 @@ fn type_of(column: &CStr) -> pg_sys::Oid {
     }
 }
 
-/// Returns the obstacle to writing rows of an open relation directly, whose first columns are
+/// Returns the obstacle to writing rows of an open relation directly; its first columns are
 /// known.
 pub(super) fn obstacle(
     relation: pg_sys::Relation,

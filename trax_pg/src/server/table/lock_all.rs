@@ -3,10 +3,10 @@
 //!
 //! A session that waits for one table while it holds another blocks transactions that lock several
 //! of them in an order of their own: `pg_restore --clean`, `alter table` after `alter table`, DROP
-//! EXTENSION. One of the two becomes the victim of a deadlock, mostly the one that cannot start
-//! again by itself: nine of 75 restores over a database whose scheduler looked every 10 ms. So the
-//! tables are locked together or not at all, and a session that waits for one holds none. That
-//! costs a cycle 0.16 ms.
+//! EXTENSION. Either becomes the victim of a deadlock, mostly the one that cannot start again by
+//! itself: nine of 75 restores over a database whose scheduler looked every 10 ms. So the tables
+//! are locked together or not at all, and a session that waits for one holds none. This costs a
+//! cycle 0.16 ms.
 
 use crate::server::catalog;
 use pgrx::pg_sys;

@@ -185,8 +185,8 @@ impl Index {
         }
     }
 
-    /// Returns whether an unfinished transaction other than this one has written a row whose
-    /// current version meets the conditions.
+    /// Returns whether another unfinished transaction has written a row whose current version meets
+    /// the conditions.
     pub(crate) fn is_being_written<const N: usize>(&self, keys: [Key; N]) -> bool {
         let mut snapshot = pg_sys::SnapshotData {
             snapshot_type: pg_sys::SnapshotType::SNAPSHOT_DIRTY,
