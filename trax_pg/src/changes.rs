@@ -109,8 +109,8 @@ pub(crate) fn has_written_manually() -> bool {
     PENDING.with_borrow(|pending| pending.manual)
 }
 
-/// Returns the first job of each section that this transaction has made claimable; other sessions
-/// cannot see them yet.
+/// Returns the first job of each section that this transaction has made claimable, before other
+/// sessions can see them.
 pub(crate) fn own_claimable() -> HashMap<Section, i64> {
     PENDING.with_borrow(|pending| pending.claimable.clone())
 }

@@ -53,7 +53,7 @@ static DATABASES: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::n
 static HOME: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static RETRY_BACKOFF: GucSetting<f64> = GucSetting::<f64>::new(2.0);
 
-/// Returns whether the schedulers work: the value for this database.
+/// Returns whether schedulers are enabled, for this database.
 pub fn enabled() -> bool {
     ENABLED.get()
 }
@@ -71,7 +71,7 @@ fn define_enabled() {
 
 static VACUUM: GucSetting<bool> = GucSetting::<bool>::new(true);
 
-/// Returns whether the scheduler has the queue and the leases vacuumed.
+/// Returns whether the scheduler vacuums the queue and the leases.
 pub fn vacuum() -> bool {
     VACUUM.get()
 }

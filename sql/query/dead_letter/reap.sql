@@ -1,5 +1,5 @@
--- Repairs what outcomes missed: writes a dead letter for each job that failed for good since $since
--- and has none, unless its manifest had an unresolved one when it failed. The offsets keep both
+-- Writes missing dead letters: one for each job that failed for good since $since and has none,
+-- unless its manifest had an unresolved one when it failed. The offsets keep both
 -- from becoming joins, for which a plan made on empty tables would read all history.
 insert into trax.dead_letter (
     job_id, manifest_id, attempts, priority, created_at, manifest, task, group_name, reason, last_error, input

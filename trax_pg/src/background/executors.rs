@@ -106,7 +106,7 @@ impl Executors {
         }
     }
 
-    /// Returns whether there was a statement to run lately.
+    /// Returns whether there were statements to run recently.
     pub(super) fn were_needed(&self) -> bool {
         self.needed_at.is_some_and(|at| at.elapsed() < NEEDED_FOR)
     }

@@ -34,8 +34,8 @@ const LOOK_AT_MOST: i64 = 100_000;
 /// microseconds.
 const FAILURES_AT_MOST: i32 = 5;
 const FAILING_AT_MOST_MICROS: i64 = 10 * 60 * 1_000_000;
-/// After this many entries in a row with failures that are not their own, the rest of a cycle is
-/// skipped.
+/// After this many entries in a row with failures that are not their own, the remaining entries of
+/// the cycle are not tried.
 const TROUBLES_AT_MOST: usize = 8;
 
 statement!(ManifestForgetStates, "due/manifest_forget_states.sql", { manifest_ids: INT8ARRAYOID });

@@ -46,7 +46,7 @@ pub(crate) use release::release;
 pub(crate) use returned::{Returned, outputs};
 use std::collections::HashSet;
 
-/// How often one cycle looks at most for leases behind those that cannot end now.
+/// The most looks in one cycle for leases behind those that cannot end now.
 const LOOKS_AT_MOST: usize = 10;
 /// The most leases that one look isolates because their end cannot be recorded; the others follow.
 const BAD_AT_MOST: usize = 32;

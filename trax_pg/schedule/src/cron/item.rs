@@ -394,7 +394,7 @@ pub(super) fn number(digits: &str) -> Option<u32> {
 pub(super) struct Plain(Vec<String>);
 
 impl Plain {
-    /// Adds an item that is not there already: the crate builds a set of 60 for every one.
+    /// Adds an item unless it is there already: the crate builds a set of 60 for each item.
     pub(super) fn push(&mut self, item: String) {
         if !self.0.contains(&item) {
             self.0.push(item);
@@ -405,7 +405,7 @@ impl Plain {
         self.0.is_empty()
     }
 
-    /// Returns the list; `*` for one that is empty or has it.
+    /// Returns the list; `*` if it is empty or contains `*`.
     pub(super) fn text(&self) -> String {
         if self.0.is_empty() || self.0.iter().any(|item| item == "*") {
             return "*".to_owned();

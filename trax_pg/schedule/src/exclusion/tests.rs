@@ -338,7 +338,7 @@ fn closed(json: &serde_json::Value, wall: i64) -> bool {
         let (from, to) = (text(window, "from"), text(window, "to"));
         let begins =
             |back| list(window, "days_of_week").is_none_or(|days| has_day(&days, &weekday(back)));
-        // Texts of one length order like times.
+        // Texts of the same length sort like times.
         let (from, to) = (pad(&from), pad(&to));
         if from < to {
             begins(0) && from <= time && time < to
@@ -477,7 +477,7 @@ fn the_end_of_an_exclusion_is_the_first_open_minute() {
             continue;
         };
         excluded += 1;
-        // Minute by minute, as far as two weeks.
+        // Minute by minute, for two weeks.
         let first = (at..at + 14 * DAY)
             .step_by(60)
             .find(|at| !closed(&json, zone.wall_at(*at)));
