@@ -1,4 +1,4 @@
--- move: a group goes to another shard. trax_router.move_group() calls these functions. One
+-- move: a group goes to another shard. trax_router.move_group() calls these functions. A first
 -- transaction takes a batch out here and adds it to trax.departure; another inserts it there and
 -- notes it in trax.arrival. Meanwhile the router waits, so no function here waits long for a lock.
 

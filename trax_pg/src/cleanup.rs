@@ -145,8 +145,9 @@ fn sweep(spi: &Spi, now: Timestamp, jump: Jump, went_back: bool) {
     });
 }
 
-/// Removes history, resolved dead letters and unique keys whose time is over. Partitions are
-/// checked again only when their number or their retention has changed.
+/// Removes history, resolved dead letters and unique keys whose time is over. Unless `everything`
+/// is set, partitions are checked only when there are old runs, or when their number or their
+/// retention has changed, and not after a failure.
 fn retain(spi: &Spi, now: Timestamp, jump: Jump, everything: bool) -> Result<Cleaned> {
     let over_by = jump.earlier(now);
     let retention = micros(setting::run_retention());

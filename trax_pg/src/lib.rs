@@ -1,6 +1,6 @@
 //! trax: a job scheduler inside PostgreSQL.
 //!
-//! Work moves down this list; cycles are rows with a due time, never calls.
+//! Work moves down this list; work that must go back up is stored as a row with a due time.
 
 mod background;
 

@@ -143,8 +143,8 @@ impl Definition {
         }
     }
 
-    /// Returns the definition that a change wrote over `before`, whose parents it keeps or
-    /// replaces.
+    /// Returns the definition that a change wrote over `before`; the change keeps or replaces the
+    /// parents of `before`.
     pub(super) fn written(
         name: &str,
         row: Written,

@@ -145,7 +145,7 @@ fn listen() {
     }
 }
 
-/// Returns whether other code may run because of one of the extension's statements.
+/// Returns whether another role's code may run because of one of the extension's statements.
 pub(crate) fn has_met_any() -> bool {
     WATCHED.with_borrow(Watched::any)
 }
