@@ -1,6 +1,6 @@
-//! SQL callers who claim and complete by themselves, with transactions that stay open, come late,
-//! are rolled back, or whose session vanishes. Their work is a row in a table, committed with the
-//! completion: exactly once.
+//! SQL callers that claim and complete jobs themselves, in transactions that stay open, commit
+//! late, are rolled back or lose their session. The work of a job is a row in a table, committed
+//! with the completion, so each row appears exactly once.
 
 use crate::fact::Acknowledgement;
 use crate::journal::Journal;
@@ -15,7 +15,7 @@ const DEADLINE: Duration = Duration::from_secs(15);
 
 type Result<T> = std::result::Result<T, tokio_postgres::Error>;
 
-/// A job that was claimed.
+/// A claimed job.
 struct Claim {
     job: i64,
     token: String,
@@ -28,13 +28,13 @@ impl Claim {
     }
 }
 
-/// What a caller does with its session next.
+/// The next use of a caller's session.
 enum Next {
     GoesOn,
     Vanishes,
 }
 
-/// Works until it is over.
+/// Works until the campaign has finished.
 pub(crate) async fn run(
     name: String,
     config: Config,
@@ -47,7 +47,7 @@ pub(crate) async fn run(
         name,
         journal,
     };
-    // What was enqueued last is worked on too.
+    // The loop also works on the jobs that were enqueued last.
     while !pace.is_finished() {
         let client = match connect(&config).await {
             Ok(client) => client,
@@ -98,7 +98,7 @@ impl Caller {
         Ok(messages.into_iter().filter_map(claimed).collect())
     }
 
-    /// Claims, works and says what became of it: in one transaction or several.
+    /// Claims jobs, executes them and reports their outcomes, in one transaction or in several.
     async fn act(&mut self, client: &Client) -> Result<Next> {
         let in_one = self.random.percent(30);
         client.simple_query("begin").await?;
@@ -129,7 +129,8 @@ impl Caller {
         }
     }
 
-    /// In an open transaction: effects and completions; then commits, rolls back or vanishes.
+    /// Writes effects and completions in the open transaction; then commits, rolls back or
+    /// disconnects.
     async fn finish(&mut self, client: &Client, claims: &[Claim]) -> Result<Next> {
         let mut done = Vec::new();
         for claim in claims {
@@ -141,7 +142,7 @@ impl Caller {
                 client.simple_query(&sql).await?;
                 continue;
             }
-            // The effect is there exactly if the completion counts.
+            // The effect is written only if the completion is accepted.
             let sql = format!(
                 "with done as (select trax.complete({}) as counts) \
                  insert into public.ledger (job_id, nonce) select {}, '{}' from done where counts",

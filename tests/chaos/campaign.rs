@@ -1,5 +1,5 @@
-//! One campaign: starts those who take part, strikes by the plan, heals, waits until all is done,
-//! and checks.
+//! One campaign: starts the participants, applies and heals the planned faults, waits until all
+//! jobs have ended, and runs the checkers.
 
 use crate::caller;
 use crate::check::Violation;
@@ -26,18 +26,19 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
 
-/// What a campaign is called with.
+/// The arguments of a campaign.
 pub(crate) struct Order {
     pub(crate) seed: u64,
     pub(crate) time: Duration,
-    /// The names of the faults that may come; all without it.
+    /// The names of the faults to use; `None` allows all.
     pub(crate) only: Option<String>,
 }
 
-/// Runs it; returns what does not hold.
+/// Runs the campaign and returns the violated rules.
 pub(crate) async fn run(order: &Order, mut shim: Shim) -> Vec<Violation> {
     let synchronous = Random::new(order.seed, "testbed").percent(40);
-    // What makes a commit return before a synchronous standby has it would lose it.
+    // These two faults can end the wait for a synchronous standby early, so that a later promotion
+    // would lose an acknowledged commit.
     let may_come = |fault: Fault| {
         fault.is_for_one_server()
             && !(synchronous && matches!(fault, Fault::Cancel | Fault::Setting))
@@ -112,7 +113,7 @@ pub(crate) async fn run(order: &Order, mut shim: Shim) -> Vec<Violation> {
     fact::read(&client, 0, &mut facts)
         .await
         .expect("the tables are read");
-    // Manifests go on: what the tables say was done is in the logs by now.
+    // Manifests keep running, so the handlers' logs are read after the tables.
     facts.executions = fleet.executions();
     let mut found = judge(&facts, is_drained, &fleet);
     found.extend(summary::trouble_in(&testbed.primary));
@@ -123,7 +124,8 @@ pub(crate) async fn run(order: &Order, mut shim: Shim) -> Vec<Violation> {
     found
 }
 
-/// A shim that does not reach the server would make faults of nothing, and two clocks of one.
+/// Checks that the shim reaches the server. Without this check its faults might have no effect, and
+/// the driver and the server might use different clocks.
 async fn prove(shim: &mut Shim, testbed: &Testbed, damage: &mut Damage) {
     const STEP: i64 = 5_000_000;
     let client = testbed.admin().await;
@@ -139,7 +141,7 @@ async fn prove(shim: &mut Shim, testbed: &Testbed, damage: &mut Damage) {
         "the server's clock does not step: it shows {seen} between {before} and {after}"
     );
     let table = "create table public.large as select n from generate_series(1, 10000) n";
-    // A write of the log at that moment ends the server instead, which then starts again.
+    // A WAL write at that moment crashes the server instead, and it restarts.
     for _ in 0..3 {
         let client = testbed.admin().await;
         shim.fill(&testbed.primary.data_dir());
@@ -154,7 +156,7 @@ async fn prove(shim: &mut Shim, testbed: &Testbed, damage: &mut Damage) {
     panic!("the server's disk is full, and it ends each time");
 }
 
-/// What the groups were limited to.
+/// The limits of the groups over time.
 fn limits(changes: Vec<LimitChange>) -> BTreeMap<&'static str, Vec<LimitChange>> {
     let first = |(group, limit)| (group, vec![from_the_beginning(limit)]);
     let mut limits = BTreeMap::from(GROUPS.map(first));
@@ -164,7 +166,7 @@ fn limits(changes: Vec<LimitChange>) -> BTreeMap<&'static str, Vec<LimitChange>>
 
 type Tasks = Vec<JoinHandle<()>>;
 
-/// Producers, and the others: callers, holders, and who watches.
+/// Returns the tasks of the producers, and those of the callers, holders and watchers.
 fn crowd(seed: u64, testbed: &Testbed, journal: &Arc<Journal>, pace: &Arc<Pace>) -> (Tasks, Tasks) {
     let shared = || (Arc::clone(journal), Arc::clone(pace));
     let producers = (0..4).map(|number| {
@@ -209,7 +211,7 @@ fn crowd(seed: u64, testbed: &Testbed, journal: &Arc<Journal>, pace: &Arc<Pace>)
     )
 }
 
-/// Looks at the tables as long as the campaign lasts: what does not hold for a moment is found too.
+/// Looks at the tables throughout the campaign, to find violations that last only a moment.
 async fn watch(address: crate::testbed::Address, journal: Arc<Journal>, pace: Arc<Pace>) {
     while !pace.is_finished() {
         if let Ok(client) = address.connect_as("watcher").await {
@@ -225,7 +227,7 @@ async fn watch(address: crate::testbed::Address, journal: Arc<Journal>, pace: Ar
     }
 }
 
-/// Waits until the scheduler queues manifests again and each worker has begun something new.
+/// Waits until the scheduler queues manifests again and each worker has begun a new job.
 async fn revive(testbed: &Testbed, fleet: &mut Fleet) -> Result<(), String> {
     let (begun, since) = (Instant::now(), now());
     let mut waited = String::new();

@@ -1,5 +1,5 @@
-//! The course of a campaign: strikes and heals by the plan, waits until all jobs have ended, and
-//! judges.
+//! The course of a campaign: applies and heals faults by the plan, waits until all jobs have ended,
+//! and judges.
 
 use crate::check::{Violation, violations};
 use crate::fact::Facts;
@@ -12,36 +12,35 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
-/// How long all jobs may take to end once nothing more goes wrong, on a machine that others load
-/// too.
+/// The time limit for all jobs to end after the last fault, on a loaded machine.
 const DRAIN: Duration = Duration::from_secs(240);
-/// How long the scheduler and each worker may take to do something again: as long as is promised,
-/// and as much more as a machine is slower that others load too. A scheduler is back in 6 s and
-/// sees settings and zone data within 10 s, the longest lease lasts 6 s, and what is due waits for
+/// The time limit for the scheduler and each worker to resume: the promised time, times 4 for a
+/// loaded machine. A scheduler is back in 6 s and sees settings and zone data within 10 s, the
+/// longest lease lasts 6 s, and due jobs wait up to 15 s for a clock that went back.
 /// a clock that went back by 15 s.
 pub(crate) const REVIVAL: Duration = Duration::from_secs(4 * (6 + 10 + 6 + 15));
-/// How often the tables are looked at.
+/// The interval between looks at the tables.
 pub(crate) const WATCH: Duration = Duration::from_secs(2);
-/// How long one act of the driver may take.
+/// The time limit of one act of the driver.
 const STUCK: Duration = Duration::from_secs(90);
-/// When healing has taken long enough to be told of.
+/// A heal that takes longer than this is reported.
 pub(crate) const LONG: Duration = Duration::from_secs(10);
-/// When healing is tried again.
+/// The delay before another attempt to heal.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How often the fleet is looked after.
+/// The interval between looks at the fleet.
 pub(crate) const LOOK: Duration = Duration::from_millis(250);
 
-/// Who brings the faults of a campaign about, and heals them.
+/// Applies the faults of a campaign, and heals them.
 pub(crate) trait Striker {
-    /// Brings a fault about; returns what it did in words, and what is left to heal.
+    /// Applies a fault; returns a description and the wound to heal, if any.
     async fn strike(&mut self, strike: Strike) -> Result<(String, Option<Wound>)>;
-    /// Ends what a fault left.
+    /// Heals a wound.
     async fn heal(&mut self, wound: &Wound) -> Result<()>;
     fn fleet(&mut self) -> &mut Fleet;
     fn damage(&mut self) -> &mut Damage;
 }
 
-/// Strikes and heals by the plan; returns what could not be brought about.
+/// Applies and heals all faults of the plan; returns the ones that could not be applied.
 pub(crate) async fn strike_all(strikes: &[Strike], striker: &mut impl Striker) -> Vec<String> {
     let begun = Instant::now();
     let mut wounds: Vec<(Duration, Wound)> = Vec::new();
@@ -50,7 +49,7 @@ pub(crate) async fn strike_all(strikes: &[Strike], striker: &mut impl Striker) -
         loop {
             let now = begun.elapsed();
             let is_heavy = strike.fault.is_of_the_server() && now >= strike.at;
-            // A stopped process would not end with its server.
+            // A stopped process would not end with its server, so all wounds are healed first.
             let (over, open): (Vec<_>, Vec<_>) = wounds
                 .into_iter()
                 .partition(|(until, _)| is_heavy || *until <= now);
@@ -100,8 +99,7 @@ pub(crate) async fn strike_all(strikes: &[Strike], striker: &mut impl Striker) -
     missed
 }
 
-/// Heals; returns the wound when that must be tried again, as what another wound holds was in its
-/// way.
+/// Heals a wound; returns it if the heal must be tried again because another wound blocked it.
 async fn heal(striker: &mut impl Striker, wound: Wound, missed: &mut Vec<String>) -> Option<Wound> {
     let begun = Instant::now();
     let healed = tokio::time::timeout(STUCK, striker.heal(&wound)).await;
@@ -116,7 +114,7 @@ async fn heal(striker: &mut impl Striker, wound: Wound, missed: &mut Vec<String>
         .unwrap_or_else(|_| Err("healing is stuck".to_owned()))
         .err()?;
     println!("        not healed: {why}");
-    // A promotion may have lost what was to be undone.
+    // A promotion may have lost the object that the heal removes.
     if wound.must_be_healed() && !why.contains("does not exist") {
         return Some(wound);
     }
@@ -124,7 +122,7 @@ async fn heal(striker: &mut impl Striker, wound: Wound, missed: &mut Vec<String>
     None
 }
 
-/// Looks for what does not hold, also for a moment; returns how many jobs could be claimed.
+/// Looks for violations, including brief ones; returns the number of claimable jobs.
 pub(crate) async fn look_at(
     client: &Client,
     journal: &Journal,
@@ -137,7 +135,7 @@ pub(crate) async fn look_at(
     Ok(backlog.unsigned_abs())
 }
 
-/// All that does not hold, when the end was waited for as `is_done` says.
+/// Returns all violations, including the failed wait in `is_done`.
 pub(crate) fn judge(facts: &Facts, is_done: Result<()>, fleet: &Fleet) -> Vec<Violation> {
     let mut found = violations(facts);
     if let Err(seen) = is_done {
@@ -153,15 +151,15 @@ pub(crate) fn judge(facts: &Facts, is_done: Result<()>, fleet: &Fleet) -> Vec<Vi
     found
 }
 
-/// Returns when all have ended.
+/// Waits until all tasks have ended.
 pub(crate) async fn join(tasks: Vec<JoinHandle<()>>) {
     for task in tasks {
-        // Each has deadlines of its own; one that panics is a fault of the campaign.
+        // Each task has its own deadlines; a panic is a fault of the campaign.
         task.await.expect("who takes part does not panic");
     }
 }
 
-/// Waits until no job but those of manifests waits or runs in any of the databases.
+/// Waits until no job waits or runs in any of the databases, except those of manifests.
 pub(crate) async fn drain(
     sessions: impl AsyncFn() -> Vec<Client>,
     fleet: &mut Fleet,

@@ -1,6 +1,6 @@
-//! What is known in the end: what clients were told, what handlers did, what the tables say.
-//! Checkers look at nothing else. Times are microseconds since 1970; everything runs on one machine
-//! and by one clock.
+//! The facts at the end of a campaign: acknowledgements to clients, actions of handlers and the
+//! contents of the tables. Checkers use nothing else. Times are microseconds since 1970; everything
+//! runs on one machine and by one clock.
 
 use crate::holder::Hold;
 use harness::sweep::LimitChange;
@@ -8,52 +8,52 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::{Client, Row};
 
-/// What the server has acknowledged to a client.
+/// An acknowledgement of the server to a client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Acknowledgement {
     pub(crate) at: i64,
-    /// What the job's input calls it; stays the same where ids do not.
+    /// The job's name in its input; unlike an id, it survives a move.
     pub(crate) nonce: String,
     pub(crate) job: i64,
-    /// The unique key it was enqueued with: the answer may be another job then.
+    /// The unique key of the call; the answer may then be another job with that key.
     pub(crate) unique: Option<String>,
 }
 
-/// A server ended without warning: claims of the second before may be undone.
+/// A server ended without warning; claims of the second before may be undone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Crash {
-    /// The shard that it is, where there are several.
+    /// The crashed shard, if the campaign has shards.
     pub(crate) shard: Option<i32>,
     pub(crate) at: i64,
 }
 
 impl Crash {
-    /// Where there are no shards.
+    /// A crash in a campaign without shards.
     pub(crate) fn at(at: i64) -> Self {
         Crash { shard: None, at }
     }
 }
 
-/// An execution by a handler, as the handler's own log tells it.
+/// An execution, from the handler's own log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Execution {
-    /// The shard that the job came from, where the log tells it.
+    /// The shard of the job, if the log names it.
     pub(crate) shard: Option<i32>,
     pub(crate) job: i64,
     pub(crate) attempt: i32,
     pub(crate) worker: String,
     pub(crate) nonce: String,
     pub(crate) began: i64,
-    /// None: the worker was killed, or it still runs.
+    /// `None`: the worker was killed, or the handler still runs.
     pub(crate) ended: Option<i64>,
-    /// How it ended: `ok`, or why not.
+    /// The result: `ok`, or the reason of the failure.
     pub(crate) word: String,
 }
 
-/// An attempt: of `trax.run`, or of `trax.lease` when it has not finished.
+/// An attempt, from `trax.run`, or from `trax.lease` if it has not finished.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attempt {
-    /// Where the row is; 0 where there are no shards.
+    /// The shard of the row; 0 without shards.
     pub(crate) shard: i32,
     pub(crate) job: i64,
     pub(crate) attempt: i32,
@@ -76,7 +76,7 @@ pub(crate) struct Attempt {
 /// A row of `trax.job`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Job {
-    /// Where the row is; 0 where there are no shards.
+    /// The shard of the row; 0 without shards.
     pub(crate) shard: i32,
     pub(crate) job: i64,
     pub(crate) state: String,
@@ -96,13 +96,13 @@ pub(crate) struct Schedule {
 /// When a manifest runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// At the multiples of so many seconds, some of them left out.
+    /// At multiples of this many seconds, some of them left out.
     Some(i64),
-    /// At each multiple of so many seconds.
+    /// At every multiple of this many seconds.
     All(i64),
-    /// So many seconds after the last one's end.
+    /// This many seconds after the end of the previous run.
     Every(i64),
-    /// After a success of this parent, at most once for each.
+    /// After a success of this parent, at most once for each success.
     After(Cow<'static, str>),
     /// Once.
     Once,
@@ -113,78 +113,78 @@ pub(crate) enum Kind {
 pub(crate) struct Letter {
     pub(crate) id: i64,
     pub(crate) job: i64,
-    /// Left where it was by a move; it goes on elsewhere.
+    /// Marked as moved to another shard, where the dead letter continues.
     pub(crate) has_moved: bool,
-    /// The job that took its place.
+    /// The job that replaced it.
     pub(crate) requeued_as: Option<i64>,
 }
 
-/// What a router and its shards say when all moves are done.
+/// The state of a router and its shards after all moves.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cluster {
     /// The numbers of the shards.
     pub(crate) shards: BTreeSet<i32>,
-    /// Where the router says that each group is; none is on all shards.
+    /// The shard of each group according to the router; `None` means all shards.
     pub(crate) placements: BTreeMap<String, Option<i32>>,
-    /// Groups of which the router says that they move.
+    /// Groups that the router lists as moving.
     pub(crate) moving: Vec<String>,
-    /// Batches that are no longer in one shard, and perhaps not in another.
+    /// Batches that have left one shard and may not have arrived at another.
     pub(crate) departures: Vec<String>,
-    /// What waits on a shard, or is stored there: the shard, the group and what it is.
+    /// Rows on a shard: the shard, the group and the kind of row.
     pub(crate) holdings: Vec<(i32, String, &'static str)>,
-    /// Groups that no one moved.
+    /// Groups that were never moved.
     pub(crate) still: Vec<&'static str>,
     pub(crate) letters: Vec<Letter>,
-    /// Jobs of which a client was told that they are cancelled and never begin.
+    /// Jobs whose cancellation before their start was acknowledged.
     pub(crate) cancelled: Vec<i64>,
-    /// Dead letters whose requeueing was acknowledged, with the new job of each.
+    /// Acknowledged requeues: the dead letter and its new job.
     pub(crate) requeued: Vec<(i64, i64)>,
 }
 
-/// All that checkers look at.
+/// All facts that checkers use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
-    /// Jobs whose enqueueing was acknowledged.
+    /// Acknowledged jobs.
     pub(crate) enqueued: Vec<Acknowledgement>,
-    /// Jobs of transactions that were rolled back.
+    /// Jobs whose transaction was rolled back.
     pub(crate) withdrawn: Vec<String>,
-    /// Completions that were acknowledged.
+    /// Acknowledged completions.
     pub(crate) completed: Vec<Acknowledgement>,
     pub(crate) executions: Vec<Execution>,
     pub(crate) jobs: Vec<Job>,
     pub(crate) attempts: Vec<Attempt>,
-    /// Jobs that were made of dead letters: their input is that of another.
+    /// Jobs made from dead letters; they share the input of the original job.
     pub(crate) requeued: BTreeSet<i64>,
     /// Job and nonce of each effect that was committed with a completion.
     pub(crate) ledger: Vec<(i64, String)>,
     pub(crate) crashes: Vec<Crash>,
-    /// Promotions that lost what was committed in between.
+    /// Periods whose commits a promotion may have lost.
     pub(crate) losses: Vec<(i64, i64)>,
-    /// Groups and how many of each may run, as that changed.
+    /// The limit of each group over time.
     pub(crate) group_limits: BTreeMap<&'static str, Vec<LimitChange>>,
-    /// How many of all jobs may run.
+    /// The limit on running jobs of the database.
     pub(crate) database_limit: i64,
-    /// How many jobs of a manifest may run, where that is not one.
+    /// The limit on running jobs of a manifest, where it is not 1.
     pub(crate) manifest_limits: BTreeMap<&'static str, i64>,
-    /// When a statement may have stood still between its beginning and its effect.
+    /// Periods in which a statement may have paused between its start and its effect.
     pub(crate) lags: Vec<(i64, i64)>,
-    /// Steps of the clock: what it showed before and after.
+    /// Clock steps: the times shown before and after.
     pub(crate) steps: Vec<(i64, i64)>,
     pub(crate) schedules: Vec<Schedule>,
-    /// Tokens that were held.
+    /// All holds of tokens.
     pub(crate) holds: Vec<Hold>,
-    /// What `trax.check()` said at any time.
+    /// Complaints of `trax.check()` during the campaign.
     pub(crate) complaints: Vec<String>,
-    /// Where there are shards.
+    /// The state of the shards, if the campaign has any.
     pub(crate) cluster: Option<Cluster>,
-    /// Whether every job had the time to end.
+    /// Whether all jobs had time to end.
     pub(crate) is_drained: bool,
 }
 
 impl Facts {
-    /// Whether the clock may have stepped between two times that it showed. Where it went back a
-    /// time says no more what came first; of two times of which only one is such a time it still
-    /// does.
+    /// Whether the interval between two recorded times touches a clock step. Two times in the range
+    /// of a step do not show which event came first; the order is known if only one is in that
+    /// range.
     pub(crate) fn is_stepped(&self, from: i64, until: i64) -> bool {
         let touches = |(before, after): &(i64, i64)| {
             *before.min(after) <= until && from <= *before.max(after)
@@ -192,7 +192,7 @@ impl Facts {
         self.steps.iter().any(touches)
     }
 
-    /// Whether what was committed at `at` may be gone.
+    /// Whether a commit at `at` may have been lost.
     pub(crate) fn may_be_lost(&self, at: i64) -> bool {
         self.losses
             .iter()
@@ -200,7 +200,7 @@ impl Facts {
     }
 }
 
-/// A limit that was set before all else.
+/// A limit that applied from the start.
 pub(crate) fn from_the_beginning(limit: i64) -> LimitChange {
     LimitChange {
         limit,
@@ -220,8 +220,8 @@ const ATTEMPTS: &str = "
 
 const MICROS: [&str; 4] = ["scheduled_for", "queued_at", "started_at", "finished_at"];
 
-/// Takes what the tables of a shard say in the place of what was known of it: one snapshot, if the
-/// client is in a transaction that has one.
+/// Replaces the facts of a shard with the contents of its tables, in one snapshot if the client's
+/// transaction has one.
 pub(crate) async fn read(
     client: &Client,
     shard: i32,

@@ -1,17 +1,17 @@
-//! What can go wrong, how often, and the plan of one campaign: which fault, when, for how long and
-//! at which target. The seed decides all of it beforehand.
+//! The faults, their frequency, and the plan of one campaign: fault, time, duration and target. The
+//! seed decides the whole plan in advance.
 
 use crate::random::Random;
 use std::time::Duration;
 
-/// One kind of trouble.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
     /// SIGKILL of a worker process; another takes its place.
     WorkerKill,
     /// SIGSTOP of a worker process, longer than its leases or shorter.
     WorkerFreeze,
-    /// SIGTERM of a worker process: it stops in good order.
+    /// SIGTERM of a worker process, which stops cleanly.
     WorkerStop,
     /// `pg_terminate_backend` of a client's session.
     SessionEnd,
@@ -27,7 +27,7 @@ pub(crate) enum Fault {
     BackendKill,
     /// SIGKILL of the postmaster.
     ServerKill,
-    /// SIGSTOP of the postmaster: sessions go on, and none begins.
+    /// SIGSTOP of the postmaster: existing sessions go on, new ones cannot start.
     ServerFreeze,
     /// A fast restart.
     ServerRestart,
@@ -35,35 +35,35 @@ pub(crate) enum Fault {
     ServerImmediate,
     /// Connections of a route break.
     Cut,
-    /// Connections of a route deliver nothing for a while, and all of it later.
+    /// Connections of a route deliver nothing for a while, and everything later.
     Stall,
-    /// Connections of a route fall silent for ever; nobody is told.
+    /// Connections of a route stay silent for ever, without an error.
     Silence,
-    /// The client's side of a route's connections breaks, the server's stays open for a while.
+    /// The client's side of a route's connections breaks; the server's side stays open for a while.
     HalfOpen,
-    /// The primary dies and the standby takes over.
+    /// The primary crashes and the standby takes over.
     Promote,
     /// The standby stops for a while.
     StandbyStop,
-    /// A transaction with jobs in it stays prepared for a while.
+    /// A prepared transaction with jobs in it stays open for a while.
     Prepared,
-    /// A snapshot is held.
+    /// A snapshot stays open.
     Snapshot,
-    /// An administrator locks a table against writers, in a transaction that takes a while.
+    /// An administrator locks a table against writers for a while.
     TableLock,
-    /// VACUUM FULL, REINDEX, CLUSTER, ANALYZE of the tables of trax.
+    /// VACUUM FULL, REINDEX, CLUSTER or ANALYZE of the tables of trax.
     Maintenance,
-    /// Settings of a role or the database that sessions begin with.
+    /// Default settings of a role or of the database.
     Setting,
     /// The scheduler is paused, a group is switched off, a job is cancelled.
     Operator,
-    /// The limit of a group becomes smaller for a while.
+    /// The limit of a group is reduced for a while.
     Limit,
-    /// A row trigger on a hot table.
+    /// A row trigger on a busy table.
     Trigger,
     /// A publication for all tables.
     Publication,
-    /// Dump and restore over itself.
+    /// A dump is restored over its own database.
     Restore,
     /// The clock of the machine steps forwards or backwards, and back after a while.
     ClockStep,
@@ -82,7 +82,7 @@ use Fault::{
     Stall, StandbyStop, TableLock, Trigger, WorkerFreeze, WorkerKill, WorkerStop, ZoneData,
 };
 
-/// How often each comes beside the others, and how long it lasts, in milliseconds.
+/// The weight of each fault, and its shortest and longest duration in milliseconds.
 const KINDS: [(Fault, u64, u64, u64); 33] = [
     (WorkerKill, 10, 0, 3_000),
     (WorkerFreeze, 8, 500, 9_000),
@@ -120,8 +120,7 @@ const KINDS: [(Fault, u64, u64, u64); 33] = [
 ];
 
 impl Fault {
-    /// How long a statement may stand still between its beginning and its effect because of one
-    /// that lasts `hold`.
+    /// The longest pause between a statement's start and its effect, for a fault that lasts `hold`.
     pub(crate) fn lag(self, hold: Duration) -> Option<Duration> {
         match self {
             BackendFreeze | SchedulerFreeze | TableLock => Some(hold),
@@ -130,12 +129,12 @@ impl Fault {
         }
     }
 
-    /// Whether a server with its standby can suffer it.
+    /// Whether the fault applies to a server with its standby.
     pub(crate) fn is_for_one_server(self) -> bool {
         self != ShardClose
     }
 
-    /// Whether a router and its shards can suffer it.
+    /// Whether the fault applies to a router and its shards.
     pub(crate) fn is_for_shards(self) -> bool {
         let of_the_fleet = matches!(self, WorkerKill | WorkerFreeze | WorkerStop);
         let of_a_session = matches!(
@@ -151,7 +150,7 @@ impl Fault {
         of_the_fleet || of_a_session || of_a_server || of_a_route || of_an_administrator
     }
 
-    /// Whether the server as a whole goes: one at a time, and nothing else beside it.
+    /// Whether the fault affects the whole server; no other fault may then be active.
     pub(crate) fn is_of_the_server(self) -> bool {
         matches!(
             self,
@@ -160,19 +159,19 @@ impl Fault {
     }
 }
 
-/// One fault of a plan.
+/// A fault of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Strike {
-    /// From the beginning of the campaign.
+    /// The time since the start of the campaign.
     pub(crate) at: Duration,
     pub(crate) fault: Fault,
-    /// How long it lasts.
+    /// The duration.
     pub(crate) hold: Duration,
-    /// Which of the targets, whatever they are.
+    /// Selects one of the targets.
     pub(crate) pick: u64,
 }
 
-/// The plan of a seed, of what may come. `only` leaves the other kinds out.
+/// Returns the plan of a seed. `only` excludes all other kinds of faults.
 pub(crate) fn plan(
     seed: u64,
     time: Duration,
@@ -206,7 +205,7 @@ pub(crate) fn plan(
             hold: Duration::from_millis(random.between(*least, *most)),
             pick: random.next(),
         });
-        // A server that comes back is left a moment in which work is done.
+        // A server that comes back gets some time to work.
         let rest = if fault.is_of_the_server() { 4_000 } else { 0 };
         at += Duration::from_millis(rest + random.between(200, 2_000));
     }

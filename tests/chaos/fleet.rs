@@ -1,5 +1,6 @@
 //! The worker processes of a campaign: three in Rust, one in Python, one that runs a program for
-//! each job, one of psql alone; for a router, those in Rust and the one that runs a program.
+//! each job, and one that uses psql alone. For a router: those in Rust and the one that runs a
+//! program.
 
 use crate::fact::Execution;
 use crate::journal::executions;
@@ -15,7 +16,7 @@ pub(crate) const RUST: [&str; 3] = ["rust-0", "rust-1", "rust-2"];
 const PYTHON: &str = "python";
 /// The worker that runs a program for each job.
 const EXEC: &str = "exec";
-/// That program: what it does is in the log before it has ended.
+/// The program that the `exec` worker runs; it writes its log before it ends.
 const EXECUTED: &str = r#"input=$(cat)
 nonce=$(printf %s "$input" | sed -E 's/.*"nonce": *"([^"]*)".*/\1/')
 note() { echo "$1 $(date +%s%6N) $TRAX_JOB_ID $TRAX_ATTEMPT $nonce $2" >> "$CHAOS_LOG"; }
@@ -24,7 +25,7 @@ trap 'note E released; exit 143' TERM
 sleep 0.1
 note E ok
 printf %s "$input""#;
-/// What the example for psql needs to keep a log too.
+/// The additions that make the psql example write a log.
 const LOGGING: [(&str, &str); 3] = [
     (
         "stopping='' over='' child=''\n",
@@ -45,20 +46,20 @@ noted() {
     ("exit 143' TERM", "note E released; exit 143' TERM"),
 ];
 
-/// The workers whose handlers keep a log, and that a campaign waits for.
+/// The workers whose handlers write a log, and for which a campaign waits.
 pub(crate) const LOGGED: [&str; 4] = [RUST[0], RUST[1], RUST[2], PYTHON];
 
-/// One member of the fleet: its process may die, and the next one takes its name.
+/// A member of the fleet; if its process dies, another takes its name.
 struct Member {
     name: String,
     command: Box<dyn Fn() -> Command + Send>,
     log: Option<PathBuf>,
     process: Process,
-    /// As it began, for those that died: what they said.
+    /// The output of the processes that died, from their start.
     said: Vec<String>,
 }
 
-/// All of them.
+/// All worker processes.
 pub(crate) struct Fleet {
     members: Vec<Member>,
     _files: Scratch,
@@ -69,7 +70,7 @@ fn root() -> PathBuf {
     here.parent().expect("the workspace").to_path_buf()
 }
 
-/// The example for psql, with a log.
+/// The psql example, with a log.
 fn logging_script(folder: &Path) -> PathBuf {
     let path = root().join("trax_client/examples/psql/worker.sh");
     let mut text = std::fs::read_to_string(path).expect("the example is there");
@@ -84,7 +85,7 @@ fn logging_script(folder: &Path) -> PathBuf {
     script
 }
 
-/// The kernel ends it when this process is gone.
+/// A command that the kernel kills when this process ends.
 fn tied(program: &Path) -> Command {
     let mut command = Command::new("/usr/bin/setpriv");
     command.args(["--pdeathsig", "KILL"]).arg(program);
@@ -94,7 +95,7 @@ fn tied(program: &Path) -> Command {
 /// How a worker process finds its jobs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// In the database of its URL.
+    /// Directly in the database of its URL.
     Straight,
     /// In the shards of the router of its URL.
     ByRouter,
@@ -138,7 +139,7 @@ fn exec(url: String, way: Way, files: &Path) -> Member {
 }
 
 impl Fleet {
-    /// Starts one that works for all shards of a router.
+    /// Starts a fleet that works for all shards of a router.
     pub(crate) fn of_router(url: &str) -> Self {
         let files = Scratch::new("chaos");
         let way = Way::ByRouter;
@@ -150,7 +151,7 @@ impl Fleet {
         }
     }
 
-    /// Starts all.
+    /// Starts all workers.
     pub(crate) fn new(testbed: &Testbed) -> Self {
         let files = Scratch::new("chaos");
         let mut members = Vec::new();
@@ -201,7 +202,7 @@ impl Fleet {
         }
     }
 
-    /// How many there are.
+    /// The number of workers.
     pub(crate) fn len(&self) -> usize {
         self.members.len()
     }
@@ -216,7 +217,7 @@ impl Fleet {
         self.members[member].process.id()
     }
 
-    /// Sends a signal to the process of a member, if it lives.
+    /// Sends a signal to the process of a member, if it is alive.
     pub(crate) fn signal(&self, member: usize, signal: &str) {
         let pid = self.members[member].process.id();
         if is_alive(pid) {
@@ -224,7 +225,7 @@ impl Fleet {
         }
     }
 
-    /// Puts a new one where one has died.
+    /// Restarts the members that have died.
     pub(crate) fn refill(&mut self) {
         for member in &mut self.members {
             if !is_alive(member.process.id()) {
@@ -235,7 +236,7 @@ impl Fleet {
         }
     }
 
-    /// What each member said last, for a report.
+    /// The last output of each member, for a report.
     pub(crate) fn said(&self) -> String {
         let tail = |text: &str| {
             text.lines()
@@ -250,7 +251,7 @@ impl Fleet {
             .collect()
     }
 
-    /// Panics of worker processes, which are never right: handlers' panics are caught.
+    /// Panics of worker processes. Handlers' panics are caught, so any other panic is an error.
     pub(crate) fn panics(&self) -> Vec<String> {
         let mut found = Vec::new();
         for member in &self.members {
@@ -264,7 +265,7 @@ impl Fleet {
         found
     }
 
-    /// What their handlers wrote down.
+    /// The executions in the logs of all handlers.
     pub(crate) fn executions(&self) -> Vec<Execution> {
         let of = |member: &Member| {
             let text = member

@@ -1,5 +1,6 @@
-//! Those who hold tokens: they acquire or await one, extend it sometimes, release it or vanish.
-//! Each knows for how long it held one at least; never may more hold one at once than there are.
+//! Token holders: they acquire a token or wait for one, extend it sometimes, then release it or
+//! disconnect. Each knows how long it held a token at least; these times must never exceed the
+//! number of slots.
 
 use crate::journal::Journal;
 use crate::producer::Pace;
@@ -9,26 +10,26 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::{Client, Config, SimpleQueryMessage};
 
-/// How many may hold one at once.
+/// The number of slots.
 pub(crate) const HOLDERS: i64 = 2;
 const DEADLINE: Duration = Duration::from_secs(15);
-/// How long a token lasts, in seconds.
+/// The lifetime of a token, in seconds.
 const TTL: i64 = 4;
 
-/// A token that somebody held.
+/// A period in which a token was held.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hold {
-    /// Before it was asked for.
+    /// The time before the request.
     pub(crate) asked: i64,
-    /// When the answer was there.
+    /// The time of the answer.
     pub(crate) from: i64,
-    /// Until it was given back, or until it may have expired.
+    /// The time of its release, or the earliest time of its expiry.
     pub(crate) until: i64,
 }
 
 type Result<T> = std::result::Result<T, tokio_postgres::Error>;
 
-/// Acquires, holds and releases until it is over.
+/// Acquires, holds and releases tokens until the campaign is over.
 pub(crate) async fn run(
     name: String,
     config: Config,
@@ -52,7 +53,7 @@ pub(crate) async fn run(
         };
         loop {
             let done = tokio::time::timeout(DEADLINE, holder.act(&client)).await;
-            // Also what a broken session held was held until it broke.
+            // A token counts as held until its session breaks.
             if let Some(hold) = holder.hold.take() {
                 let until = hold.until.min(now());
                 journal.note(|pages| pages.holds.push(Hold { until, ..hold }));
@@ -76,8 +77,8 @@ struct Holder {
 }
 
 impl Holder {
-    /// One token, from its acquisition to its end; false: the session vanishes, and the token
-    /// expires.
+    /// Handles one token from its acquisition to its end. Returns `false` if the session
+    /// disconnects and the token expires.
     async fn act(&mut self, client: &Client) -> Result<bool> {
         let asked = now();
         let given = format!("'chaos', '{}', {HOLDERS}, '{TTL} s'", self.name);
@@ -125,7 +126,7 @@ impl Holder {
     }
 }
 
-/// The second column of the first row.
+/// Returns the second column of the first row.
 fn second(messages: &[SimpleQueryMessage]) -> Option<String> {
     messages.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(1).map(str::to_owned),

@@ -1,4 +1,4 @@
-//! What those who take part write down: clients in memory, worker processes in files.
+//! Records of the participants: those of clients in memory, those of worker processes in files.
 
 use crate::fact::{Acknowledgement, Execution};
 use crate::holder::Hold;
@@ -9,11 +9,11 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// What the campaign's own clients were told.
+/// The results of the campaign's own clients.
 #[derive(Default)]
 pub(crate) struct Journal(Mutex<Pages>);
 
-/// Its pages.
+/// The contents of the journal.
 #[derive(Clone, Default)]
 pub(crate) struct Pages {
     pub(crate) enqueued: Vec<Acknowledgement>,
@@ -21,25 +21,25 @@ pub(crate) struct Pages {
     pub(crate) completed: Vec<Acknowledgement>,
     pub(crate) complaints: Vec<String>,
     pub(crate) holds: Vec<Hold>,
-    /// Jobs of which a client was told that they are cancelled and never begin.
+    /// Jobs whose cancellation before their start was acknowledged.
     pub(crate) cancelled: Vec<i64>,
-    /// Dead letters whose requeueing was acknowledged, with the new job of each.
+    /// Acknowledged requeues: the dead letter and its new job.
     pub(crate) requeued: Vec<(i64, i64)>,
-    /// Manifests that run once, and whose storing was acknowledged.
+    /// Manifests that run once and were stored.
     pub(crate) scheduled: Vec<String>,
-    /// How many calls had an end that nobody knows.
+    /// The number of calls with an unknown result.
     pub(crate) unknown: usize,
-    /// Errors that clients saw, and how often.
+    /// Errors that clients received, with their counts.
     pub(crate) errors: BTreeMap<String, usize>,
 }
 
 impl Journal {
-    /// Writes something down.
+    /// Changes the journal.
     pub(crate) fn note(&self, write: impl FnOnce(&mut Pages)) {
         write(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// An error of the server's or of a connection, without what differs from time to time.
+    /// Records an error of the server or of a connection, without its variable parts.
     pub(crate) fn error(&self, who: &str, error: &(dyn std::error::Error + 'static)) {
         let mut text = error.to_string();
         let mut cause = error.source();
@@ -54,7 +54,7 @@ impl Journal {
         self.note(|pages| *pages.errors.entry(format!("{who}: {text}")).or_default() += 1);
     }
 
-    /// What is written so far.
+    /// Returns a copy of the journal.
     pub(crate) fn read(&self) -> Pages {
         self.0
             .lock()
@@ -63,11 +63,11 @@ impl Journal {
     }
 }
 
-/// A worker process's own file; a line is written by one call, so that a kill leaves whole lines.
+/// The log file of a worker process. Each line is one write, so a kill leaves whole lines.
 pub(crate) struct Log(Mutex<File>);
 
 impl Log {
-    /// Opens it and writes that a process has begun: what it left open before has ended.
+    /// Opens the file and records a process start, which ends all executions that were still open.
     pub(crate) fn open(path: &Path) -> std::io::Result<Self> {
         let file = File::options().create(true).append(true).open(path)?;
         let log = Log(Mutex::new(file));
@@ -82,18 +82,18 @@ impl Log {
             .expect("the log can be written");
     }
 
-    /// A handler begins with a job of a database.
+    /// Records that a handler begins a job of a database.
     pub(crate) fn begin(&self, job: i64, attempt: i32, nonce: &str, database: &str) {
         self.line("B", job, attempt, nonce, database);
     }
 
-    /// A handler ends.
+    /// Records that a handler ends.
     pub(crate) fn end(&self, job: i64, attempt: i32, nonce: &str, word: &str) {
         self.line("E", job, attempt, nonce, word);
     }
 }
 
-/// The executions that a worker's file tells of.
+/// Parses the executions from a worker's file.
 pub(crate) fn executions(worker: &str, text: &str) -> Vec<Execution> {
     let mut found: Vec<Execution> = Vec::new();
     for line in text.lines() {

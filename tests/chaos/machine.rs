@@ -1,4 +1,4 @@
-//! Faults of the machine, by way of the shim: its clock is set, its disk is full, its zone data is
+//! Faults of the machine, through the shim: the clock is set, the disk is full, the zone data is
 //! updated.
 
 use crate::fact::Crash;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::task::block_in_place;
 use trax_client::testkit::Server;
 
-/// How far a step of the clock goes at most, without its least, in microseconds.
+/// The range of a clock step above its minimum, in microseconds.
 const FARTHEST: i64 = 14_000_000;
 
 fn panics_in(server: &Server) -> usize {
@@ -18,7 +18,7 @@ fn panics_in(server: &Server) -> usize {
 }
 
 impl Campaigner<'_> {
-    /// The clock is set forwards or backwards from the true time.
+    /// Sets the clock forwards or backwards from the true time.
     pub(crate) fn set_clock(&mut self, pick: u64) -> (String, Option<Wound>) {
         let far = 1_000_000 + (pick / 2 % FARTHEST.unsigned_abs()) as i64;
         let by = if pick.is_multiple_of(2) { far } else { -far };
@@ -26,19 +26,18 @@ impl Campaigner<'_> {
         (format!("{} ms", by / 1000), Some(Wound::Clock))
     }
 
-    /// The clock is so many microseconds from the true time.
+    /// Sets the clock to an offset from the true time, in microseconds.
     pub(crate) fn step_clock(&mut self, offset: i64) {
         self.damage.steps.push(self.shim.step_to(offset));
     }
 
-    /// The disk of the primary is full; half of the time the log of its writes cannot go on either,
-    /// which ends it.
+    /// Fills the primary's disk. Half of the time WAL cannot grow either, which ends the server.
     pub(crate) async fn fill_disk(&mut self, pick: u64) -> Result<(String, Option<Wound>)> {
         let client = self.testbed.address.connect().await.map_err(text_of)?;
         let (since, panics) = (now(), panics_in(&self.testbed.primary));
         self.shim.fill(&self.testbed.primary.data_dir());
         let words = if pick.is_multiple_of(2) {
-            // Each takes a segment that was made before; the one after the last cannot be made.
+            // Each switch takes a preallocated segment; the one after the last cannot be created.
             let next = "select pg_logical_emit_message(false, 'chaos', ''), pg_switch_wal()";
             for _ in 0..20 {
                 if client.simple_query(next).await.is_err() {
@@ -52,11 +51,11 @@ impl Campaigner<'_> {
         Ok((words.to_owned(), Some(Wound::Disk(since, panics))))
     }
 
-    /// There is room again; a server that ended of it starts.
+    /// Frees the disk, and starts a server that ended because of it.
     pub(crate) async fn free_disk(&mut self, since: i64, panics: usize) -> Result<()> {
         self.shim.free();
         let begun = Instant::now();
-        // It may be about to end: a recovery that met the full disk does.
+        // The server may be about to end: recovery on a full disk does.
         while let Err(error) = self.testbed.address.connect().await {
             let server = &mut self.testbed.primary;
             if !server.is_running() {
@@ -72,7 +71,7 @@ impl Campaigner<'_> {
         Ok(())
     }
 
-    /// The server's zone data changes.
+    /// Changes the server's zone data.
     pub(crate) fn update_zone_data(&mut self) -> Result<(String, Option<Wound>)> {
         let data = self.shim.change_zone().map_err(text_of)?;
         Ok((format!("{ZONE} gets that of {data}"), None))

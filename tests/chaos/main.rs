@@ -1,18 +1,18 @@
-//! Everything goes wrong, by the dice of a seed, while producers, workers and SQL callers go on;
-//! then all that was promised is checked against what clients were told and handlers did.
+//! Random faults, chosen by a seed, while producers, workers and SQL callers keep working. At the
+//! end every promise is checked against the acknowledgements and the handlers' logs.
 //!
 //!     make chaos SEED=7 SECONDS=120
 //!     CHAOS_ONLY=Promote,Cut make chaos SEED=7        only these kinds of faults
 //!     make chaos SEED=7 SHARDS=3                      a router and so many shards
 //!
-//! The seed decides the plan: which fault, when, for how long, at whom. What the kernel and the
-//! machine's load decide is not repeated; the plan is printed as it goes.
+//! The seed decides the plan: the faults, their times, durations and targets. The effects of the
+//! kernel and of the machine's load cannot be repeated; the plan is printed as it proceeds.
 //!
-//! When the clock steps, all processes see it (`shim.c`). Leases, retries and schedules follow the
-//! clock: forwards, what is due comes at once; backwards, it waits as much longer, as leases do
-//! either way until the clock is believed. All else stays promised and is checked: nothing is lost
-//! or completed twice, limits and unique keys hold, no occurrence runs twice and `fire_all` misses
-//! none.
+//! All processes see a clock step (`shim.c`). Leases, retries and schedules follow the clock: after
+//! a step forwards, due jobs run at once; after a step backwards, they wait that much longer.
+//! Leases last longer after either step until trax trusts the clock. All other promises are
+//! checked: no job is lost or completed twice, limits and unique keys hold, no occurrence runs
+//! twice and `fire_all` misses none.
 
 mod caller;
 mod campaign;

@@ -1,5 +1,5 @@
-//! Those who enqueue: one statement, many, COPY, in transactions that commit late or are rolled
-//! back. Whatever is acknowledged is written down.
+//! Producers enqueue with one statement, with many, with COPY, and in transactions that commit late
+//! or are rolled back. Every acknowledgement is recorded.
 
 use crate::fact::Acknowledgement;
 use crate::journal::Journal;
@@ -11,20 +11,20 @@ use std::time::Duration;
 use tokio_postgres::{Client, Config, SimpleQueryMessage};
 use trax_client::{JobOptions, NewJob, Result};
 
-/// Jobs that wait; above this producers rest.
+/// Producers pause while more jobs than this wait.
 const BACKLOG: u64 = 200;
-/// After so long a call counts as broken, whatever became of it.
+/// A call that takes longer counts as broken, whatever its result.
 const DEADLINE: Duration = Duration::from_secs(15);
 
-/// What producers share with the driver.
+/// State shared between producers and the driver.
 #[derive(Default)]
 pub(crate) struct Pace {
     pub(crate) stop: AtomicBool,
-    /// Nothing is left to be done either.
+    /// Set when workers should stop as well.
     pub(crate) finished: AtomicBool,
-    /// How many jobs wait.
+    /// The number of waiting jobs.
     pub(crate) backlog: AtomicU64,
-    /// Dead letters that were seen unresolved.
+    /// Unresolved dead letters.
     pub(crate) letters: Mutex<Vec<i64>>,
 }
 
@@ -32,12 +32,12 @@ pub(crate) struct Pace {
 #[derive(Clone, Copy)]
 pub(crate) struct Market {
     pub(crate) groups: &'static [&'static str],
-    /// Groups that others move from shard to shard, through a router.
+    /// Groups that a mover moves from shard to shard, through a router.
     pub(crate) moving: &'static [&'static str],
     pub(crate) has_router: bool,
 }
 
-/// A server of its own.
+/// The market of a campaign on a single server.
 pub(crate) const SERVER: Market = Market {
     groups: &["default", "default", "two", "five", "free"],
     moving: &[],
@@ -50,13 +50,13 @@ impl Pace {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Whether also those who work should stop.
+    /// Whether workers should stop as well.
     pub(crate) fn is_finished(&self) -> bool {
         self.finished.load(Ordering::Relaxed)
     }
 }
 
-/// Enqueues until it is over, over new connections as old ones break.
+/// Enqueues until the campaign is over, and reconnects when a connection breaks.
 pub(crate) async fn run(
     name: String,
     config: Config,
@@ -92,7 +92,7 @@ pub(crate) async fn run(
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
                     producer.journal.error("producer", &error);
-                    // A transaction may be open in a session that lives.
+                    // The session may still have an open transaction.
                     break;
                 }
                 Err(_) => break,
@@ -108,13 +108,13 @@ pub(crate) struct Producer {
     name: String,
     pub(crate) random: Random,
     made: u64,
-    /// Jobs that it enqueued lately, at a router.
+    /// Jobs that this producer enqueued recently, at a router.
     pub(crate) known: Vec<i64>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) pace: Arc<Pace>,
 }
 
-/// A job to come.
+/// A job to enqueue.
 pub(crate) struct Wanted {
     pub(crate) nonce: String,
     pub(crate) unique: Option<String>,
@@ -128,13 +128,13 @@ impl Producer {
         format!("{kind}-{}-{}", self.name, self.made)
     }
 
-    /// One of the kinds of jobs.
+    /// Returns a job of a random kind.
     pub(crate) fn wanted(&mut self) -> Wanted {
         let market = self.market;
         let random = &mut self.random;
         let task = match random.below(20) {
             0 => "exec",
-            // Who works for a router knows these two only.
+            // Workers of a router know only these two tasks.
             1..=4 if market.has_router => "work",
             1 => "count.words",
             2..=4 => "ledger",
@@ -154,7 +154,7 @@ impl Producer {
         let key = random.percent(15).then(|| random.below(6));
         let unique = random.percent(10).then(|| random.below(8));
         let group = self.group();
-        // Through a router a key is one of its group.
+        // Through a router, a key belongs to its group.
         let scope = if market.has_router { group } else { "" };
         let key = key.map(|key| format!("{scope}k{key}"));
         let unique = unique.map(|unique| format!("{scope}u{unique}"));
@@ -170,7 +170,7 @@ impl Producer {
             0
         };
         let timeout = random.percent(5).then_some("2 s");
-        // What always runs over its time would be tried for ever.
+        // A job that always times out would otherwise be retried for ever.
         let retries = match timeout {
             Some(_) => 2,
             None if random.percent(10) => random.below(3),
@@ -188,7 +188,7 @@ impl Producer {
             arguments += &format!(", concurrency_key => '{key}'");
         }
         if let Some(unique) = &unique {
-            // While a group moves it counts on each side for itself.
+            // While a group moves, each shard checks the unique key separately.
             if !market.moving.contains(&group) {
                 input += &format!(", \"unique\": \"{unique}\"");
             }
@@ -222,7 +222,7 @@ impl Producer {
             .note(|pages| pages.enqueued.extend(acknowledged));
     }
 
-    /// One call, or one transaction.
+    /// Runs one call, or one transaction.
     async fn act(&mut self, client: &Client) -> Result<()> {
         if self.market.has_router {
             self.act_at_router(client).await;
@@ -259,7 +259,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Several jobs that differ in their inputs only: their nonces, and the arguments of
+    /// Returns several jobs that differ only in their inputs: their nonces, and the arguments of
     /// `trax.enqueue_many`.
     pub(crate) fn wanted_many(&mut self) -> (Vec<String>, String) {
         let count = self.random.between(1, 20);
@@ -302,7 +302,7 @@ impl Producer {
         Ok(())
     }
 
-    /// A few jobs, then a while, then the end, one way or the other.
+    /// Enqueues a few jobs, waits, then commits or rolls back.
     async fn transaction(&mut self, client: &Client) -> Result<()> {
         client.simple_query("begin").await?;
         let mut acknowledged = Vec::new();
@@ -316,7 +316,7 @@ impl Producer {
         };
         tokio::time::sleep(Duration::from_millis(late)).await;
         if self.random.percent(30) {
-            // It is never committed, whatever comes back.
+            // The transaction is never committed, whatever the answer.
             let nonces = acknowledged
                 .into_iter()
                 .map(|acknowledged| acknowledged.nonce);
@@ -330,7 +330,7 @@ impl Producer {
     }
 }
 
-/// The numbers that a statement returns.
+/// Returns the ids in the result of a statement.
 pub(crate) async fn ids(
     client: &Client,
     sql: &str,

@@ -1,12 +1,12 @@
-//! Numbers that the seed decides: SplitMix64.
+//! Random numbers from a seed: SplitMix64.
 
 /// A stream of numbers; the same seed and name give the same stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The stream called `name` of a seed: each part of a campaign has its own, so that none
-    /// depends on how fast another is.
+    /// The stream called `name` of a seed. Each part of a campaign has its own stream, so its
+    /// numbers do not depend on the speed of the others.
     pub(crate) fn new(seed: u64, name: &str) -> Self {
         let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         Random(name.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, fold))
@@ -21,17 +21,17 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// One of 0 to `end` - 1.
+    /// Returns a number from 0 to `end` - 1.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
 
-    /// From `first` to `last`, both included.
+    /// Returns a number from `first` to `last`, both included.
     pub(crate) fn between(&mut self, first: u64, last: u64) -> u64 {
         first + self.below(last - first + 1)
     }
 
-    /// True in so many of 100 cases.
+    /// Returns true in `cases` of 100 calls.
     pub(crate) fn percent(&mut self, cases: u64) -> bool {
         self.below(100) < cases
     }

@@ -1,12 +1,12 @@
-//! Checkers that cannot fail prove nothing: each must name the act that breaks its rule, done here
-//! by hand in SQL, and say nothing of a history in which nothing was broken.
+//! Tests of the checkers: each must report the act that breaks its rule, done here by hand in SQL,
+//! and report nothing for an undamaged history.
 
 use crate::check::violations;
 use crate::fact::{self, Acknowledgement, Attempt, Crash, Execution, Facts, Kind, Schedule};
 use crate::holder::Hold;
 use harness::session::{Session, session};
 
-/// A healthy history: jobs that completed, failed and wait, a limited group, a key, a manifest's
+/// An undamaged history: completed, failed and waiting jobs, a limited group, a key, a manifest's
 /// occurrences, an effect.
 const HISTORY: &str = "
     create table public.ledger (job_id bigint not null, nonce text not null);
@@ -28,7 +28,7 @@ const HISTORY: &str = "
     select trax.complete(job_id, token) from trax.claim_next(max_jobs => 1, tasks => '{work}', groups => '{default}');
     select job_id from trax.claim_next(max_jobs => 2, tasks => '{work}', groups => '{two}')";
 
-/// The facts of a history: clients were told of everything, and handlers did what is recorded.
+/// The facts of a history in which every call was acknowledged and handlers executed every attempt.
 async fn facts(s: &Session) -> Facts {
     let mut facts = Facts {
         group_limits: [("two", vec![fact::from_the_beginning(2)])].into(),
@@ -84,7 +84,7 @@ async fn facts(s: &Session) -> Facts {
     facts
 }
 
-/// Adds what a second look at the tables shows to what was known before.
+/// Reads the tables again, on top of earlier facts.
 async fn seen_again(s: &Session, before: &Facts) -> Vec<&'static str> {
     let mut facts = before.clone();
     fact::read(s.client(), 0, &mut facts)
@@ -179,7 +179,7 @@ async fn each_false_word_of_a_client_or_a_handler_is_named() {
         let again = facts.executions[0].clone();
         facts.executions.push(again);
     });
-    // The history has one occurrence of "seconds", completed.
+    // The history has one completed occurrence of "seconds".
     let tick = before.attempts.iter().find(|one| one.task == "tick");
     let tick = tick.expect("it ran").clone();
     let later = |seconds: i64| Attempt {
@@ -191,18 +191,18 @@ async fn each_false_word_of_a_client_or_a_handler_is_named() {
         ..tick.clone()
     };
     for (kind, more) in [
-        // The one after two seconds is missing.
+        // The occurrence at two seconds is missing.
         (Kind::All(1), vec![later(1), later(3)]),
         (Kind::Every(60), vec![later(30)]),
         (Kind::Once, vec![later(0)]),
-        // More than its parent, itself, had completed by then.
+        // Its parent, which is the manifest itself, had completed fewer times by then.
         (Kind::After("seconds".into()), vec![]),
     ] {
         expect("a schedule is not kept", &|facts| {
             facts.schedules[0].kind = kind.clone();
             facts.attempts.extend(more.clone());
         });
-        // It is the schedule that is not kept, even where commits may have been lost.
+        // The schedule is violated even if commits may have been lost.
         expect("a schedule is not kept", &|facts| {
             facts.schedules[0].kind = kind.clone();
             facts.attempts.extend(more.clone());
@@ -210,8 +210,8 @@ async fn each_false_word_of_a_client_or_a_handler_is_named() {
         });
     }
     let stolen = |facts: &mut Facts| {
-        // The second attempt began while the first went on, and nothing says that its lease was
-        // over.
+        // The second attempt began while the first was running, and no row shows that the first
+        // lease had ended.
         let retried = facts
             .executions
             .iter()

@@ -1,4 +1,4 @@
-//! Faults of the server as a whole: the standby takes over, a dump is restored over it.
+//! Faults of the whole server: the standby takes over, or a dump is restored over the database.
 
 use crate::fact::Crash;
 use crate::strike::{Campaigner, Result, text_of};
@@ -10,14 +10,14 @@ use tokio::task::block_in_place;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 impl Campaigner<'_> {
-    /// The primary dies; after a while the standby takes over, and another standby is made.
+    /// Crashes the primary; after a while the standby takes over, and a new standby is made.
     pub(crate) async fn promote(&mut self, hold: Duration) -> Result<String> {
         let standby = self.testbed.standby.as_ref().ok_or("no standby")?;
         let on_standby = connect(&standby.config("postgres"))
             .await
             .map_err(text_of)?;
         let client = self.testbed.admin().await;
-        // What is acknowledged between the two is in danger too.
+        // Commits acknowledged between these two points may be lost too.
         let before = now();
         let until: String = client
             .query_one("select pg_current_wal_flush_lsn()::text", &[])
@@ -32,7 +32,7 @@ impl Campaigner<'_> {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        // What is written while the standby hears nothing is lost, unless commits wait for it.
+        // Writes after the standby's receiver stops are lost, unless commits wait for the standby.
         let receiver = "select pid from pg_stat_wal_receiver";
         let receiver = on_standby.query_opt(receiver, &[]).await.map_err(text_of)?;
         let receiver: Option<i32> = receiver.map(|row| row.get(0));
@@ -42,7 +42,7 @@ impl Campaigner<'_> {
         tokio::time::sleep(hold).await;
         let children = children(self.testbed.primary.pid());
         block_in_place(|| self.testbed.primary.kill()).map_err(text_of)?;
-        // None of the old backends may commit any more.
+        // No old backend may commit after this point.
         for pid in children {
             if is_alive(pid) {
                 send_signal("KILL", pid);
@@ -70,11 +70,12 @@ impl Campaigner<'_> {
         Ok(format!("{} ms were in danger", (after - before) / 1000))
     }
 
-    /// A dump of the database, restored over it while clients are kept out; the scheduler is not.
+    /// Dumps the database and restores it over itself while clients, but not the scheduler, are
+    /// locked out.
     pub(crate) async fn restore(&mut self) -> Result<()> {
         let client = self.testbed.admin().await;
         let before = now();
-        // Before the sessions end, or they are back at once.
+        // Set before the sessions end, so that clients cannot reconnect.
         let limit = "alter database chaos connection limit 0";
         client.batch_execute(limit).await.map_err(text_of)?;
         let shut = "select pg_terminate_backend(pid, 5000) from pg_stat_activity
@@ -98,7 +99,7 @@ impl Campaigner<'_> {
         let mut restore = server.command("pg_restore");
         restore.args(["--clean", "--if-exists", "--single-transaction"]);
         restore.arg("--dbname=chaos");
-        // A prepared transaction that waits for its end would keep it for ever.
+        // An open prepared transaction would otherwise block the restore for ever.
         restore.env("PGOPTIONS", "-c lock_timeout=20s");
         for command in [dump.arg(&file), restore.arg(&file)] {
             let output = block_in_place(|| command.output()).map_err(text_of)?;

@@ -1,5 +1,5 @@
-//! One clock that can be stepped, a disk that can be full and zone data that can change, for every
-//! process of a campaign: `shim.c`, preloaded into this program and so into all that it starts.
+//! A clock that can be stepped, a disk that can be full and zone data that can change, for every
+//! process of a campaign: `shim.c`, preloaded into this program and so into all its children.
 
 use crate::testbed::now;
 use std::ffi::CString;
@@ -12,7 +12,7 @@ use std::time::Instant;
 
 /// Names the directory of the page and the zone data to `shim.c`.
 const PLACE: &str = "CHAOS_SHIM";
-/// Where the fields of the page are, and how long it is.
+/// The offsets of the fields in the page, and its length.
 const OFFSET: u64 = 0;
 const FULL: u64 = 8;
 const PATH: u64 = 16;
@@ -24,17 +24,20 @@ pub(crate) const ZONE: &str = "Europe/Berlin";
 const DATA: [&str; 2] = ["Europe/Berlin", "Europe/Moscow"];
 const ORIGINAL: &str = "/usr/share/zoneinfo";
 
-/// The page, and what lies beside it; removed on drop.
+/// The page and the files beside it; removed on drop.
 pub(crate) struct Shim {
     place: PathBuf,
     page: File,
     offset: i64,
-    /// Which data the zone has.
+    /// The index of the zone's current data.
     data: usize,
 }
 
 impl Shim {
-    /// The page of this process; when it has none it begins again with one.
+    /// Returns the page of this process. Without a page, restarts the program with one.
+    ///
+    /// # Panics
+    /// If the shim cannot be built.
     ///
     /// # Panics
     /// When the shim cannot be built.
@@ -52,7 +55,7 @@ impl Shim {
         }
     }
 
-    /// Never returns: the same process runs this program from its beginning, with the shim in it.
+    /// Does not return: executes this program again in the same process, with the shim preloaded.
     fn begin_again() -> ! {
         let place = std::env::temp_dir().join(format!("trax-chaos-{}", std::process::id()));
         std::fs::create_dir(&place).expect("a new directory can be made");
@@ -82,8 +85,8 @@ impl Shim {
         panic!("this program cannot be run again: {error}");
     }
 
-    /// Steps the clock to so many microseconds from the true time; returns what it showed just
-    /// before and just after.
+    /// Sets the clock to an offset from the true time, in microseconds; returns the times shown
+    /// just before and just after.
     pub(crate) fn step_to(&mut self, offset: i64) -> (i64, i64) {
         let (before, begun) = (now(), Instant::now());
         self.write(OFFSET, &offset.to_ne_bytes());
@@ -97,20 +100,20 @@ impl Shim {
         }
     }
 
-    /// Files under a directory can grow no more.
+    /// Files under the directory cannot grow any more.
     pub(crate) fn fill(&self, directory: &Path) {
         let path = CString::new(directory.as_os_str().as_encoded_bytes()).expect("a path");
         self.write(PATH, path.as_bytes_with_nul());
         self.write(FULL, &1_i32.to_ne_bytes());
     }
 
-    /// They can again.
+    /// Files can grow again.
     pub(crate) fn free(&self) {
         self.write(FULL, &0_i32.to_ne_bytes());
     }
 
-    /// Gives the zone other data, as a package manager does: a new file in its place, and the
-    /// directory changes.
+    /// Replaces the data of the zone as a package manager does: a new file in place of the old one,
+    /// and a changed directory.
     pub(crate) fn change_zone(&mut self) -> std::io::Result<&'static str> {
         self.data = (self.data + 1) % DATA.len();
         let data = DATA[self.data];
@@ -118,7 +121,7 @@ impl Shim {
         let new = zones.join("new");
         std::fs::copy(Path::new(ORIGINAL).join(data), &new)?;
         std::fs::rename(&new, zones.join(ZONE))?;
-        // The directory shows it also where the clock of files is coarse.
+        // The directory shows the change even if file times are coarse.
         symlink(data, &new)?;
         std::fs::remove_file(&new)?;
         Ok(data)

@@ -1,4 +1,4 @@
-//! How each fault is brought about, and how it heals.
+//! Applies and heals each fault.
 
 use crate::course::Striker;
 use crate::fact::Crash;
@@ -16,7 +16,7 @@ use tokio::task::block_in_place;
 use tokio_postgres::Client;
 use trax_client::testkit::Stop;
 
-/// What is left to heal.
+/// The effect of a fault that must be healed.
 pub(crate) enum Wound {
     /// Stopped processes.
     Frozen(Vec<i32>),
@@ -26,22 +26,22 @@ pub(crate) enum Wound {
     RouteTo(usize, usize),
     /// The standby is down.
     Standby,
-    /// A session that holds something; with what ends it.
+    /// A session that holds a lock, a snapshot or a transaction, and the statement that ends it.
     Session(Client, String),
     /// The limit of a group is smaller than it was.
     Limit,
-    /// A statement undoes it, in a new session.
+    /// A statement to run in a new session.
     Undo(String),
-    /// The same, at the router or at a shard.
+    /// A statement to run at the router or at a shard.
     UndoAt(usize, String),
-    /// The clock is wrong.
+    /// The clock differs from the true time.
     Clock,
-    /// The disk is full, since a time, when the log told of so many panics.
+    /// The disk is full: the time it began, and the number of panics in the log before it.
     Disk(i64, usize),
 }
 
 impl Wound {
-    /// What it is, for the plan as it is told.
+    /// The name of the wound, for the printed plan.
     pub(crate) fn name(&self) -> &str {
         match self {
             Wound::Frozen(_) => "a stopped process",
@@ -54,7 +54,7 @@ impl Wound {
         }
     }
 
-    /// Whether nothing ends well before it is healed. What is done may be in the way of it.
+    /// Whether the campaign cannot end before this is healed. Running work may block the heal.
     pub(crate) fn must_be_healed(&self) -> bool {
         matches!(
             self,
@@ -63,20 +63,20 @@ impl Wound {
     }
 }
 
-/// What a campaign has done to the servers that checkers must know.
+/// Damage to the servers that checkers must know.
 #[derive(Default)]
 pub(crate) struct Damage {
     pub(crate) crashes: Vec<Crash>,
     pub(crate) losses: Vec<(i64, i64)>,
-    /// What the limit of the changed group became.
+    /// The changes to the limit of the group in `CHANGED`.
     pub(crate) limits: Vec<LimitChange>,
-    /// When a statement may have stood still between its beginning and its effect.
+    /// Periods in which a statement may have paused between its start and its effect.
     pub(crate) lags: Vec<(i64, i64)>,
-    /// Steps of the clock: what it showed before and after.
+    /// Clock steps: the times shown before and after.
     pub(crate) steps: Vec<(i64, i64)>,
 }
 
-/// Who strikes a server with its standby: has the servers and the fleet.
+/// Applies faults to a server with its standby; owns access to the servers and the fleet.
 pub(crate) struct Campaigner<'a> {
     pub(crate) testbed: &'a mut Testbed,
     pub(crate) fleet: &'a mut Fleet,
@@ -84,7 +84,7 @@ pub(crate) struct Campaigner<'a> {
     pub(crate) shim: Shim,
 }
 
-/// Lets stopped processes go on, if they live.
+/// Resumes stopped processes, if they are alive.
 pub(crate) fn thaw(pids: &[i32]) {
     for pid in pids.iter().filter(|pid| is_alive(**pid)) {
         send_signal("CONT", *pid);
@@ -99,7 +99,7 @@ pub(crate) fn text_of(error: impl std::fmt::Debug) -> String {
 
 const CLIENTS: &str = "backend_type = 'client backend' and datname = 'chaos' and usename in ('worker', 'producer', 'caller')";
 
-/// What sessions may begin with; each must be borne.
+/// Default settings of sessions; trax must work under each.
 pub(crate) const SETTINGS: [&str; 18] = [
     "role worker set statement_timeout = '100 ms'",
     "role worker set lock_timeout = '20 ms'",
@@ -121,7 +121,7 @@ pub(crate) const SETTINGS: [&str; 18] = [
     "database set default_transaction_deferrable = on",
 ];
 
-/// What an administrator does to the tables of trax.
+/// Maintenance by an administrator on the tables of trax.
 pub(crate) const MAINTENANCE: [&str; 10] = [
     "vacuum full trax.work_queue",
     "vacuum full trax.lease",
@@ -135,7 +135,7 @@ pub(crate) const MAINTENANCE: [&str; 10] = [
     "vacuum full",
 ];
 
-/// What an administrator locks.
+/// Tables that an administrator locks.
 const TABLES: [&str; 5] = [
     "trax.work_queue",
     "trax.lease",
@@ -174,7 +174,7 @@ impl Striker for Campaigner<'_> {
                 let pid = self.testbed.primary.pid().ok_or("no server")?;
                 let pid = i32::try_from(pid).map_err(text_of)?;
                 send_signal("STOP", pid);
-                // Whoever heals needs a new session himself.
+                // A later heal would need a new session, which a stopped postmaster cannot start.
                 tokio::time::sleep(hold).await;
                 send_signal("CONT", pid);
                 Ok((format!("{} ms", hold.as_millis()), None))
@@ -216,8 +216,8 @@ impl Striker for Campaigner<'_> {
                          for each row execute function public.looks()"
                 ))
                 .await?;
-                // PostgreSQL drops it from the partitions before it locks their parent: whoever
-                // adds a row would deadlock.
+                // PostgreSQL drops a trigger from the partitions before it locks their parent,
+                // which could deadlock with an insert.
                 let undo = format!(
                     "begin; lock table {table} in access exclusive mode; drop trigger chaos on {table}; commit"
                 );
@@ -261,7 +261,7 @@ impl Striker for Campaigner<'_> {
                 }
             }
             Wound::Session(client, sql) => {
-                // The session may be gone with a crash: then so is what it held.
+                // If a crash ended the session, it also released what the session held.
                 if let Err(error) = client.simple_query(sql).await {
                     println!("        {sql}: {error}");
                 }
@@ -287,8 +287,8 @@ impl Striker for Campaigner<'_> {
 }
 
 impl Campaigner<'_> {
-    /// Sets the limit of the group whose limit changes; a larger one counts also when nobody knows
-    /// what became of it.
+    /// Sets the limit of the group in `CHANGED`. Raising it again counts even if the result is
+    /// unknown.
     async fn limit(&mut self, limit: i64) -> Result<()> {
         let (group, most) = CHANGED;
         let began = now();
@@ -309,7 +309,7 @@ impl Campaigner<'_> {
         execute(&self.testbed.address, sql).await
     }
 
-    /// Jobs and a claim in a transaction that is prepared, and committed or rolled back later.
+    /// Prepares a transaction with jobs and a claim, to be committed or rolled back later.
     async fn prepare(&self, pick: u64) -> Result<(String, Option<Wound>)> {
         let name = format!("chaos-{pick}");
         let what = match pick % 4 {

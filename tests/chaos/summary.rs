@@ -1,4 +1,4 @@
-//! What a campaign has to say in the end.
+//! The summary of a campaign.
 
 use crate::check::Violation;
 use crate::check::overlap::spent_without_a_beginning;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use trax_client::testkit::Server;
 
-/// Prints it.
+/// Prints the summary.
 pub(crate) fn print(
     facts: &Facts,
     strikes: &[Strike],
@@ -64,7 +64,7 @@ fn list<K: std::fmt::Display>(counts: &BTreeMap<K, usize>) -> String {
         .join(", ")
 }
 
-/// What the server's log must never say.
+/// Words that must never appear in the server's log.
 const NEVER: [&str; 8] = [
     "PANIC",
     "panicked",
@@ -76,22 +76,21 @@ const NEVER: [&str; 8] = [
     "was terminated by signal 11",
 ];
 
-/// What begins another message of the log.
+/// Words that begin a new message in the log.
 const MESSAGE: [&str; 5] = ["ERROR: ", "LOG: ", "FATAL: ", "WARNING: ", "PANIC: "];
 
-/// Lines of the server's log that tell of a mistake of the extension's, with those that explain
-/// them.
+/// Log lines that show a mistake of the extension, with the lines that explain them.
 pub(crate) fn trouble_in(server: &Server) -> Vec<Violation> {
     let log = std::fs::read(server.log_file()).unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
     let lines: Vec<&str> = log.lines().collect();
     let is_odd = |line: &str| NEVER.iter().any(|word| line.contains(word));
-    // So ends a server that cannot write its log.
+    // A server that cannot write WAL ends with this message.
     let is_borne = |line: &str| line.contains("No space left on device");
-    // A restore over a database in use locks all of it in its own order; REINDEX keeps writers out
-    // and then waits for sessions that have read an index and are about to write. One of the two
-    // repeats. Neither is a transaction that cancels jobs call by call kept from a deadlock with
-    // one that completes several: each chooses the order of its calls.
+    // Expected deadlocks. A restore over a database in use locks everything in its own order.
+    // REINDEX blocks writers and then waits for sessions that have read an index and are about to
+    // write. A transaction that cancels jobs one call at a time may deadlock with one that
+    // completes several, since each chooses its order of calls.
     let is_borne_by_order = |text: &str| {
         let by = |statement: &str| text.contains(statement);
         let cancels_several = by(": begin; select trax.cancel(job_id) from");
@@ -114,7 +113,7 @@ pub(crate) fn trouble_in(server: &Server) -> Vec<Violation> {
         .collect()
 }
 
-/// Keeps the server's log where a campaign found something.
+/// Keeps the server's log if the campaign found a violation.
 pub(crate) fn keep_log(server: &Server, name: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
     let kept = root.join(format!("chaos-{name}.log"));

@@ -1,4 +1,4 @@
-//! Faults that a server, a route or the fleet of any campaign can suffer.
+//! Faults that apply to a server, a route or the fleet of any campaign.
 
 use crate::fault::Fault;
 use crate::fleet::Fleet;
@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::task::block_in_place;
 use trax_client::testkit::{Server, Stop};
 
-/// The sessions of schedulers and of who starts them.
+/// The sessions of schedulers and of the launcher.
 pub(crate) const SCHEDULER: &str = "backend_type in ('trax scheduler', 'trax launcher')";
 
-/// One of the backends that a condition names.
+/// Returns one of the backends that match a condition.
 pub(crate) async fn victim(address: &Address, whom: &str, pick: u64) -> Result<(String, i32)> {
     let client = address.connect().await.map_err(text_of)?;
     let sql = format!(
@@ -27,7 +27,7 @@ pub(crate) async fn victim(address: &Address, whom: &str, pick: u64) -> Result<(
     Ok((row.get(1), row.get(0)))
 }
 
-/// Calls a function for one of the backends that a condition names.
+/// Calls a function for one of the backends that match a condition.
 pub(crate) async fn hit(
     address: &Address,
     whom: &str,
@@ -41,7 +41,7 @@ pub(crate) async fn hit(
     Ok((words, None))
 }
 
-/// Stops one of the backends that a condition names.
+/// Stops one of the backends that match a condition.
 pub(crate) async fn freeze(
     address: &Address,
     whom: &str,
@@ -52,7 +52,7 @@ pub(crate) async fn freeze(
     Ok((words, Some(Wound::Frozen(vec![pid]))))
 }
 
-/// Runs a statement that waits for no lock for long.
+/// Runs a statement with a lock timeout of 5 s.
 pub(crate) async fn execute(address: &Address, sql: &str) -> Result<()> {
     let client = address.connect().await.map_err(text_of)?;
     let set = "set lock_timeout = '5 s'";
@@ -64,11 +64,11 @@ pub(crate) async fn execute(address: &Address, sql: &str) -> Result<()> {
         .map_err(|error| format!("{sql}: {error:?}"))
 }
 
-/// A snapshot is held.
+/// Opens a transaction that keeps a snapshot.
 pub(crate) const SNAPSHOT: &str =
     "begin isolation level repeatable read; select count(*) from trax.work_queue";
 
-/// Runs a statement whose transaction holds something until it is healed with `end`.
+/// Runs a statement whose transaction stays open until it is healed with `end`.
 pub(crate) async fn hold_by(
     address: &Address,
     sql: &str,
@@ -93,7 +93,8 @@ pub(crate) async fn lock_table(
     hold_by(address, &lock, "commit").await
 }
 
-/// Begins what an administrator does. It may wait for a long transaction: the campaign does not.
+/// Starts a maintenance statement. The campaign does not wait for it, since it may wait for a long
+/// transaction.
 pub(crate) async fn maintain(address: &Address, sql: &str) -> Result<(String, Option<Wound>)> {
     let client = address.connect().await.map_err(text_of)?;
     let (sql, words) = (sql.to_owned(), sql.to_owned());
@@ -109,7 +110,7 @@ pub(crate) async fn maintain(address: &Address, sql: &str) -> Result<(String, Op
     Ok((words, None))
 }
 
-/// Changes what sessions of a role or of the database begin with; returns what undoes it.
+/// Changes a default setting of a role or of the database; returns the statement that undoes it.
 pub(crate) async fn set(address: &Address, database: &str, setting: &str) -> Result<String> {
     let (whose, what) = setting.split_once(" set ").unwrap_or((setting, ""));
     let whose = match whose {
@@ -121,7 +122,8 @@ pub(crate) async fn set(address: &Address, database: &str, setting: &str) -> Res
     Ok(format!("alter {whose} reset {name}"))
 }
 
-/// Stops a server one way or the other, and starts it again; returns when it crashed.
+/// Stops a server in the way of the fault and starts it again; returns the time of the crash, if
+/// any.
 pub(crate) fn restart(server: &mut Server, fault: Fault, hold: Duration) -> Result<Option<i64>> {
     block_in_place(|| {
         match fault {
@@ -137,7 +139,7 @@ pub(crate) fn restart(server: &mut Server, fault: Fault, hold: Duration) -> Resu
     })
 }
 
-/// The processes that a process has started and that still run.
+/// Returns the running children of a process.
 pub(crate) fn children(of: Option<u32>) -> Vec<i32> {
     let Some(pid) = of else { return Vec::new() };
     let path = format!("/proc/{pid}/task/{pid}/children");
@@ -147,7 +149,7 @@ pub(crate) fn children(of: Option<u32>) -> Vec<i32> {
         .collect()
 }
 
-/// Breaks a route; returns whether something is left to heal.
+/// Breaks a route; returns whether it must be healed.
 pub(crate) fn break_route(wire: &Wire, route: usize, fault: Fault) -> bool {
     match fault {
         Fault::Stall => wire.set(route, Flow::Stalled),
@@ -158,7 +160,7 @@ pub(crate) fn break_route(wire: &Wire, route: usize, fault: Fault) -> bool {
     fault != Fault::Cut
 }
 
-/// Ends or stops the process of a worker.
+/// Ends or stops a worker process.
 pub(crate) fn strike_worker(fleet: &Fleet, fault: Fault, pick: u64) -> (String, Option<Wound>) {
     let member = (pick % fleet.len() as u64) as usize;
     let pid = fleet.pid(member);

@@ -1,5 +1,5 @@
-//! Where a campaign takes place: a server and its standby, routes to it, a pooler, roles, groups
-//! and manifests.
+//! The testbed of a campaign: a server and its standby, routes to it, a pooler, roles, groups and
+//! manifests.
 
 use crate::fact::{Kind, Schedule};
 use crate::wire::Wire;
@@ -12,13 +12,13 @@ use trax_client::testkit::{Options, Server};
 
 /// The database of the campaign.
 pub(crate) const DATABASE: &str = "chaos";
-/// What the name of a shard's database begins with; its number follows.
+/// The prefix of a shard's database name; its number follows.
 pub(crate) const SHARD: &str = "shard_";
-/// How long anything of the driver's own may take.
+/// The time limit of the driver's own actions.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Routes to the server: of two workers, the pooler, the producers, the SQL callers, and the
-/// workers in other languages.
+/// The number of routes to the server: two for workers, and one each for the pooler, the producers,
+/// the SQL callers and the workers in other languages.
 pub(crate) const ROUTES: usize = 6;
 pub(crate) const POOLER: usize = 1;
 pub(crate) const PRODUCERS: usize = 3;
@@ -28,19 +28,19 @@ pub(crate) const OTHERS: usize = 5;
 /// Groups with a limit.
 pub(crate) const GROUPS: [(&str, i64); 2] = [("two", 2), ("five", 5)];
 
-/// The group whose limit changes, and what it is mostly.
+/// The group whose limit changes, and its usual limit.
 pub(crate) const CHANGED: (&str, i64) = GROUPS[1];
 
-/// How many jobs of the database may run at once.
+/// The limit on running jobs of the database.
 pub(crate) const DATABASE_LIMIT: i64 = 20;
 
-/// Manifests of which more than one job may run at once.
+/// Manifests that may run more than one job at once.
 pub(crate) const MANIFEST_LIMITS: [(&str, i64); 1] = [("wide", 2)];
 
-/// A manifest in the zone whose data changes; it is due at no time of a campaign.
+/// A manifest in the zone whose data changes; never due during a campaign.
 pub(crate) const ZONED: &str = "zoned";
 
-/// The manifests: name, what `trax.schedule` gets, and what is known of their occurrences.
+/// The manifests: name, arguments of `trax.schedule`, and expected occurrences.
 const MANIFESTS: [(&str, &str, Kind); 9] = [
     ("seconds", "cron => '* * * * * *'", Kind::Some(1)),
     (
@@ -80,7 +80,7 @@ pub(crate) fn now() -> i64 {
     i64::try_from(since.unwrap_or_default().as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Where the primary is; shared with those who ask it behind the routes' back.
+/// The address of the primary, shared with sessions that bypass the routes.
 #[derive(Clone)]
 pub(crate) struct Address(Arc<Mutex<Config>>);
 
@@ -94,24 +94,25 @@ impl Address {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = server.config(DATABASE);
     }
 
-    /// A new session of the superuser.
+    /// Opens a superuser session.
     pub(crate) async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
         self.connect_as("postgres").await
     }
 
-    /// A new session of another role.
+    /// Opens a session of another role.
     pub(crate) async fn connect_as(&self, role: &str) -> Result<Client, tokio_postgres::Error> {
         let mut config = self
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        // While a synchronous standby is down the driver goes on: it has to start it.
+        // The driver must not wait for a synchronous standby that is down, since it has to start
+        // it.
         connect(config.user(role).options("-c synchronous_commit=local")).await
     }
 }
 
-/// A session of the superuser, as soon as the server takes one.
+/// A superuser session, once the server accepts connections.
 pub(crate) async fn admin(address: &Address, server: &Server) -> Client {
     harness::eventually("the server takes a session", PATIENCE, async || {
         let client = address.connect().await;
@@ -122,17 +123,17 @@ pub(crate) async fn admin(address: &Address, server: &Server) -> Client {
     .await
 }
 
-/// What a server of any campaign is made with.
+/// The server options of every campaign.
 pub(crate) fn options() -> Options {
     harness::options()
-        // The machine does not crash: what a process has written stays.
+        // The machine itself does not crash, so completed writes are kept.
         .setting("fsync", "off")
         .setting("full_page_writes", "off")
         .setting("max_worker_processes", "32")
         .setting("shared_buffers", "64MB")
 }
 
-/// Settings of trax under which failed jobs are back soon.
+/// Settings of trax that make failed jobs retry soon.
 pub(crate) fn with_trax(options: Options, database: &str) -> Options {
     options
         .setting("trax.retry_delay", "300 ms")
@@ -140,19 +141,19 @@ pub(crate) fn with_trax(options: Options, database: &str) -> Options {
         .setting("trax.databases", database)
 }
 
-/// A new session.
+/// Opens a session.
 pub(crate) async fn connect(config: &Config) -> Result<Client, tokio_postgres::Error> {
     let mut config = config.clone();
     config.connect_timeout(Duration::from_secs(5));
     let (client, connection) = config.connect(NoTls).await?;
     tokio::spawn(async move {
-        // The client sees the same error on its next call.
+        // The client receives the same error on its next call.
         connection.await.ok();
     });
     Ok(client)
 }
 
-/// The servers and what is between them and the clients.
+/// The servers, and the routes between them and the clients.
 pub(crate) struct Testbed {
     pub(crate) primary: Server,
     pub(crate) standby: Option<Server>,
@@ -164,13 +165,13 @@ pub(crate) struct Testbed {
 }
 
 impl Testbed {
-    /// Servers, database, roles, groups, manifests.
+    /// Creates the servers, the database, roles, groups and manifests.
     pub(crate) async fn new(synchronous: bool) -> Self {
         let primary = with_trax(options(), DATABASE)
             .setting("max_prepared_transactions", "10")
             .setting("max_connections", "100")
             .setting("hot_standby_feedback", "on")
-            // What a standby that is down or stalled has not seen yet.
+            // Keeps WAL that a standby has not received yet because it is down or stalled.
             .setting("wal_keep_size", "2GB")
             .setting("wal_receiver_timeout", "10s")
             .setting("trax.max_active_jobs", DATABASE_LIMIT.to_string())
@@ -181,7 +182,7 @@ impl Testbed {
         prepare(&client.expect("the server takes us")).await;
         let standby = primary.standby().expect("a standby starts");
         if synchronous {
-            // The standby too: it may be the primary tomorrow.
+            // The standby also gets the setting, since it may become the primary.
             for server in [&primary, &standby] {
                 let text = "synchronous_standby_names = '*'\n";
                 let written = server.append_settings(text);
@@ -202,7 +203,7 @@ impl Testbed {
         }
     }
 
-    /// How a client of a route reaches the database.
+    /// The connection settings of a client on a route.
     pub(crate) fn route(&self, route: usize, role: &str) -> Config {
         let port = match route {
             POOLER => self.pooler.port(),
@@ -223,12 +224,12 @@ impl Testbed {
         format!("postgresql://{role}@127.0.0.1:{port}/{DATABASE}")
     }
 
-    /// A session of the superuser, as soon as the server takes one.
+    /// A superuser session, once the server accepts connections.
     pub(crate) async fn admin(&self) -> Client {
         admin(&self.address, &self.primary).await
     }
 
-    /// The standby is the primary from now on; the old one is dropped.
+    /// Makes the standby the primary and drops the old primary.
     pub(crate) fn take_over(&mut self) {
         if let Some(standby) = self.standby.take() {
             self.primary = standby;
@@ -264,7 +265,7 @@ async fn prepare(client: &Client) {
         .expect("the testbed is prepared");
 }
 
-/// What is known of the manifests' occurrences.
+/// The expected occurrences of the manifests.
 pub(crate) fn schedules() -> Vec<Schedule> {
     let schedule = |(name, _, kind): (&str, &str, Kind)| Schedule {
         name: name.to_owned(),

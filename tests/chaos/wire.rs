@@ -1,5 +1,5 @@
-//! A TCP proxy with one listener for each route from clients to the server, which can be cut,
-//! stalled or made silent. Where the server is may change: a promotion moves all routes.
+//! A TCP proxy with one listener for each route from clients to the server. A route can be cut,
+//! stalled or made silent; after a promotion all routes lead to the new primary.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -7,28 +7,28 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// What a route does with what it is given.
+/// How a route treats the bytes that it receives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Flow {
-    /// Passes it on.
+    /// Forwards the bytes.
     #[default]
     Open,
-    /// Keeps it until the route is open again.
+    /// Holds the bytes until the route is open again.
     Stalled,
-    /// Swallows it; the connection never says a word again.
+    /// Discards the bytes; the connection stays silent for ever.
     Silent,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     flow: Flow,
-    /// Connections that are older than this count are closed.
+    /// Connections made before this count are closed.
     cuts: u64,
-    /// Clients of connections that are older than this count are gone.
+    /// The client side of connections made before this count is closed.
     halves: u64,
 }
 
-/// One way from clients to the server.
+/// A route from clients to the server.
 pub(crate) struct Route {
     port: u16,
     state: watch::Sender<State>,
@@ -41,7 +41,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// So many routes to the server at a port.
+    /// Opens this many routes to the server at a port.
     pub(crate) async fn new(routes: usize, server_port: u16) -> Self {
         let upstream = Arc::new(AtomicU16::new(server_port));
         let mut made = Vec::new();
@@ -59,17 +59,17 @@ impl Wire {
         }
     }
 
-    /// How many routes there are.
+    /// The number of routes.
     pub(crate) fn len(&self) -> usize {
         self.routes.len()
     }
 
-    /// Where a route begins.
+    /// The port on which a route listens.
     pub(crate) fn port(&self, route: usize) -> u16 {
         self.routes[route].port
     }
 
-    /// The server is elsewhere now; every connection to the old one is closed.
+    /// Redirects all routes to another port; closes every connection to the old server.
     pub(crate) fn move_to(&self, server_port: u16) {
         self.upstream.store(server_port, Ordering::SeqCst);
         for route in &self.routes {
@@ -84,15 +84,15 @@ impl Wire {
             .send_modify(|state| state.cuts += 1);
     }
 
-    /// Breaks the clients' side of a route's connections; the server's stays until the route is
-    /// healed.
+    /// Breaks the clients' side of a route's connections; the server's side stays open until the
+    /// route is healed.
     pub(crate) fn halve(&self, route: usize) {
         self.routes[route]
             .state
             .send_modify(|state| state.halves += 1);
     }
 
-    /// Changes what a route does.
+    /// Changes the flow of a route.
     pub(crate) fn set(&self, route: usize, flow: Flow) {
         self.routes[route]
             .state
@@ -122,7 +122,7 @@ async fn accept(listener: TcpListener, upstream: Arc<AtomicU16>, state: watch::R
     }
 }
 
-/// Passes both directions on until one ends, and then ends both.
+/// Forwards both directions until one ends, then ends both.
 async fn carry(mut client: TcpStream, mut server: TcpStream, state: watch::Receiver<State>) {
     let born = *state.borrow();
     let (mut cut, mut half) = (state.clone(), state.clone());
@@ -138,12 +138,12 @@ async fn carry(mut client: TcpStream, mut server: TcpStream, state: watch::Recei
     };
     if is_halved {
         drop(client);
-        // The route is gone when this fails.
+        // An error means that the route was dropped.
         cut.wait_for(|state| state.cuts > born.cuts).await.ok();
     }
 }
 
-/// Passes bytes on; returns at the end of either side.
+/// Forwards bytes; returns when either side ends.
 async fn pump(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
@@ -159,7 +159,7 @@ async fn pump(
             return;
         };
         if flow == Flow::Silent {
-            // Nothing more is read: whoever speaks is not heard, and nobody hears that.
+            // Reads nothing more, so the sender gets neither an answer nor an error.
             return std::future::pending().await;
         }
         if to.write_all(&piece[..length]).await.is_err() {

@@ -1,18 +1,18 @@
-//! Whether every job is there, once, and ends once.
+//! Every job exists exactly once and ends exactly once.
 
 use super::{Violation, by};
 use crate::fact::{Attempt, Facts, Job};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What `trax.check()` says of an attempt during which the clock went back;
-/// [`an_attempt_ends_after_it_began`] is exact.
+/// The complaint of `trax.check()` about an attempt during which the clock went back;
+/// [`an_attempt_ends_after_it_began`] is the exact check.
 const BY_THE_CLOCK: &str = "an attempt ends after it began";
-/// How long a statement takes from its beginning to the unique key, on a machine that others load
-/// too, in microseconds.
+/// The longest time in microseconds from the start of a statement to its lock on the unique key, on
+/// a loaded machine.
 const BEFORE_A_KEY: i64 = 2_000_000;
 
-/// Every acknowledged job is in the tables; where a unique key was given, perhaps as the job that
-/// had it.
+/// Every acknowledged job is in the tables. With a unique key, the acknowledged job may be one that
+/// already held the key.
 pub(crate) fn nothing_acknowledged_is_lost(facts: &Facts) -> Vec<Violation> {
     let nonces: BTreeSet<_> = facts
         .jobs
@@ -34,7 +34,7 @@ pub(crate) fn nothing_acknowledged_is_lost(facts: &Facts) -> Vec<Violation> {
         .collect()
 }
 
-/// What was rolled back does not exist.
+/// A job whose transaction was rolled back does not exist.
 pub(crate) fn nothing_withdrawn_appears(facts: &Facts) -> Vec<Violation> {
     let nonces: BTreeSet<_> = facts
         .jobs
@@ -52,7 +52,7 @@ pub(crate) fn nothing_withdrawn_appears(facts: &Facts) -> Vec<Violation> {
         .collect()
 }
 
-/// A job, and what was enqueued once, is one row of `trax.job`.
+/// A job has one row in `trax.job`, and so does each enqueued nonce.
 pub(crate) fn a_job_is_in_one_place(facts: &Facts) -> Vec<Violation> {
     let ids = by(&facts.jobs, |job| Some(job.job)).into_values();
     let originals = facts
@@ -104,7 +104,7 @@ pub(crate) fn a_job_ends_once(facts: &Facts) -> Vec<Violation> {
     found
 }
 
-/// A completion that a client was told of is in the history.
+/// Every acknowledged completion is in the history.
 pub(crate) fn an_acknowledged_completion_stays(facts: &Facts) -> Vec<Violation> {
     let completed: BTreeSet<_> = facts
         .attempts
@@ -127,8 +127,8 @@ pub(crate) fn an_acknowledged_completion_stays(facts: &Facts) -> Vec<Violation> 
         .collect()
 }
 
-/// Effects that are committed with a completion exist once where the job is completed, and nowhere
-/// else.
+/// An effect that is committed with a completion exists once for each completed job, and for no
+/// other job.
 pub(crate) fn effects_come_with_their_completion(facts: &Facts) -> Vec<Violation> {
     let mut effects: BTreeMap<i64, usize> = BTreeMap::new();
     for (job, _) in &facts.ledger {
@@ -164,8 +164,8 @@ pub(crate) fn effects_come_with_their_completion(facts: &Facts) -> Vec<Violation
     found
 }
 
-/// Two jobs with one unique key are never alive at once in one database. A statement begins a
-/// moment before it takes the key: so much later than it says is a job surely alive.
+/// Two jobs with the same unique key are never alive at once in one database. A statement takes the
+/// key some time after it begins, so a job counts as alive only `BEFORE_A_KEY` after `queued_at`.
 pub(crate) fn a_unique_key_is_alive_once(facts: &Facts) -> Vec<Violation> {
     let taken = |job: &Job| {
         let lags = |(from, until): &&(i64, i64)| (*from..=*until).contains(&job.queued_at);
@@ -191,7 +191,8 @@ pub(crate) fn a_unique_key_is_alive_once(facts: &Facts) -> Vec<Violation> {
     found
 }
 
-/// When there was time enough, nothing waits or runs. Manifests go on; their jobs are left out.
+/// After the drain, no job waits or runs. Jobs of manifests are left out, since manifests keep
+/// running.
 pub(crate) fn every_job_ends(facts: &Facts) -> Vec<Violation> {
     if facts.is_drained {
         return Vec::new();
@@ -206,7 +207,7 @@ pub(crate) fn every_job_ends(facts: &Facts) -> Vec<Violation> {
         .collect()
 }
 
-/// `trax.check()` has nothing to say.
+/// `trax.check()` reports nothing.
 pub(crate) fn the_server_finds_nothing(facts: &Facts) -> Vec<Violation> {
     let violation =
         |complaint: &String| Violation::new("trax.check() complains", complaint.as_str());
@@ -219,7 +220,7 @@ pub(crate) fn the_server_finds_nothing(facts: &Facts) -> Vec<Violation> {
         .collect()
 }
 
-/// An attempt ends before it begins only where the clock went back.
+/// An attempt ends before it begins only if the clock went back.
 pub(crate) fn an_attempt_ends_after_it_began(facts: &Facts) -> Vec<Violation> {
     let is_odd = |attempt: &&Attempt| {
         let (Some(began), Some(ended)) = (attempt.started_at, attempt.finished_at) else {

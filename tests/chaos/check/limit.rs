@@ -1,4 +1,4 @@
-//! How many ran at once, by what is recorded.
+//! The number of jobs that ran at once, from the recorded attempts.
 
 use super::{Violation, by};
 use crate::fact::{Attempt, Facts, from_the_beginning};
@@ -20,8 +20,8 @@ fn sweep(
     too_many(facts, rule, what, attempts.iter().filter_map(span), limits)
 }
 
-/// The first starts that were one too many. Where the clock went back it does not say what ran at
-/// once.
+/// Returns the first starts above a limit. Starts near a clock step are ignored, since their order
+/// is unknown.
 fn too_many(
     facts: &Facts,
     rule: &'static str,
@@ -43,7 +43,7 @@ fn too_many(
         .collect()
 }
 
-/// Groups with a limit, and keys over all groups, on each shard for itself.
+/// Groups with a limit, and concurrency keys across groups, keep their limits on each shard.
 pub(crate) fn groups_and_keys_keep_their_limits(facts: &Facts) -> Vec<Violation> {
     let mut found = Vec::new();
     let groups = by(&facts.attempts, |attempt| {
@@ -53,7 +53,7 @@ pub(crate) fn groups_and_keys_keep_their_limits(facts: &Facts) -> Vec<Violation>
         let Some(changes) = facts.group_limits.get(group) else {
             continue;
         };
-        // A change may be among what was lost.
+        // The change of the limit may be among the lost transactions.
         let most = changes.iter().map(|change| change.limit).max();
         let always = most.map(from_the_beginning);
         let limits = match always {
@@ -84,7 +84,7 @@ pub(crate) fn groups_and_keys_keep_their_limits(facts: &Facts) -> Vec<Violation>
     found
 }
 
-/// All jobs of a database together, and the jobs of each manifest.
+/// All jobs of a database together, and the jobs of each manifest, keep their limits.
 pub(crate) fn the_database_and_manifests_keep_their_limits(facts: &Facts) -> Vec<Violation> {
     let mut found = Vec::new();
     let limits = [from_the_beginning(facts.database_limit)];
@@ -106,8 +106,8 @@ pub(crate) fn the_database_and_manifests_keep_their_limits(facts: &Facts) -> Vec
     found
 }
 
-/// Tokens have no more holders than there are. One that was lost with a promotion is given to
-/// another; one whose time the clock stepped over may be.
+/// A token never has more holders than slots. Holds are ignored if a promotion may have lost them
+/// or if the clock stepped while they lasted, since another session may then get the token.
 pub(crate) fn tokens_are_held_by_few(facts: &Facts) -> Vec<Violation> {
     let is_sure = |hold: &&Hold| {
         let lost = |(from, until): &(i64, i64)| *from <= hold.until && hold.asked <= *until;

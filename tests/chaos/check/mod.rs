@@ -1,4 +1,4 @@
-//! Checkers: pure functions over [`Facts`]. Each names the rule that does not hold, and at whom.
+//! Checkers: pure functions over [`Facts`]. Each names the violated rule and the rows concerned.
 
 mod conservation;
 mod limit;
@@ -9,7 +9,7 @@ mod shard;
 use crate::fact::Facts;
 use std::collections::BTreeMap;
 
-/// A rule that does not hold.
+/// A violated rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Violation {
     pub(crate) rule: &'static str,
@@ -52,12 +52,12 @@ const CHECKERS: [Checker; 24] = [
     shard::a_cancelled_job_never_begins,
 ];
 
-/// All that does not hold.
+/// Returns all violations.
 pub(crate) fn violations(facts: &Facts) -> Vec<Violation> {
     CHECKERS.iter().flat_map(|checker| checker(facts)).collect()
 }
 
-/// What several things share, gathered.
+/// Groups things by a key.
 fn by<K: Ord, T>(
     things: impl IntoIterator<Item = T>,
     key: impl Fn(&T) -> Option<K>,

@@ -1,17 +1,18 @@
-//! What handlers did, by their own logs, against what is recorded.
+//! Compares the handlers' own logs with the recorded attempts.
 
 use super::{Violation, by};
 use crate::fact::{Attempt, Crash, Execution, Facts};
 use std::collections::BTreeMap;
 
-/// A claim that a crash undid may have been made so long before it: handlers begin a moment after
-/// the claim.
+/// The longest time between a claim and a crash that undoes it, counted from the start of the
+/// handler, in microseconds.
 const BEFORE_A_CRASH: i64 = 10_000_000;
-/// Tasks whose handlers keep a log.
+/// Tasks whose handlers write a log.
 const LOGGED: [&str; 4] = ["work", "tick", "exec", "count.words"];
-/// Those that write it at once: a program takes a moment until its first line.
+/// Tasks whose handlers log as soon as they begin; an external program needs a moment until its
+/// first line.
 const LOGGED_AT_ONCE: [&str; 2] = ["work", "tick"];
-/// How often in a row a job that was fetched ahead may be lost without spending an attempt.
+/// The number of times in a row that a prefetched job may be lost without spending an attempt.
 const FREE_LOSSES: usize = 3;
 
 fn recorded(facts: &Facts) -> BTreeMap<(i64, i32), &Attempt> {
@@ -23,7 +24,7 @@ fn recorded(facts: &Facts) -> BTreeMap<(i64, i32), &Attempt> {
         .collect()
 }
 
-/// Whether the server may have forgotten that `first` began when `second` did.
+/// Whether the server may have forgotten the start of `first` by the time `second` began.
 fn was_undone(facts: &Facts, first: &Execution, second: &Execution) -> bool {
     let steps = facts
         .steps
@@ -42,8 +43,8 @@ fn was_undone(facts: &Facts, first: &Execution, second: &Execution) -> bool {
     facts.crashes.iter().any(crashed) || facts.losses.iter().any(lost)
 }
 
-/// Whether the lease of `first` was lost before the server heard that it had begun: that spends no
-/// attempt, and its row stands under the attempt before.
+/// Whether the lease of `first` was lost before the worker reported the start of the job. Such a
+/// loss spends no attempt and is recorded under the previous attempt number.
 fn was_lost_unheard(facts: &Facts, first: &Execution, second: &Execution) -> bool {
     facts.attempts.iter().any(|lost| {
         (lost.job, lost.attempt) == (first.job, first.attempt - 1)
@@ -56,8 +57,8 @@ fn was_lost_unheard(facts: &Facts, first: &Execution, second: &Execution) -> boo
     })
 }
 
-/// The same attempt of a job begins again only when a crash undid its claim, when it was given
-/// back, or when the server never heard that it had begun.
+/// The same attempt of a job begins twice only if a crash undid its claim, if it was released, or
+/// if its first start was never reported to the server.
 pub(crate) fn an_attempt_is_executed_once(facts: &Facts) -> Vec<Violation> {
     let mut found = Vec::new();
     for ((job, attempt), mut executions) in
@@ -82,15 +83,16 @@ pub(crate) fn an_attempt_is_executed_once(facts: &Facts) -> Vec<Violation> {
     found
 }
 
-/// An execution begins when that of an attempt before has ended, or when its lease has: the history
-/// says when.
+/// An execution begins only after the previous attempt's execution has ended, or after the history
+/// shows that the lease of that attempt had ended.
 pub(crate) fn no_two_executions_at_once(facts: &Facts) -> Vec<Violation> {
     let recorded = recorded(facts);
     let mut found = Vec::new();
     for (job, mut executions) in by(&facts.executions, |one| Some((one.job, one.nonce.as_str()))) {
         executions.sort_by_key(|one| one.began);
         for (at, second) in executions.iter().enumerate() {
-            // Who is about to begin when the clock steps over his lease cannot know that.
+            // A worker that is about to begin a job cannot know that a clock step has expired its
+            // lease.
             let is_late = recorded
                 .get(&(second.job, second.attempt))
                 .is_some_and(|run| {
@@ -124,7 +126,7 @@ pub(crate) fn no_two_executions_at_once(facts: &Facts) -> Vec<Violation> {
     found
 }
 
-/// What is recorded as completed was executed to its end, in that attempt.
+/// An attempt recorded as completed was executed to its end.
 pub(crate) fn a_completion_was_executed(facts: &Facts) -> Vec<Violation> {
     let executions = by(&facts.executions, |one| Some((one.job, one.attempt)));
     let is_missing = |attempt: &&Attempt| {
@@ -143,7 +145,7 @@ pub(crate) fn a_completion_was_executed(facts: &Facts) -> Vec<Violation> {
         .collect()
 }
 
-/// Attempts that a lease's end spent and that no handler began.
+/// Returns the attempts that an expired lease spent although no handler began them.
 pub(crate) fn spent_without_a_beginning(facts: &Facts) -> Vec<&Attempt> {
     let executions = by(&facts.executions, |one| Some((one.job, one.attempt)));
     let never_began = |attempt: &&Attempt| {
@@ -155,9 +157,9 @@ pub(crate) fn spent_without_a_beginning(facts: &Facts) -> Vec<&Attempt> {
     facts.attempts.iter().filter(never_began).collect()
 }
 
-/// A lost worker takes with it one attempt of a claim at most that its log does not know of:
-/// it may be killed between the report of a begin and the line in the log. What was lost so often
-/// that it may be what ends workers is spent at last.
+/// A lost worker spends at most one attempt of a claim that is missing in its log: it may be killed
+/// after it reports the start and before it writes the line. A job lost [`FREE_LOSSES`] times may
+/// have killed its workers, and the next loss spends an attempt.
 pub(crate) fn what_never_began_is_not_spent(facts: &Facts) -> Vec<Violation> {
     let is_free = |attempt: &&Attempt| {
         attempt.kind.as_deref() == Some("lease_expired") && attempt.started_at.is_none()

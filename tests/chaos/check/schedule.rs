@@ -1,4 +1,4 @@
-//! Occurrences of manifests against what ran.
+//! Compares the occurrences of manifests with the jobs that ran.
 
 use super::{Violation, by};
 use crate::fact::{Attempt, Facts, Kind};
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 const SECOND: i64 = 1_000_000;
 
-/// An occurrence is one job.
+/// An occurrence has one job.
 pub(crate) fn an_occurrence_runs_once(facts: &Facts) -> Vec<Violation> {
     let occurrence = |attempt: &&Attempt| Some((attempt.manifest.clone()?, attempt.scheduled_for?));
     let mut found = Vec::new();
@@ -20,8 +20,8 @@ pub(crate) fn an_occurrence_runs_once(facts: &Facts) -> Vec<Violation> {
     found
 }
 
-/// Cron runs at its times, `fire_all` at each of them, `every` after the last one's end, dependents
-/// after parents.
+/// Cron jobs run at their times and `fire_all` at every one of them; `every` runs its interval
+/// after the previous end, and dependents run after their parents.
 pub(crate) fn occurrences_are_those_of_the_schedule(facts: &Facts) -> Vec<Violation> {
     let manifests = by(&facts.attempts, |attempt| attempt.manifest.as_deref());
     let mut found = Vec::new();
@@ -44,7 +44,8 @@ pub(crate) fn occurrences_are_those_of_the_schedule(facts: &Facts) -> Vec<Violat
                     (&schedule.kind, at.first(), at.last())
                 {
                     let all = (last - first) / period + 1;
-                    // A promotion or a restore that lost a run has lost that it was queued, too.
+                    // A promotion or a restore that loses a run also loses the fact that it was
+                    // queued.
                     if all != at.len() as i64 {
                         found.push(violation(format!("{} of {all} occurrences ran", at.len())));
                     }
@@ -77,7 +78,7 @@ pub(crate) fn occurrences_are_those_of_the_schedule(facts: &Facts) -> Vec<Violat
     found
 }
 
-/// Jobs of an `every` that were queued before the time after the last success.
+/// Returns the jobs of an `every` manifest that were queued too soon after the last success.
 fn too_soon(facts: &Facts, attempts: &[&Attempt], period: i64) -> Vec<String> {
     let ends: BTreeSet<i64> = attempts
         .iter()
@@ -96,7 +97,7 @@ fn too_soon(facts: &Facts, attempts: &[&Attempt], period: i64) -> Vec<String> {
     found
 }
 
-/// Dependents that were queued before as many parents had completed.
+/// Returns the dependents that were queued before enough parents had completed.
 fn before_parents(facts: &Facts, children: &[&Attempt], parents: &[&Attempt]) -> Vec<String> {
     let mut done: Vec<i64> = parents
         .iter()

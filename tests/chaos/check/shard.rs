@@ -1,18 +1,18 @@
-//! Shards together: what moved is whole, and everything is where the router says.
+//! Checks of all shards together: moves are complete, and everything is where the router says.
 
 use super::{Violation, by};
 use crate::fact::{Attempt, Cluster, Facts};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Above this bit an id carries the number of the shard that gave it.
+/// The bits of an id from this one on carry the number of the shard that assigned it.
 const SHARD_BIT: u32 = 43;
 
-/// The rules of a cluster, where there is one.
+/// Runs a check if the campaign has shards.
 fn in_cluster(facts: &Facts, check: impl Fn(&Cluster) -> Vec<Violation>) -> Vec<Violation> {
     facts.cluster.as_ref().map(check).unwrap_or_default()
 }
 
-/// When all moves have ended, no group moves and no batch is between two shards.
+/// Once all moves have ended, no group is moving and no batch is in transit.
 pub(crate) fn moves_leave_nothing(facts: &Facts) -> Vec<Violation> {
     in_cluster(facts, |cluster| {
         let groups = cluster.moving.iter();
@@ -23,8 +23,8 @@ pub(crate) fn moves_leave_nothing(facts: &Facts) -> Vec<Violation> {
     })
 }
 
-/// What waits or runs, manifests, settings and open dead letters are where the router looks for
-/// them, and what no one moved has always been there.
+/// Waiting and running jobs, manifests, settings and open dead letters are on the shard where the
+/// router looks for them, and a group that was never moved has always been there.
 pub(crate) fn groups_are_where_the_router_says(facts: &Facts) -> Vec<Violation> {
     in_cluster(facts, |cluster| {
         let mut found = Vec::new();
@@ -50,7 +50,7 @@ pub(crate) fn groups_are_where_the_router_says(facts: &Facts) -> Vec<Violation> 
     })
 }
 
-/// An id carries a shard of the cluster, and is one job's only.
+/// The shard number in an id belongs to the cluster, and each id belongs to one job.
 pub(crate) fn ids_are_of_their_shard(facts: &Facts) -> Vec<Violation> {
     in_cluster(facts, |cluster| {
         let mut nonces: BTreeMap<i64, BTreeSet<&str>> = BTreeMap::new();
@@ -77,8 +77,8 @@ pub(crate) fn ids_are_of_their_shard(facts: &Facts) -> Vec<Violation> {
     })
 }
 
-/// A job that failed for good has one dead letter over all shards, and at most one job takes its
-/// place; what a client was told of that is so.
+/// A job that failed for good has one dead letter across all shards and at most one successor, and
+/// an acknowledged requeue names that successor.
 pub(crate) fn a_failed_job_has_one_dead_letter(facts: &Facts) -> Vec<Violation> {
     in_cluster(facts, |cluster| {
         let mut found = Vec::new();
@@ -110,7 +110,7 @@ pub(crate) fn a_failed_job_has_one_dead_letter(facts: &Facts) -> Vec<Violation> 
     })
 }
 
-/// A job that was cancelled while it waited ends so, without another attempt.
+/// A job that was cancelled while it waited ends cancelled, without another attempt.
 pub(crate) fn a_cancelled_job_never_begins(facts: &Facts) -> Vec<Violation> {
     in_cluster(facts, |cluster| {
         let states: BTreeMap<i64, &str> = facts

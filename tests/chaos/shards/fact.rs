@@ -1,11 +1,11 @@
-//! What the router and its shards say in the end.
+//! Reads the final state of the router and its shards.
 
 use super::testbed::{MARKET, STILL, Testbed, clock};
 use crate::fact::{self, Cluster, Facts, Letter};
 use tokio_postgres::{Client, Error, Row};
 
 const SETTINGS: &str = "settings";
-/// What a shard holds, by group and kind.
+/// The kinds of rows that a shard holds by group.
 const HOLDINGS: [(&str, &str); 5] = [
     ("a waiting job", "trax.work_queue"),
     ("a running job", "trax.lease"),
@@ -20,7 +20,7 @@ const HOLDINGS: [(&str, &str); 5] = [
     ),
 ];
 
-/// Adds what the tables say: one snapshot of each shard.
+/// Adds the contents of the tables: one snapshot of each shard.
 pub(crate) async fn read(testbed: &Testbed, facts: &mut Facts) -> Result<(), Error> {
     let mut cluster = facts.cluster.take().unwrap_or_default();
     cluster.still = STILL.iter().map(|(group, _)| *group).collect();
@@ -47,7 +47,7 @@ async fn read_shard(client: &Client, number: i32, cluster: &mut Cluster) -> Resu
         let rows = client.query(&groups, &[]).await?;
         let holding = |row: &Row| (number, row.get(0), kind);
         let holdings = rows.iter().map(holding);
-        // Whoever is killed before a move is written down leaves settings where it was to go.
+        // A mover killed before its move is recorded leaves settings at the target shard.
         let is_left = |group: &str| kind == SETTINGS && MARKET.moving.contains(&group);
         let counts = |(_, group, _): &(i32, String, &str)| !is_left(group);
         cluster.holdings.extend(holdings.filter(counts));

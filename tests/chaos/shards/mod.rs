@@ -1,5 +1,5 @@
 //! A campaign over a router and its shards: producers enqueue through the router, a fleet works for
-//! all shards, groups at work move from one to another, and the last shard joins in the middle.
+//! all shards, groups with active jobs move between shards, and the last shard joins midway.
 
 mod fact;
 mod mover;
@@ -30,14 +30,14 @@ use testbed::{FLEET, MARKET, MOVING, PRODUCERS, STILL, Testbed, clock, schedules
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
-/// How long whoever watches waits for a server that is stopped.
+/// The time limit for a look at a shard that may be stopped.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How many producers there are.
+/// The number of producers.
 const CROWD: usize = 5;
-/// How many movers: each group has one at a time, mostly.
+/// The number of movers; mostly each group has one at a time.
 const MOVERS: usize = 2;
 
-/// Runs it with so many shards, where there is PL/Proxy; returns what does not hold.
+/// Runs a campaign with this many shards, if PL/Proxy is installed; returns the violated rules.
 pub(crate) async fn run(order: &Order, shards: i32) -> Vec<Violation> {
     let only = order.only.as_deref();
     let strikes = plan(order.seed, order.time, Fault::is_for_shards, only);
@@ -91,7 +91,7 @@ pub(crate) async fn run(order: &Order, shards: i32) -> Vec<Violation> {
     facts.is_drained = drained.is_ok();
     let read = fact::read(&testbed, &mut facts).await;
     read.expect("the tables are read");
-    // Manifests go on: what the tables say was done is in the logs by now.
+    // Manifests keep running, so the handlers' logs are read after the tables.
     facts.executions = fleet.executions();
     let mut found = judge(&facts, finished.and(is_alive).and(drained), &fleet);
     for site in testbed.sites() {
@@ -118,7 +118,7 @@ pub(crate) async fn run(order: &Order, shards: i32) -> Vec<Violation> {
     found
 }
 
-/// What clients were told, and what was done to the servers.
+/// The acknowledgements to clients and the damage to the servers.
 fn told(journal: &Journal, damage: Damage, shards: i32) -> Facts {
     let pages = journal.read();
     let once = |name: &String| Schedule {
@@ -151,7 +151,7 @@ fn told(journal: &Journal, damage: Damage, shards: i32) -> Facts {
     }
 }
 
-/// Producers with who adds the last shard, and movers.
+/// Returns the tasks of the producers and of the last shard's joining, and those of the movers.
 fn crowd(
     order: &Order,
     testbed: &Testbed,
@@ -188,7 +188,7 @@ fn crowd(
     (producers, (0..MOVERS).map(mover).collect())
 }
 
-/// Looks at the tables of all shards as long as the campaign lasts.
+/// Looks at the tables of all shards throughout the campaign.
 async fn watch(shards: Vec<Address>, journal: Arc<Journal>, pace: Arc<Pace>) {
     let mut sessions: Vec<Option<Client>> = shards.iter().map(|_| None).collect();
     while !pace.is_finished() {
@@ -206,7 +206,7 @@ async fn watch(shards: Vec<Address>, journal: Arc<Journal>, pace: Arc<Pace>) {
                 let ids = letters.iter().map(|row| row.get::<_, i64>(0)).collect();
                 Ok::<_, tokio_postgres::Error>((here, ids))
             };
-            // One that is down or stopped is looked at again later.
+            // A shard that is down or stopped is looked at again later.
             if let Ok(Ok((here, ids))) = tokio::time::timeout(PATIENCE, looking).await {
                 backlog += here;
                 let ids: Vec<i64> = ids;
@@ -219,8 +219,8 @@ async fn watch(shards: Vec<Address>, journal: Arc<Journal>, pace: Arc<Pace>) {
     }
 }
 
-/// Waits until the router takes jobs for each shard, the scheduler of each queues manifests again,
-/// and each worker has begun something new of each.
+/// Waits until the router accepts jobs for each shard, each scheduler queues manifests again, and
+/// each worker has begun a new job of each shard.
 async fn revive(testbed: &Testbed, fleet: &mut Fleet) -> Result<()> {
     let (begun, since) = (Instant::now(), now());
     let mut waited = String::new();

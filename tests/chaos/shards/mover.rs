@@ -1,5 +1,5 @@
-//! Who moves groups at work from shard to shard, is killed at any moment, and begins again until
-//! all of a group is there; and who adds the last shard in the middle of it.
+//! Moves groups with active jobs from shard to shard. A mover is killed at any moment, and the move
+//! is repeated until the whole group has arrived. Also adds the last shard midway.
 
 use super::testbed::{MOVER, MOVING, Testbed, joining};
 use crate::journal::Journal;
@@ -15,22 +15,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio_postgres::{Client, Config};
 
-/// How long a mover works before it is killed at most; then it may end.
+/// The longest time before a mover is killed; after that it may finish.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a move may take that nobody disturbs: what runs ends first.
+/// The time limit of an undisturbed move, which waits for running jobs.
 const UNDISTURBED: Duration = Duration::from_secs(120);
-/// How long whoever kills may take.
+/// The time limit of the session that kills a mover.
 const KILLER: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// What became of an attempt to move a group.
+/// The result of an attempt to move a group.
 enum End {
     Moved,
-    /// Its mover was killed, or it was refused.
+    /// The mover was killed, or the move was refused.
     BrokenOff,
 }
 
-/// What it did.
+/// Counts of the attempts.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) moved: usize,
@@ -44,12 +44,12 @@ impl AddAssign for Tally {
     }
 }
 
-/// Moves groups until it is over.
+/// Moves groups until the campaign is over.
 pub(crate) struct Mover {
     random: Random,
-    /// Behind the routes' back: the router, then the shards.
+    /// Direct addresses, without routes: the router, then the shards.
     addresses: Vec<Address>,
-    /// How many shards the router knows.
+    /// The number of shards that the router knows.
     joined: Arc<AtomicU64>,
     config: Config,
     url: String,
@@ -92,7 +92,7 @@ impl Mover {
                     End::BrokenOff => tally.broken_off += 1,
                 }
                 patience = patience.min(PATIENCE) * 3 / 2;
-                // A move that was broken off may go elsewhere, also back.
+                // The next attempt may choose another target, including the original shard.
                 if self.random.percent(10) {
                     target = self.target();
                 }
@@ -127,7 +127,7 @@ impl Mover {
         }
     }
 
-    /// `trax group move`, ended with SIGKILL: the call goes on at the router.
+    /// Runs `trax group move` and kills it with SIGKILL; the call goes on at the router.
     async fn by_command(
         &self,
         group: &str,
@@ -152,15 +152,16 @@ impl Mover {
         }
     }
 
-    /// A call in a session; the session, or one of the router in a shard, is ended, or the client
-    /// goes away and the call goes on.
+    /// Calls the function in a session. Then the session is terminated, or a session of the router
+    /// in a shard; or the client disconnects and the call goes on.
     async fn by_session(
         &mut self,
         group: &str,
         target: i32,
         patience: Duration,
     ) -> std::result::Result<End, Box<dyn std::error::Error>> {
-        // What arrives waits, and still comes when whoever sent it is gone: it is sent again then.
+        // The lock delays the batch at its target, where it still arrives after its sender is gone;
+        // the next attempt sends it again.
         let gate = match patience <= PATIENCE && self.random.percent(30) {
             true => self.shut(target).await,
             false => None,
@@ -190,7 +191,7 @@ impl Mover {
             let killer = self.addresses[place as usize].connect().await?;
             killer.batch_execute(&kill).await
         };
-        // A server that is down or stopped ends nobody; what is broken off anyway is begun again.
+        // A server that is down or stopped terminates no session; a broken move is repeated anyway.
         if let Ok(killed) = tokio::time::timeout(KILLER, killing).await {
             killed?;
         }
@@ -199,7 +200,7 @@ impl Mover {
 }
 
 impl Mover {
-    /// Keeps what moves out of a shard for as long as the session lives.
+    /// Locks out moved jobs from a shard for as long as the session lives.
     async fn shut(&self, target: i32) -> Option<Client> {
         let shutting = async {
             let client = self.addresses[target as usize].connect().await?;
@@ -207,7 +208,7 @@ impl Mover {
             client.batch_execute(lock).await?;
             Ok::<_, tokio_postgres::Error>(client)
         };
-        // One that is down or stopped is not shut.
+        // A server that is down or stopped is not locked.
         tokio::time::timeout(KILLER, shutting).await.ok()?.ok()
     }
 }
@@ -216,7 +217,7 @@ fn move_group(group: &str, target: i32) -> String {
     format!("call trax_router.move_group('{group}', {target}, null)")
 }
 
-/// Ends all moves that were broken off.
+/// Completes all broken moves.
 pub(crate) async fn finish(testbed: &Testbed) -> Result<()> {
     let begun = Instant::now();
     let mut seen = String::new();
@@ -241,7 +242,7 @@ pub(crate) async fn finish(testbed: &Testbed) -> Result<()> {
     Err(format!("moves do not end: {seen}"))
 }
 
-/// What sessions wait for and what is left of moves, for a report.
+/// The waits of sessions and the remains of moves, for a report.
 async fn state(testbed: &Testbed) -> String {
     const SESSIONS: &str = "select concat_ws(' ', pid, usename, state, wait_event_type, wait_event, 'blocked by', pg_blocking_pids(pid),
             now() - query_start, left(query, 100))
@@ -267,7 +268,7 @@ async fn state(testbed: &Testbed) -> String {
     text
 }
 
-/// Adds the last shard after a while; tries again until that is done.
+/// Adds the last shard after a while; retries until it has joined.
 pub(crate) async fn grow(
     router: Address,
     after: Duration,
@@ -300,7 +301,7 @@ pub(crate) async fn grow(
     println!("        the last shard has joined");
 }
 
-/// The statements of the last shard, if the others are some.
+/// The statements that add the last shard, if there are at least two shards.
 pub(crate) fn growth(testbed: &Testbed) -> Vec<String> {
     match &testbed.shards[..] {
         [_, .., last] => joining(last),

@@ -1,5 +1,5 @@
-//! What producers do at a router: they enqueue, schedule, cancel and requeue. What is acknowledged
-//! is written down as that, what is refused as never done, and of the rest nobody knows.
+//! Producers at a router: they enqueue, schedule, cancel and requeue. Acknowledged calls are
+//! recorded as done and refused ones as never done; the result of any other call is unknown.
 
 use crate::fact::Acknowledgement;
 use crate::producer::Producer;
@@ -8,15 +8,15 @@ use std::time::Duration;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-/// How many of its jobs a producer remembers.
+/// The number of its own jobs that a producer remembers.
 const KNOWN: usize = 50;
 
-/// What became of a call.
+/// The result of a call.
 enum End {
     /// The first column of each row.
     Done(Vec<String>),
-    /// Nothing was done: the shard could not be reached, or is closed, or the transaction at the
-    /// router has failed before.
+    /// No effect: the shard could not be reached or is closed, or the transaction at the router had
+    /// already failed.
     Refused,
     Unknown,
 }
@@ -28,13 +28,13 @@ fn first(message: SimpleQueryMessage) -> Option<String> {
     }
 }
 
-/// As a number; 0 is none.
+/// Parses an id; 0 if the text is not a number.
 fn id(text: &str) -> i64 {
     text.parse().unwrap_or(0)
 }
 
 impl Producer {
-    /// One call, or a few in a transaction.
+    /// Runs one call, or a few in a transaction.
     pub(crate) async fn act_at_router(&mut self, client: &Client) {
         match self.random.below(40) {
             0..=3 => self.many_at_router(client).await,
@@ -92,14 +92,14 @@ impl Producer {
         let (nonces, arguments) = self.wanted_many();
         let group = self.group();
         let sql = format!("select trax.enqueue_many({arguments}, group_name => '{group}')");
-        // Refused by one shard, a part may be done on another.
+        // After a refusal by one shard, another shard may have enqueued its part.
         if let End::Done(rows) = self.call(client, &sql).await {
             let jobs = rows.iter().map(|row| id(row)).collect();
             self.acknowledged_many(nonces, jobs);
         }
     }
 
-    /// A manifest that runs once.
+    /// Schedules a manifest that runs once.
     async fn schedule(&mut self, client: &Client) {
         let name = self.nonce("manifest");
         let delay = self.random.between(0, 3_000);
@@ -114,7 +114,7 @@ impl Producer {
     }
 
     async fn cancel(&mut self, client: &Client) {
-        // Of late ones more wait still.
+        // Recent jobs are more likely to wait still.
         let last = if self.random.percent(70) { 1 } else { KNOWN };
         let place = self.known.len().saturating_sub(last);
         if place == self.known.len() {
@@ -143,7 +143,7 @@ impl Producer {
         }
     }
 
-    /// What a shard has done stays done, whatever becomes of the transaction at the router.
+    /// A shard's work is committed even if the transaction at the router is rolled back.
     async fn in_transaction(&mut self, client: &Client) {
         let End::Done(_) = self.call(client, "begin").await else {
             return;

@@ -1,5 +1,5 @@
-//! What breaks a rule of shards together is named, and nothing is said of what breaks none: done
-//! here to the facts of two shards.
+//! Tests of the checkers for shards: each broken rule is reported, and harmless changes are not.
+//! The changes are made to the facts of two shards.
 
 use crate::check::violations;
 use crate::fact::{
@@ -45,8 +45,9 @@ fn attempt(shard: i32, job: i64, group: &str, minute: i64, state: &str) -> (Atte
     (attempt, execution)
 }
 
-/// A job that failed once on the first shard, moved, and was completed on the second; one that
-/// failed for good on the second, whose dead letter moved to the first; one of a group that stays.
+/// Three jobs: one that failed once on the first shard, moved, and completed on the second; one
+/// that failed for good on the second, whose dead letter moved to the first; one of a group that
+/// never moves.
 fn history() -> Facts {
     let (moved, dead, still) = (FIRST + 1, SECOND + 1, FIRST + 2);
     let (again, mut executed_again) = attempt(2, moved, "moving", 2, "completed");
@@ -118,7 +119,7 @@ fn job(attempt: &Attempt) -> Job {
     }
 }
 
-/// Changes the history; the rules that do not hold then.
+/// Changes the history and returns the violated rules.
 fn broken(change: impl Fn(&mut Facts, &mut Cluster)) -> Vec<&'static str> {
     let mut facts = history();
     let mut cluster = facts.cluster.take().expect("there are shards");
@@ -147,7 +148,7 @@ fn a_job_on_two_shards_is_named() {
         let (also, _) = attempt(2, FIRST + 2, "still", 4, "completed");
         facts.jobs.push(job(&also));
     });
-    // Enqueued at two shards, as somebody would who tries another when he does not know the end.
+    // Enqueued at two shards, as by a client that tries another shard after an unknown result.
     expect("a job is in several places", |facts, _| {
         let (mut also, _) = attempt(2, SECOND + 2, "still", 9, "completed");
         also.nonce = facts.jobs[0].nonce.clone();

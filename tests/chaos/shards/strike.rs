@@ -1,4 +1,4 @@
-//! How each fault is brought about at a router, its shards and the routes to them.
+//! Applies each fault to a router, its shards and the routes to them.
 
 use super::testbed::Testbed;
 use crate::course::Striker;
@@ -13,11 +13,12 @@ use crate::target::{
 use crate::testbed::now;
 use harness::process::send_signal;
 
-/// Sessions of those who take part, and of the router in a shard.
+/// Sessions of the participants, and those of the router in a shard.
 const CLIENTS: &str =
     "backend_type = 'client backend' and usename in ('worker', 'producer', 'mover')";
 
-/// What snapshots are of, and what an administrator locks and maintains: at the router, at a shard.
+/// The snapshots, and the tables that an administrator locks and maintains: at the router, at a
+/// shard.
 const SNAPSHOTS: [&str; 2] = [
     "begin isolation level repeatable read; select count(*) from trax_router.place",
     SNAPSHOT,
@@ -51,7 +52,7 @@ const MAINTENANCES: [&[&str]; 2] = [
     &MAINTENANCE,
 ];
 
-/// Who strikes a router and its shards.
+/// Applies faults to a router and its shards.
 pub(crate) struct Campaigner<'a> {
     pub(crate) testbed: &'a mut Testbed,
     pub(crate) fleet: &'a mut Fleet,
@@ -107,7 +108,7 @@ impl Striker for Campaigner<'_> {
             Fault::ServerFreeze => {
                 let postmaster = site.server.pid().ok_or("no server")?;
                 let pid = i32::try_from(postmaster).map_err(text_of)?;
-                // It starts no other while the others are stopped.
+                // The postmaster is stopped first, so that it starts no new process.
                 send_signal("STOP", pid);
                 let others = children(Some(postmaster));
                 for pid in &others {
@@ -164,7 +165,7 @@ impl Striker for Campaigner<'_> {
                 Ok(())
             }
             Wound::UndoAt(place, sql) => self.execute(*place, sql).await,
-            // With the server the session may be gone.
+            // The session may have ended with its server.
             Wound::Session(client, sql) => {
                 client.simple_query(sql).await.ok();
                 Ok(())

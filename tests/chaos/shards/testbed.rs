@@ -1,6 +1,6 @@
-//! Where a campaign over shards takes place: a router, its shards, each a server of its own behind
-//! routes, with roles, groups and manifests. The routes are the addresses that the router knows,
-//! and workers learn them from it.
+//! The testbed of a campaign over shards: a router and its shards, each a separate server behind
+//! routes, with roles, groups and manifests. The router knows the routes as the shards' addresses,
+//! and workers learn them from the router.
 
 use crate::fact::{Kind, Schedule};
 use crate::producer::Market;
@@ -12,11 +12,11 @@ use trax_client::testkit::Server;
 
 /// The router's database.
 const ROUTER: &str = "router";
-/// Routes to the router: of the producers, the fleet, and whoever moves groups.
+/// Routes to the router: for the producers, the fleet and the movers.
 pub(crate) const PRODUCERS: usize = 0;
 pub(crate) const FLEET: usize = 1;
 pub(crate) const MOVER: usize = 2;
-/// How many routes there are to the router, and to a shard.
+/// The number of routes to the router, and to a shard.
 const ROUTES: [usize; 2] = [3, 1];
 
 /// Groups that stay where they are, and their limits.
@@ -27,7 +27,7 @@ pub(crate) const MOVING: [(&str, Option<i64>); 3] = [
     ("moving three", Some(3)),
     ("moving clock", None),
 ];
-/// What producers use.
+/// The groups that producers use.
 pub(crate) const MARKET: Market = Market {
     groups: &[
         "default",
@@ -43,8 +43,8 @@ pub(crate) const MARKET: Market = Market {
     has_router: true,
 };
 
-/// Manifests of the first shard's clock and of the group that moves: name without that of the
-/// group, when they run, and what is known of their occurrences.
+/// Manifests of the first shard's clock group and of the moving group: the name without the group,
+/// and the schedule.
 const MANIFESTS: [(&str, &str); 5] = [
     ("seconds", "cron => '* * * * * *'"),
     (
@@ -59,12 +59,12 @@ const MANIFESTS: [(&str, &str); 5] = [
 /// A server and the routes to it.
 pub(crate) struct Site {
     pub(crate) name: String,
-    /// The shard; none is the router.
+    /// The shard number; `None` for the router.
     pub(crate) number: Option<i32>,
     pub(crate) server: Server,
     pub(crate) wire: Wire,
     pub(crate) address: Address,
-    /// All its processes are stopped.
+    /// Whether all its processes are stopped.
     pub(crate) is_frozen: bool,
 }
 
@@ -102,7 +102,7 @@ impl Site {
         Some(site)
     }
 
-    /// Roles, and what they may do in a shard.
+    /// Creates the roles and their rights in a shard.
     async fn prepare(&self) {
         let mut sql = "
             create role producer login;
@@ -124,12 +124,12 @@ impl Site {
         prepared.expect("the site is prepared");
     }
 
-    /// A session of the superuser, as soon as the server takes one.
+    /// A superuser session, once the server accepts connections.
     pub(crate) async fn admin(&self) -> Client {
         admin(&self.address, &self.server).await
     }
 
-    /// How a role reaches it by a route.
+    /// The connection settings of a role over a route.
     pub(crate) fn route(&self, route: usize, role: &str) -> Config {
         let mut config = Config::new();
         config
@@ -147,12 +147,12 @@ impl Site {
     }
 }
 
-/// The group of a shard that stays there.
+/// The group of a shard that never moves.
 pub(crate) fn clock(shard: i32) -> String {
     format!("clock {shard}")
 }
 
-/// What makes a shard a part of the cluster, once or again; each statement by itself.
+/// The statements that add a shard to the cluster, which may be repeated; each runs separately.
 pub(crate) fn joining(shard: &Site) -> Vec<String> {
     let number = shard.number.expect("it is a shard");
     let (port, clock) = (shard.wire.port(0), clock(number));
@@ -163,7 +163,7 @@ pub(crate) fn joining(shard: &Site) -> Vec<String> {
         ),
         "select trax_router.spread_places()".to_owned(),
         format!("select trax_router.place_group('{clock}', {number})"),
-        // The router knows the rights of roles that use it; those in the shards stay as they are.
+        // The router checks the rights of its users; rights inside the shards stay as they are.
         "select trax.grant_access('producer', 'admin'), trax.grant_access('worker', 'worker')"
             .to_owned(),
         schedule(&clock, MANIFESTS[0]),
@@ -177,12 +177,12 @@ fn schedule(group: &str, (name, when): (&str, &str)) -> String {
     )
 }
 
-/// Groups whose manifests are all of them.
+/// Groups that have all the manifests.
 fn clocks() -> [String; 2] {
     [clock(1), MOVING[2].0.to_owned()]
 }
 
-/// What is known of the manifests' occurrences.
+/// The expected occurrences of the manifests.
 pub(crate) fn schedules(shards: i32) -> Vec<Schedule> {
     let mut schedules = Vec::new();
     let mut known = |name: String, kind| schedules.push(Schedule { name, kind });
@@ -208,8 +208,8 @@ pub(crate) struct Testbed {
 }
 
 impl Testbed {
-    /// With so many shards, of which the last is none of the router's yet if it can do without.
-    /// None where there is no PL/Proxy.
+    /// Makes this many shards. The last one is not yet known to the router, if there are enough.
+    /// Returns `None` if PL/Proxy is not installed.
     pub(crate) async fn new(shards: i32) -> Option<Self> {
         let router = Site::new(None).await?;
         let mut made = Vec::new();
@@ -249,7 +249,7 @@ impl Testbed {
         std::iter::once(&self.router).chain(&self.shards)
     }
 
-    /// One of them: 0 is the router.
+    /// Returns a site; 0 is the router.
     pub(crate) fn site(&mut self, place: usize) -> &mut Site {
         match place {
             0 => &mut self.router,
@@ -257,7 +257,7 @@ impl Testbed {
         }
     }
 
-    /// A session of the superuser in each shard.
+    /// A superuser session in each shard.
     pub(crate) async fn in_shards(&self) -> Vec<Client> {
         let mut sessions = Vec::new();
         for shard in &self.shards {
