@@ -52,7 +52,7 @@ def main():
         while not ending.is_set():
             asked = time.monotonic()
             row = db.execute(CLAIM, (NAME, LEASE)).fetchone()
-            # An answer that comes after the lease has run out is no claim.
+            # A claim whose answer arrives after its lease has expired is void.
             if not row or time.monotonic() - asked > LEASE:
                 time.sleep(0.1)
                 continue

@@ -10,7 +10,7 @@ use trax_client::{Address, Context, HandlerResult, JobError, Reason, Worker};
 
 /// How long its leases last.
 pub(crate) const LEASE: Duration = Duration::from_secs(4);
-/// How many jobs it executes at once, and how many more it fetches ahead.
+/// The number of jobs executed at once; as many again are prefetched.
 pub(crate) const CONCURRENCY: usize = 6;
 
 fn variable(name: &str) -> String {
@@ -41,7 +41,7 @@ pub(crate) async fn run() {
     }
 }
 
-/// Says that a handler was dropped, if it did not end otherwise.
+/// Records that a handler was dropped if it did not end otherwise.
 struct Page {
     log: Arc<Log>,
     job: i64,
@@ -56,7 +56,7 @@ impl Drop for Page {
     }
 }
 
-/// How an error ends an attempt.
+/// The log word for an error, by the reason of the handler's cancellation.
 fn word(asked_to_stop: Option<Reason>) -> &'static str {
     match asked_to_stop {
         Some(Reason::Shutdown | Reason::LeaseLost) => "released",
@@ -65,7 +65,7 @@ fn word(asked_to_stop: Option<Reason>) -> &'static str {
     }
 }
 
-/// Sleeps as long as the input says, and ends as it says.
+/// Sleeps and ends as the input says.
 async fn execute(input: Value, ctx: Context<Arc<Log>>) -> HandlerResult<Value> {
     let text = |name: &str| {
         input
@@ -95,7 +95,8 @@ async fn execute(input: Value, ctx: Context<Arc<Log>>) -> HandlerResult<Value> {
             return Err(JobError::new("stopped"));
         }
     }
-    // A deaf one may be asked to stop, too, and its error is taken for the answer.
+    // A handler that ignores cancellation may also be asked to stop; its error then counts as the
+    // reply.
     page.word = word(ctx.cancellation().reason());
     if i64::from(ctx.attempt()) <= number("fails") {
         match &*text("how") {
@@ -106,7 +107,7 @@ async fn execute(input: Value, ctx: Context<Arc<Log>>) -> HandlerResult<Value> {
             "permanent" => return Err(JobError::permanent("as the input says")),
             "snooze" => {
                 page.word = "released";
-                // Once in a while, or it would never end.
+                // Snoozes only part of the time, so that the job ends.
                 if page.job % 2 == crate::testbed::now() / 1_000_000 % 2 {
                     return Err(JobError::snooze(Duration::from_millis(300)));
                 }

@@ -1,10 +1,10 @@
-//! The workers on one page, as they are (`trax_client/examples`).
+//! The one-page workers of `trax_client/examples`, unchanged.
 
 use super::program::{Language, read, unchanged};
 use super::trial::{Start, Trial, Verdict, is};
 use super::{on_this_thread, shared_server};
 
-/// Text that a careless program would put into SQL, or cut at a blank.
+/// Text that a careless program would insert into SQL or split at a blank.
 const CAREFUL: &str = r#"{"text": "don't $1; \\ panic"}"#;
 
 async fn counts_words(trial: &Trial) -> Verdict {

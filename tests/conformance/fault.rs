@@ -1,18 +1,18 @@
-//! The suite sees what it is for: workers with a fault, each judged in the scenario that is about
-//! it. They are the example in Python with a few of its words replaced.
+//! Tests of the suite itself: each faulty worker must fail the scenario about its fault. The
+//! workers are the Python example with a few words replaced.
 
 use super::program::{Kind, Language, example};
 use super::scenario::Scenario;
 use super::{judge, verdict};
 
-/// A fault, and where it must be seen.
+/// A fault, and the scenario that must detect it.
 struct Fault {
-    /// What the worker does.
+    /// The faulty behavior.
     name: &'static str,
-    /// Words of the example, and what stands there instead.
+    /// Text of the example, and its replacement.
     replaced: &'static [(&'static str, &'static str)],
     scenario: Scenario,
-    /// In the verdict.
+    /// Words that the verdict contains.
     words: &'static str,
 }
 
@@ -32,7 +32,7 @@ const FAULTS: [Fault; 15] = [
     Fault {
         name: "completes whatever the token",
         replaced: &[
-            // It needs the rights of a superuser to do so.
+            // Only a superuser may read the lease in this statement.
             (
                 "os.environ[\"DATABASE_URL\"]",
                 "os.environ[\"DATABASE_URL\"].replace('conformance@', 'postgres@')",

@@ -1,4 +1,4 @@
-//! The log of the handlers: when each began and ended, on the clock of this machine.
+//! The handlers' log: the start and end of each handler, by this machine's clock.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 /// A line of the log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Line {
-    /// `begin`, or how the handler ended: `done` or `stopped`.
+    /// `begin`, or the way in which the handler ended: `done` or `stopped`.
     pub(super) what: String,
     pub(super) job: i64,
     pub(super) attempt: i32,
@@ -14,10 +14,10 @@ pub(super) struct Line {
     pub(super) at: i64,
 }
 
-/// Reads the log; a line that is not as README.md says is an error.
+/// Reads the log; a line in another format than README.md describes is an error.
 pub(super) fn read(path: &Path) -> Result<Vec<Line>, String> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    // The last line may not be there whole.
+    // The last line may be incomplete.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     whole.lines().map(line).collect()
 }
@@ -44,10 +44,10 @@ fn line(text: &str) -> Result<Line, String> {
     })
 }
 
-/// The most handlers that ran at once.
+/// Returns the largest number of handlers that ran at once.
 pub(super) fn most_at_once(lines: &[Line]) -> usize {
     let mut sorted: Vec<&Line> = lines.iter().collect();
-    // At one millisecond the end comes first: nothing ran beside it that can be seen.
+    // Within a millisecond, ends sort first, since no overlap is visible.
     sorted.sort_by_key(|line| (line.at, line.what == "begin"));
     let (mut running, mut most) = (0_usize, 0);
     for line in sorted {
@@ -60,7 +60,7 @@ pub(super) fn most_at_once(lines: &[Line]) -> usize {
     most
 }
 
-/// Attempts of one job of which the second began before the first had ended.
+/// Returns pairs of attempts of one job in which the second began before the first had ended.
 pub(super) fn overlaps(lines: &[Line]) -> Vec<String> {
     let mut open: HashMap<i64, &Line> = HashMap::new();
     let mut found = Vec::new();

@@ -1,10 +1,11 @@
-//! The conformance suite: scenarios that drive any worker program, given as a command line, against
-//! a real server, and judge it by the tables and by the log of its handlers. README.md beside this
-//! file says what such a program does; docs/protocol.md how to run the suite against another one.
+//! The conformance suite: scenarios that run any worker program, given as a command line, against a
+//! real server, and judge it by the tables and by the log of its handlers. README.md beside this
+//! file describes such a program; docs/protocol.md describes how to run the suite against another
+//! one.
 //!
-//! Words: a *program* is a worker under test, a *scenario* something that each must do, a *trial*
-//! one program in one scenario. The *verdict* on a trial is a value: the suite is tested itself, by
-//! programs with a fault (`fault`).
+//! Words: a *program* is a worker under test, a *scenario* a requirement on every program, a
+//! *trial* one program in one scenario. The *verdict* on a trial is a value, so that the suite
+//! itself can be tested with faulty programs (`fault`).
 
 mod example;
 mod fault;
@@ -24,10 +25,10 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use trax_client::testkit::Server;
 use trial::{Trial, Verdict};
 
-/// How often a red trial is played again while the machine is busy with something else.
+/// The number of repetitions of a failed trial while the machine is busy with other work.
 const TRIES_WHEN_BUSY: usize = 2;
 
-/// A server of the suite, with the role that the workers have.
+/// A server for the suite, with the workers' role.
 fn server() -> Server {
     let options = scheduling().setting("max_connections", "400");
     let server = options.start().expect("a server starts");
@@ -42,7 +43,7 @@ fn shared_server() -> &'static Server {
     SERVER.get_or_init(server)
 }
 
-/// Plays one scenario with one program, on a thread of its own.
+/// Runs one scenario with one program, on a separate thread.
 fn judge(program: Program, scenario: Scenario) -> JoinHandle<Verdict> {
     std::thread::spawn(move || {
         on_this_thread(async {
@@ -60,13 +61,13 @@ fn judge(program: Program, scenario: Scenario) -> JoinHandle<Verdict> {
     })
 }
 
-/// One of the places for trials: what all workers do at once must not be what makes them slow.
+/// Waits for a permit; at most 8 trials run at once, so that they do not slow each other down.
 async fn place() -> SemaphorePermit<'static> {
     static PLACES: Semaphore = Semaphore::const_new(8);
     PLACES.acquire().await.expect("it is never closed")
 }
 
-/// Whether so much else goes on that a worker may be too slow through no fault of its own.
+/// Whether the load of the machine alone could make a worker too slow.
 fn is_busy() -> bool {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load: f64 = load
@@ -83,16 +84,16 @@ fn on_this_thread<T>(work: impl Future<Output = T>) -> T {
     runtime.expect("a runtime starts").block_on(work)
 }
 
-/// The verdict of a trial.
+/// Returns the verdict of a trial.
 fn verdict(trial: JoinHandle<Verdict>) -> Verdict {
     match trial.join() {
         Ok(verdict) => verdict,
-        // It is no verdict on the program when the suite itself fails.
+        // A failure of the suite itself is not a verdict on the program.
         Err(panic) => std::panic::resume_unwind(panic),
     }
 }
 
-/// Plays all scenarios at once, or the one that CONFORMANCE_SCENARIO names.
+/// Runs all scenarios at once, or the one named by CONFORMANCE_SCENARIO.
 fn conforms(program: Program) {
     let only = std::env::var("CONFORMANCE_SCENARIO").ok();
     let chosen = |scenario: &Scenario| {
@@ -129,7 +130,7 @@ fn the_command_conforms() {
     conforms(program::exec());
 }
 
-/// With `sync` or `async`.
+/// Followed by `sync` or `async`.
 const PYTHON: &str = "PYTHONPATH=trax_client/python/src PYTHONDONTWRITEBYTECODE=1 \
     exec \"$PYTHON\" trax_client/python/tests/conformance_worker.py";
 
@@ -167,7 +168,7 @@ fn the_example_of_psql_conforms() {
     conforms(program::example(Language::Psql, &[]));
 }
 
-/// Any other: docs/protocol.md says how to name it.
+/// Any other worker; docs/protocol.md says how to name it.
 #[test]
 fn the_named_worker_conforms() {
     if let Some(program) = program::named() {

@@ -11,19 +11,19 @@ use std::time::Duration;
 pub(super) struct Program {
     pub(super) command: String,
     pub(super) kind: Kind,
-    /// Whether a job is completed also when the server refuses its output.
+    /// Whether a job still completes when the server refuses its output.
     pub(super) leaves_out: bool,
-    /// Files that were made for it.
+    /// Files made for the program.
     files: Option<Arc<Scratch>>,
 }
 
-/// What is asked of it.
+/// The requirements on a program.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
-    /// A client: runs several jobs at once, hears of a cancel at once, and is back within two
-    /// seconds of the server.
+    /// A client: runs several jobs at once, learns of a cancel at once, and works again within two
+    /// seconds after the server is back.
     Whole,
-    /// An example on one page: one job at a time; hears of a cancel with the next heartbeat.
+    /// A one-page example: one job at a time; learns of a cancel with the next heartbeat.
     Short,
 }
 
@@ -37,12 +37,12 @@ impl Program {
         }
     }
 
-    /// Whether it is a client, and not an example on one page.
+    /// Whether the program is a client rather than a one-page example.
     pub(super) fn is_whole(&self) -> bool {
         self.kind == Kind::Whole
     }
 
-    /// How many jobs it is asked to run at once where that is what a scenario is about.
+    /// The number of concurrent jobs, in scenarios about concurrency.
     pub(super) fn concurrency(&self) -> usize {
         match self.kind {
             Kind::Whole => 4,
@@ -50,7 +50,7 @@ impl Program {
         }
     }
 
-    /// A lease that runs out soon, in seconds; not between two heartbeats on a busy machine.
+    /// A short lease in seconds that does not expire between two heartbeats on a busy machine.
     pub(super) fn short_lease(&self) -> u32 {
         match self.kind {
             Kind::Whole => 4,
@@ -58,8 +58,8 @@ impl Program {
         }
     }
 
-    /// The lease during which a job is cancelled, in seconds; with the long one a heartbeat would
-    /// come too late.
+    /// The lease of a job that is cancelled, in seconds. With a long lease, the heartbeat of an
+    /// example would come too late.
     pub(super) fn lease_of_cancel(&self) -> u32 {
         match self.kind {
             Kind::Whole => 30,
@@ -67,16 +67,16 @@ impl Program {
         }
     }
 
-    /// Within which time a running handler is stopped by a cancel.
+    /// The time limit for a cancel to stop a running handler.
     pub(super) fn cancels_within(&self) -> Duration {
         match self.kind {
             Kind::Whole => Duration::from_secs(1),
-            // The next heartbeat, and a little.
+            // The next heartbeat, and a margin.
             Kind::Short => Duration::from_secs(4),
         }
     }
 
-    /// Within which time it works again after the server accepts connections.
+    /// The time limit for resuming work after the server accepts connections.
     pub(super) fn returns_within(&self) -> Duration {
         match self.kind {
             Kind::Whole => Duration::from_secs(2),
@@ -84,7 +84,7 @@ impl Program {
         }
     }
 
-    /// Makes `sh` run it, with what the command lines name.
+    /// Sets the environment for `sh`, including the programs that the command lines name.
     pub(super) fn prepare(&self, sh: &mut Command) {
         let languages = root().join("target/languages");
         if let Some(files) = &self.files {
@@ -111,7 +111,7 @@ pub(super) fn rust() -> Program {
     Program::new(Kind::Whole, "exec \"$RUST_WORKER\"")
 }
 
-/// The command, with a handler in bash (handler.sh) for every task.
+/// The `trax` command, with a bash handler (handler.sh) for every task.
 pub(super) fn exec() -> Program {
     let tasks = [
         "echo",
@@ -136,12 +136,12 @@ pub(super) fn exec() -> Program {
     }
 }
 
-/// A package for another language, by the command line of its conformance worker.
+/// A package for another language, given by the command line of its conformance worker.
 pub(super) fn package(command: &str) -> Program {
     Program::new(Kind::Whole, command)
 }
 
-/// An example on one page, with the suite's tasks in place of its own and parts replaced by others.
+/// A one-page example with the suite's tasks in place of its own, and parts of it replaced.
 pub(super) fn example(language: Language, faults: &[(&str, &str)]) -> Program {
     let (path, tasks, run) = language.parts();
     let mut text = with_tasks(&read(path), &read(tasks));
@@ -162,13 +162,13 @@ pub(super) fn example(language: Language, faults: &[(&str, &str)]) -> Program {
     }
 }
 
-/// An example as it is.
+/// An unchanged example.
 pub(super) fn unchanged(language: Language) -> Program {
     let (path, _, run) = language.parts();
     Program::new(Kind::Short, format!("exec {run} {path}"))
 }
 
-/// What the workers on one page (`trax_client/examples`) are written in.
+/// The languages of the one-page workers (`trax_client/examples`).
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Language {
     Python,
@@ -179,7 +179,7 @@ pub(super) enum Language {
 impl Language {
     pub(super) const ALL: [Language; 3] = [Language::Python, Language::Node, Language::Psql];
 
-    /// The example, the suite's tasks for it, and what runs it.
+    /// The example, the suite's tasks for it, and the command that runs it.
     pub(super) fn parts(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Language::Python => (
@@ -201,12 +201,12 @@ impl Language {
     }
 }
 
-/// A file of the repository.
+/// Reads a file of the repository.
 pub(super) fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// A page with these tasks between its two lines that say where its own are.
+/// Replaces the tasks of a page, which lie between two marker lines.
 fn with_tasks(page: &str, tasks: &str) -> String {
     let (before, rest) = page
         .split_once("-- The tasks")
@@ -217,7 +217,7 @@ fn with_tasks(page: &str, tasks: &str) -> String {
     format!("{before}-- The tasks\n{tasks}\n{after}")
 }
 
-/// The one that CONFORMANCE_WORKER names; judged as a short one with CONFORMANCE_KIND=short.
+/// The worker named by CONFORMANCE_WORKER; judged as a one-page example if CONFORMANCE_KIND=short.
 pub(super) fn named() -> Option<Program> {
     let command = std::env::var("CONFORMANCE_WORKER").ok()?;
     let kind = match std::env::var("CONFORMANCE_KIND").as_deref() {

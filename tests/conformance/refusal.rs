@@ -1,10 +1,10 @@
-//! Outcomes that the server refuses, and their ends by SQLSTATE (`sqlstates.txt`).
+//! Outcomes that the server refuses, and the expected reaction to each SQLSTATE (`sqlstates.txt`).
 
 use super::scenario::SOON;
 use super::trial::{Running, Start, Trial, Verdict, is};
 use harness::proxy::Proxy;
 
-/// The way in which a worker goes on with an outcome.
+/// The worker's reaction to a refused outcome.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Rule {
     Permanent,
@@ -43,7 +43,7 @@ const REFUSE: &str = "
     end $$;
     create trigger refuse before insert on trax.run for each row execute function public.refuse()";
 
-/// How a job ends whose output is refused for good, at its first attempt.
+/// Checks the end of a job whose output is refused for good at its first attempt.
 async fn ends_without_output(trial: &Trial, job: i64, why: &str, by: &Running) -> Verdict {
     let (state, run, said) = match trial.program.leaves_out {
         true => ("1 completed", "1 completed", "detail ->> 'output'"),
@@ -81,7 +81,7 @@ pub(super) async fn too_large(trial: &Trial) -> Verdict {
     trial.works(&worker).await
 }
 
-/// Every message with more bytes than the others stands still on its way.
+/// A proxy stalls the message with the most bytes.
 pub(super) async fn slow(trial: &Trial) -> Verdict {
     if !trial.program.is_whole() {
         return Ok(());
@@ -109,7 +109,7 @@ pub(super) async fn refusals(trial: &Trial) -> Verdict {
         Ok(jobs)
     };
     let permanent = enqueue(of(Rule::Permanent)).await?;
-    // An example on one page need not have the words of the server.
+    // A one-page example need not report the server's message.
     let why = if trial.program.is_whole() {
         "refused here"
     } else {
@@ -126,7 +126,7 @@ pub(super) async fn refusals(trial: &Trial) -> Verdict {
     if !trial.program.is_whole() {
         return Ok(());
     }
-    // Good ones end together with some of those: all are there at once.
+    // Accepted and refused outcomes are sent together, since all jobs are queued at once.
     trial.execute("begin").await?;
     let (mut retried, mut good) = (Vec::new(), Vec::new());
     for codes in of(Rule::Retried).chunks(3) {
@@ -137,7 +137,7 @@ pub(super) async fn refusals(trial: &Trial) -> Verdict {
     for job in &retried {
         trial.logs(SOON * 3, "done", (*job, 1), &worker).await?;
     }
-    // None of them holds a place or another outcome up.
+    // A refused outcome occupies no slot and delays no other outcome.
     for job in good {
         trial.becomes(job, "1 completed", &worker).await?;
     }

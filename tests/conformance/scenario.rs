@@ -1,4 +1,4 @@
-//! What a worker must do, a scenario for each.
+//! The requirements on a worker, one scenario each.
 
 use super::log::most_at_once;
 use super::trial::{Start, Trial, Verdict, is, now, promptly, within};
@@ -10,48 +10,48 @@ use trax_client::testkit::{Server, Stop};
 
 /// Longer than any scenario.
 const FOREVER: u32 = 300_000;
-/// How long a busy machine may need for what a worker does at once.
+/// The time that a busy machine may need for an immediate action of a worker.
 pub(super) const SOON: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Scenario {
-    /// Jobs are claimed, one transaction each, and their output is recorded.
+    /// Jobs are claimed, one transaction each, and their outputs are recorded.
     Claims,
-    /// As many at once as it was told to, never more.
+    /// The worker runs as many jobs at once as configured, and no more.
     Concurrency,
     /// A job that takes longer than its lease keeps it.
     Heartbeats,
-    /// A handler whose lease is lost is stopped.
+    /// A handler stops when its lease is lost.
     LostLease,
-    /// An outcome of a lost lease is not recorded, although another attempt is on its way.
+    /// An outcome with a lost lease is not recorded, even if another attempt is running.
     StaleToken,
     /// A cancel stops the handler.
     Cancel,
-    /// Errors, retries with a delay, failures for good.
+    /// Errors are retried with a delay, and then fail for good.
     Failures,
-    /// A job is put off without using up an attempt.
+    /// A job is postponed without spending an attempt.
     Snooze,
     /// An output that the server refuses ends its job.
     TooLarge,
     /// An output that takes too long to send ends its job.
     Slow,
-    /// Each refusal of an outcome is acted on as the table says.
+    /// The worker reacts to each refused outcome as the table says.
     Refusals,
     /// A handler that runs longer than its timeout is stopped.
     Timeout,
-    /// Without heartbeats nothing is claimed, and what is held is kept.
+    /// Without heartbeats the worker claims nothing and keeps its leases.
     Unheard,
-    /// Older SQL is waited for, and said once.
+    /// The worker waits for an update of older SQL, and says so once.
     Update,
-    /// Inputs that cannot be decoded fail, and nothing else.
+    /// Inputs that cannot be decoded fail, and no other job does.
     Poison,
-    /// The server stops and comes back: outcomes are told again, work goes on.
+    /// After the server restarts, outcomes are sent again and work continues.
     Restart,
-    /// SIGTERM: jobs in hand end within the grace.
+    /// SIGTERM: running jobs end within the grace period.
     StopFinishes,
-    /// SIGTERM: what does not end within the grace goes back.
+    /// SIGTERM: jobs that exceed the grace period are released.
     StopReleases,
-    /// SIGKILL: another worker does the job after the lease.
+    /// SIGKILL: another worker executes the job after the lease expires.
     Killed,
 }
 
@@ -78,7 +78,7 @@ impl Scenario {
         Scenario::Killed,
     ];
 
-    /// Plays it; `server` is the trial's own in `Restart`.
+    /// Runs the scenario; `server` is the trial's own server in `Restart`.
     pub(super) async fn play(self, trial: &mut Trial, server: Option<&mut Server>) -> Verdict {
         match (self, server) {
             (Scenario::Restart, Some(server)) => return restart(trial, server).await,
@@ -131,7 +131,7 @@ async fn claims(trial: &Trial) -> Verdict {
             "t calm",
         )?;
     }
-    // Others see its lease while the handler runs: the claim has been committed.
+    // The lease is visible to others while the handler runs, so the claim has committed.
     let long = trial.begins(2000, &worker).await?;
     is(
         "a running job",
@@ -179,13 +179,13 @@ async fn concurrency(trial: &Trial) -> Verdict {
 async fn heartbeats(trial: &Trial) -> Verdict {
     let start = trial.hasty();
     let worker = trial.start(start);
-    // The lease and a cycle are over well before it ends.
+    // The lease and a cycle pass well before the job ends.
     let job = trial.begins(1500 * start.lease + 500, &worker).await?;
     trial.becomes(job, "1 completed", &worker).await?;
     is("runs", trial.runs(job).await?.as_str(), "1 completed")
 }
 
-/// Takes the lease of a running job away; returns the statement's answer.
+/// Takes away the lease of a running job; returns the statement's answer.
 async fn take_away(trial: &Trial, job: i64, call: &str) -> Verdict<String> {
     let sql = format!("select trax.{call} from trax.lease where job_id = {job}");
     trial.value(&sql).await
@@ -200,15 +200,15 @@ async fn lost_lease(trial: &Trial) -> Verdict {
         take_away(trial, job, call).await?.as_str(),
         "dead",
     )?;
-    // A heartbeat comes every third of a lease.
+    // A heartbeat is due after every third of a lease.
     trial.logs(SOON, "stopped", (job, 1), &worker).await?;
     trial.works(&worker).await?;
     is("runs", trial.runs(job).await?.as_str(), "1 failed error")
 }
 
 async fn stale_token(trial: &Trial) -> Verdict {
-    // After a report that it has begun, no heartbeat comes before the handler has ended: the
-    // outcome itself finds the lease lost.
+    // After the report that the job has begun, no heartbeat is due before the handler ends, so only
+    // the outcome can detect the lost lease.
     let worker = trial.start(Start::CALM);
     let job = trial.begins(2500, &worker).await?;
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -219,7 +219,7 @@ async fn stale_token(trial: &Trial) -> Verdict {
             .as_str(),
         "true",
     )?;
-    // The worker is busy with the one that it may run.
+    // The worker already runs the only job that it may run.
     let claim = "select token from trax.claim_next(worker => 'suite', tasks => '{conformance.wait}', lease => '1 h')";
     let token = trial.value(claim).await?;
     is("claimed by the suite", token.is_empty(), false)?;
@@ -259,7 +259,7 @@ async fn cancel(trial: &Trial) -> Verdict {
     trial.works(&worker).await
 }
 
-/// The seconds until a waiting job is claimable, in tens.
+/// The minutes until a waiting job is claimable, rounded.
 async fn delay(trial: &Trial, job: i64) -> Verdict<String> {
     let sql = format!(
         "select round(extract(epoch from run_at - now()) / 60) || ' min' from trax.job where job_id = {job}"
@@ -309,7 +309,7 @@ async fn snooze(trial: &Trial) -> Verdict {
     is("its delay", delay(trial, job).await?.as_str(), "10 min")
 }
 
-/// The handler is stopped soon after its timeout, and the run says so.
+/// The handler stops soon after its timeout, and the run records it.
 async fn timeout(trial: &Trial) -> Verdict {
     const TIMEOUT: i64 = 2000;
     let lease = trial.program.lease_of_cancel();
@@ -342,7 +342,7 @@ async fn poison(trial: &Trial) -> Verdict {
         bad.push(trial.enqueue("typed", input, ", max_retries => 0").await?);
         good.push(trial.enqueue("typed", r#"{"count": 7}"#, "").await?);
     }
-    // All are there before it claims for the first time.
+    // All jobs are queued before the first claim.
     let worker = trial.start(Start {
         concurrency: trial.program.concurrency(),
         ..Start::CALM
@@ -364,7 +364,7 @@ async fn poison(trial: &Trial) -> Verdict {
 
 async fn restart(trial: &mut Trial, server: &mut Server) -> Verdict {
     let worker = trial.start(Start::CALM);
-    // The handler ends while the server is gone.
+    // The handler ends while the server is down.
     let job = trial.begins(1500, &worker).await?;
     stop(server, Stop::Fast);
     trial.logs(SOON, "done", (job, 1), &worker).await?;
@@ -375,7 +375,7 @@ async fn restart(trial: &mut Trial, server: &mut Server) -> Verdict {
     let limit = trial.program.returns_within();
     let mut how = [Stop::Immediate, Stop::Fast].into_iter().cycle();
     promptly("the way back", limit, async || {
-        // Past what it was told before the server stops: it waits for work.
+        // The worker has handled everything it received before the stop, and waits for work.
         trial.works(&worker).await?;
         stop(server, how.next().unwrap_or(Stop::Fast));
         server.start().expect("the server starts");
@@ -451,7 +451,7 @@ async fn killed(trial: &Trial) -> Verdict {
     let start = trial.hasty();
     let first = trial.start(start);
     let job = trial.begins(1000 * start.lease + 2000, &first).await?;
-    // The server knows that it has begun: one that was fetched ahead would use up no attempt.
+    // The server must know that the job has begun; a prefetched job would spend no attempt.
     let end = format!("select lease_expires_at from trax.lease where job_id = {job}");
     let before = trial.value(&end).await?;
     within("a heartbeat", SOON, async || {

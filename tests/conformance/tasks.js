@@ -1,4 +1,4 @@
-// The tasks of README.md, in place of those of the example.
+// The tasks of README.md, in place of the example's own.
 const note = (kind, job, how = "") => require("fs").appendFileSync(
   process.env.CONFORMANCE_LOG, `${kind} ${job.job_id} ${job.attempt} ${Date.now()}${how}\n`);
 const failing = (text, what) => { throw Object.assign(new Error(text), what); };

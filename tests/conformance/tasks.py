@@ -1,4 +1,4 @@
-# The tasks of README.md, in place of those of the example.
+# The tasks of README.md, in place of the example's own.
 def note(kind, job, how=""):
     line = f"{kind} {job.id} {job.attempt} {time.time_ns() // 1_000_000}{how}\n".encode()
     log = os.open(os.environ["CONFORMANCE_LOG"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

@@ -1,4 +1,4 @@
-# The tasks of README.md, in place of those of the example.
+# The tasks of README.md, in place of the example's own.
 TASKS=$(printf ',conformance.%s' echo wait fail fail_permanently retry_in snooze large typed)
 TASKS=${TASKS:1}
 run_task() {

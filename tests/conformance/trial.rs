@@ -1,5 +1,5 @@
-//! One worker program in one scenario: a database of its own, and questions to it that have a
-//! deadline and whose answer is a value.
+//! One worker program in one scenario: a separate database, and checks with a deadline that return
+//! a value.
 
 use super::log::{self, Line};
 use super::program::Program;
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio_postgres::Client;
 use trax_client::testkit::{Database, Server};
 
-/// What a scenario finds: nothing, or what the worker did wrong.
+/// The result of a scenario: success, or the worker's error.
 pub(super) type Verdict<T = ()> = Result<T, String>;
 
-/// How long what must happen may take where no promise says how soon.
+/// The time limit for an event without a promised time.
 const LIMIT: Duration = Duration::from_secs(30);
-/// How often a promise about time is tried, on a machine that others load too.
+/// The number of tries for a promised time, on a loaded machine.
 const TRIES: usize = 4;
 
 pub(super) struct Trial {
@@ -27,7 +27,7 @@ pub(super) struct Trial {
     files: Scratch,
 }
 
-/// What a worker is started with.
+/// The options with which a worker is started.
 #[derive(Clone, Copy)]
 pub(super) struct Start {
     pub(super) name: &'static str,
@@ -39,7 +39,7 @@ pub(super) struct Start {
 }
 
 impl Start {
-    /// One job at a time, and no lease runs out.
+    /// One job at a time, with a lease that does not expire.
     pub(super) const CALM: Start = Start {
         name: "calm",
         concurrency: 1,
@@ -52,7 +52,7 @@ impl Start {
 pub(super) struct Running(Process);
 
 impl Running {
-    /// Why it is pointless to wait for it.
+    /// Returns an error if the worker has ended, since waiting for it is pointless.
     fn has_ended(&self) -> Verdict {
         match is_alive(self.0.id()) {
             true => Ok(()),
@@ -61,13 +61,13 @@ impl Running {
     }
 
     pub(super) fn signal(&self, signal: &str) -> Verdict {
-        // Sent to one that has ended it would fail the test.
+        // A signal to an ended process would fail the test.
         self.has_ended()?;
         send_signal(signal, self.0.id());
         Ok(())
     }
 
-    /// Waits until it has ended by itself with exit code 0.
+    /// Waits until the worker exits with code 0.
     pub(super) async fn ends(&mut self, limit: Duration) -> Verdict {
         within("the worker ends", limit, async || match self.has_ended() {
             Ok(()) => Err("it runs".to_owned()),
@@ -82,7 +82,7 @@ impl Running {
     }
 }
 
-/// Asks again until the probe gives a value, at most for so long.
+/// Repeats the probe until it succeeds or the time limit is over.
 pub(super) async fn within<T>(
     what: &str,
     limit: Duration,
@@ -100,7 +100,8 @@ pub(super) async fn within<T>(
     }
 }
 
-/// Tries a few times what must take less than `limit`; each try says how long it took.
+/// Repeats an action that must take less than `limit`, a few times at most; each try returns its
+/// duration.
 pub(super) async fn promptly(
     what: &str,
     limit: Duration,
@@ -116,7 +117,7 @@ pub(super) async fn promptly(
     Err(format!("{what}: more than {limit:?} each time: {took:?}"))
 }
 
-/// The time of this machine, as the log has it.
+/// The time of this machine, in the log's format.
 pub(super) fn now() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.expect("after 1970").as_millis();
@@ -124,7 +125,7 @@ pub(super) fn now() -> i64 {
 }
 
 impl Trial {
-    /// A new database on a server that has schedulers and the role `conformance`.
+    /// A new database on a server with schedulers and the role `conformance`.
     pub(super) async fn new(program: Program, server: &Server) -> Self {
         let name = new_name("conformance");
         let database = server.database(&name).await.expect("a database is made");
@@ -148,7 +149,7 @@ impl Trial {
         }
     }
 
-    /// What a worker is started with so that its leases run out soon.
+    /// Options with a short lease.
     pub(super) fn hasty(&self) -> Start {
         Start {
             name: "hasty",
@@ -162,17 +163,17 @@ impl Trial {
         self.start_as("conformance", self.port, start)
     }
 
-    /// Starts it as another role.
+    /// Starts the program as another role.
     pub(super) fn start_unlike(&self, role: &str, start: Start) -> Running {
         self.start_as(role, self.port, start)
     }
 
-    /// Starts it where another port leads to the server.
+    /// Starts the program with another port for the server, such as a proxy's.
     pub(super) fn start_through(&self, port: u16, start: Start) -> Running {
         self.start_as("conformance", port, start)
     }
 
-    /// Of the server, not of what may stand before it.
+    /// The port of the server itself, not of a proxy.
     pub(super) fn port(&self) -> u16 {
         self.port
     }
@@ -213,7 +214,7 @@ impl Trial {
         String::from_utf8_lossy(&read).into_owned()
     }
 
-    /// What the workers printed, and the log, for people.
+    /// The workers' output and the log, for a report.
     pub(super) fn said(&self) -> String {
         let (printed, log) = (self.printed(), self.text("log"));
         format!("\n-- printed:\n{printed}\n-- log:\n{log}")
@@ -225,7 +226,7 @@ impl Trial {
         done.map_err(|error| format!("{sql}: {error:?}"))
     }
 
-    /// The text of one value, or of nothing.
+    /// Returns the text of one value; a null is empty.
     pub(super) async fn value(&self, sql: &str) -> Verdict<String> {
         let asked = format!("select ({sql})::text");
         let row = self.client.query_one(&asked, &[]).await;
@@ -233,7 +234,7 @@ impl Trial {
         Ok(row.get::<_, Option<String>>(0).unwrap_or_default())
     }
 
-    /// Enqueues a job, with more arguments of `trax.enqueue` after a comma.
+    /// Enqueues a job; `options` are further arguments of `trax.enqueue`, after a comma.
     pub(super) async fn enqueue(&self, task: &str, input: &str, options: &str) -> Verdict<i64> {
         let sql = format!("select trax.enqueue('conformance.{task}', $1::text::jsonb{options})");
         let row = self.client.query_one(&sql, &[&input]).await;
@@ -247,8 +248,7 @@ impl Trial {
         self.value(&sql).await
     }
 
-    /// Waits until a job's `attempt state` is as wanted; once it has ended in another way, that is
-    /// the verdict.
+    /// Waits until a job's `attempt state` is as wanted; any other end of the job is an error.
     pub(super) async fn becomes(&self, job: i64, wanted: &str, by: &Running) -> Verdict {
         self.becomes_within(LIMIT, job, wanted, by).await
     }
@@ -278,8 +278,8 @@ impl Trial {
         .await?
     }
 
-    /// Waits for a line of the log: `begin`, `done`, `stopped`, or `ended` in either way, of this
-    /// attempt.
+    /// Waits for a line of the log for this attempt: `begin`, `done`, `stopped`, or `ended` for
+    /// either end.
     pub(super) async fn logs(
         &self,
         limit: Duration,
@@ -305,7 +305,7 @@ impl Trial {
         .await?
     }
 
-    /// Enqueues a job that works so long, and waits until its handler has begun.
+    /// Enqueues a job that works for `ms` milliseconds, and waits until its handler has begun.
     pub(super) async fn begins(&self, ms: u32, by: &Running) -> Verdict<i64> {
         let job = self
             .enqueue("wait", &format!("{{\"ms\": {ms}}}"), "")
@@ -314,7 +314,7 @@ impl Trial {
         Ok(job)
     }
 
-    /// Whether the worker still does what it is asked: a small job completes.
+    /// Checks that the worker still works: a small job completes.
     pub(super) async fn works(&self, by: &Running) -> Verdict {
         let job = self.enqueue("echo", "{}", "").await?;
         self.becomes(job, "1 completed", by).await
@@ -329,13 +329,13 @@ impl Trial {
         self.value(&sql).await
     }
 
-    /// What must hold after every scenario.
+    /// Checks the conditions that hold after every scenario.
     pub(super) async fn is_sound(&self) -> Verdict {
         is("violations", violations(&self.client).await, vec![])?;
         is("overlaps", log::overlaps(&self.log()?), vec![])
     }
 
-    /// Removes the database, and with it its scheduler.
+    /// Drops the database, which also ends its scheduler.
     pub(super) async fn end(self, server: &Server) {
         let Trial {
             database, client, ..
@@ -347,7 +347,7 @@ impl Trial {
     }
 }
 
-/// Whether an `attempt state` is of a later attempt; one that runs may still come back to 0.
+/// Whether an `attempt state` belongs to a later attempt; a running attempt may still return to 0.
 fn is_past(seen: &str, wanted: &str) -> bool {
     let attempt = |state: &str| state.split(' ').next().and_then(|word| word.parse().ok());
     let is_running = seen.ends_with("in_progress");
@@ -356,7 +356,7 @@ fn is_past(seen: &str, wanted: &str) -> bool {
     later && (wanted > Some(0) || !is_running)
 }
 
-/// That what was seen is as expected.
+/// Checks that a value is as expected.
 pub(super) fn is<T: PartialEq + std::fmt::Debug>(what: &str, seen: T, expected: T) -> Verdict {
     match seen == expected {
         true => Ok(()),

@@ -1,11 +1,11 @@
-//! A worker that the server refuses in part: its heartbeats, or all of its calls until an update.
+//! A worker with refused calls: its heartbeats only, or every call until an update.
 
 use super::scenario::SOON;
 use super::trial::{Trial, Verdict, is, within};
 use harness::PATIENCE;
 use harness::scheduler::scheduler_of;
 
-/// The sessions of heartbeats are ended, and no other can be opened in their place.
+/// The heartbeat sessions are terminated, and no new one can be opened.
 pub(super) async fn unheard(trial: &Trial) -> Verdict {
     if !trial.program.is_whole() {
         return Ok(());
@@ -76,7 +76,7 @@ pub(super) async fn update(trial: &Trial) -> Verdict {
         }
     })
     .await?;
-    // The worker tries again and again.
+    // The worker retries.
     let refused = "select xact_rollback from pg_stat_database where datname = current_database()";
     let number = async || -> Verdict<i64> {
         let text = trial.value(refused).await?;

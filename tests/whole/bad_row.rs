@@ -1,9 +1,9 @@
-//! Rows that plain SQL has damaged: the others go on, and status says so.
+//! Rows damaged by plain SQL: other rows are processed, and the status reports the damage.
 
 use harness::manifest::{complete, complete_one, due_since, running, waiting};
 use harness::session::{Session, session};
 
-/// How a definition may be damaged by plain SQL.
+/// Ways in which plain SQL may damage a definition.
 const DAMAGES: [&str; 11] = [
     "cron = 'at noon'",
     "cron = ''",
@@ -35,7 +35,7 @@ async fn damaged(damage: &str) -> Session {
 
 const STATUS: &str = "select value, healthy, hint is not null from trax.status() where item = 'manifests that cannot be evaluated'";
 
-/// What is wrong about a cycle with this damage; none when all is as it should be.
+/// Returns the faults of a cycle with this damage; `None` if it behaves as expected.
 async fn trouble(damage: &str) -> Option<String> {
     let s = damaged(damage).await;
     if let Err(refusal) = s.attempt("select count(*) from trax.tick()").await {
@@ -139,7 +139,7 @@ async fn an_input_that_the_queue_refuses_does_not_stop_the_others() {
 
 const ENABLED: &str = "select enabled from trax.manifest where name = 'bad'";
 
-/// Fails it again, as if it had failed for that long.
+/// Makes the manifest fail again, with its failures starting that long ago.
 async fn fails_again(s: &Session, since: &str) {
     s.get(&format!(
         "update trax.manifest_state set next_run_at = now(),
@@ -213,7 +213,7 @@ async fn a_zone_whose_data_is_missing_switches_nothing_off_and_goes_on_when_it_i
     s.assert_healthy().await;
 }
 
-/// Every job of task `bad` is refused with this SQLSTATE.
+/// Refuses every job of task `bad` with this SQLSTATE.
 async fn refuse(s: &Session, code: &str) {
     s.get(&format!(
         "create or replace function test_refuses() returns trigger language plpgsql as $$ begin
@@ -356,7 +356,7 @@ async fn an_edge_without_its_manifest_stops_no_completion() {
     complete(&s, &job).await;
 }
 
-/// What an administrator may have added to the queue that refuses every job, and how it goes away.
+/// Additions to the queue by an administrator that refuse every job, and their removal.
 const REFUSALS: [(&str, &str); 3] = [
     (
         "create function test_no() returns trigger language plpgsql as $$ begin raise 'no'; end $$;

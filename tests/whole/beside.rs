@@ -1,5 +1,5 @@
-//! Every call beside every other, each in a transaction of its own: none is the victim of a
-//! deadlock or meets what it does not expect, and everything holds at the end.
+//! Every call runs beside every other, each in its own transaction. None fails with a deadlock or
+//! an unexpected error, and all invariants hold at the end.
 
 use harness::dice::Dice;
 use harness::session::{Session, session};
@@ -10,8 +10,8 @@ const SESSIONS: u64 = 7;
 const SECONDS: u64 = 4;
 const SEED: u64 = 11;
 
-/// Four groups, and eight manifests in them: the first four by themselves, each of the others
-/// behind one of these.
+/// Four groups and eight manifests: the first four are independent, and each of the others depends
+/// on one of these.
 pub(super) async fn set_up(s: &Session) {
     let database = s.get("select current_database()").await;
     s.get(&format!(
@@ -39,7 +39,7 @@ pub(super) async fn set_up(s: &Session) {
 /// Leases of a session, each as a job and its token.
 pub(super) type Held = Vec<(String, String)>;
 
-/// Returns a call; one that ends leases takes them out of `held`.
+/// Returns a random call; a call that ends leases removes them from `held`.
 pub(super) fn call(dice: &mut Dice, held: &mut Held) -> String {
     let group = format!("'g{}'", dice.roll(4));
     let any = format!("'m{}'", dice.roll(8));
@@ -131,13 +131,13 @@ pub(super) fn claim(dice: &mut Dice) -> String {
     )
 }
 
-/// Adds what a claim has returned.
+/// Adds the leases that a claim returned.
 pub(super) fn hold(held: &mut Held, rows: &str) {
     let leases = rows.lines().filter_map(|row| row.split_once('|'));
     held.extend(leases.map(|(job, token)| (job.to_owned(), token.to_owned())));
 }
 
-/// Calls until the time is over; returns the calls that failed as none may.
+/// Makes calls until the end time; returns the calls with a forbidden error.
 async fn calls(db: Database, seed: u64, end: Instant) -> Vec<String> {
     let s = Session::of(&db).await;
     let (mut dice, mut held) = (Dice::of(seed), Held::new());

@@ -1,4 +1,4 @@
-//! Kill -9 of whoever takes part: nothing acknowledged is lost, nothing is done twice.
+//! SIGKILL of any participant: nothing acknowledged is lost, and nothing is done twice.
 
 use harness::process::{Orphan, Process, Scratch, send_signal, trax_binary};
 use harness::prompt::takes_less_than;
@@ -17,7 +17,7 @@ use uuid::Uuid;
 /// `trax.tick_interval` by default, and half of it for the cycle itself.
 const CYCLE: Duration = Duration::from_millis(1500);
 
-/// The one lease: its token, and who has it.
+/// The token and the worker of the only lease.
 async fn lease(client: &Client) -> Result<(Uuid, String), String> {
     let rows = client
         .query("select token, worker from trax.lease where not ahead", &[])
@@ -28,7 +28,7 @@ async fn lease(client: &Client) -> Result<(Uuid, String), String> {
     }
 }
 
-/// All rows of all places a job can be in.
+/// The rows of all tables that can hold a job.
 async fn everything(client: &Client) -> String {
     let sql = "select string_agg(t, E'\\n' order by t) from (
         select 'queue ' || q::text from trax.work_queue q
@@ -39,8 +39,8 @@ async fn everything(client: &Client) -> String {
     value(client, sql).await
 }
 
-/// Waits for the second attempt and checks that the first one's words count no more; returns how
-/// long after the end of the first one's lease it could be claimed, by the server's clock.
+/// Waits for the second attempt and checks that the first attempt's calls are refused; returns the
+/// delay from the end of the first lease to the claim, by the server's clock.
 async fn the_job_runs_again(client: &Client, job: JobId, stale: Uuid) -> Duration {
     let trax = Trax::new(client);
     let end = "select (extract(epoch from lease_expires_at) * 1000)::bigint from trax.lease";
@@ -173,7 +173,7 @@ fn url(database: &Database) -> String {
     )
 }
 
-/// What clients were told has happened.
+/// The work that the server acknowledged to clients.
 #[derive(Default)]
 struct Acknowledged {
     enqueued: BTreeSet<i64>,
@@ -187,7 +187,7 @@ fn count(acknowledged: &Shared) -> usize {
     told.completed.len()
 }
 
-/// Enqueues, claims and completes until the connection breaks; remembers what was acknowledged.
+/// Enqueues, claims and completes until the connection breaks, and records the acknowledgements.
 async fn load(database: Database, acknowledged: Shared) {
     let Ok(client) = database.connect().await else {
         return;
@@ -219,7 +219,8 @@ async fn load(database: Database, acknowledged: Shared) {
     }
 }
 
-/// Starts load, waits until it flows, does `strike`, and waits until every connection is broken.
+/// Starts a load, waits until work is acknowledged, calls `strike`, and waits until every
+/// connection is broken.
 async fn under_load(database: &Database, acknowledged: &Shared, strike: impl AsyncFnOnce(&Client)) {
     let client = connect(database).await;
     let before = count(acknowledged);
@@ -242,7 +243,7 @@ async fn under_load(database: &Database, acknowledged: &Shared, strike: impl Asy
     }
 }
 
-/// Connects as soon as the server has recovered.
+/// Connects once the server has recovered.
 async fn after_recovery(database: &Database) -> Client {
     eventually("the recovered server", PATIENCE, async || {
         let client = database
@@ -338,7 +339,7 @@ async fn a_killed_server_loses_nothing_that_was_acknowledged() {
     everything_ends(&client).await;
 }
 
-/// The leases that the crash orphaned run out, the jobs run again, and all end completed.
+/// The leases orphaned by the crash expire, their jobs run again, and all jobs complete.
 async fn everything_ends(client: &Client) {
     execute(
         client,

@@ -1,8 +1,8 @@
-//! Mistakes: SQLSTATE, DETAIL and HINT of the design, and no row changed.
+//! Errors: SQLSTATE, DETAIL and HINT as designed, and no row changed.
 
 use harness::session::{Refusal, Session, session};
 
-/// A database in which every table that a mistake could touch has rows.
+/// A database with rows in every table that an invalid call could change.
 async fn furnished() -> Session {
     let (_, s) = session().await;
     s.get(
@@ -23,7 +23,7 @@ async fn furnished() -> Session {
     s
 }
 
-/// `{job}` and `{token}` stand for the job that runs.
+/// Runs a refused call; `{job}` and `{token}` stand for the running job.
 async fn refused(s: &Session, sql: &str, before: &str) -> Refusal {
     let held = s.get("select job_id, token from trax.lease").await;
     let (job, token) = held.split_once('|').expect("one job runs");
@@ -311,7 +311,7 @@ async fn names_of_255_bytes_and_inputs_at_the_limit_are_accepted() {
         .len(),
         1
     );
-    // A jsonb text of n bytes takes n + 8.
+    // A jsonb string of n bytes takes n + 8.
     s.get("select trax.enqueue('a', to_jsonb(repeat('x', 1016)))")
         .await;
     assert_eq!(
@@ -372,7 +372,7 @@ async fn an_unknown_setting_is_refused() {
     );
 }
 
-/// A value of an argument that would be accepted.
+/// Returns a valid value for an argument.
 fn sample(argument: &str) -> &'static str {
     match argument {
         "task" | "error" | "holder" => "'a'",

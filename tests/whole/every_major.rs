@@ -1,12 +1,12 @@
-//! `tests/every_major`: the tests that run on each major of PostgreSQL before a change lands, as
-//! filters of the test program. What depends on the major is among them: a stage whose code is
-//! compiled differently, and a test that asks the server for its version.
+//! `tests/every_major`: filters of the test program for the tests that run on each major version of
+//! PostgreSQL before a change lands. Tests that depend on the major version must be included:
+//! stages with conditional compilation, and tests that query the server's version.
 
 use std::path::{Path, PathBuf};
 
-/// Modules of the extension that have no tests under their own name, and where theirs are.
+/// Modules of the extension without tests under their own name, and the filter that covers each.
 const ELSEWHERE: [(&str, &str); 1] = [("setting", "whole::settings::")];
-/// What a test says that asks for the server's version. Taken apart, or this file would.
+/// Text of tests that query the server's version; split so that this file does not match.
 const ASKS: [&str; 2] = [concat!("server_", "version_num"), concat!(".major", "()")];
 
 fn tests() -> PathBuf {
@@ -18,7 +18,7 @@ fn filters() -> Vec<String> {
     list.lines().map(str::to_owned).collect()
 }
 
-/// Every file of Rust below a folder, with what `root` adds to it: `whole/plan.rs`.
+/// Every Rust file below a folder, with its path relative to `root`: `whole/plan.rs`.
 fn sources(root: &Path) -> Vec<(String, String)> {
     let mut folders = vec![root.to_owned()];
     let mut found = Vec::new();
@@ -37,7 +37,7 @@ fn sources(root: &Path) -> Vec<(String, String)> {
     found
 }
 
-/// Returns the path of a module as the names of its tests begin: `whole::plan::`.
+/// Returns the prefix of the names of a module's tests: `whole::plan::`.
 fn module(file: &str) -> String {
     let path = file.trim_end_matches(".rs").trim_end_matches("/mod");
     path.replace('/', "::") + "::"

@@ -1,5 +1,5 @@
-//! Values that somebody has written by hand, without the constraints: whatever a call makes of
-//! them, nothing fails after its commit, and the next job runs.
+//! Extreme values written by hand, without the constraints. Calls may refuse them, but nothing
+//! fails after a commit, and the next job runs.
 
 use harness::session::{Refusal, Session};
 use std::future::{Future, poll_fn};
@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use trax_client::testkit::Database;
 
-/// Each column that an administrator may have changed, with extreme values of its type.
+/// An update with extreme values for each column that an administrator may change.
 const CASES: &str = "select format('update trax.%I set %I = %s', t, a.attname, v.value)
     from unnest(array['work_queue', 'lease', 'lease_extension', 'run_default', 'manifest', 'manifest_state', 'manifest_dependency',
         'manifest_group', 'dead_letter', 'unique_key', 'worker', 'concurrency_token', 'progress']) t
@@ -27,7 +27,7 @@ const CASES: &str = "select format('update trax.%I set %I = %s', t, a.attname, v
     cross join lateral unnest(e.extremes) v (value)
     order by 1";
 
-/// What stands in the tables before a value is written.
+/// The rows of the tables before the extreme value is written.
 const ROWS: &str = "select count(trax.enqueue('a' || n, unique_key => 'u' || n, concurrency_key => 'k' || n, group_name => 'g')) from generate_series(1, 6) n;
     select trax.configure_group('g', max_active_jobs => 100);
     select trax.schedule('m', 'm', every => '1 h', max_retries => 0);
@@ -39,7 +39,7 @@ const ROWS: &str = "select count(trax.enqueue('a' || n, unique_key => 'u' || n, 
     select trax.enqueue('later', run_at => now() + interval '1 h');
     select slot from trax.acquire_token('n', 'h', 2, '1 h')";
 
-/// Calls that write, each in a transaction of its own.
+/// Calls that write, each in its own transaction.
 const CALLS: [&str; 22] = [
     "select count(*) from trax.claim_next(max_jobs => 2, worker => 'w')",
     "select count(*) from trax.heartbeat((select array_agg(job_id order by ctid) from trax.lease), (select array_agg(token order by ctid) from trax.lease))",
@@ -83,9 +83,9 @@ async fn without_constraints(db: &Database) -> Session {
     s
 }
 
-/// What a value made of the calls.
+/// The results of the calls with an extreme value.
 struct Outcome {
-    /// A key may refuse the value.
+    /// False if a key refuses the value.
     written: bool,
     broken: Vec<String>,
 }
@@ -115,8 +115,8 @@ async fn answers(s: &Session, statements: &[&str]) -> Vec<Result<String, Refusal
     answers.into_iter().flatten().collect()
 }
 
-/// Writes a value, makes every call, and runs a next job. All is sent at once: on a busy machine
-/// each answer that is waited for costs a place on the processor.
+/// Writes a value, makes every call, and runs another job. All statements are sent at once, since
+/// each wait for an answer may lose the processor on a busy machine.
 async fn play(s: &Session, case: &str) -> Outcome {
     const NEXT: [&str; 3] = [
         "select trax.enqueue('next')",

@@ -1,14 +1,14 @@
-//! The shape of the source: which way modules call each other, how long a file is, how wide a
-//! comment, where a test lies, what each unsafe block relies on.
+//! The shape of the source: the direction of imports, the length of files, the width of comments,
+//! the place of tests, and the reason for each unsafe block.
 //!
-//! Words: an *import* is a module that another names, in a `use` line or in place; it runs *up*
-//! when the module that it names stands before its own in `lib.rs`. A *circle* is a set of modules
-//! each of which reaches the others by imports.
+//! Words: an *import* is a module that another names, in a `use` line or in place; it runs *up* if
+//! the imported module comes first in `lib.rs`. A *circle* is a set of modules each of which
+//! reaches the others by imports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Imports of the extension that run up, each with its reason. Make it shorter.
+/// Imports of the extension that run up, each with its reason. Only shorten this list.
 const UP: [(&str, &str); 0] = [];
 /// Folders of tests beside those of the stages.
 const OTHER_TESTS: [&str; 10] = [
@@ -23,20 +23,20 @@ const OTHER_TESTS: [&str; 10] = [
     "whole",
     "worker",
 ];
-/// What a file says in its first lines that nobody writes by hand.
+/// The first lines of a generated file contain this text.
 const WRITTEN: &str = "Written from the catalog of the extension by:";
-/// The longest file, in lines.
+/// The maximum length of a file, in lines.
 const LONGEST_FILE: usize = 500;
-/// Longer because it is plain SQL that anybody plays in one piece: nothing puts parts together.
+/// Exempt from the limit because it is plain SQL that users run as one file.
 const IN_ONE_PIECE: &str = "sql/outbox.sql";
-/// The widest line of a comment, in columns.
+/// The maximum width of a comment, in columns.
 const WIDEST_COMMENT: usize = 100;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Every file of a folder with this ending, in order; `target` is left out.
+/// Collects every file of a folder with this ending, in order, except in `target`.
 fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     let entries = std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{folder:?}: {e}"));
     let mut paths: Vec<PathBuf> = entries.map(|e| e.expect("an entry").path()).collect();
@@ -87,7 +87,7 @@ impl Modules {
         Modules(imports.collect())
     }
 
-    /// Sets of modules that reach each other, of more than one.
+    /// Returns the sets of two or more modules that reach each other.
     fn circles(&self) -> Vec<Vec<&str>> {
         let reached: BTreeMap<&str, BTreeSet<&str>> = self
             .0
@@ -131,7 +131,8 @@ fn code(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The paths of this package that a file names: `crate::a::b` and `super::c`, lists taken apart.
+/// The paths of this package that a file names, such as `crate::a::b` and `super::c`; lists are
+/// expanded.
 fn imports(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for start in ["crate::", "super::"] {
@@ -153,7 +154,7 @@ fn imports(text: &str) -> Vec<String> {
     found
 }
 
-/// `a::{b, c::d}` as `a::b` and `a::c::d`.
+/// Expands `a::{b, c::d}` to `a::b` and `a::c::d`.
 fn take_apart(before: &str, path: &str, found: &mut Vec<String>) {
     let path = path.trim();
     let Some((start, list)) = path.split_once('{') else {
@@ -175,7 +176,7 @@ fn take_apart(before: &str, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// The module that a path in the module `from` belongs to.
+/// The module that contains a path named in the module `from`.
 fn module(path: &str, from: &str, names: &BTreeSet<String>) -> String {
     let mut at: Vec<&str> = from.split("::").filter(|part| !part.is_empty()).collect();
     let mut rest: Vec<&str> = path.split("::").map(str::trim).collect();
@@ -292,8 +293,8 @@ fn a_test_lies_in_the_folder_of_the_stage_that_it_is_about() {
     }
 }
 
-/// Lines that open an unsafe block, or implement an unsafe trait, without a SAFETY comment in the
-/// two lines above.
+/// Lines that open an unsafe block or implement an unsafe trait without a SAFETY comment in the two
+/// lines above.
 fn unsafe_without_reason(text: &str) -> Vec<usize> {
     let lines: Vec<&str> = text.lines().collect();
     let is_unsafe = |line: &str| {
@@ -350,14 +351,14 @@ fn no_file_is_too_long_and_no_comment_too_wide() {
         }
         let text = read(&path);
         let lines = text.lines().count();
-        // What is written by a program is not read from end to end.
+        // Generated files are exempt from the limit.
         if lines > LONGEST_FILE && !text.contains(WRITTEN) && !path.ends_with(IN_ONE_PIECE) {
             wrong.push(format!("{}: {lines} lines", path.display()));
         }
         for (number, line) in text.lines().enumerate() {
             let start = line.trim_start();
             let is_comment = start.starts_with("//") || start.starts_with("-- ");
-            // Tables, and code that is hidden in examples, stand in one line.
+            // Tables and hidden code of examples cannot be wrapped.
             let body = start.trim_start_matches(['/', '!', '-', ' ']);
             let may_be_wide = body.starts_with('|') || body.starts_with("# ");
             let width = line.chars().count();

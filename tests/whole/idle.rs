@@ -1,4 +1,4 @@
-//! Whoever waits holds nothing that others need, and starts soon when there is something to do.
+//! Waiting sessions hold nothing that others need, and start soon when work arrives.
 
 use harness::process::Halted;
 use harness::prompt::{Handover, median};
@@ -11,16 +11,16 @@ use tokio_postgres::Client;
 use trax_client::testkit::Database;
 use trax_client::{Context, Worker};
 
-/// A poll interval that no test waits for.
+/// A poll interval longer than any test.
 const NEVER: Duration = Duration::from_secs(600);
-/// Jobs whose start is measured.
+/// The number of starts that are measured.
 const STARTS: usize = 50;
-/// For two busy cores; an idle machine needs a millisecond or less.
+/// The limit for two busy cores; an idle machine needs a millisecond or less.
 const SOON: Duration = Duration::from_millis(20);
-/// Or so many times what PostgreSQL itself needs at the same time to wake a session.
+/// The alternative limit, in multiples of the time that PostgreSQL needs to wake a session.
 const HANDOVERS: u32 = 20;
 
-/// A worker of the Rust client that tells when it starts a job; one of `'hold'` it never ends.
+/// A worker of the Rust client that reports when it starts a job; a `'hold'` job never ends.
 fn worker(database: &Database) -> mpsc::UnboundedReceiver<Instant> {
     let (tell, starts) = mpsc::unbounded_channel();
     let held = tell.clone();
@@ -52,7 +52,7 @@ async fn started(starts: &mut mpsc::UnboundedReceiver<Instant>) -> Instant {
     start.expect("a job is started").expect("the worker lives")
 }
 
-/// Sessions of this database that wait as they should, then all that hold a snapshot or a
+/// The sessions of this database that wait as expected, then all that hold a snapshot or a
 /// transaction.
 const WAITING: &str = "
     select
@@ -67,8 +67,7 @@ const WAITING: &str = "
     from pg_stat_activity
     where datname = current_database() and pid <> pg_backend_pid()";
 
-/// Waits until all of `expected` wait and nobody holds anything; returns how many sessions there
-/// are.
+/// Waits until all `expected` sessions wait and none holds a snapshot or a transaction.
 async fn nobody_holds(s: &Session, expected: &str) {
     eventually("waits that hold nothing", PATIENCE, async || {
         let seen = s.get(WAITING).await;
@@ -81,7 +80,7 @@ async fn nobody_holds(s: &Session, expected: &str) {
     .await;
 }
 
-/// Runs a statement that waits, in a session of its own.
+/// Runs a waiting statement in a separate session.
 async fn wait_in(database: &Database, before: &str, wait: &'static str) {
     let session = Session::of(database).await;
     session.get(before).await;
@@ -93,7 +92,7 @@ async fn nothing_that_waits_holds_a_snapshot_and_vacuum_removes_what_died_meanwh
     let database = live_database().await;
     let s = Session::of(&database).await;
     let mut starts = worker(&database);
-    // It has run one job, and has another in hand.
+    // The worker has run one job and is executing another.
     s.get("select trax.enqueue('now', 'null'); select trax.enqueue('hold', 'null')")
         .await;
     started(&mut starts).await;
@@ -128,7 +127,7 @@ async fn nothing_that_waits_holds_a_snapshot_and_vacuum_removes_what_died_meanwh
     )
     .await;
 
-    // The same, seen by who suffers from it.
+    // The effect of held snapshots: vacuum could not empty the table.
     s.get("create table litter as select n from generate_series(1, 10000) n")
         .await;
     s.get("delete from litter").await;
@@ -207,7 +206,7 @@ async fn who_waits_for_the_end_of_a_scheduler_says_so() {
             "select wait_event_type, wait_event from pg_stat_activity where pid = {pid} and wait_event_type = 'Extension'"
         )
     };
-    // It cannot end, and holds nothing that others need.
+    // The halted scheduler cannot end, but holds nothing that others need.
     let halted = Halted::asleep(&s, pid).await;
     let dropping = Session::of(&live_server().existing("postgres")).await;
     let by = dropping.pid();
@@ -224,8 +223,8 @@ async fn who_waits_for_the_end_of_a_scheduler_says_so() {
     dropped.await.expect("it ends").1.expect("it is dropped");
 }
 
-/// The middle of the delays between the commit of an enqueue and the start of its job is short,
-/// also beside those of waking up by plain means that were measured in between.
+/// Checks that the median delay from the commit of an enqueue to the start of its job is short, by
+/// itself or compared with the plain wake-ups measured in between.
 fn assert_soon(what: &str, delays: Vec<Duration>, handovers: Vec<Duration>) {
     let (delay, handover) = (median(delays), median(handovers));
     println!("{what}: half start within {delay:?}, a handover takes {handover:?}");
@@ -235,8 +234,8 @@ fn assert_soon(what: &str, delays: Vec<Duration>, handovers: Vec<Duration>) {
     );
 }
 
-/// Waits until nothing waits or runs, and the sessions that claim have been asleep for longer than
-/// wake-ups are apart.
+/// Waits until no job waits or runs, and the claiming sessions have slept for longer than the
+/// interval between wake-ups.
 async fn is_idle(client: &Client, asleep: &str) {
     eventually("an idle database", PATIENCE, async || {
         let sql = format!(
@@ -251,7 +250,7 @@ async fn is_idle(client: &Client, asleep: &str) {
     .await;
 }
 
-/// Jobs that are enqueued while all who claim are `asleep` start soon.
+/// Jobs enqueued while all claiming sessions are `asleep` start soon.
 async fn start_soon(
     what: &str,
     client: &Client,
@@ -344,7 +343,7 @@ async fn a_wait_commits_nothing_that_its_caller_has_written() {
             )
             .await;
         assert_eq!(refusal.message, "undone", "{level}");
-        // A loop goes on after a wait that has ended its transaction.
+        // A loop continues after a wait that has ended its transaction.
         s.get(
             "do $$ begin
                  for round in 1..3 loop

@@ -1,5 +1,4 @@
-//! The order of locks: whoever locks several things does so in one order, and nobody is a victim of
-//! a deadlock.
+//! The order of locks: all calls lock in the same order, so none fails with a deadlock.
 
 use harness::limit::waits_or_ends;
 use harness::session::{Refusal, Session, session};
@@ -35,7 +34,7 @@ async fn a_document_and_completions_of_its_manifests_do_not_deadlock() {
     holder
         .get("begin; select from trax.manifest where name = 'first' for update")
         .await;
-    // The second comes first in the document.
+    // The document lists the second manifest first.
     let applying = applier.spawn(
         r#"select count(*) from trax.apply('{"manifests": [{"name": "second", "task": "a", "every": "2 h"},
                {"name": "first", "task": "a", "every": "2 h"}]}')"#,
@@ -133,7 +132,7 @@ async fn triggers_in_any_order_and_a_document_that_changes_their_manifests_do_no
     let (pid, other) = (applier.pid(), trigger.pid());
     s.get("select trax.schedule('m' || n, 'a') from generate_series(1, 3) n")
         .await;
-    // The document is compared with the stored manifests, and none of them is locked yet.
+    // The document is compared with the stored manifests before any of them is locked.
     holder
         .get("begin; select from trax.manifest where name = 'm3' for update")
         .await;
@@ -165,7 +164,7 @@ async fn cancelling_a_group_and_a_completion_in_it_do_not_deadlock() {
         s.get("select trax.schedule('m', 'a', max_concurrency => 5); select trax.trigger('m'), trax.trigger('m')")
             .await;
         let job = s.claim_one("lease => '1 h'").await;
-        // Both lock this row last.
+        // Both calls lock this row last.
         holder
             .get("begin; select from trax.manifest_state for update")
             .await;

@@ -1,4 +1,4 @@
-//! What is about no stage alone: the install, the rights, the pages, crashes, all stages at once.
+//! Tests across stages: the install, rights, documentation, crashes, and all stages at once.
 
 mod access;
 mod bad_row;

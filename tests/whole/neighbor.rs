@@ -1,5 +1,6 @@
-//! What a role that may only create schemas makes under the names that programs of trax use, or
-//! where the search path of others looks: no program runs it, or connects where it says.
+//! A role that may only create schemas makes objects under the names that trax programs use, or in
+//! schemas on another role's search path. No program executes them or connects to an address from
+//! them.
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
@@ -15,14 +16,14 @@ use harness::{PATIENCE, shared_server};
 use trax_client::Neighbor;
 use trax_client::testkit::Database;
 
-/// A database in which a role has made what it can, and how it is seen that somebody ran it.
+/// A database in which a role has made every object it can, with the traces of their use.
 struct Trap {
     database: Database,
     stranger: Session,
-    /// Written by the stranger's code when a superuser runs it, also in a transaction that only
-    /// reads or that fails.
+    /// Written by the stranger's code if a superuser runs it, even in a transaction that is
+    /// read-only or fails.
     proof: PathBuf,
-    /// Where the stranger's code says that shards are.
+    /// The address of shards in the stranger's tables.
     listener: TcpListener,
 }
 
@@ -48,7 +49,7 @@ impl Trap {
         }
     }
 
-    /// Makes a schema with a function `rise`, which leaves the proof.
+    /// Makes a schema with a function `rise`, which writes the proof.
     async fn schema(&self, name: &str) {
         let proof = self.proof.display();
         self.stranger
@@ -69,7 +70,7 @@ impl Trap {
             .await;
     }
 
-    /// Fails if the stranger's code ran, or somebody came where it said.
+    /// Fails if the stranger's code ran or a program connected to its address.
     fn is_untouched(&self, program: &str) {
         assert!(!self.proof.exists(), "{program} ran a stranger's code");
         let came = self.listener.accept();
@@ -86,7 +87,7 @@ impl Trap {
         )
     }
 
-    /// Runs a command here, which may fail, and looks whether the trap was touched.
+    /// Runs a command, which may fail, and checks the trap.
     fn trax(&self, arguments: &[&str]) -> String {
         let mut command = Command::new(trax_binary());
         command
@@ -101,7 +102,7 @@ impl Trap {
         format!("{output}{errors}")
     }
 
-    /// Asks for pages as a browser does, also of a shard.
+    /// Requests pages as a browser does, including those of a shard.
     async fn pages(&self) {
         let mut command = Command::new(trax_binary());
         command.args([
@@ -123,7 +124,7 @@ impl Trap {
         }
     }
 
-    /// Runs every command that reads, and some that write, and the pages.
+    /// Runs every command that reads, some that write, and the pages.
     async fn everything(&self) {
         for command in [
             "status",
@@ -164,7 +165,7 @@ impl Trap {
     }
 }
 
-/// A table of this form, and a trigger and a rule at it that run code.
+/// A table with these columns, and a trigger and a rule on it that run code.
 fn table(schema: &str, table: &str, columns: &str) -> String {
     format!(
         "create table {schema}.{table} ({columns});
@@ -239,7 +240,7 @@ async fn no_program_uses_a_schema_that_a_stranger_made_under_a_name_of_trax() {
         let drop_it = format!("drop schema {schema} cascade");
         assert!(doctor.contains(&drop_it), "{doctor}");
     }
-    // Other commands go on: a stranger stops nobody.
+    // Other commands still work despite the stranger's objects.
     let (code, _, errors) =
         run(Command::new(trax_binary()).args(["--database-url", &trap.url(), "jobs", "list"]));
     assert_eq!(code, Some(0), "{errors}");
@@ -268,7 +269,7 @@ async fn no_program_calls_functions_of_a_schema_trax_that_is_not_the_extensions(
     let superuser = Session::of(&database).await;
     let trap = Trap::in_database(database, &superuser).await;
     trap.schema("trax").await;
-    // Everything that the contract has, as far as its types are the server's.
+    // All functions of the contract whose types are built in.
     let functions = genuine
         .get(
             "select string_agg(format(
@@ -296,8 +297,8 @@ async fn no_program_calls_functions_of_a_schema_trax_that_is_not_the_extensions(
     assert!(said.contains("drop schema trax cascade"), "{said}");
 }
 
-/// In a schema that the search path of the superuser names first: an operator for every two types
-/// that the server would else compare by a polymorphic one or by a cast.
+/// A schema that the superuser's search path names first: an operator for every two types that the
+/// server would otherwise compare by a polymorphic operator or by a cast.
 #[tokio::test]
 async fn no_program_finds_operators_that_a_stranger_made_in_the_search_path() {
     let (database, superuser) = session().await;
@@ -335,7 +336,7 @@ async fn no_program_finds_operators_that_a_stranger_made_in_the_search_path() {
     trap.everything().await;
 }
 
-/// Returns the schemas of tables, functions and procedures that a text of SQL names.
+/// Returns the schemas of tables, functions and procedures in a SQL text.
 fn schemas(text: &str) -> Vec<&str> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let named = words.windows(2).filter_map(|pair| {
@@ -362,7 +363,7 @@ fn the_list_has_every_schema_that_programs_name() {
         for entry in std::fs::read_dir(&folder).expect("it is there") {
             let path = entry.expect("it can be read").path();
             let name = path.file_name().and_then(|name| name.to_str());
-            // The benchmark has databases of its own, and tests what they plant.
+            // The benchmark uses its own databases, and tests create such objects themselves.
             let left_out = [
                 "bench",
                 "tests",

@@ -1,8 +1,8 @@
-//! Two sessions step past each other at one job, group or key: the first keeps its transaction open
-//! until `pg_stat_activity` shows that the second waits, or until the second has gone on without
+//! Pairs of sessions at one job, group or key: the first keeps its transaction open until
+//! `pg_stat_activity` shows that the second waits, or until the second has finished without
 //! waiting. No sleeps.
 //!
-//! Where each pair is, the first the one that holds:
+//! The place of each pair's tests; the first call holds its transaction open:
 //!
 //! | pair | where |
 //! |---|---|
@@ -23,7 +23,7 @@
 use harness::session::{Claimed, Refusal, Session, session};
 use trax_client::testkit::Database;
 
-/// Sessions of one database: the one that holds, the one that comes second, one that looks.
+/// Sessions of one database: the first to call, the second, and an observer.
 struct Stage {
     db: Database,
     first: Session,
@@ -38,8 +38,8 @@ impl Stage {
         Stage { db, first, look }
     }
 
-    /// The first runs `hold` in a transaction; the second waits for it with `then`; the first ends
-    /// with `end`. Gives what the two saw.
+    /// The first session runs `hold` in a transaction, the second waits for it with `then`, and the
+    /// first ends with `end`. Returns the results of both.
     async fn waits(&self, hold: &str, then: &str, end: &str) -> (String, Result<String, Refusal>) {
         let second = Session::of(&self.db).await;
         self.first.get("begin").await;
@@ -52,13 +52,13 @@ impl Stage {
         (held, seen)
     }
 
-    /// As [`waits`](Self::waits); returns what the second saw.
+    /// As [`waits`](Self::waits); returns the second session's result.
     async fn after(&self, hold: &str, then: &str, end: &str) -> String {
         let (_, seen) = self.waits(hold, then, end).await;
         seen.unwrap_or_else(|refusal| panic!("{then} after {hold}: {refusal}"))
     }
 
-    /// A job whose lease has run out.
+    /// Returns a job whose lease has expired.
     async fn overdue(&self) -> Claimed {
         self.first.enqueue("'a'").await;
         let job = self.first.claim_one("lease => '1 s'").await;
@@ -158,7 +158,7 @@ async fn a_claim_neither_waits_for_a_claim_of_the_same_key_nor_runs_beside_it() 
         stage.first.enqueue("'a', concurrency_key => 'k'").await;
         stage.first.get("begin").await;
         assert_eq!(stage.first.claim("max_jobs => 9").await.len(), 1);
-        // Its row is free; what it waits behind has not committed.
+        // The row is free, but the claim it waits behind has not committed.
         stage.look.enqueue("'a', concurrency_key => 'k'").await;
         assert!(stage.look.claim("max_jobs => 9").await.is_empty());
         stage.first.get(end).await;
@@ -182,7 +182,7 @@ async fn a_completion_that_waits_for_a_claim_lets_in_what_that_claim_took_out_be
     }
 }
 
-/// A group of this limit with nine jobs.
+/// A group with this limit and nine jobs.
 async fn limited(limit: i32) -> Stage {
     let stage = Stage::set().await;
     stage
@@ -201,7 +201,8 @@ fn resize(limit: i32) -> String {
 
 #[tokio::test]
 async fn a_resize_waits_for_a_claim_and_counts_it() {
-    // From, to, what runs after a claim of one and then as many as may.
+    // The old limit, the new limit, and the jobs running after a claim of one and then of as many
+    // as allowed.
     for (from, to, most) in [(2, 4, 4), (3, 1, 1), (1, 0, 9), (2, 2, 2)] {
         for end in ["commit", "rollback"] {
             let stage = limited(from).await;
@@ -236,7 +237,7 @@ async fn a_claim_neither_waits_for_a_resize_nor_takes_what_only_one_of_the_limit
             let stage = limited(from).await;
             stage.first.get("begin").await;
             stage.first.get(&resize(to)).await;
-            // The lock timeout would refuse a wait.
+            // A wait would exceed the lock timeout.
             stage.look.claim("max_jobs => 100").await;
             assert_eq!(stage.running().await, 0, "{from} to {to}, {end}");
             stage.first.get(end).await;
@@ -286,7 +287,7 @@ async fn a_heartbeat_beside_the_reaper_says_lost_once_that_has_committed() {
     let job = stage.overdue().await;
     stage.first.get("begin").await;
     assert_eq!(stage.first.get(REAP).await, "1");
-    // It waits for nobody: whether the reaper will commit is not known yet.
+    // The heartbeat does not wait: the reaper has not committed yet.
     assert_eq!(stage.look.get(&heartbeat(&job)).await, "t");
     stage.first.get("commit").await;
     assert_eq!(stage.look.get(&heartbeat(&job)).await, "f");

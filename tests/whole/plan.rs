@@ -1,22 +1,22 @@
-//! What the hot statements cost, in buffers touched: the same however much waits, is blocked or has
-//! ended.
+//! The cost of the hot statements in buffers: independent of the number of waiting, blocked and
+//! ended jobs.
 
 use harness::limit::{buffers, typical_buffers};
 use harness::session::{Claimed, Session, session};
 
-/// Deeper trees and a page more or less at the edges.
+/// The tolerance for deeper trees and an extra page at the edges.
 const SLACK: i64 = 12;
 
 const CLAIM: &str = "select * from trax.claim_next()";
 const CLAIM_MANY: &str = "select * from trax.claim_next(max_jobs => 20)";
 
-/// What a claim of one and a claim of twenty touch, in a new backend.
+/// The buffers of a claim of one job and of a claim of twenty, in a new backend.
 async fn claim_cost(db: &trax_client::testkit::Database) -> (i64, i64) {
     claim_cost_with(db, "select 1").await
 }
 
-/// The same after `settings`. What earlier measurements left behind (dead entries, deeper trees) is
-/// removed first.
+/// As [`claim_cost`], after `settings`. First removes the effects of earlier measurements: dead
+/// entries and deeper trees.
 async fn claim_cost_with(db: &trax_client::testkit::Database, settings: &str) -> (i64, i64) {
     let s = Session::of(db).await;
     s.get("truncate trax.lease").await;
@@ -91,7 +91,7 @@ async fn a_claim_costs_the_same_behind_delayed_and_disabled_jobs() {
     );
 }
 
-/// Completes this many jobs and returns the middle of what each touched.
+/// Completes this many jobs and returns the median cost.
 async fn completion_cost(s: &Session) -> i64 {
     let jobs: Vec<Claimed> = s.claim("max_jobs => 9").await;
     let mut seen = Vec::new();
@@ -172,8 +172,7 @@ async fn the_callers_planner_settings_are_put_back() {
     ))
     .await;
     assert_eq!(s.get(settings).await, before);
-    // An error inside one of our statements as well: the partition that the run would go to is
-    // gone.
+    // An error inside a statement of trax as well: the run's partition is missing.
     s.enqueue("'a'").await;
     let job = s.claim_one("").await;
     s.get("alter table trax.run rename to walk").await;
@@ -182,8 +181,8 @@ async fn the_callers_planner_settings_are_put_back() {
     assert_eq!(s.get(settings).await, before);
 }
 
-/// What a cycle touches with a hundred manifests and then with a hundred thousand, none of them
-/// due; `settle` runs in between.
+/// Compares a cycle with a hundred manifests and one with a hundred thousand, none of them due;
+/// `settle` runs in between.
 async fn assert_idle_cycle_is_a_probe(settle: &str) {
     let (db, s) = session().await;
     let add = |from: i64, to: i64| {
@@ -246,7 +245,7 @@ async fn a_heartbeat_and_an_enqueue_cost_the_same_however_much_waits() {
     );
 }
 
-/// Many live leases, waiting jobs and unique keys of others.
+/// Makes many live leases, waiting jobs and unique keys of other tasks.
 async fn crowd(s: &Session) {
     s.get(
         "insert into trax.lease (job_id, lane_id, token, started_at, extended_at, lease_expires_at, timeout_at, reap_at, queued_at,
@@ -260,11 +259,10 @@ async fn crowd(s: &Session) {
     load(s, 20_000, "default", "", "").await;
 }
 
-/// What every statement about one job touches at most, whatever else there is.
+/// The most buffers of any statement about one job, however many others exist.
 const ONE_JOB: i64 = 40;
 
-/// The life of a few jobs of a task of their own; returns each statement with the buffers that it
-/// touched.
+/// Runs a few jobs of a separate task; returns each statement with its buffers.
 async fn one_job(s: &Session) -> Vec<(String, i64)> {
     let mut costs = Vec::new();
     let waiting = s.enqueue("'single', unique_key => 'waiting'").await;
@@ -303,8 +301,8 @@ async fn one_job(s: &Session) -> Vec<(String, i64)> {
     costs
 }
 
-/// After the first time in a backend, when its plans are made and its caches are full. The least
-/// of a few times counts: DDL in other databases empties the caches.
+/// Checks the cost after the first round in a backend, which makes plans and fills caches. The
+/// minimum of a few rounds counts, since DDL in other databases empties the caches.
 async fn assert_one_job_is_cheap(s: &Session, what: &str) {
     one_job(s).await;
     let rounds = [one_job(s).await, one_job(s).await, one_job(s).await];
@@ -350,7 +348,7 @@ async fn the_callers_planner_settings_make_nothing_scan() {
 
 const CHECK: &str = "select * from trax.check()";
 
-/// History of jobs that ended so long ago, in the partition of its day; returns its pages.
+/// Makes history of jobs that ended this long ago, in the partition of that day; returns its pages.
 async fn history(s: &Session, first: i64, count: i64, ago: &str) -> i64 {
     s.get(&format!(
         "select trax.make_run_partitions(now() - interval '{ago}', 0);
@@ -381,9 +379,9 @@ async fn check_reads_the_history_of_the_last_hour_once_and_none_of_the_days_befo
     let pages = history(&s, 3_000_000, 50_000, "0 s").await;
     let with_new = typical_buffers(&Session::of(&db).await, CHECK).await;
     println!("check: {before} buffers, {with_old} with old and {with_new} with {pages} new pages");
-    // The jobs that live are looked up in each partition, whose trees are deeper.
+    // Live jobs are looked up in each partition, whose trees are deeper.
     assert!(with_old < before + 300, "{before} and {with_old} buffers");
-    // The one read of what ended, and one of which attempts ended before they began.
+    // One read of the ended jobs, and one for attempts that ended before they began.
     assert!(
         with_new < with_old + 2 * pages + 200,
         "{with_old} and {with_new} buffers, {pages} pages"
@@ -406,7 +404,7 @@ async fn check_looks_for_waiting_jobs_that_have_ended_in_one_pass() {
         .await;
     let after = buffers(&s, CHECK).await;
     println!("check: {before} buffers with 10, {after} with 20,010 jobs in {pages} pages");
-    // A lookup of each job in each partition would be a dozen for each.
+    // A lookup of each job in each partition would cost a dozen buffers per job.
     assert!(
         after < before + 10_000,
         "{before} and {after} buffers, {pages} pages"

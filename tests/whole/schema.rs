@@ -1,10 +1,9 @@
-//! The install: contract, comments, dump configuration, partitions, and nothing left behind.
+//! The install: contract, comments, dump configuration, partitions, and no leftovers.
 
 use harness::session::{Session, session};
 use std::collections::BTreeSet;
 
-/// The functions of the contract that exist, in its words: arguments in order with their defaults,
-/// and the result.
+/// The functions of the contract: arguments in order with their defaults, and the result.
 const CONTRACT: &[&str] = &[
     "acquire_token(name text, holder text, max_holders int, ttl interval) returns table(slot int, token uuid, expires_at timestamptz)",
     "await_token(IN name text, IN holder text, IN max_holders int, IN ttl interval, IN wait interval, OUT slot int, OUT token uuid, OUT expires_at timestamptz) returns nothing",
@@ -82,7 +81,7 @@ const COLUMNS: [(&str, &str); 4] = [
     ),
 ];
 
-/// One column of a result, as a set.
+/// Returns one column of a result as a set.
 async fn set(s: &Session, sql: &str) -> BTreeSet<String> {
     s.get(sql).await.lines().map(str::to_owned).collect()
 }
@@ -196,7 +195,7 @@ async fn every_table_and_sequence_is_in_the_dump() {
     assert_eq!(s.get(filtered).await, "", "a dump takes all rows");
 }
 
-/// A check of ours that the library takes for somebody else's is evaluated for every row.
+/// A check of trax that the library takes for a foreign one is evaluated for every row.
 #[tokio::test]
 async fn the_library_knows_every_check_of_the_tables_it_writes_directly() {
     let (_db, s) = session().await;
@@ -215,7 +214,8 @@ async fn the_library_knows_every_check_of_the_tables_it_writes_directly() {
     }
 }
 
-/// Or a publication of all tables would make every update and delete of the scheduler an error.
+/// Without one, a publication of all tables makes every update and delete of the scheduler an
+/// error.
 #[tokio::test]
 async fn every_table_has_an_identity_for_a_publication() {
     let (_db, s) = session().await;
@@ -295,8 +295,8 @@ async fn every_security_definer_has_a_fixed_search_path() {
     let sql = "select p.proname from pg_proc p
                where p.pronamespace = 'trax'::regnamespace
                    and not coalesce('search_path=pg_catalog, pg_temp' = any (p.proconfig), false)";
-    // They must be able to end their transaction, which neither kind may: one reads no table, the
-    // others take both on for each of their steps.
+    // These functions end their transaction, which neither SECURITY DEFINER nor a fixed search path
+    // allows: the first reads no table, the others set both for each of their steps.
     assert_eq!(
         s.get(&format!("{sql} order by 1")).await,
         "await_job\nawait_jobs\nawait_token\nwait_for_work"

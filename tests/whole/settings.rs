@@ -1,5 +1,5 @@
-//! The settings of a database change how statements are read, planned and printed, and nothing of
-//! what trax does.
+//! Settings of a database change how statements are parsed, planned and printed, but not the
+//! behavior of trax.
 
 use harness::scheduler::new_name;
 use harness::session::Session;
@@ -7,7 +7,7 @@ use harness::shared_server;
 use trax_client::testkit::Database;
 use trax_client::{ClaimOptions, Client, NewJob};
 
-/// Each turned from what it is by default. `odd` is a schema, a tablespace, an access method and an
+/// Each setting differs from its default. `odd` is a schema, a tablespace, an access method and an
 /// operator in it.
 const ODD: &[&str] = &[
     "standard_conforming_strings = off",
@@ -66,7 +66,7 @@ const ODD: &[&str] = &[
     "client_min_messages = error",
 ];
 
-/// A life of jobs, in which nothing depends on the time of day.
+/// Statements over the life of jobs that do not depend on the time of day.
 const LIFE: &[&str] = &[
     "select trax.configure_group('mail', priority => 7, max_active_jobs => 3, max_per_key => 2)",
     "select trax.enqueue('a', '{\"text\": \"it''s\", \"none\": null}', group_name => 'mail', unique_key => 'one', timeout => '90 s')",
@@ -115,14 +115,14 @@ const LIFE: &[&str] = &[
     "select name, value from trax.metrics() where name in ('trax_queue_depth', 'trax_leases', 'trax_dead_letters', 'trax_manifests') order by name, labels::text",
 ];
 
-/// A database with these settings, in force before the extension is made.
+/// A database with these settings, in force before the extension is created.
 async fn with(settings: &[&str]) -> (Database, Session) {
     made("", settings)
         .await
         .expect("every server makes a plain one")
 }
 
-/// The same of a database that is made so; nothing where the server cannot.
+/// As [`with`], for a database created with these options; `None` if the server cannot create it.
 async fn made(how: &str, settings: &[&str]) -> Option<(Database, Session)> {
     let name = new_name("settings");
     let admin = Session::of(&shared_server().existing("postgres")).await;
@@ -146,7 +146,7 @@ async fn made(how: &str, settings: &[&str]) -> Option<(Database, Session)> {
     Some((database, s))
 }
 
-/// What is said of each step, and at the end by the typed client.
+/// The results of each step, with those of the typed client at the end.
 async fn life(s: &Session) -> Vec<String> {
     let mut said = Vec::new();
     for sql in LIFE {
@@ -194,7 +194,7 @@ async fn no_setting_of_a_database_changes_what_jobs_do() {
     assert_eq!(seen.len(), expected.len());
 }
 
-/// Rights and names as a Turkish database writes them: `lower('INSERT')` is another word there.
+/// Rights and names in a Turkish database, where `lower('INSERT')` is a different word.
 const IN_TURKISH: &[&str] = &[
     "create role settings_of_{name}; grant trigger on trax.lease to settings_of_{name}",
     "select count(*) from trax.diagnose() where cause = 'trigger_right'",
@@ -248,7 +248,7 @@ async fn no_locale_of_a_database_changes_what_jobs_do() {
         };
         let mut seen = life(&s).await;
         seen.extend(turkish(&s).await);
-        // The server's own words may be in another language.
+        // The server's own messages may be in another language.
         for (seen, expected) in seen.iter().zip(&expected) {
             assert_eq!(seen, expected, "{how}");
         }

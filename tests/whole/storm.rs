@@ -1,6 +1,6 @@
-//! Transactions of all kinds beside each other: several calls in each, savepoints, REPEATABLE READ,
-//! prepared transactions, statements that are cancelled; beside an administrator's DDL, and with
-//! sessions that are ended. Limits hold all the time, and nothing is stuck in the end.
+//! Concurrent transactions of all kinds: several calls in each, savepoints, REPEATABLE READ,
+//! prepared transactions and cancelled statements, beside an administrator's DDL and terminated
+//! sessions. Limits always hold, and no job is stuck at the end.
 
 use super::beside::{Held, call, claim, hold, set_up};
 use harness::dice::Dice;
@@ -16,13 +16,13 @@ const SESSIONS: u64 = 7;
 const SECONDS: u64 = 5;
 const SEED: u64 = 23;
 
-/// A session that begins again when it was ended.
+/// A session that reconnects after it was terminated.
 struct Client {
     db: Database,
     s: Session,
     dice: Dice,
     held: Held,
-    /// Errors that none may meet.
+    /// Forbidden errors.
     wrong: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ impl Client {
         }
     }
 
-    /// Runs a statement; returns its rows, or `None` when it failed.
+    /// Runs a statement; returns its rows, or `None` if it failed.
     async fn gets(&mut self, sql: &str) -> Option<String> {
         let error = match self.s.client().simple_query(sql).await {
             Ok(messages) => return Some(rows(&messages)),
@@ -67,7 +67,7 @@ impl Client {
         claimed.is_some()
     }
 
-    /// A call that is undone or not, and may be cancelled.
+    /// Makes a call that may be rolled back or cancelled.
     async fn calls_in_savepoint(&mut self) {
         let timeout = match self.dice.roll(3) {
             0 => 1 + self.dice.roll(4),
@@ -120,7 +120,7 @@ impl Client {
     }
 }
 
-/// A session that may be ended from now on.
+/// Returns a session that may be terminated from now on.
 async fn begun(db: &Database) -> Session {
     loop {
         let s = Session::of(db).await;
@@ -143,8 +143,8 @@ fn rows(messages: &[SimpleQueryMessage]) -> String {
     rows.collect::<Vec<_>>().join("\n")
 }
 
-/// Never more of a key or of a manifest run than may. Ends prepared transactions whose session was
-/// ended.
+/// Checks that keys and manifests never exceed their limits, and ends prepared transactions of
+/// terminated sessions.
 async fn watches(db: Database, end: Instant) -> Vec<String> {
     let s = Session::of(&db).await;
     let mut wrong = Vec::new();
@@ -175,7 +175,7 @@ async fn watches(db: Database, end: Instant) -> Vec<String> {
     wrong
 }
 
-/// Changes of an administrator to the hot tables, each with the statement that undoes it.
+/// Changes of an administrator to the hot tables, each with the statement that reverts it.
 const ADMINISTRATION: [[&str; 2]; 14] = [
     ["vacuum full trax.$", "select 1"],
     ["cluster trax.$ using $_pkey", "analyze trax.$"],
@@ -236,10 +236,11 @@ async fn administers(db: Database, end: Instant) -> Vec<String> {
             let step = step.replace('$', table);
             while let Err(refusal) = s.attempt(&step).await {
                 match refusal.code.as_str() {
-                    // Not at this moment; what was done is undone, however long that takes.
+                    // The lock is not available now; a change already made is reverted, however
+                    // long that takes.
                     "55P03" | "40P01" if step.contains("drop") || step.contains("disable") => {}
                     "55P03" | "40P01" => break,
-                    // A column that was not added.
+                    // The column was not added.
                     "42703" | "42701" => break,
                     _ => {
                         wrong.push(format!("{step}: {refusal}"));
@@ -252,7 +253,7 @@ async fn administers(db: Database, end: Instant) -> Vec<String> {
     wrong
 }
 
-/// Ends sessions at any moment.
+/// Terminates sessions at random moments.
 async fn kills(db: Database, end: Instant) -> Vec<String> {
     let s = Session::of(&db).await;
     while Instant::now() < end {
@@ -268,10 +269,10 @@ async fn kills(db: Database, end: Instant) -> Vec<String> {
     Vec::new()
 }
 
-/// The steps of the cycle and the manifests that failed last.
+/// The failed steps of the cycle, and the manifests that failed last.
 const FAILED: &str = "select (select string_agg(step || ': ' || error, ' ') from trax.failed_step), (select string_agg(evaluation_error, ' ') from trax.manifest_state)";
 
-/// All that waits or runs ends, by claims and completions alone.
+/// Checks that all jobs end by claims and completions alone.
 async fn drains(s: &Session) {
     for name in s.get("select gid from pg_prepared_xacts").await.lines() {
         s.get(&format!("rollback prepared '{name}'")).await;
@@ -295,7 +296,7 @@ async fn drains(s: &Session) {
         let left = s
             .get("select waits_for, concurrency_key, manifest, run_at from trax.work_queue union all select 'lease', null, null, null from trax.lease")
             .await;
-        // A cycle of a transaction that was older than what it met may have failed.
+        // A cycle may have failed if its transaction was older than a row that it met.
         let failed = s.get(FAILED).await;
         match left.as_str() {
             "" if failed == "|" => Ok(()),

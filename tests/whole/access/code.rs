@@ -1,11 +1,11 @@
-//! Code of others on our tables: it would run as the owner of the extension, a superuser, and never
-//! does.
+//! Code of other roles attached to trax tables. Such code would run as the owner of the extension,
+//! a superuser, and is never executed.
 
 use harness::session::{Session, session};
 use harness::shared_server;
 use trax_client::testkit::Database;
 
-/// A role that may make functions in a schema of its own, and a session as it.
+/// A role that may create functions in its own schema, and a session of that role.
 async fn mallory(db: &Database, s: &Session) -> (String, Session) {
     let role = format!("{}_mallory", db.name());
     s.get(&format!(
@@ -52,7 +52,7 @@ async fn is_superuser(s: &Session, role: &str) -> String {
     .await
 }
 
-/// Causes that are critical because of others, each with what to type.
+/// Critical causes that are due to other roles, each with its fix.
 async fn told(s: &Session) -> String {
     s.get(
         "select cause, fix from trax.diagnose()
@@ -192,7 +192,7 @@ async fn functions_of_others_are_seen_wherever_a_table_calls_them() {
              alter table trax.worker add added public.pair",
             "alter table trax.worker drop added; drop type public.pair",
         ),
-        // To which its owner may add a domain.
+        // The type's owner may add a domain to it.
         (
             "alter table trax.worker add added text default (null::shop.pair)::text",
             "alter table trax.worker drop added",
@@ -219,7 +219,7 @@ async fn functions_of_others_are_seen_wherever_a_table_calls_them() {
         s.get(take_away).await;
         assert_eq!(told(&s).await, "", "{add}");
     }
-    // A superuser's is trusted for as long as it is his.
+    // A superuser's function is trusted while he owns it.
     s.get(
         "alter function shop.yes(text) owner to postgres;
          alter table trax.work_queue add constraint c check (shop.yes(task))",
@@ -234,7 +234,7 @@ async fn functions_of_others_are_seen_wherever_a_table_calls_them() {
     s.get(&format!("alter role {role} nosuperuser")).await;
     assert_refused(&victim, "a role that changed").await;
     s.get("alter table trax.work_queue drop constraint c").await;
-    // So is his domain, for as long as its constraints are.
+    // A superuser's domain is trusted while its constraints are.
     s.get(
         "create domain public.kind as text;
          alter table trax.work_queue add constraint c check (task::public.kind is not null)",
@@ -253,7 +253,7 @@ async fn functions_of_others_are_seen_wherever_a_table_calls_them() {
     s.assert_healthy().await;
 }
 
-/// Whoever looks before it waits has seen nothing.
+/// A check made before waiting for the table lock would miss the trigger.
 #[tokio::test]
 async fn a_trigger_that_comes_while_a_statement_waits_for_its_table_does_not_run() {
     let (db, s) = session().await;
@@ -335,7 +335,7 @@ async fn a_cleanup_that_meets_code_of_others_stops_without_a_word_for_each_step(
     assert_eq!(refusal.expect_err("the next one is refused").code, "55000");
 }
 
-/// A superuser made it, with a function of somebody else.
+/// A superuser created the event trigger, with a function of another role.
 #[tokio::test]
 async fn an_event_trigger_of_others_costs_partitions_and_grants_and_no_job() {
     let (db, s) = session().await;
@@ -375,7 +375,7 @@ async fn an_event_trigger_of_others_costs_partitions_and_grants_and_no_job() {
         "code_of_others|Drop it, or, if you trust what it does: alter function shop.watch() owner to postgres"
     );
     assert_eq!(is_superuser(&s, &role).await, "f");
-    // One that cannot fire then, and a superuser's.
+    // Neither an event trigger for another command nor one owned by a superuser is reported.
     s.get(
         "drop event trigger watch;
          create event trigger watch on ddl_command_end when tag in ('CREATE FUNCTION') execute function shop.watch()",

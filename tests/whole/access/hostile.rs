@@ -1,9 +1,9 @@
-//! Nothing in a caller's session, and nothing in a job, reaches our statements.
+//! Neither objects in a caller's session nor the contents of a job affect trax's statements.
 
 use super::*;
 
-/// Functions, operators and tables that shadow what our statements use. Each leaves a mark that no
-/// rollback undoes.
+/// Functions, operators and tables that shadow the names used by trax's statements. Each call
+/// leaves a mark that no rollback removes.
 const HOSTILE: &str = r#"
 create schema evil;
 create sequence evil.calls;
@@ -41,7 +41,7 @@ begin
 end $do$;
 "#;
 
-/// Temporary tables are found before all others unless a search path says otherwise.
+/// Temporary tables take precedence unless a search path says otherwise.
 const HOSTILE_TABLES: &str = "
 create temp table work_queue (job_id text); create temp table lease (job_id text); create temp table run (job_id text);
 create temp table manifest (name int); create temp table manifest_state (name int); create temp table lane (lane_id text);
@@ -51,7 +51,7 @@ create temp table pg_inherits (a text); create temp table pg_extension (a text);
 create temp table pg_stat_activity (pid text);
 set search_path = evil, pg_temp, pg_catalog, public";
 
-/// A whole life through every function; returns what it saw.
+/// Calls every function in the life of jobs; returns the results.
 async fn whole_life(s: &Session, role: &str) -> Vec<String> {
     let mut seen = Vec::new();
     for sql in [

@@ -1,11 +1,11 @@
-//! What is there before the extension, or beside it, gives nobody a right: default privileges, a
-//! schema that others may fill.
+//! Objects that exist before or beside the extension give no rights: default privileges, and a
+//! schema that other roles may fill.
 
 use harness::session::{Session, session};
 use harness::shared_server;
 use trax_client::testkit::Database;
 
-/// What these roles may do in the schema, as `role: right on object`.
+/// The rights of a role in the schema, as `role: right on object`.
 async fn rights(s: &Session, role: &str) -> String {
     s.get(&format!(
         "select string_agg(p.proname, ' ' order by p.proname)

@@ -1,5 +1,5 @@
-//! The matrix: what each level may do with each object of the schema. An object without a line here
-//! fails the test.
+//! The matrix of the rights of each level on each object of the schema. An object without a line
+//! here fails the test.
 
 use super::role;
 use harness::rights::assert_matrix;
@@ -37,7 +37,7 @@ async fn no_reader_learns_a_token() {
         let rows = format!("select count(*) from trax.{table}");
         assert_eq!(them.get(&rows).await, "1");
     }
-    // Whatever else is a token has its type; nobody may do anything with that of a batch.
+    // All other tokens have the token type; a batch's token cannot be used by any role.
     let readable = format!(
         "select c.relname, a.attname
          from pg_class c
@@ -57,7 +57,7 @@ async fn no_reader_learns_a_token() {
             .await,
         "n|1|h"
     );
-    // Nor from what is said of a fault.
+    // The report of a fault must not show the token either.
     s.get("insert into trax.concurrency_token select 'other', 1, 1, token, 'h', acquired_at, extended_at, expires_at from trax.concurrency_token")
         .await;
     let faults = them.get("select detail from trax.check()").await;

@@ -1,4 +1,4 @@
-//! Who may do what, and that nothing in a caller's session reaches our statements.
+//! The rights of each level, and the isolation of trax's statements from a caller's session.
 
 mod code;
 mod hostile;
@@ -14,14 +14,14 @@ const PRODUCER: &str = "enqueue enqueue_many enqueue_sql limit_queue_time trigge
 const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel cancel_own enqueue enqueue_many
     limit_queue_time activate complete_and_claim wait_for_work acquire_token await_token extend_token release_token
     report_progress report_worker waiting_tasks runs_as_stored get_jobs await_job await_jobs shard_of where_is";
-/// Beyond the other three levels.
+/// The functions that only an admin may call.
 const ADMIN: &str =
     "schedule unschedule enable_manifest disable_manifest configure_group requeue_dead_letter
     acknowledge_dead_letter requeue_dead_letters trigger_group apply cancel_manifest cancel_group tick pause resume believe_clock adopt set_shard start_scheduler grant_access
     revoke_access";
 
-/// A call of each function that succeeds in the database that [`furnished`] makes. `{job}` and
-/// `{token}` are those of the executing job.
+/// A successful call of each function in the database made by [`furnished`]. `{job}` and `{token}`
+/// belong to the executing job.
 const CALLS: &[(&str, &str)] = &[
     ("status", "select count(*) from trax.status()"),
     ("check", "select count(*) from trax.check()"),
@@ -144,7 +144,7 @@ const CALLS: &[(&str, &str)] = &[
     ),
 ];
 
-/// A database with a job in every place, as the superuser, and the executing job.
+/// A database with a job in every place, a superuser session, and the executing job with its token.
 async fn furnished() -> (Database, Session, String, String) {
     let (db, s) = session().await;
     s.get("select trax.schedule('m', 'a', every => '1 h'); select trax.enqueue('dies'); select trax.enqueue('runs'); select trax.enqueue('waits')").await;
@@ -163,7 +163,7 @@ async fn furnished() -> (Database, Session, String, String) {
     )
 }
 
-/// A role of this database's own, with these levels.
+/// Creates a role with these levels for this database only.
 async fn role(db: &Database, s: &Session, levels: &[&str]) -> String {
     let role = format!(
         "{}_{}",
@@ -193,7 +193,7 @@ fn allowed(level: &str) -> BTreeSet<String> {
     names.split_whitespace().map(str::to_owned).collect()
 }
 
-/// What `level` may do is exactly what it should be, in the catalog and when it is tried.
+/// Checks that `level` has exactly the expected rights, in the catalog and by trying each call.
 async fn assert_level(level: &str) {
     let (db, s, job, token) = furnished().await;
     let levels: &[&str] = if level.is_empty() { &[] } else { &[level] };
@@ -215,15 +215,15 @@ async fn assert_level(level: &str) {
         match (them.attempt(&call).await, allowed.contains(function)) {
             (Ok(_), true) => {}
             (Err(refusal), false) if refusal.code == "42501" => {}
-            // Only inside the run of a declared parent.
+            // Allowed only inside the run of a declared parent.
             (Err(refusal), true) if function == "activate" && refusal.code == "55000" => {}
-            // Refused inside a transaction block, which this test is in.
+            // Refused inside a transaction block, such as this test's.
             (Err(refusal), true)
                 if matches!(
                     function,
                     "wait_for_work" | "await_token" | "await_job" | "await_jobs"
                 ) && refusal.code == "25001" => {}
-            // The shared server leaves its databases out of trax.databases.
+            // The shared server excludes its databases from trax.databases.
             (Err(refusal), true) if function == "start_scheduler" && refusal.code == "55000" => {}
             (seen, may) => panic!("{call}\n  as {level:?}, which may: {may}, gave {seen:?}"),
         }
@@ -234,7 +234,7 @@ async fn assert_level(level: &str) {
     s.assert_healthy().await;
 }
 
-/// Every table can be read or not, and never written.
+/// Checks that every table is readable or not, as expected, and never writable.
 async fn assert_tables(s: &Session, them: &Session, role: &str, reads: bool) {
     let tables = "select c.relname from pg_class c
                   where c.relnamespace = 'trax'::regnamespace and c.relkind in ('r', 'p', 'v') and not c.relispartition";
@@ -271,8 +271,8 @@ async fn assert_tables(s: &Session, them: &Session, role: &str, reads: bool) {
     );
 }
 
-/// Rows become jobs by COPY and INSERT for those who may enqueue, and that is all that anybody may
-/// do with them.
+/// Checks that COPY and INSERT into `trax.new_job` enqueue jobs for roles that may enqueue, and
+/// that no role has any other right on it.
 async fn assert_new_job(s: &Session, them: &Session, role: &str, enqueues: bool) {
     let inserted = them
         .attempt("insert into trax.new_job (task, unique_key) values ('copied', 'copied')")

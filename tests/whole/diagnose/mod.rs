@@ -1,4 +1,5 @@
-//! Causes with fixes: each trouble made on purpose, told, and gone when what is told was typed.
+//! Each cause of `trax.diagnose()`: the trouble is made on purpose, reported, and gone after its
+//! fix is typed.
 
 mod own_server;
 
@@ -10,7 +11,7 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
 
-/// The details of a cause, a line each; empty when it is not there. Nothing may wait for it.
+/// The details of a cause, one per line; empty if it is not reported. The patience is zero.
 async fn details(s: &Session, cause: &str) -> String {
     s.get(&format!(
         "select detail from trax.diagnose(patience => '0 s') where cause = '{cause}' order by 1"
@@ -18,7 +19,7 @@ async fn details(s: &Session, cause: &str) -> String {
     .await
 }
 
-/// What to type for a cause that is there once; `trax doctor` says the same, and that it is ill.
+/// Returns the fix of a cause reported once; `trax doctor` must show the same fix and exit with 2.
 async fn fix(s: &Session, cause: &str) -> String {
     let seen = s
         .get(&format!(
@@ -39,7 +40,7 @@ async fn fix(s: &Session, cause: &str) -> String {
     seen
 }
 
-/// A session in a database whose scheduler runs and that has no trouble.
+/// A session in a database with a running scheduler and no trouble.
 async fn sound() -> Session {
     let database = live_database().await;
     let name = database.name().to_owned();
@@ -291,7 +292,7 @@ async fn the_statement_of_another_is_shown_to_whom_the_server_would_show_it() {
     ))
     .await;
     let seen = |s: Session| async move {
-        // The role that the call names is anybody's word.
+        // A caller may name any role, so the argument gives no rights.
         s.get(
             "select detail from trax.diagnose('0 s', role => 'postgres') where cause = 'horizon_held'",
         )
@@ -446,5 +447,5 @@ async fn runs_that_found_no_partition_are_reported_and_find_one() {
     assert_eq!(s.get(at).await, "trax.run_20310506|7");
 }
 
-/// How long a server may take until it has done what the test made it do.
+/// The time limit for the server to carry out the test's action.
 const LONG: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! Troubles of a whole server.
+//! Troubles of a whole server, each with a separate server.
 
 use super::{LONG, details, fix};
 use harness::eventually;
@@ -42,7 +42,7 @@ async fn too_few_worker_processes_are_reported() {
         .start()
         .expect("a server starts");
     let s = session_on(&server).await;
-    // At first the launcher may still be about to start it.
+    // At first the launcher may still be about to start the scheduler.
     eventually("the trouble is told", LONG, async || {
         match details(&s, "too_few_worker_processes").await {
             seen if seen.starts_with("2 of 2 worker processes") => Ok(()),
@@ -118,7 +118,7 @@ async fn what_keeps_dead_rows_is_reported() {
     assert!(seen.contains("\"two_phase\""), "{seen}");
     let typed = fix(&s, "prepared_transaction").await;
     assert!(typed.contains("rollback prepared 'two_phase'"), "{typed}");
-    // It also keeps autovacuum from tidying up what comes now.
+    // The prepared transaction also keeps vacuum from removing the following dead rows.
     s.get("select count(*) from generate_series(1, 70) n, lateral trax.enqueue_many('a', array_fill(to_jsonb(n), array[1000]))")
         .await;
     s.get("delete from trax.work_queue; select pg_stat_force_next_flush()")
@@ -194,7 +194,7 @@ async fn a_database_that_freezing_does_not_keep_up_with_is_reported() {
         .expect("a server starts");
     let s = session_on(&server).await;
     assert_eq!(details(&s, "wraparound").await, "");
-    // A transaction that is open for long keeps everything from being frozen.
+    // A long transaction prevents all freezing.
     let holder = Session::of(&server.existing("app")).await;
     holder
         .get("begin isolation level repeatable read; select txid_current()")
@@ -223,8 +223,8 @@ async fn a_database_that_freezing_does_not_keep_up_with_is_reported() {
 
 #[tokio::test]
 async fn a_task_that_no_worker_takes_is_reported() {
-    // A server of its own: on one with hundreds of databases not every task has a place of its own
-    // in shared memory.
+    // A separate server: on one with hundreds of databases, not every task has a place in shared
+    // memory.
     let server = preloaded().start().expect("a server starts");
     let s = session_on(&server).await;
     s.get("select trax.enqueue_many('lonely', '{1, 2}')").await;

@@ -1,4 +1,4 @@
-//! Dump and restore, clones: nothing is lost, and nothing runs there before somebody says so.
+//! Dump, restore and clones: nothing is lost, and a copy runs nothing until it is adopted.
 
 mod over;
 
@@ -12,7 +12,7 @@ use std::path::Path;
 use tokio_postgres::Client;
 use trax_client::testkit::{Database, Server};
 
-/// Every table that a dump must carry, the history with the partition that each row is in.
+/// The contents of all dumped tables, with each history row's partition.
 const CONTENTS: &str = "select coalesce(string_agg(t, E'\\n' order by t), '') from (
     select 'work_queue ' || x::text from trax.work_queue x
     union all select 'lease ' || x::text from trax.lease x
@@ -30,7 +30,7 @@ const CONTENTS: &str = "select coalesce(string_agg(t, E'\\n' order by t), '') fr
         from pg_inherits join pg_class c on c.oid = inhrelid where inhparent = 'trax.run'::regclass
 ) rows (t)";
 
-/// Jobs in every place, history on two days, and a manifest that is due.
+/// Makes jobs in every place, history on two days, and a due manifest.
 async fn fill(client: &Client) {
     execute(
         client,
@@ -58,8 +58,8 @@ async fn fill(client: &Client) {
     another_day(client).await;
 }
 
-/// A partition that no install script made, but a cycle, and one of a day that a restore's install
-/// will not make.
+/// Makes a partition by a cycle rather than the install script, and one for a day that the install
+/// of a restore does not create.
 async fn another_day(client: &Client) {
     let last: String = value(
         client,
@@ -90,7 +90,7 @@ async fn another_day(client: &Client) {
     .await;
 }
 
-/// Makes a database on the live server for a restore; its scheduler would look often.
+/// Makes a database on the live server for a restore, whose scheduler polls often.
 async fn empty_target() -> Database {
     let name = new_name("restored");
     let target = live_server()
@@ -106,7 +106,7 @@ async fn empty_target() -> Database {
     target
 }
 
-/// The scheduler of a copy waits, and `trax.status()` shows it with what to type.
+/// The scheduler of a copy waits, and `trax.status()` shows the statement to type.
 async fn the_scheduler_waits_for_adopt(client: &Client) {
     let (shown, healthy, hint) = status(client, "scheduler").await;
     assert_eq!(
@@ -116,7 +116,7 @@ async fn the_scheduler_waits_for_adopt(client: &Client) {
     assert!(hint.is_some_and(|hint| hint.contains("select trax.adopt()")));
 }
 
-/// Functions that start work are refused in a copy, with what to type.
+/// Functions that start work are refused in a copy, with the statement to type.
 async fn a_copy_refuses(client: &Client) {
     for call in [
         "select * from trax.tick()",
@@ -135,7 +135,7 @@ async fn a_copy_refuses(client: &Client) {
     }
 }
 
-/// The copy waits, says so, and runs after trax.adopt().
+/// The scheduler of a copy waits, reports that, and runs after `trax.adopt()`.
 async fn a_copy_runs_only_when_adopted(copy: &Database) {
     let client = connect(copy).await;
     scheduler_of(&client, copy.name(), PATIENCE).await;
@@ -164,7 +164,8 @@ async fn a_copy_runs_only_when_adopted(copy: &Database) {
     assert_eq!(violations(&client).await, Vec::<String>::new());
 }
 
-/// What waited can be claimed, what was executing runs out and runs again, a key is still taken.
+/// Waiting jobs can be claimed, executing ones expire and run again, and a unique key is still
+/// taken.
 async fn the_work_goes_on(client: &Client) {
     let sql = "select trax.enqueue('ready', unique_key => 'one')
         = (select job_id from trax.unique_key where key = 'one')";
@@ -172,7 +173,7 @@ async fn the_work_goes_on(client: &Client) {
     let sql = "select trax.enqueue('broken', unique_key => 'hour', unique_for => '1 h')
         = (select job_id from trax.run where task = 'broken')";
     assert!(value::<bool>(client, sql).await, "it outlives its job");
-    // A scheduler that could not look for two seconds lets what it finds last once more.
+    // A scheduler that has not looked for two seconds extends each lease once before it expires.
     eventually("the lease is taken away", PATIENCE, async || {
         execute(
             client,
@@ -192,7 +193,7 @@ async fn the_work_goes_on(client: &Client) {
     );
 }
 
-/// No id is given twice: all sequences stand behind the ids in use.
+/// No id is assigned twice: all sequences are past the ids in use.
 async fn sequences_are_behind_the_ids(client: &Client) {
     let sql = "select greatest(
         (select max(job_id) from trax.job), (select max(job_id) from trax.run)
@@ -213,7 +214,7 @@ async fn sequences_are_behind_the_ids(client: &Client) {
     );
 }
 
-/// The ids go on in the shard of the source, and end where those of the next begin.
+/// New ids stay in the source's shard, and end where those of the next shard begin.
 async fn ids_stay_in_their_shard(client: &Client) {
     let sql = "select bool_and(seqmin >> 43 = 7 and seqmax >> 43 = 7) from pg_sequence
         where seqrelid in ('trax.work_queue_job_id_seq'::regclass, 'trax.dead_letter_id_seq'::regclass)";
@@ -239,7 +240,7 @@ async fn a_restore_is_whole(target: &Database, contents: &str) {
     a_copy_runs_only_when_adopted(target).await;
     sequences_are_behind_the_ids(&client).await;
     ids_stay_in_their_shard(&client).await;
-    // History goes on, in the partitions that came along and in new ones.
+    // History continues, in the restored partitions and in new ones.
     execute(
         &client,
         "select trax.make_run_partitions(now() + interval '20 days', 0)",
@@ -321,7 +322,7 @@ async fn a_restore_into_the_same_server_is_a_copy_too() {
     execute(&client, "select trax.adopt()").await;
     let queued = "select affected from trax.tick() where step = 'queue_due'";
     assert_eq!(value::<i64>(&client, queued).await, 1);
-    // The original is not disturbed by its copy.
+    // The copy does not disturb the original.
     let client = connect(&source).await;
     assert_eq!(value::<String>(&client, CONTENTS).await, contents);
     assert_eq!(value::<i64>(&client, queued).await, 1);
@@ -338,7 +339,7 @@ async fn a_clone_made_from_a_template_waits_and_the_original_goes_on() {
     let name = new_name("clone");
     let admin = connect(&live_server().existing("postgres")).await;
     eventually("the clone is made", PATIENCE, async || {
-        // A client that has just gone may be seen a moment longer.
+        // A session that has just disconnected may still be visible for a moment.
         let sql = format!("create database {name} template {}", source.name());
         admin
             .batch_execute(&sql)

@@ -1,9 +1,9 @@
-//! Restores over a database that is there, whole or in part.
+//! Restores over an existing database, whole or in part.
 
 use super::*;
 
-/// A database on the live server that is filled while its scheduler is off; from then on it looks
-/// often.
+/// A database on the live server that is filled while its scheduler is off, and polled often from
+/// then on.
 async fn filled_live() -> (Database, String) {
     let name = new_name("over");
     let database = live_server()
@@ -23,7 +23,7 @@ async fn filled_live() -> (Database, String) {
     (database, contents)
 }
 
-/// Lets the scheduler of a database work, and look often.
+/// Starts the scheduler of a database, with a short poll interval.
 async fn let_run(database: &Database) {
     let name = database.name();
     let admin = connect(&live_server().existing("postgres")).await;
@@ -57,9 +57,9 @@ fn dump(server: &Server, database: &str, path: &Path, options: &[&str]) {
     );
 }
 
-/// Feeds a script to psql; returns what it complained of.
+/// Feeds a script to psql; returns its errors.
 fn feed(server: &Server, database: &str, script: &str) -> String {
-    // Both halves of a dump that newer programs have made safe against what it names.
+    // Newer versions of pg_dump wrap the script in `\restrict` and `\unrestrict`.
     let plain: Vec<&str> = script
         .lines()
         .filter(|line| !line.starts_with("\\restrict") && !line.starts_with("\\unrestrict"))
@@ -150,7 +150,7 @@ async fn data_alone_restored_into_an_adopted_database_makes_a_copy_of_it() {
     .await;
     scheduler_of(&client, database.name(), PATIENCE).await;
     a_cycle_runs(&client, PATIENCE).await;
-    // What that has left would collide.
+    // Rows left by that cycle would collide with the dump.
     execute(&client, "truncate trax.run, trax.dead_letter").await;
     let script = std::fs::read_to_string(&path).expect("the dump can be read");
     let said = feed(live_server(), database.name(), &script);
@@ -181,7 +181,8 @@ async fn a_schema_restored_without_data_works_once_it_is_adopted() {
     a_cycle_runs(&client, PATIENCE).await;
 }
 
-/// What an adopted database is before a load of data alone: made anew, or emptied.
+/// Ways to prepare an adopted database for a load of data only: recreate the extension, or empty
+/// the tables.
 const BEFORE_DATA: [&str; 2] = [
     "drop extension trax; create extension trax; select trax.make_run_partitions(now() - interval '3 days', 2);
      select trax.make_run_partitions(now() + interval '3 days', 1)",
@@ -202,7 +203,8 @@ async fn no_way_of_loading_a_dump_leaves_a_database_adopted() {
         (BEFORE_DATA[1], &["--data-only", "--disable-triggers"]),
         (BEFORE_DATA[0], &["--data-only", "--enable-row-security"]),
         (BEFORE_DATA[1], &["--data-only", "--enable-row-security"]),
-        // Not one transaction: until the first of them commits, nothing shows that it is a load.
+        // `-j` loads in several transactions. Until the first commits nothing shows a load, so the
+        // scheduler is paused.
         (
             &format!("{}; select trax.pause('a load')", BEFORE_DATA[1]),
             &[
@@ -228,7 +230,7 @@ async fn no_way_of_loading_a_dump_leaves_a_database_adopted() {
         let client = connect(&database).await;
         execute(&client, before).await;
         scheduler_of(&client, database.name(), PATIENCE).await;
-        // A session that knows that it is at home.
+        // The session caches that its database is adopted.
         execute(
             &client,
             "select * from trax.claim_next(tasks => '{nothing}')",

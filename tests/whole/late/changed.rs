@@ -1,5 +1,5 @@
-//! Waiting rows that are changed after the snapshot of who lets them in: they are let in all the
-//! same, and no other row is.
+//! Waiting rows that change after the snapshot of the statement that lets them in: they are let in,
+//! and no other row is.
 
 use harness::session::{Session, session};
 use harness::statement::statement;
@@ -7,8 +7,8 @@ use trax_client::testkit::Database;
 
 const WAITING: &str = "select count(*) from trax.work_queue where waits_for is not null";
 
-/// Lets statements on the queue of sessions that say so wait for a lock, after their snapshot and
-/// before their first row.
+/// A trigger that makes statements on the queue wait for a lock, after their snapshot and before
+/// their first row, in sessions that have set `test.waits`.
 const SLOW: &str = "
     create function public.wait_for_it() returns trigger language plpgsql as $$
     begin
@@ -20,13 +20,13 @@ const SLOW: &str = "
     create trigger waits before {event} on trax.work_queue
         for each statement execute function public.wait_for_it()";
 
-/// Runs `sql` in a session of its own, and `meanwhile` in another while the first has its snapshot
-/// and not its rows.
+/// Runs `sql` in a separate session, and `meanwhile` in another one after the first has taken its
+/// snapshot and before it reads rows.
 async fn beside(db: &Database, s: &Session, prepare: &str, sql: &str, meanwhile: &[&str]) {
     beside_a("update", db, s, prepare, sql, meanwhile).await;
 }
 
-/// The same where the rows are of the first statement on the queue that is an `event`.
+/// As [`beside`], where the first `event` statement on the queue reads the rows.
 async fn beside_a(
     event: &str,
     db: &Database,
@@ -51,7 +51,7 @@ async fn beside_a(
     ended.expect("it ends well");
 }
 
-/// Changes what waits, frees the places of the old rows and fills them with others.
+/// Changes the waiting rows, frees their old row versions and reuses the space.
 const CHANGE: [&str; 3] = [
     "select trax.limit_queue_time(job_id, '1 h') from trax.work_queue where waits_for is not null",
     "vacuum trax.work_queue",
@@ -77,7 +77,7 @@ async fn a_delayed_job_that_was_changed_since_the_snapshot_is_promoted() {
     others_still_wait(&s).await;
 }
 
-/// A sweep as a cycle makes it, which has had others before it.
+/// A sweep as in a cycle that follows earlier sweeps.
 async fn sweep(db: &Database, s: &Session, sweep: &str, first_type: &str, first: &str) {
     let prepare = format!("prepare sweep ({first_type}, bigint, int) as {sweep}");
     let execute = format!("execute sweep ({first}, -9223372036854775808, 5000)");
@@ -118,7 +118,8 @@ async fn a_job_of_a_group_that_was_changed_since_the_snapshot_is_let_in_when_its
     others_still_wait(&s).await;
 }
 
-/// A cycle beside a change of a job that has waited too long, and then 50 others where it was.
+/// Runs a cycle beside a change of a job that has waited too long; 50 other rows then take its old
+/// place.
 async fn expire_beside(change: &str) -> (Database, Session) {
     let (db, s) = session().await;
     let id = s.enqueue("'a'").await;

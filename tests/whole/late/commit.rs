@@ -16,8 +16,8 @@ fn jobs() -> usize {
     })
 }
 
-/// Claims, and waits for work when that was not all, until `wanted` are claimed; returns how many
-/// claims found nothing.
+/// Claims, and waits for work in between, until `wanted` are claimed; returns the number of empty
+/// claims.
 async fn claim_all(client: &Client, mut wanted: Vec<i64>) -> usize {
     let mut vain = 0;
     while !wanted.is_empty() {
@@ -34,7 +34,7 @@ async fn claim_all(client: &Client, mut wanted: Vec<i64>) -> usize {
     vain
 }
 
-/// A transaction that has enqueued into several lanes and stays open.
+/// Enqueues into several lanes in a transaction that stays open.
 async fn late(s: &Session) -> Vec<i64> {
     s.get("begin").await;
     let mut ids = vec![s.enqueue("'a'").await];
@@ -44,10 +44,10 @@ async fn late(s: &Session) -> Vec<i64> {
     ids
 }
 
-/// Waits until the session of `waiter` waits for work.
+/// Waits until the session with this pid waits for work.
 async fn waits(s: &Session, pid: i32) {
     eventually("a wait for work", PATIENCE, async || {
-        // In a transaction the first look would be seen again and again.
+        // Within a transaction, the first snapshot of the statistics would be seen again.
         s.get("select pg_stat_clear_snapshot()").await;
         let seen = s
             .get(&format!(
@@ -76,7 +76,7 @@ async fn jobs_that_commit_after_many_later_ones_have_passed_are_found_by_the_nex
     pass(passer.client()).await;
     let seconds = late(&second).await;
     vacuum(passer.client()).await;
-    // Left unvacuumed from here on, as behind a snapshot that somebody holds.
+    // No vacuum from here on, as behind a held snapshot.
     let rounds = (jobs() / ROUND).max(2);
     for _ in 2..rounds {
         pass(passer.client()).await;
@@ -85,7 +85,7 @@ async fn jobs_that_commit_after_many_later_ones_have_passed_are_found_by_the_nex
     pass(passer.client()).await;
     println!("{} jobs passed", rounds * ROUND);
 
-    // Who waits is woken and finds them.
+    // A waiting session is woken and finds them.
     let pid = waiter.pid();
     let waiting = tokio::spawn(async move {
         let vain = claim_all(waiter.client(), seconds).await;
@@ -97,23 +97,23 @@ async fn jobs_that_commit_after_many_later_ones_have_passed_are_found_by_the_nex
     let (_, vain) = found.expect("it is woken").expect("the waiter finds them");
     assert!(vain <= 3, "{vain} claims before it found them");
 
-    // Who has let the later ones pass finds them, with the first claim.
+    // The session that claimed the later jobs finds them with its first claim.
     first.get("commit").await;
     assert_eq!(claim_all(passer.client(), firsts).await, 0);
 
-    // And who has seen nothing of it.
+    // A new session finds them too.
     let fresh = Session::of(&db).await;
     third.get("commit").await;
     assert_eq!(claim_all(fresh.client(), thirds).await, 0);
     passer.assert_healthy().await;
 }
 
-/// A database of a server for prepared transactions, and a session of it.
+/// A server with prepared transactions, and a session in its database.
 async fn two_phase() -> (Server, Session) {
     two_phase_of(2).await
 }
 
-/// The same for so many at once.
+/// As [`two_phase`], with this many prepared transactions at once.
 async fn two_phase_of(most: usize) -> (Server, Session) {
     let server = scheduling()
         .setting("max_prepared_transactions", most.to_string())
@@ -157,7 +157,7 @@ async fn what_a_prepared_transaction_did_counts_from_the_moment_it_ends() {
     s.assert_healthy().await;
 }
 
-/// The commit of the prepared transaction `enqueued` ends a wait of `waiter`, which comes back.
+/// The commit of the prepared transaction `enqueued` ends a wait of `waiter`, which is returned.
 async fn commit_prepared_wakes(s: &Session, waiter: Session) -> Session {
     waiter.get("select * from trax.claim_next()").await;
     let pid = waiter.pid();
@@ -214,7 +214,7 @@ async fn the_end_of_a_transaction_that_was_prepared_before_a_restart_wakes_who_w
     server.restart().expect("the server restarts");
     let database = server.existing("prepared");
     let (s, waiter) = (Session::of(&database).await, Session::of(&database).await);
-    // The scheduler has looked which there are.
+    // The scheduler has read the list of prepared transactions.
     scheduler_of(&connect(&database).await, "prepared", PATIENCE).await;
     commit_prepared_wakes(&s, waiter).await;
 }
@@ -224,8 +224,8 @@ async fn the_end_of_a_transaction_that_was_prepared_before_a_crash_wakes_who_wai
     let (server, s) = two_phase().await;
     s.get("begin; select trax.enqueue('t')").await;
     s.get("prepare transaction 'enqueued'").await;
-    // The server goes on with new shared memory; when it was started stays. Until it has noticed,
-    // it takes connections as before: another checkpointer shows that it has.
+    // The server restarts with new shared memory but keeps its start time. It accepts connections
+    // until it notices the crash; a new checkpointer shows that it has restarted.
     let checkpointer =
         "select max(pid)::text from pg_stat_activity where backend_type = 'checkpointer'";
     let before = s.get(checkpointer).await;
@@ -251,8 +251,8 @@ async fn the_end_of_a_transaction_that_was_prepared_before_a_crash_wakes_who_wai
     assert_eq!(waiter.claim("").await.len(), 1);
 }
 
-/// A subscription in `prepared` to orders of the database `source`, with two phases; an order makes
-/// a job.
+/// A two-phase subscription in `prepared` to orders of the database `source`; each order makes a
+/// job.
 async fn subscribed(server: &Server, s: &Session) -> Session {
     let source = server.database("source").await.expect("a database is made");
     let source = Session::of(&source).await;
@@ -328,7 +328,7 @@ async fn a_prepared_transaction_that_a_subscription_ends_is_found_and_leaves_not
         })
         .await;
     }
-    // There is room for what this database prepares by itself.
+    // Prepared transactions of this database itself still have room.
     s.get("begin; select trax.enqueue('own'); prepare transaction 'own'")
         .await;
     assert!(s.claim("").await.is_empty());

@@ -1,4 +1,4 @@
-//! Rows that somebody writes by hand are found at once, whatever shared memory knew before.
+//! Rows written by hand are found at once, whatever shared memory contained before.
 
 use harness::session::{Session, session};
 
@@ -59,8 +59,8 @@ async fn leases_removed_by_hand_make_room_at_once() {
     assert_eq!(s.claim("").await.len(), 1);
 }
 
-/// A statement of ours is no statement by hand; what a trigger of somebody else writes because of
-/// it is.
+/// A statement of trax itself is not a change by hand, but a write by a foreign trigger that it
+/// fires is.
 #[tokio::test]
 async fn what_a_trigger_writes_because_of_our_statement_is_claimed_at_once() {
     let (db, s) = emptied().await;

@@ -1,7 +1,7 @@
-//! The head of the queue: a job that becomes claimable after many later ones have passed is found
-//! at once, whatever made it late, and so is the head after a crash, a restart and a promotion.
+//! The head of the queue: a job that becomes claimable after many later ones were claimed is found
+//! at once, for every reason of the delay. The same holds after a crash, a restart and a promotion.
 //!
-//! 20,000 later jobs pass, or as many as `TRAX_LATE_JOBS` says.
+//! The number of later jobs is 20,000, or `TRAX_LATE_JOBS`.
 
 mod changed;
 mod commit;
@@ -14,13 +14,13 @@ use std::time::Duration;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-/// How long what nobody announces may stay unseen: rows of transactions prepared before a restart,
-/// and restored rows. On an idle machine it is one second.
+/// The time limit for finding unannounced rows: those of transactions prepared before a restart,
+/// and restored rows. On an idle machine it takes one second.
 const UNANNOUNCED: Duration = Duration::from_secs(20);
-/// Jobs enqueued and passed at once.
+/// The number of jobs enqueued and claimed per round.
 const ROUND: usize = 5_000;
 
-/// Enqueues `ROUND` jobs, and claims and completes by the thousand until nothing is claimable.
+/// Enqueues `ROUND` jobs, and claims and completes a thousand at a time until nothing is claimable.
 async fn pass(client: &Client) {
     execute(
         client,
@@ -58,7 +58,7 @@ async fn vacuum(client: &Client) {
     execute(client, "vacuum trax.lease").await;
 }
 
-/// The jobs that one claim takes.
+/// Returns the jobs that one claim takes.
 async fn claim(client: &Client) -> Vec<i64> {
     let sql = "select job_id from trax.claim_next(max_jobs => 100)";
     let rows = client.query(sql, &[]).await.expect("a claim works");

@@ -1,5 +1,4 @@
-//! Old jobs that become claimable late, and looks at the queue that see less than there is: neither
-//! hides a job.
+//! Neither old jobs that become claimable late nor sessions with an old snapshot hide a job.
 
 use super::{ROUND, UNANNOUNCED, pass, vacuum};
 use harness::session::{Session, session};
@@ -9,7 +8,7 @@ use std::time::Instant;
 async fn old_jobs_that_become_claimable_late_are_claimed_in_their_order() {
     let (db, s) = session().await;
     let claimer = Session::of(&db).await;
-    // Each is late for a reason of its own.
+    // Each job is late for a different reason.
     let delayed = s.enqueue("'a', run_at => now() + interval '1 h'").await;
     let key = s.enqueue("'k', concurrency_key => 'k'").await;
     let held = s.claim_one("tasks => '{k}', lease => '1 h'").await;
@@ -80,7 +79,7 @@ async fn a_claim_under_an_old_snapshot_hides_nothing_that_it_does_not_see() {
         ))
         .await;
         let jobs = [s.enqueue("'a'").await, s.enqueue("'a'").await];
-        // It sees none of them, or is refused.
+        // The old snapshot sees none of them, or the claim is refused.
         if let Ok(seen) = old.attempt("select job_id from trax.claim_next()").await {
             assert_eq!(seen, "", "{level}");
         }
@@ -145,7 +144,7 @@ async fn a_table_that_is_written_anew_loses_no_job_and_no_order() {
     }
 }
 
-/// Passes jobs of another task.
+/// Enqueues and claims jobs of another task.
 async fn pass_by(s: &Session) {
     s.get(&format!(
         "select count(*) from trax.enqueue_many('b', array_fill('{{}}'::jsonb, array[{ROUND}]))"

@@ -7,15 +7,15 @@ use tokio_postgres::Client;
 use trax_client::testkit::Stop;
 use uuid::Uuid;
 
-/// Jobs that wait behind many that have passed, oldest first, one of them committed late; and one
-/// that is executed.
+/// Jobs that wait behind many claimed ones, oldest first, one of them committed late; and an
+/// executing job.
 struct Head {
     waiting: Vec<i64>,
     running: (i64, Uuid),
 }
 
 impl Head {
-    /// `lost` is a transaction that has enqueued before all others and stays open.
+    /// `lost` is a transaction that enqueued before all others and stays open.
     async fn make(client: &Client, late: &Client, lost: &Client) -> Head {
         execute(lost, "begin").await;
         execute(lost, "select trax.enqueue('a')").await;
@@ -38,7 +38,7 @@ impl Head {
         }
     }
 
-    /// The first claim of all finds what waits, in order, and what was executed can be completed.
+    /// The first claim finds the waiting jobs in order, and the executing job can be completed.
     async fn is_found(&self, client: &Client) {
         assert_eq!(claim(client).await, self.waiting);
         let done = client
@@ -48,7 +48,7 @@ impl Head {
             )
             .await;
         assert!(done.expect("a completion works").get::<_, bool>(0));
-        // What comes now is found too, and what was never committed never was.
+        // A new job is found too, and uncommitted jobs do not appear.
         let new: i64 = value(client, "select trax.enqueue('a')").await;
         assert_eq!(claim(client).await, [new]);
         assert_eq!(violations(client).await, Vec::<String>::new());
@@ -89,7 +89,7 @@ async fn after_a_promotion_the_first_claim_finds_the_head() {
     let head = Head::make(&client, &late, &lost).await;
     let written: String = value(&client, "select pg_current_wal_insert_lsn()::text").await;
     standby.has_replayed(&other, &written).await;
-    // A claim that is refused meanwhile leaves nothing behind that misleads later ones.
+    // A claim refused by the standby leaves no state that misleads later claims.
     let refused = other.query("select * from trax.claim_next()", &[]).await;
     let refused = refused.expect_err("a standby gives no jobs");
     assert_eq!(refused.code().map(|code| code.code()), Some("25006"));

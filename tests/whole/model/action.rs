@@ -1,8 +1,8 @@
-//! What can happen, and what becomes of it.
+//! The actions of the model and their effects.
 
 use super::{Fence, Held, Job, Location, MAX_RETRIES, Model, Outcome, State, Transaction, bit};
 
-/// One step; the number is the session's.
+/// A step of the model; the number is the session's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Action {
     ClaimNext(usize),
@@ -50,7 +50,7 @@ impl Model {
         }
     }
 
-    /// All actions there are; `step` says which are possible.
+    /// All actions; `step` decides which are possible.
     pub(super) fn all_actions(&self) -> Vec<Action> {
         let mut all = vec![
             Action::ReapExpiredLeases,
@@ -74,7 +74,7 @@ impl Model {
         all
     }
 
-    /// What an action makes of a state; `None` where it is not possible, has to wait, or changes
+    /// Returns the state after an action; `None` if it is not possible, has to wait, or changes
     /// nothing.
     pub(super) fn step(&self, before: &State, action: Action) -> Option<State> {
         let mut state = before.clone();
@@ -101,9 +101,8 @@ impl Model {
         Some(state)
     }
 
-    /// Under the locks of the group and the key, which are left alone when others have them, counts
-    /// what has committed and takes the first row that there is room for; rows behind the key leave
-    /// their lane.
+    /// Takes the locks of the group and the key, skipping them if others hold them, counts
+    /// committed leases, and takes the first row with room. Rows behind the key leave their lane.
     fn claim_next(&self, state: &mut State, worker: usize) -> Option<()> {
         if state.open[worker].is_some() || state.believes[worker].is_some() {
             return None;
@@ -113,7 +112,7 @@ impl Model {
         if exclusive && state.group_is_locked() || limited && state.leases() >= state.limit {
             return None;
         }
-        // Shared where there is no limit: others claim beside it, a change of the limit waits.
+        // Shared without a limit: other claims run beside it, and a change of the limit waits.
         let mut claim = Transaction {
             group_lock: true,
             ..Transaction::default()
@@ -143,8 +142,8 @@ impl Model {
         Some(())
     }
 
-    /// The lease goes when the fence lets the session through; else it is told, and holds nothing
-    /// any more.
+    /// Deletes the lease if the fence accepts the session; otherwise the session learns that its
+    /// lease is lost.
     fn end(&self, state: &mut State, worker: usize, outcome: Outcome) -> Option<()> {
         let held = state.believes[worker]?;
         if state.open[worker].is_some() || state.is_locked(held.job, None) {
@@ -169,7 +168,7 @@ impl Model {
         Some(())
     }
 
-    /// Lets the next job of the key in, once no claim that may be blocking one is under way.
+    /// Lets in the next job of the key, once no claim that may be blocking one is open.
     fn free_keys(&self, state: &mut State, worker: usize) -> Option<()> {
         let open = state.open[worker].filter(|open| open.ended.is_some() && !open.freed)?;
         if self.rules.patient && state.key_is_locked(Some(worker)) {
@@ -184,14 +183,14 @@ impl Model {
         Some(())
     }
 
-    /// The first job that is blocked and whose row nobody has locked.
+    /// The first blocked job whose row is not locked.
     fn next_behind_key(&self, state: &State, mine: Option<usize>) -> u8 {
         let mut blocked = (0..self.jobs)
             .filter(|&job| state.jobs[job].is_blocked() && !state.is_locked(job, mine));
         blocked.next().map_or(0, bit)
     }
 
-    /// Takes what has expired; looks after the key if nobody has its lock.
+    /// Takes expired leases, and frees the key if it is not locked.
     fn reap_expired_leases(&self, state: &mut State) -> Option<()> {
         let cycle = self.workers;
         if state.open[cycle].is_some() {
@@ -222,13 +221,12 @@ impl Model {
         Some(())
     }
 
-    /// One statement: the first job behind a key that nothing holds.
+    /// A single statement: the first job behind a key without a lease.
     fn sweep(&self, state: &mut State) -> Option<()> {
         if !self.rules.sweep || state.open[self.workers].is_some() || state.leases() > 0 {
             return None;
         }
-        // `distinct on` names the first whether or not it is locked; `skip locked` then leaves it
-        // out.
+        // `distinct on` selects the first job even if it is locked; `skip locked` then omits it.
         let first = state.jobs.iter().position(Job::is_blocked)?;
         if state.is_locked(first, None) {
             return None;
@@ -237,7 +235,7 @@ impl Model {
         Some(())
     }
 
-    /// One statement under the group's lock, for which it waits.
+    /// A single statement under the group's lock, for which it waits.
     fn configure_group(&self, state: &mut State) -> Option<()> {
         let limit = *self.resizes.get(usize::from(state.resized))?;
         if state.group_is_locked() {
@@ -315,7 +313,7 @@ impl Model {
     }
 }
 
-/// Extends the lease that the token holds; tells who holds none.
+/// Extends the lease if the token holds it; otherwise the session learns that it is lost.
 fn heartbeat(state: &mut State, worker: usize) -> Option<()> {
     let held = state.believes[worker]?;
     if state.open[worker].is_some() || state.is_locked(held.job, None) {
@@ -336,7 +334,8 @@ fn heartbeat(state: &mut State, worker: usize) -> Option<()> {
     Some(())
 }
 
-/// The attempt has failed: queued again while attempts are left, else a dead letter.
+/// Fails the attempt: the job is queued again while attempts are left, otherwise it is a dead
+/// letter.
 fn run_fail(job: &mut Job) {
     let Location::Lease { attempt, .. } = job.place else {
         panic!("what is reaped or fails is a lease: {job:?}");
@@ -359,7 +358,7 @@ fn let_in(job: &mut Job) {
     }
 }
 
-/// The connection is gone, and with it what had not committed and what the worker knew.
+/// Ends the connection, which discards its open transaction and the worker's belief.
 fn kill(state: &mut State, worker: usize) -> Option<()> {
     state.kills = state.kills.checked_sub(1)?;
     if state.open[worker].is_none() && state.believes[worker].is_none() {
@@ -370,8 +369,8 @@ fn kill(state: &mut State, worker: usize) -> Option<()> {
     Some(())
 }
 
-/// The server's clock passes the end of a lease: sooner or later where nobody is left to extend it,
-/// as often as it is counted under a worker that is late.
+/// Passes the end of a lease: at any time if no worker can extend it, or as often as `expiries`
+/// allows under a late worker.
 fn lease_expires(state: &mut State, number: usize) -> Option<()> {
     let Location::Lease { expired, token, .. } = &mut state.jobs[number].place else {
         return None;

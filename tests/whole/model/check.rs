@@ -1,4 +1,4 @@
-//! What must hold in every state, and what goes wrong where a rule is left out.
+//! The properties of every state, and the effect of leaving out a rule.
 
 use super::action::Action;
 use super::{ALL, Fence, MAX_RETRIES, Model, Rules, State};
@@ -57,7 +57,7 @@ impl Checked for Model {
     }
 }
 
-/// What a world must come to for its proof to mean anything.
+/// States that the model must reach for its proof to be meaningful.
 fn met() -> [Property<Model>; 5] {
     [
         Property::sometimes("a second attempt completes", |_, state: &State| {
@@ -82,7 +82,7 @@ fn met() -> [Property<Model>; 5] {
 }
 
 impl Model {
-    /// Three jobs of one retry, which three workers race for.
+    /// Three workers race for three jobs with one retry each.
     fn of(rules: Rules, limit: u8, keyed: bool) -> Model {
         Model {
             rules,
@@ -98,7 +98,7 @@ impl Model {
         }
     }
 
-    /// Whether the world may do all that it can.
+    /// Whether the model allows every kind of event.
     fn is_whole(&self) -> bool {
         self.expiries > 1 && self.failures > 0
     }
@@ -111,8 +111,8 @@ impl Model {
         if self.keyed { 1 } else { widest }
     }
 
-    /// Holds in every state that can be reached, and every path comes to an end: with no dead end,
-    /// where all jobs have ended.
+    /// Checks that the properties hold in every reachable state and that every path ends, never in
+    /// a dead end, with all jobs ended.
     fn holds(self) {
         self.assert_no_circle();
         let explored = self.checker().threads(2).symmetry().spawn_dfs().join();
@@ -121,7 +121,7 @@ impl Model {
         assert!(explored.is_done());
     }
 
-    /// Depth first: no state comes back to itself, nor to one that differs in nothing that counts.
+    /// Depth-first search: no path returns to the same state or an equivalent one.
     fn assert_no_circle(&self) {
         let first = self.first().representative();
         let mut seen = HashSet::from([first.clone()]);
@@ -148,7 +148,7 @@ impl Model {
         next.map(|state| state.representative()).collect()
     }
 
-    /// Fails because of what was left out; prints a way to it.
+    /// Checks that the property fails without the rule; prints a path to the failure.
     fn breaks(self, property: &'static str) {
         let wanted = HasDiscoveries::AnyOf(BTreeSet::from([property]));
         let explored = self.checker().finish_when(wanted).spawn_bfs().join();
@@ -232,7 +232,8 @@ fn where_claims_of_a_limited_group_go_side_by_side_they_exceed_its_limit() {
     Model::of(rules, 1, false).breaks(GROUP_LIMIT);
 }
 
-/// Keys without what the sweep is for: reapers that leave a key to others, and killed sessions.
+/// A model in which keys depend on the missing sweep: reapers skip a locked key, and sessions are
+/// killed.
 fn without_the_sweep(patient: bool) -> Model {
     let rules = Rules {
         patient,

@@ -1,13 +1,13 @@
-//! A model of claims, leases, heartbeats, the reaper, limits and outcomes, explored to its end.
+//! A model of claims, leases, heartbeats, the reaper, limits and outcomes, explored exhaustively.
 //!
-//! Words: a *session* is a worker's connection; what it *believes* to hold is what its last claim
-//! gave it; a worker that is paused takes no step, which costs nothing here; one that is *killed*
-//! loses its open transaction and its belief, and starts again.
+//! Words: a *session* is a worker's connection; it *believes* in the lease of its last claim. A
+//! paused worker takes no step, which needs no action here. A *killed* one loses its open
+//! transaction and its belief, and starts again.
 //!
-//! Every action is named after the function that it models, and does what these functions of
-//! `trax_pg` and statements of `sql/query` do under the locks that they take. What a transaction
-//! has done is seen by others after its `Commit`; a row that it has locked is stepped over (`skip
-//! locked`) or waited for, which here is an action that is not possible yet.
+//! Every action is named after the function that it models. It does the work of the functions of
+//! `trax_pg` and the statements of `sql/query` listed below, under the same locks. Others see the
+//! changes of a transaction after its `Commit`; a locked row is skipped (`skip locked`) or waited
+//! for, which here means that the action is not possible yet.
 //!
 //! | action | functions, statements | locks |
 //! |---|---|---|
@@ -21,44 +21,45 @@
 //! | `Sweep` | `limit`: `sweep` | rows, skip locked |
 //! | `ConfigureGroup` | `group`: `group_configure`, `lease_count_limited` | the group's, exclusive, waited for |
 //! | `Commit` | the end of any of these transactions | |
-//! | `Kill`, `LeaseExpires` | what the world does | |
+//! | `Kill`, `LeaseExpires` | events outside the sessions | |
 //!
-//! All jobs are of one lane, one group with a limit and one concurrency key or none. What the world
-//! may do is counted, so that every path ends; a path may end only where all jobs have ended.
+//! All jobs belong to one lane and to one group with a limit, with one concurrency key or none. The
+//! number of outside events is limited, so that every path ends; a path may end only after all jobs
+//! have ended.
 //!
-//! Each rule can be left out (`Rules`), and the checker then finds what it is for (`check.rs`). An
-//! outcome deletes the lease in the statement that records it, so without the token alone a stale
-//! worker ends somebody else's attempt, and with no look at the lease at all a job completes twice:
-//! the token and the delete are the fence together.
+//! Each rule can be left out (`Rules`), and the checker then finds the failure it prevents
+//! (`check.rs`). An outcome deletes the lease in the statement that records it. Without the token,
+//! a stale worker ends another worker's attempt; without any check of the lease, a job completes
+//! twice. The token and the delete together are the fence.
 
 mod action;
 mod check;
 
 use stateright::Representative;
 
-/// Attempts that a job may have beyond the first.
+/// The number of retries of a job.
 const MAX_RETRIES: u8 = 1;
 
-/// What an outcome asks of the lease before it is recorded.
+/// The condition on the lease for recording an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fence {
-    /// `where l.job_id = .. and l.token = ..`, in statements or by hand: what trax does.
+    /// `where l.job_id = .. and l.token = ..`, in statements or by hand: the rule of trax.
     Token,
-    /// `where l.job_id = ..`: any lease of the job will do.
+    /// `where l.job_id = ..`: any lease of the job.
     JobOnly,
-    /// The worker's word is taken for it.
+    /// No check.
     Nothing,
 }
 
-/// What holds.
+/// The rules of the model.
 #[derive(Clone, Copy, Debug)]
 struct Rules {
     fence: Fence,
     /// Claims of a limited group take its lock exclusively, not shared.
     group_lock: bool,
-    /// Outcomes wait for the lock of the key that they free; they do not keep it.
+    /// Outcomes wait for the lock of the key that they free, and do not keep it.
     patient: bool,
-    /// Claims block nothing behind a lease that is being ended.
+    /// Claims block no job behind a lease that is being ended.
     sees_ends: bool,
     /// The cycle looks for blocked jobs whose key has room.
     sweep: bool,
@@ -72,17 +73,17 @@ const ALL: Rules = Rules {
     sweep: true,
 };
 
-/// How large the world is, and how often it may do what.
+/// The size of the model, and the number of times each event may happen.
 #[derive(Clone, Debug)]
 struct Model {
     rules: Rules,
     workers: usize,
     jobs: usize,
-    /// The limit of the group at the beginning; 0 is none.
+    /// The initial limit of the group; 0 means none.
     limit: u8,
-    /// What the limit may be changed to, in this order.
+    /// Later values of the limit, in this order.
     resizes: Vec<u8>,
-    /// Whether all jobs have one concurrency key, of which one may run.
+    /// Whether all jobs share one concurrency key, which allows one running job.
     keyed: bool,
     kills: u8,
     expiries: u8,
@@ -90,7 +91,7 @@ struct Model {
     releases: u8,
 }
 
-/// Where a job is, which is its state.
+/// The place of a job, which is its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Location {
     /// A row of `trax.work_queue`; `blocked` is `waits_for = 'key'`.
@@ -101,24 +102,24 @@ enum Location {
         token: u8,
         expired: bool,
     },
-    /// Only rows of `trax.run`.
+    /// Only rows in `trax.run`.
     Ended,
 }
 
-/// A job, with what `trax.run` says of it.
+/// A job and its rows in `trax.run`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Job {
     place: Location,
-    /// Rows of completed and of failed attempts.
+    /// The number of completed and failed attempts.
     completed: u8,
     failed: u8,
-    /// Rows that are final.
+    /// The number of final rows.
     ends: u8,
-    /// The number of the last attempt that ended, if it was completed.
+    /// The number of the last completed attempt.
     completed_as: u8,
 }
 
-/// How an attempt ends.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Outcome {
     Completed,
@@ -126,7 +127,7 @@ enum Outcome {
     Released,
 }
 
-/// What a session has been given, and will ask with.
+/// The job and token of a session's last claim, which it passes to later calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Held {
     job: usize,
@@ -134,45 +135,45 @@ struct Held {
 }
 
 /// The rows that a transaction has changed and the locks that it keeps until it ends. Sets of jobs
-/// are bits.
+/// are bit masks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Transaction {
     /// Jobs that get a lease.
     granted: u8,
-    /// Jobs that leave their lane, and that come back into it.
+    /// Jobs that leave their lane, and jobs that return to it.
     blocked: u8,
     unblocked: u8,
-    /// The lease that ends, and how; as the session believes it to be.
+    /// The lease to end, as the session believes it, and the outcome.
     ended: Option<(Held, Outcome)>,
-    /// Leases that the reaper takes.
+    /// Leases taken by the reaper.
     reaped: u8,
-    /// Whether the key of what ended has been looked after.
+    /// Whether the key of the ended lease has been freed.
     freed: bool,
     group_lock: bool,
     key_lock: bool,
 }
 
-/// Everything that is stored, and what each session is in the middle of.
+/// The stored state and the open transactions of the sessions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     jobs: Vec<Job>,
     believes: Vec<Option<Held>>,
-    /// Of the sessions; that of the cycle is the last.
+    /// The sessions' transactions; the cycle's is the last.
     open: Vec<Option<Transaction>>,
     limit: u8,
-    /// How many of the resizes have been made.
+    /// The number of resizes so far.
     resized: u8,
     next_token: u8,
     kills: u8,
     expiries: u8,
     failures: u8,
     releases: u8,
-    /// What must never be true: a claim exceeded a limit in force at its commit, or an outcome was
-    /// recorded for somebody who did not hold the lease.
+    /// These must never be true: a claim exceeded a limit in force at its commit, or an outcome was
+    /// recorded for a session without the lease.
     over_limit: bool,
     over_key: bool,
     usurped: bool,
-    /// A worker was told that its lease is lost.
+    /// Whether a worker learned that its lease is lost.
     refused: bool,
 }
 
@@ -182,7 +183,7 @@ impl State {
         u8::try_from(leases.count()).expect("there are few jobs")
     }
 
-    /// Whether this is the lease of the job.
+    /// Whether the token is that of the job's lease.
     fn holds(&self, held: Held) -> bool {
         let place = self.jobs[held.job].place;
         matches!(place, Location::Lease { token, .. } if token == held.token)
@@ -193,7 +194,7 @@ impl State {
             && self.open.iter().all(Option::is_none)
     }
 
-    /// Whether another transaction than that of `mine` has locked the row of a job.
+    /// Whether a transaction other than `mine` has locked the row of a job.
     fn is_locked(&self, job: usize, mine: Option<usize>) -> bool {
         self.others(mine).any(|open| open.locks(job))
     }
@@ -218,8 +219,8 @@ impl State {
     }
 }
 
-/// Sessions are interchangeable, and of a token only counts whether it is that of the lease: of all
-/// states that differ in these alone one is explored.
+/// Sessions are interchangeable, and only whether a token belongs to the lease matters. Of all
+/// states that differ only in these, one is explored.
 impl Representative for State {
     fn representative(&self) -> State {
         let mut state = self.clone();
@@ -247,7 +248,7 @@ impl Representative for State {
                 *token = 1;
             }
         }
-        // Neither a lease's nor a stale one.
+        // Neither a lease's token nor a stale one.
         state.next_token = 2;
         state
     }

@@ -1,5 +1,5 @@
-//! The drills of `docs/drills.md`, on a server of their own: they restore over its database, copy
-//! its files, and stop it in the end.
+//! The drills of `docs/drills.md`, on a separate server: they restore over its database, copy its
+//! files, and stop it in the end.
 
 use super::{path_with, root, text};
 use harness::markdown::{blocks, play};
@@ -21,7 +21,7 @@ async fn the_drills_of_restore_recovery_and_failover_succeed() {
     let psql = server.command("psql");
     let path = path_with(&[Path::new(psql.get_program())]);
     let document = root().join("docs/drills.md");
-    // Under the account of the server, which owns the copies that the drills make.
+    // Runs under the server's account, which owns the copies made by the drills.
     play("docs/drills.md", &blocks(&text(&document)), |program| {
         let program = if program == "bash" {
             "/bin/bash"

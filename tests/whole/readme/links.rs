@@ -1,5 +1,5 @@
-//! Links: of every Markdown file of the source, each to a file that is there and to a heading that
-//! it has; and the order of the book.
+//! Links of every Markdown file of the source: the target file and heading exist. Also checks the
+//! order of the book.
 
 use super::{documents, root, text};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The lines of a page that are prose: no fenced blocks, no indented code, no code in a line.
+/// The prose lines of a page, without fenced blocks, indented code and inline code.
 fn prose(page: &str) -> Vec<String> {
     let (mut lines, mut fenced, mut blank) = (Vec::new(), false, true);
     for line in page.lines() {
@@ -40,7 +40,7 @@ fn prose(page: &str) -> Vec<String> {
     lines
 }
 
-/// What the links of a page lead to.
+/// Returns the targets of a page's links.
 fn links(page: &str) -> Vec<String> {
     let mut found = Vec::new();
     for line in prose(page) {
@@ -57,7 +57,7 @@ fn links(page: &str) -> Vec<String> {
     found
 }
 
-/// The anchors of a page's headings, as GitHub and mdBook make them.
+/// The anchors of a page's headings, as GitHub and mdBook generate them.
 fn anchors(page: &str) -> BTreeSet<String> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut anchors = BTreeSet::new();
@@ -88,7 +88,7 @@ fn anchors(page: &str) -> BTreeSet<String> {
     anchors
 }
 
-/// The links of a page that lead nowhere; `read` returns the text of a file, if it is there.
+/// The dead links of a page; `read` returns the text of a file, if it exists.
 fn dead_links(from: &Path, page: &str, read: impl Fn(&Path) -> Option<String>) -> Vec<String> {
     let directory = from.parent().unwrap_or(from);
     let leads = |link: &String| {
@@ -104,7 +104,7 @@ fn dead_links(from: &Path, page: &str, read: impl Fn(&Path) -> Option<String>) -
     links
 }
 
-/// A file as text, a directory as none.
+/// Reads a file; a directory is empty text.
 fn read(path: &Path) -> Option<String> {
     if path.is_dir() {
         return Some(String::new());

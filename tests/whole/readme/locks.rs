@@ -1,5 +1,5 @@
-//! `docs/locks.md`: the locks that each call holds until its transaction ends, as `pg_locks` shows
-//! them. The page is written by this test, and another lock than the page says makes it fail.
+//! `docs/locks.md`: the locks that each call holds until its transaction ends, from `pg_locks`.
+//! This test writes the page and fails if a lock differs from it.
 
 use super::reference::is_written;
 use harness::scheduler::new_name;
@@ -7,7 +7,7 @@ use harness::session::Session;
 use harness::{PATIENCE, database, eventually, shared_server};
 use tokio::task::JoinHandle;
 
-/// Each call with what must be there before it; `j` are the job and the token of one claimed job.
+/// Each call with its preparation; `j` holds the job and the token of one claimed job.
 const CALLS: [(&str, &str, &str); 25] = [
     ("enqueue", "", "select trax.enqueue('a')"),
     (
@@ -137,7 +137,7 @@ lock than it says.
 |---|---|---|---|---|---|
 ";
 
-/// The cells of a row, from the locks of the session that asks.
+/// The cells of a row, from the locks of the asking session.
 const LOCKS: &str = "
     with held as (
         select
@@ -170,7 +170,7 @@ const LOCKS: &str = "
 
 #[tokio::test]
 async fn the_page_of_locks_is_what_pg_locks_shows() {
-    // Its first cycle notes the version of the zone data.
+    // The first cycle records the version of the zone data.
     let database = shared_server().fresh_database(&new_name("locks")).await;
     let database = database.expect("a database is made");
     let mut page = OPENING.to_owned();
@@ -184,7 +184,7 @@ async fn the_page_of_locks_is_what_pg_locks_shows() {
         page.push_str(&format!("| {label} | {cells} |\n"));
     }
     let session = Session::of(&database).await;
-    // Which tables a plan opens is the planner's choice, which another version may make otherwise.
+    // The tables that a plan opens depend on the planner and may differ between versions.
     let version = session.number("show server_version_num").await / 10_000;
     if version == 15 {
         is_written("docs/locks.md", &page);
@@ -223,7 +223,7 @@ async fn a_call_that_waits_holds_no_lock_meanwhile() {
             "call trax.await_token('t', 'me', 1, '1 h', '1 h', null, null, null)".to_owned(),
         ),
     ];
-    // Nothing that can be claimed: a waiter for work would return.
+    // No claimable job, since a waiter for work would return.
     watcher
         .get("select from trax.claim_next(lease => '1 h')")
         .await;
@@ -237,7 +237,7 @@ async fn a_call_that_waits_holds_no_lock_meanwhile() {
                 "select count(*) from pg_locks where pid = {pid} and locktype in ('relation', 'advisory')"
             ))
             .await;
-        // Its place in the queue of the token: whoever is gone has none.
+        // A place in the queue of the token, which is lost with the session.
         let wanted = i64::from(procedure == "await_token");
         assert_eq!(held, wanted, "{procedure}");
         watcher

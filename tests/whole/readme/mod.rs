@@ -1,11 +1,10 @@
-//! The README and the pages of `docs/`: their SQL and commands run and print what they show (the
-//! rule is in `harness::markdown`), their links lead somewhere, and the pages of reference say what
-//! the server has.
+//! The README and the pages of `docs/`: their SQL and commands run and print the output shown (the
+//! rule is in `harness::markdown`), their links are valid, and the reference pages match the
+//! server.
 //!
-//! A page is played in an empty database of a server without schedulers. A tutorial (`tutorial-*`)
-//! has one with a scheduler, as its reader has, and Python with the package; `drills.md` and
-//! `outbox.md` have servers of their own, which one may stop, and where the other makes databases
-//! and roles.
+//! A page runs in an empty database of a server without schedulers. A tutorial (`tutorial-*`) also
+//! has a scheduler and Python with the package. `drills.md` and `outbox.md` have separate servers,
+//! since the first stops its server and the second creates databases and roles.
 
 mod drills;
 mod links;
@@ -21,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use trax_client::testkit::{Server, free_port};
 
-/// The directory of a page, or of the README.
+/// The root of the repository.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
@@ -73,7 +72,7 @@ async fn empty_database(server: &'static Server) -> impl Fn(&str) -> Command {
     }
 }
 
-/// The path, the directories of these programs first.
+/// The search path, with the directories of these programs first.
 fn path_with(programs: &[&Path]) -> OsString {
     let beside = |program: &&Path| program.parent().unwrap_or(program).to_path_buf();
     let mut path: Vec<PathBuf> = programs.iter().map(beside).collect();
@@ -83,7 +82,8 @@ fn path_with(programs: &[&Path]) -> OsString {
     std::env::join_paths(path).expect("a path has no colon")
 }
 
-/// What a reader of a tutorial has: a scheduler, Python with the package, a port for a service.
+/// The setup of a tutorial's reader: a scheduler, Python with the package, and a port for a
+/// service.
 async fn reader_of_a_tutorial() -> impl Fn(&str) -> Command {
     let server = live_server();
     let command = empty_database(server).await;
@@ -128,7 +128,7 @@ async fn every_block_of_every_page_runs_and_prints_what_it_shows() {
     );
 }
 
-/// What a scaler is told to ask is what the page shows and a test has run.
+/// The query given to a scaler is one that the page shows and a test has run.
 #[test]
 fn the_query_for_keda_is_one_that_the_page_of_autoscaling_runs() {
     let page = text(&root().join("docs/autoscaling.md"));

@@ -1,14 +1,14 @@
-//! The pages of reference, which are written from the server: `functions.md` from the comments of
-//! the functions, `settings.md` from the descriptions of the settings. Each name of one in the text
-//! of another is a link.
+//! The reference pages, which are generated from the server: `functions.md` from the comments of
+//! the functions, `settings.md` from the descriptions of the settings. Names in these texts are
+//! linked.
 
 use super::{root, text};
 use harness::database;
 use harness::scheduler::connect;
 use tokio_postgres::Client;
 
-/// The functions of the contract, in the order of the page. One that is called by nobody but trax
-/// says "Internal." in its comment, and has no place here.
+/// The functions of the contract, in the order of the page. A function that only trax calls says
+/// "Internal." in its comment, and is not listed.
 const CONTRACT: [(&str, &str); 7] = [
     (
         "Produce",
@@ -117,7 +117,7 @@ async fn functions(client: &Client) -> Vec<Function> {
         .collect()
 }
 
-/// The types as they are written by hand.
+/// The types in the way people write them.
 fn plain(signature: &str) -> String {
     let mut signature = signature
         .replace("timestamp with time zone", "timestamptz")
@@ -127,7 +127,7 @@ fn plain(signature: &str) -> String {
         .replace("CURRENT_USER", "current_user")
         .replace("TABLE(", "table (")
         .replace("SETOF ", "setof ");
-    // Of a default the value counts, not its type: null::text[], '{}'::jsonb.
+    // Shows the value of a default without its type: null::text[], '{}'::jsonb.
     while let Some(at) = signature.find("::") {
         let rest = &signature[at + 2..];
         let end = rest.find([',', ')']).unwrap_or(rest.len());
@@ -137,7 +137,7 @@ fn plain(signature: &str) -> String {
 }
 
 impl Function {
-    /// How it is called, in lines of code.
+    /// The signature, in lines of code.
     fn signature(&self) -> String {
         let mut lines = vec![format!("    {}(", self.head)];
         let indent = " ".repeat(lines[0].len().min(24));
@@ -204,7 +204,7 @@ async fn the_page_of_functions_is_what_their_comments_say() {
     is_written("docs/functions.md", &page);
 }
 
-/// Writes a page if asked to, and compares it.
+/// Compares a page, and writes it first if `TRAX_WRITE_PAGES` is set.
 pub(super) fn is_written(name: &str, page: &str) {
     let path = root().join(name);
     if std::env::var_os("TRAX_WRITE_PAGES").is_some() {
@@ -227,7 +227,7 @@ struct Setting {
 }
 
 impl Setting {
-    /// Whether its description names this function.
+    /// Whether the setting's description names this function.
     fn names(&self, function: &str) -> bool {
         words(&self.extremes).any(|word| word == function)
     }
@@ -238,7 +238,7 @@ impl Setting {
     }
 }
 
-/// What follows `trax.` in a text, each time.
+/// The names that follow `trax.` in a text.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split("trax.").skip(1).map(|rest| {
         let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '_');
@@ -246,7 +246,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Each name that has a heading in one of the two pages, and the link to it.
+/// Each name with a heading in one of the two pages, and its link.
 fn names_of(settings: &[Setting]) -> Vec<(String, String)> {
     let functions = CONTRACT
         .iter()
@@ -261,7 +261,7 @@ fn names_of(settings: &[Setting]) -> Vec<(String, String)> {
     functions.chain(settings).collect()
 }
 
-/// A text whose names of functions and settings are links.
+/// Links the names of functions and settings in a text.
 fn linked(text: &str, names: &[(String, String)]) -> String {
     let mut pieces = text.split("trax.");
     let mut written = pieces.next().unwrap_or_default().to_owned();
@@ -279,7 +279,7 @@ fn linked(text: &str, names: &[(String, String)]) -> String {
     written
 }
 
-/// A number of a setting with the largest unit that divides it.
+/// Formats a setting's number with the largest unit that divides it.
 fn with_unit(value: &str, unit: Option<&str>) -> String {
     const TIME: [(i64, &str); 5] = [
         (86_400_000, "d"),

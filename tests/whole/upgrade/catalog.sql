@@ -1,4 +1,4 @@
--- Every object of the schema trax, one line each: what it is, and all that may differ.
+-- Every object of the schema trax, one line each, with all properties that may differ.
 with ours as (
     select c.*, pg_get_userbyid(c.relowner) as owner
     from pg_class c
@@ -80,7 +80,7 @@ with ours as (
     cross join aclexplode(r.acl) a
     where a.grantee <> r.owner
     union all
-    -- What a dump writes rights from.
+    -- The source of the rights in a dump.
     select concat_ws(' | ', 'first right', pg_describe_object(i.classoid, i.objoid, i.objsubid), i.privtype, a.grantee::regrole, a.privilege_type, a.is_grantable)
     from pg_init_privs i
     cross join aclexplode(i.initprivs) a

@@ -1,4 +1,4 @@
-//! Updates that fail, and what users have made on our tables.
+//! Failed updates, and objects that users made on trax tables.
 
 use super::{catalog, old_session, restored};
 use harness::scheduler::new_name;
@@ -35,7 +35,7 @@ async fn a_failed_update_says_what_is_in_its_way_and_leaves_the_old_version_as_i
     assert_eq!(catalog(&s).await, before);
     assert_eq!(s.everything().await, stored);
 
-    // The others stay where they are, as they were.
+    // The other objects stay unchanged.
     s.get("drop view report.lanes; alter extension trax update; select trax.adopt()")
         .await;
     s.get("select report.ask()").await;
@@ -49,7 +49,7 @@ async fn a_failed_update_says_what_is_in_its_way_and_leaves_the_old_version_as_i
     s.assert_healthy().await;
 }
 
-/// Who waits for a lock on a table makes everybody wait behind it.
+/// A session that waits for a table lock makes all later sessions wait behind it.
 #[tokio::test]
 async fn an_update_that_waits_for_a_transaction_lets_all_others_go_first() {
     let (db, s) = old_session("test_waiting_update").await;

@@ -1,4 +1,4 @@
-//! What is stored goes through an upgrade whole, and the fleet works through it.
+//! An upgrade keeps all stored rows, and the fleet works through it.
 
 use super::{restored, sql_folder};
 use harness::process::{Process, trax_binary};
@@ -8,7 +8,7 @@ use harness::{PATIENCE, eventually, shared_server};
 use std::process::Command;
 use std::time::Instant;
 
-/// The rows of each table, in the columns that 0.1.0 has; the numbers of lanes are others.
+/// The rows of each table, in the columns of 0.1.0; lane numbers are left out, since they change.
 async fn contents(s: &Session, tables: &str) -> String {
     let mut all = Vec::new();
     for line in tables.lines() {
@@ -36,7 +36,7 @@ const TABLES: &str =
 async fn nothing_is_lost_and_all_of_it_is_worked_through() {
     let name = new_name("upgraded_data");
     let (_db, s) = restored(shared_server(), &name).await;
-    // History on its days, as if it had been there for long.
+    // History on its own days, as if made long ago.
     s.get(
         "insert into trax.run
         select r.job_id + n * 1000, r.queued_at, r.run_at, r.scheduled_for, r.started_at, r.finished_at - n % 5 * interval '1 day',
@@ -56,7 +56,7 @@ async fn nothing_is_lost_and_all_of_it_is_worked_through() {
     s.get("select trax.adopt()").await;
     s.assert_healthy().await;
 
-    // An old worker ends what it has, by the calls that it knows.
+    // An old worker ends its jobs with the old calls.
     let held =
         "select count(*) from trax.heartbeat(job_ids => (select array_agg(job_id) from trax.lease),
         tokens => (select array_agg(token) from trax.lease), lease => interval '1 h') where held";
@@ -71,7 +71,7 @@ async fn nothing_is_lost_and_all_of_it_is_worked_through() {
         lease => interval '1 h') where completed_job_id is not null";
     assert_eq!(s.get(ended).await, "6");
 
-    // The rest is claimed in the order of always; what may not run waits.
+    // The other jobs are claimed in the usual order, and jobs that may not run wait.
     s.get(
         "update trax.work_queue set run_at = now() where waits_for = 'time'; select count(*) from trax.tick();
         select trax.configure_group('off', enabled => true)",
@@ -111,7 +111,7 @@ async fn nothing_is_lost_and_all_of_it_is_worked_through() {
     s.assert_healthy().await;
 }
 
-/// The worker of this version is there first: it waits for the update.
+/// A worker of this version starts before the update and waits for it.
 #[tokio::test]
 async fn a_new_worker_waits_for_the_update_and_goes_on() {
     let name = new_name("upgraded_fleet");
@@ -140,7 +140,7 @@ async fn a_new_worker_waits_for_the_update_and_goes_on() {
     let said = String::from_utf8_lossy(&doctor.stdout).into_owned()
         + &String::from_utf8_lossy(&doctor.stderr);
     assert!(said.contains("alter extension trax update"), "{said}");
-    // The worker asks again and again, and says so once.
+    // The worker retries and logs the reason once.
     let refused = "select xact_rollback from pg_stat_database where datname = current_database()";
     let before = s.number(refused).await;
     eventually("more calls are refused", PATIENCE, async || {
@@ -159,8 +159,8 @@ async fn a_new_worker_waits_for_the_update_and_goes_on() {
     );
     assert!(!said.contains("works again"), "it never did: {said}");
 
-    // A claim that was refused just before the update asks for the version when it is done. A
-    // worker that is connecting at that moment waits elsewhere: then the update is tried again.
+    // A claim refused just before the update asks for the version after it. A worker that is
+    // connecting at that moment waits elsewhere, so the update is tried again.
     let asking = "select count(*) from pg_locks l join pg_stat_activity a on a.pid = l.pid
         where l.relation = 'pg_extension'::regclass and not l.granted
             and a.query like 'select e.extversion%'";
@@ -172,7 +172,7 @@ async fn a_new_worker_waits_for_the_update_and_goes_on() {
         .await;
         let deadline = Instant::now() + PATIENCE / 10;
         while Instant::now() < deadline {
-            // What it saw first in its transaction would be seen again and again.
+            // Within a transaction, the first snapshot of the statistics would be seen again.
             s.get("select pg_stat_clear_snapshot()").await;
             if s.number(asking).await == 1 {
                 return Ok(());
@@ -198,8 +198,8 @@ async fn a_new_worker_waits_for_the_update_and_goes_on() {
     s.assert_healthy().await;
 }
 
-/// Without a version a dump of 0.1.0 makes the tables of today: what it says does not fit word for
-/// word, and yet all jobs come in.
+/// A dump of 0.1.0 without a version creates the current tables. Its contents do not match them
+/// exactly, yet all jobs are restored.
 #[tokio::test]
 async fn an_old_dump_loses_no_job_in_the_tables_of_today() {
     let name = new_name("old_dump");

@@ -1,4 +1,4 @@
-//! The library of one version with the SQL of another: says what to type, and goes on after that.
+//! The library of one version with the SQL of another: says what to type, and works after that.
 
 use super::{old_session, restored};
 use harness::process::{Scratch, trax_binary};
@@ -112,7 +112,7 @@ async fn a_server_that_refuses_every_call_is_critical_to_all_who_look() {
 async fn calls_with_newer_sql_ask_for_the_restart() {
     let (_db, s) = session().await;
     s.enqueue("'a'").await;
-    // Every update makes a function.
+    // Every update creates a function.
     s.get(
         "update pg_extension set extversion = '99.0' where extname = 'trax';
         create function of_the_update() returns void language sql as ''",
@@ -127,7 +127,7 @@ async fn calls_with_newer_sql_ask_for_the_restart() {
     assert!(refusal.hint.contains("Restart PostgreSQL"), "{refusal}");
 }
 
-/// With the library of 0.1.0 this is how its update ends: it has none of the new symbols.
+/// An update of 0.1.0's library ends like this: it has none of the new symbols.
 #[tokio::test]
 async fn a_library_of_another_version_cannot_be_updated_to() {
     let (_db, s) = old_session("test_older_library").await;
@@ -142,7 +142,7 @@ async fn a_library_of_another_version_cannot_be_updated_to() {
         "this server has loaded an older library of trax"
     );
     assert!(refusal.hint.contains("Restart PostgreSQL"), "{refusal}");
-    // A newer or older one that has the symbol says so itself.
+    // A library of another version that has the symbol reports the mismatch itself.
     let refusal = s
         .refusal(&script.replace("MODULE_PATHNAME", "$libdir/trax"))
         .await;
@@ -156,8 +156,8 @@ async fn a_library_of_another_version_cannot_be_updated_to() {
     );
 }
 
-/// The path of libraries may lead to another folder since the server started. Its own file, under
-/// any name, is none.
+/// The path of libraries may have changed since the server started. The loaded library under
+/// another name is not a second one.
 #[tokio::test]
 async fn a_second_library_in_one_process_is_refused() {
     let (_db, s) = session().await;

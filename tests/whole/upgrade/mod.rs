@@ -1,8 +1,8 @@
-//! Upgrades: a database of 0.1.0 that is updated is one that was made today, with all its jobs.
+//! Upgrades: a database updated from 0.1.0 equals a new one, and keeps all its jobs.
 //!
-//! Its SQL is the frozen install script; its jobs are a dump that the library of 0.1.0 wrote
-//! (`0.1.0.dump`). The library is the new one: what the old one did with the new SQL was tried by
-//! hand, and is played here by what its symbols are.
+//! The SQL is the frozen install script, and the jobs are a dump that the library of 0.1.0 wrote
+//! (`0.1.0.dump`). The library is the new one: the old library's behavior with the new SQL was
+//! tested by hand, and is simulated here by its missing symbols.
 
 mod failure;
 mod fleet;
@@ -19,7 +19,7 @@ use std::process::Command;
 use trax_client::testkit::{Database, Server};
 
 const CATALOG: &str = include_str!("catalog.sql");
-/// What pg_dump writes, and what is to be typed instead to get the version that the dump is of.
+/// The statement that pg_dump writes, and the one to type instead to get the version of the dump.
 const CREATE: &str = "CREATE EXTENSION IF NOT EXISTS trax WITH SCHEMA trax";
 
 fn sql_folder() -> PathBuf {
@@ -35,14 +35,14 @@ async fn old_session(name: &str) -> (Database, Session) {
     (db, s)
 }
 
-/// The dump, which makes the extension of this version.
+/// The dump, with a statement that creates the extension of this version.
 fn dump_into(version: &str) -> String {
     let dump = include_str!("0.1.0.dump");
     assert!(dump.contains(CREATE), "a dump makes its extension");
     dump.replace(CREATE, &format!("{CREATE} VERSION '{version}'"))
 }
 
-/// A database that a dump of 0.1.0 was restored into, as the pages say: with the SQL of 0.1.0.
+/// A database restored from a dump of 0.1.0 as documented: with the SQL of 0.1.0.
 async fn restored(server: &Server, name: &str) -> (Database, Session) {
     let db = server.plain_database(name).await.expect("it is made");
     let folder = Scratch::new("upgrade");
@@ -63,7 +63,7 @@ async fn restored(server: &Server, name: &str) -> (Database, Session) {
     (db, s)
 }
 
-/// Everything in the catalogs that is trax's, a line for each.
+/// Everything in the catalogs that belongs to trax, a line each.
 async fn catalog(s: &Session) -> BTreeSet<String> {
     s.get(CATALOG)
         .await
@@ -72,7 +72,7 @@ async fn catalog(s: &Session) -> BTreeSet<String> {
         .collect()
 }
 
-/// Fails with what one catalog has and the other has not.
+/// Fails with the objects that only one of the catalogs has.
 fn assert_equal(upgraded: &BTreeSet<String>, fresh: &BTreeSet<String>) {
     assert!(fresh.len() > 1000, "{} objects", fresh.len());
     let only = |one: &BTreeSet<String>, other: &BTreeSet<String>| {
@@ -96,7 +96,7 @@ async fn an_upgraded_catalog_is_a_fresh_one() {
     s.assert_healthy().await;
 }
 
-/// What a release has been, it stays: somebody has it.
+/// A released script never changes, since users have installed it.
 #[test]
 fn released_scripts_never_change() {
     let mut check = Command::new("sha256sum");

@@ -1,7 +1,7 @@
-//! `pg_upgrade` with trax inside: of today, and of 0.1.0.
+//! `pg_upgrade` with trax, of the current version and of 0.1.0.
 //!
-//! `TRAX_OLD_PG_CONFIG` names the PostgreSQL that it comes from, which has the extension too:
-//! `scripts/versions` names the 15 of Debian's release.
+//! `TRAX_OLD_PG_CONFIG` names the old PostgreSQL, which also has the extension: `scripts/versions`
+//! names the 15 of Debian's release.
 
 use super::dump_into;
 use harness::process::{Scratch, run, run_quietly};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// A PostgreSQL and a data directory of it.
+/// A PostgreSQL and its data directory.
 struct Cluster {
     bin: PathBuf,
     data: PathBuf,
@@ -62,7 +62,7 @@ impl Cluster {
             .expect("a version begins with its major")
     }
 
-    /// A program of this PostgreSQL, under the account of servers.
+    /// A program of this PostgreSQL, under the servers' account.
     fn command(&self, program: &str) -> Command {
         let path = self.bin.join(program);
         let mut command = shared_server().command(path.to_str().expect("a path is text"));
@@ -168,7 +168,7 @@ async fn an_upgraded_server_has_all_jobs_and_works_through_them() {
         refusal.hint, "Type: alter extension trax update",
         "{refusal}"
     );
-    // Paused before its scheduler sees that it may begin.
+    // Paused before its scheduler notices that it may run.
     s.get("begin; alter extension trax update; select trax.adopt(); select trax.pause(); commit")
         .await;
     assert_eq!(s.get(JOBS).await, before);

@@ -1,10 +1,10 @@
-//! Who may do what after an upgrade.
+//! Rights after an upgrade.
 
 use super::{assert_equal, catalog, old_session};
 use harness::session::Session;
 use harness::shared_server;
 
-/// Roles, with what a fresh database is asked for and a database of 0.1.0 was asked for.
+/// Creates roles with the rights of a fresh database and of a database of 0.1.0.
 async fn grant(s: &Session, name: &str) {
     for level in ["reader", "producer", "worker", "admin"] {
         s.get(&format!(
@@ -47,7 +47,7 @@ async fn an_upgrade_leaves_each_role_the_rights_of_its_level_and_nobody_others()
         ))
         .await;
     assert_equal(&catalog(&s).await, &catalog(&fresh).await);
-    // Nothing of them is left that would keep the roles from being dropped.
+    // Revokes everything that would keep the roles from being dropped.
     s.get(&format!(
         "alter default privileges revoke all on tables from {name}_given, public;
          alter default privileges revoke all on sequences from {name}_given;
