@@ -1,12 +1,12 @@
-//! Limits of a role to tasks and groups: what it queues, changes and claims, and that nothing goes
-//! around them.
+//! A role's limits to tasks and groups: they apply to enqueueing, changing and claiming, and cannot
+//! be bypassed.
 
 use harness::process::{Scratch, run_quietly};
 use harness::session::{Refusal, Session, session};
 use harness::{database, shared_server};
 use trax_client::testkit::Database;
 
-/// A role with this level and these limits, and a session as it.
+/// A role with this level and these limits, and a session of that role.
 async fn limited(db: &Database, s: &Session, name: &str, grant: &str) -> (String, Session) {
     let role = format!("{}_{name}", db.name());
     s.get(&format!(
@@ -17,7 +17,7 @@ async fn limited(db: &Database, s: &Session, name: &str, grant: &str) -> (String
     (role, them)
 }
 
-/// Each statement is refused with 42501 and says what an admin types.
+/// Checks that each statement is refused with 42501 and names the statement for an admin to type.
 async fn assert_denied(them: &Session, statements: &[&str]) {
     for sql in statements {
         let refusal = them.refusal(sql).await;
@@ -120,7 +120,7 @@ async fn a_limited_producer_neither_moves_nor_cancels_a_job_of_others_wherever_i
             "select trax.trigger('nightly')".to_owned(),
         ];
         assert_denied(&them, &calls.each_ref().map(String::as_str)).await;
-        // Nor learns what it is.
+        // The refusal does not reveal the job's task or group either.
         for call in calls {
             let said = them.refusal(&call).await.to_string();
             assert!(
@@ -200,7 +200,7 @@ async fn a_limited_worker_claims_its_tasks_in_its_groups_and_no_other() {
         "dead"
     );
     assert_eq!(them.claim("max_jobs => 10").await, []);
-    // An outcome needs the token and no more.
+    // An outcome needs only the token.
     let job = s.claim_one("tasks => '{bill.pay}'").await;
     assert_eq!(job.id, other);
     assert_eq!(
@@ -262,13 +262,13 @@ async fn a_member_of_several_roles_may_do_what_each_of_them_may() {
         &["select * from trax.claim_next(tasks => '{mail}', groups => '{h}')"],
     )
     .await;
-    // Each part of a filter is possible, and together they are not: what is left is narrowed.
+    // Each part of the filter is allowed but the combination is not, so the claim is restricted.
     assert_eq!(
         them.claim("tasks => '{mail,bill}', groups => '{g,h}'")
             .await,
         []
     );
-    // A right to queue everything is none to claim everything.
+    // A right to enqueue everything is not a right to claim everything.
     s.get(&format!("grant {produce} to {member}")).await;
     them.get("select trax.enqueue('other', group_name => 'h')")
         .await;
@@ -276,7 +276,7 @@ async fn a_member_of_several_roles_may_do_what_each_of_them_may() {
     let (all, _) = limited(&db, &s, "all", "'worker'").await;
     s.get(&format!("grant {all} to {member}")).await;
     assert_eq!(them.claim("max_jobs => 9").await.len(), 4);
-    // As one of them it is that one.
+    // After SET ROLE the limits of that role apply.
     them.get(&format!("set role {bill}")).await;
     assert_denied(&them, &["select trax.enqueue('mail', group_name => 'g')"]).await;
     them.get(&format!("reset role; set role {all}")).await;
@@ -310,11 +310,11 @@ async fn the_limits_are_those_of_whoever_calls_and_not_of_the_session() {
          reset role"
     ))
     .await;
-    // What is offered to a tenant does what its owner may.
+    // A function owned by another role runs with its owner's limits, even when a tenant calls it.
     them.get("select shop.bill(); insert into shop.bills values ('bill.pay')")
         .await;
     assert_denied(&them, &["insert into trax.new_job values ('bill.pay')"]).await;
-    // What a tenant offers does no more than the tenant may, whoever is led into it.
+    // A tenant's function runs with the tenant's limits, whichever role calls it.
     them.get(
         "create function shop.trap(int) returns int language plpgsql immutable security definer as $$
             begin perform trax.enqueue('bill.pay'); return 1; end $$;
@@ -323,7 +323,7 @@ async fn the_limits_are_those_of_whoever_calls_and_not_of_the_session() {
     )
     .await;
     assert_denied(&s, &["select shop.trap(1)"]).await;
-    // CREATE INDEX, ANALYZE and vacuum evaluate what a table's owner made as that owner.
+    // CREATE INDEX, ANALYZE and vacuum evaluate a table's expressions as its owner.
     them.get(
         "create function shop.lure(int) returns int language plpgsql immutable as $$
             begin perform trax.enqueue('bill.pay'); return 1; end $$;
@@ -378,7 +378,7 @@ async fn a_change_reaches_connected_sessions_and_a_revoked_role_can_be_dropped()
     assert_eq!(s.get("select * from trax.access_scope").await, "");
     grant("'producer', tasks => array['c']").await;
     assert_denied(&them, &[enqueue]).await;
-    // In a transaction that has begun it counts from the next statement that locks anything.
+    // In an open transaction, the new limits apply from the next statement that takes a lock.
     them.get("begin").await;
     grant("'producer'").await;
     them.get("commit; select trax.enqueue('b')").await;
@@ -422,7 +422,7 @@ async fn limits_that_say_nothing_are_refused() {
     s.assert_healthy().await;
 }
 
-/// It would be the widest of all rights if what is missing meant everything.
+/// A missing scope must not mean that every task and group is allowed.
 #[tokio::test]
 async fn a_limited_role_whose_scope_is_lost_may_do_nothing() {
     let (db, s) = session().await;

@@ -5,7 +5,7 @@ use trax_client::testkit::Database;
 
 const ACTS: &str = "select action, kind, name, note from trax.audit order by at, id";
 
-/// A role of this database's own that may connect.
+/// A role for this database only that may connect.
 async fn person(db: &Database, s: &Session) -> String {
     let role = format!("{}_person", db.name());
     s.get(&format!("create role {role} login")).await;

@@ -1,4 +1,4 @@
-//! Waiting until jobs have ended: woken by the commit that ends one, holding nothing.
+//! Waiting until jobs have ended: the commit that ends a job wakes the waiter, which holds nothing.
 
 mod procedure;
 mod waiter;
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use trax_client::testkit::Database;
 
-/// A waiter that is rung for has its answer within this time on an idle machine; without a bell the
-/// next look is half a second away.
+/// The time limit for an answer to a signalled waiter on an idle machine; without a signal, the
+/// next check is half a second away.
 const PROMPT: Duration = Duration::from_millis(250);
 
 fn wait_for(job_id: i64, timeout: &str) -> String {
     format!("call trax.await_job({job_id}, '{timeout}', null, null, null)")
 }
 
-/// A session that waits for a job, seen in its sleep.
+/// A session that sleeps while it waits for a job.
 struct Waiting(JoinHandle<(Session, Result<String, Refusal>)>, i32);
 
 impl Waiting {
@@ -47,8 +47,8 @@ impl Waiting {
     }
 }
 
-/// Ends a job by `how` while somebody waits for it; returns the answer and how long it took from
-/// the commit.
+/// Ends a job by `how` while a session waits for it; returns the answer and the time from the
+/// commit to the answer.
 async fn heard(db: &Database, s: &Session, job_id: i64, how: &str) -> (String, Duration) {
     let waiting = Waiting::begin(db, s, &wait_for(job_id, "10 min")).await;
     s.get(how).await;
@@ -319,7 +319,7 @@ async fn of_many_jobs_those_that_have_ended_are_returned_and_the_next_message_en
         .await;
     let (waiter, ended) = waiting.result().await;
     assert_eq!(ended.expect("it ends"), format!("{{{}}}", first.id));
-    // What ends between two calls is in the second.
+    // A job that ends between two calls is reported by the second.
     let second = s.claim_one("").await;
     s.get(&format!("select trax.complete({})", second.key()))
         .await;

@@ -2,7 +2,7 @@
 
 use harness::session::session;
 
-/// The statements after a wait in a procedure have the isolation that the session wants.
+/// Statements after a wait in a procedure have the isolation level of the session.
 #[tokio::test]
 async fn a_wait_leaves_the_isolation_of_the_session() {
     let (_db, s) = session().await;

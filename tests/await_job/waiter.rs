@@ -22,7 +22,7 @@ async fn connections(s: &Session) -> i64 {
     .await
 }
 
-/// Waits until the connection of a waiter sleeps in a call that names so many jobs.
+/// Waits until the connection of a waiter sleeps in a call that names this many jobs.
 async fn sleeps_with(s: &Session, jobs: usize) {
     let sql = "select wait_event_type = 'Extension' and state = 'active',
             cardinality(string_to_array(query, ',')) - 3, left(query, 100)
@@ -58,7 +58,7 @@ async fn callers_share_one_connection_and_each_gets_its_own_answer() {
             tokio::spawn(async move { waiter.await_job::<i64>(JobId(id), LONG).await })
         })
         .collect();
-    // Those that have asked before the first message is read are named by it.
+    // The first message names all jobs requested before it is sent.
     eventually("one connection", PATIENCE, async || {
         match connections(&s).await {
             1 => Ok(()),

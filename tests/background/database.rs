@@ -101,7 +101,7 @@ async fn a_rolled_back_drop_of_the_extension_leaves_the_scheduler() {
     a_cycle_runs(&client, PATIENCE).await;
 }
 
-/// Tables that a cycle locks, in no order that it locks them in.
+/// Tables that a cycle locks, in a different order from the cycle's.
 const TABLES: [&str; 7] = [
     "dead_letter",
     "lease",
@@ -112,7 +112,7 @@ const TABLES: [&str; 7] = [
     "manifest",
 ];
 
-/// As a restore does it, and DROP EXTENSION: none of them may be the victim of a deadlock.
+/// As a restore or DROP EXTENSION does; none of them may fail with a deadlock.
 #[tokio::test]
 async fn tables_are_locked_one_after_the_other_while_the_scheduler_waits_for_one() {
     let options = scheduling()

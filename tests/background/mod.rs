@@ -1,4 +1,5 @@
-//! Launcher and schedulers: they come by themselves, come back, sleep lightly and leave when asked.
+//! Launcher and schedulers: they start by themselves, come back, sleep without holding anything,
+//! and stop when asked.
 
 mod database;
 mod not_preloaded;
@@ -41,7 +42,7 @@ async fn a_new_database_with_the_extension_gets_a_scheduler_within_two_seconds()
         let name = new_name("fresh");
         let database = live_server().plain_database(&name).await;
         let client = connect(&database.expect("a database is made")).await;
-        // The one that looks whether the extension is there ends by itself.
+        // The scheduler that looks for the extension ends by itself.
         no_scheduler_of(&client, &name, PATIENCE).await;
         execute(&client, "create extension trax").await;
         let made = Instant::now();
@@ -85,7 +86,7 @@ async fn a_due_manifest_runs_with_nobody_calling_tick() {
 async fn a_sleeping_scheduler_holds_no_snapshot_and_no_transaction() {
     let database = live_database().await;
     let client = connect(&database).await;
-    // A transaction with an id makes every snapshot's horizon visible.
+    // A transaction with an id makes the horizon of every snapshot visible.
     let writer = connect(&database).await;
     execute(&writer, "begin; create temporary table t ()").await;
     let looks: Vec<(bool, bool)> = {
@@ -112,13 +113,13 @@ async fn a_sleeping_scheduler_holds_no_snapshot_and_no_transaction() {
         .iter()
         .filter(|(sleeps, holds)| *sleeps && *holds)
         .count();
-    // On a busy machine it waits for a processor too.
+    // On a busy machine the scheduler also waits for a processor.
     assert!(
         asleep * 2 > looks.len(),
         "it slept in {asleep} of {} looks",
         looks.len()
     );
-    // A look reads its columns one after another, so that it may see the moment of falling asleep.
+    // A look reads its columns one after another, so it may catch the moment of falling asleep.
     assert!(
         holding <= 3.max(asleep / 50),
         "it held something in {holding} of {asleep} looks while it slept"
@@ -137,7 +138,7 @@ async fn a_scheduler_terminated_twenty_times_is_back_each_time_and_within_six_se
         pid = another_scheduler_of(&client, database.name(), pid, PATIENCE).await;
         took.push(terminated.elapsed());
     }
-    // Others may hold the machine up a few times.
+    // Other load may delay a few cycles.
     let late = took.iter().filter(|took| **took > Duration::from_secs(6));
     assert!(late.count() < 5, "{took:?}");
     a_cycle_runs(&client, PATIENCE).await;
@@ -157,7 +158,7 @@ async fn a_new_launcher_keeps_the_schedulers_that_run() {
     server.database(name).await.expect("a database is made");
     scheduler_of(&client, name, PATIENCE).await;
     assert_eq!(schedulers(&client, "kept").await, Ok(vec![scheduler]));
-    // And what the new one adopted it also starts again.
+    // The new launcher also restarts the schedulers that it adopted.
     execute(
         &client,
         &format!("select pg_terminate_backend({scheduler})"),
@@ -168,8 +169,8 @@ async fn a_new_launcher_keeps_the_schedulers_that_run() {
 
 #[tokio::test]
 async fn with_too_few_worker_slots_every_database_gets_its_turn_to_be_looked_at() {
-    // More databases than slots, most without the extension: looking at them must not starve the
-    // one that has it.
+    // More databases than slots, most without the extension: checking them must not starve the
+    // database that has it.
     let server = harness::options()
         .fast()
         .setting("max_worker_processes", "4")

@@ -1,5 +1,5 @@
-//! The library without `shared_preload_libraries`: everything works, and status says what is
-//! missing.
+//! The library without `shared_preload_libraries`: everything works, and the status reports the
+//! missing parts.
 
 use harness::scheduler::{
     a_cycle_runs, another_scheduler_of, connect, execute, no_scheduler_of, scheduler_of, status,
@@ -77,7 +77,7 @@ async fn without_preloading_everything_works_with_tick_by_hand_and_with_a_starte
     no_scheduler_of(&client, "plain", PATIENCE).await;
 }
 
-/// From a due manifest through a retry to completion, the cycle called by hand.
+/// Runs a due manifest through a retry to completion, with manual cycles.
 async fn a_life_by_hand(client: &Client) {
     execute(
         client,
@@ -107,7 +107,7 @@ async fn a_life_by_hand(client: &Client) {
 
 #[tokio::test]
 async fn a_scheduler_started_by_hand_ends_for_good_when_its_database_is_dropped() {
-    // The server's own launcher for logical replication takes one place, the scheduler the other.
+    // The server's logical replication launcher takes one slot, and the scheduler the other.
     let server = harness::options()
         .fast()
         .not_preloaded()

@@ -1,4 +1,4 @@
-//! The server's queue of notifications, which whoever may connect can fill.
+//! The server's notification queue, which any role that can connect can fill.
 
 use harness::scheduler::{scheduler_of, scheduling};
 use harness::session::Session;
@@ -40,7 +40,7 @@ async fn a_full_queue_of_notifications_stops_no_scheduler() {
         })
         .await;
     }
-    // One transaction may have met the full queue before it was known.
+    // A transaction may have met the full queue before trax detected it.
     let now = scheduler_of(s.client(), "app", PATIENCE).await;
     s.get("select trax.enqueue('b')").await;
     let told = "select detail, fix from trax.diagnose() where cause = 'notifications_full'";

@@ -11,8 +11,8 @@ use harness::{PATIENCE, eventually};
 use std::time::{Duration, Instant};
 use trax_client::testkit::Stop;
 
-/// What a fast shutdown takes once the scheduler of this database does what `prepare` has made it
-/// do: `busy` is its wait event then, of the kind `what`.
+/// Returns the time of a fast shutdown while the scheduler of this database is busy with the action
+/// of `prepare`, shown by the wait event `busy` of type `what`.
 async fn shutdown_while(name: &str, prepare: &str, what: &str, busy: &str) -> Duration {
     let mut server = scheduling().start().expect("a server starts");
     let database = server.database(name).await.expect("a database is made");
@@ -67,7 +67,7 @@ async fn a_reload_and_alter_database_change_how_often_the_cycle_runs() {
         .append_settings("trax.tick_interval = '100ms'\n")
         .expect("the file can be written");
     server.reload().expect("the server runs");
-    // A signal wakes the scheduler once by itself; only the setting makes a second cycle.
+    // A signal alone wakes the scheduler once; only the setting makes a second cycle.
     for _ in 0..3 {
         a_cycle_runs(&client, PATIENCE).await;
     }
@@ -121,10 +121,9 @@ async fn switching_trax_off_in_the_file_ends_the_schedulers_and_on_brings_them_b
     scheduler_of(&client, "switched", PATIENCE).await;
 }
 
-/// From the promotion of a standby to its first cycle.
+/// Returns the time from the promotion of a standby to its first cycle.
 async fn promotion() -> Duration {
-    // The primary's launcher leaves the database alone, so that the work is still there for the
-    // standby.
+    // The primary's launcher ignores the database, so the job is still due on the standby.
     let server = scheduling()
         .setting("trax.databases", "no_such")
         .start()
@@ -214,7 +213,7 @@ async fn a_paused_scheduler_stays_paused_over_a_restart_and_goes_on_when_resumed
         0
     );
 
-    // By hand it works all the same.
+    // A manual cycle works nevertheless.
     let queued = "select affected from trax.tick() where step = 'queue_due'";
     assert_eq!(value::<i64>(&client, queued).await, 1);
     assert_eq!(

@@ -1,4 +1,5 @@
-//! Schedulers in databases that fail, block, have odd settings, or an extension of another version.
+//! Schedulers in databases that fail, block, have unusual settings, or have another version of the
+//! extension.
 
 use harness::scheduler::{
     a_cycle_runs, another_scheduler_of, connect, execute, live_database, live_server, scheduler_of,
@@ -84,8 +85,8 @@ async fn settings_of_a_database_for_its_clients_do_not_steer_its_scheduler() {
         made.map(|_| ()).ok_or("it is not there".to_owned())
     })
     .await;
-    // It may have seen the first of the settings alone and connected again for the others, but it
-    // did not fail.
+    // The scheduler may have seen only the first setting and reconnected for the others, but it did
+    // not fail.
     assert!(
         schedulers(&client, database.name())
             .await
@@ -168,12 +169,12 @@ async fn a_scheduler_waits_while_the_extension_has_another_version() {
     let pid = scheduler_of(&client, database.name(), PATIENCE).await;
     execute(
         &client,
-        // Due after the cycle that may be under way, which has read the version before.
+        // Due after any cycle that is already running and has read the old version.
         "select trax.schedule('late', 't', every => '1 hour', starts_at => now() + interval '2 s');
         update pg_extension set extversion = '0.0.9' where extname = 'trax'",
     )
     .await;
-    // The setting makes a new process, which finds the version when it begins.
+    // The setting starts a new process, which reads the version when it begins.
     execute(
         &client,
         &format!(
@@ -232,7 +233,7 @@ async fn a_scheduler_that_would_run_code_of_others_waits_and_says_so_once() {
     )
     .await;
     let waits = "refuses to run code of others";
-    // The setting makes a new process.
+    // The setting starts a new process.
     let pid = another_scheduler_of(&client, name, old, PATIENCE).await;
     status_becomes(&client, "scheduler", waits, PATIENCE).await;
     scheduler_wakes(&client, name, 5).await;
@@ -303,7 +304,7 @@ async fn a_setting_that_is_stored_while_the_scheduler_connects_counts() {
         let off = format!("alter database {name} set trax.enabled = off");
         execute(&client, &off).await;
         let old = scheduler_of(&client, name, PATIENCE).await;
-        // The next scheduler connects, and waits where it looks for the extension.
+        // The next scheduler connects, and waits where it looks up the extension.
         let locker = Session::of(&database).await;
         let lock = "begin; lock table pg_catalog.pg_extension in access exclusive mode";
         locker.get(lock).await;
@@ -352,7 +353,7 @@ async fn the_list_of_databases_is_read_again_on_reload() {
 
 #[tokio::test]
 async fn without_a_free_worker_slot_status_says_which_setting_to_raise() {
-    // The server's own launcher for logical replication and ours take both.
+    // The server's logical replication launcher and the trax launcher take both slots.
     let server = harness::options()
         .fast()
         .setting("max_worker_processes", "2")
@@ -363,7 +364,7 @@ async fn without_a_free_worker_slot_status_says_which_setting_to_raise() {
         .await
         .expect("a database is made");
     let client = connect(&database).await;
-    // At first the launcher may still be about to start it.
+    // At first the launcher may still be about to start the scheduler.
     status_becomes(&client, "scheduler", "not running", PATIENCE).await;
     let (_, healthy, hint) = status(&client, "scheduler").await;
     assert!(!healthy);
@@ -373,7 +374,7 @@ async fn without_a_free_worker_slot_status_says_which_setting_to_raise() {
         .await
         .expect_err("there is no slot");
     assert_eq!(refused.code().map(|code| code.code()), Some("53400"));
-    // By hand everything works.
+    // Manual cycles still work.
     execute(
         &client,
         "select trax.schedule('m', 't', every => '1 hour'); select * from trax.tick()",
@@ -395,7 +396,7 @@ async fn a_cycle_that_waited_for_an_update_does_nothing_with_the_new_tables() {
         .await;
     let scheduler = scheduler_of(s.client(), database.name(), PATIENCE).await;
     s.sees_waiting(scheduler).await;
-    // What an update does, as a session sees it; something is due meanwhile.
+    // The steps of an update as another session sees them, while a job is due.
     let version = updating
         .get("select extversion from pg_extension where extname = 'trax'")
         .await;

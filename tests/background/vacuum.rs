@@ -1,4 +1,5 @@
-//! Vacuum: dead rows of the queue go soon, without autovacuum, while nobody holds them.
+//! Vacuum: dead rows of the queue are removed soon, without autovacuum, once no snapshot needs
+//! them.
 
 use harness::process::send_signal;
 use harness::scheduler::{connect, live_server, new_name, scheduling, status_becomes};
@@ -15,7 +16,7 @@ const MAKE: &str = "select count(*) from generate_series(1, 110) n,
         lateral trax.enqueue_many('a', array_fill(to_jsonb(n), array[1000]));
     delete from trax.work_queue; select pg_stat_force_next_flush()";
 
-/// A database of its own whose autovacuum leaves the queue alone.
+/// A separate database whose autovacuum leaves the queue alone.
 async fn alone() -> (Database, Session) {
     let database = live_server()
         .database(&new_name("vacuum"))
@@ -74,7 +75,7 @@ async fn a_held_snapshot_is_not_vacuumed_against_again_and_again() {
             "select vacuum_count from pg_stat_all_tables where relid = 'trax.work_queue'::regclass",
         )
         .await;
-    // Three looks of the scheduler, each as a job that is due in turn.
+    // Three scheduler cycles, with one due job each.
     s.get("select trax.schedule('m', 'm', every => '1 s')")
         .await;
     for n in 1..=3 {
@@ -128,7 +129,7 @@ async fn vacuum_can_be_switched_off() {
         db.name()
     ))
     .await;
-    // The scheduler connects again when it has seen that.
+    // The scheduler reconnects after it has seen the change.
     let since = "select backend_start > (select now() - interval '1 s') from pg_stat_activity where backend_type = 'trax scheduler' and datname = current_database()";
     eventually("a new scheduler", PATIENCE, async || {
         match s.get(since).await.as_str() {
@@ -178,8 +179,8 @@ async fn a_large_queue_is_due_for_its_size_only_where_the_server_notes_vacuums()
     assert!(!of_queue().await, "it would be due for ever");
 }
 
-/// A vacuum that is stuck in the middle: a cursor keeps a page of an index. Gives its process and
-/// the session of the cursor.
+/// A vacuum blocked midway by a cursor that pins an index page. Returns its process and the session
+/// of the cursor.
 async fn stuck(database: &Database, s: &Session) -> (i32, Session) {
     let name = database.name();
     s.get(MAKE).await;
@@ -210,11 +211,11 @@ async fn stuck(database: &Database, s: &Session) -> (i32, Session) {
     (pid, holder)
 }
 
-/// A server of its own that vacuums nothing yet, with a database, and a session of it.
+/// A separate server that does not vacuum yet, with a database and a session of it.
 async fn own_server(name: &str) -> (Server, Database, Session) {
     let server = scheduling()
         .setting("trax.vacuum", "off")
-        // The page is waited for by the vacuum itself, not by a worker of its.
+        // The vacuum itself waits for the page, not one of its parallel workers.
         .setting("max_parallel_maintenance_workers", "0")
         .start()
         .expect("a server starts");
@@ -230,7 +231,7 @@ async fn own_server(name: &str) -> (Server, Database, Session) {
 async fn a_database_is_dropped_in_the_middle_of_its_vacuum() {
     let (server, database, s) = own_server("dropped").await;
     let (pid, holder) = stuck(&database, &s).await;
-    // Nothing but the vacuum is left in the database, and that has not gone on.
+    // Only the vacuum is left in the database, and it is stopped.
     send_signal("STOP", pid);
     drop((s, holder));
     let other = Session::of(&server.existing("postgres")).await;
@@ -284,7 +285,7 @@ async fn after_the_crash_of_a_vacuum_the_next_one_removes_what_is_dead() {
         Ok::<_, String>(Session::of(&database).await)
     })
     .await;
-    // The server has forgotten what was dead; more makes it look again.
+    // The restarted server has lost its statistics of dead rows; more dead rows make it look again.
     s.get(MAKE).await;
     vacuums_become(&s, "a vacuum", |dead, count| dead < 1000 && count > 0).await;
     s.assert_healthy().await;

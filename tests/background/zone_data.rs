@@ -5,13 +5,13 @@ use harness::scheduler::{connect, execute, scheduler_of, scheduling, value, viol
 use harness::{PATIENCE, eventually};
 use std::process::Command;
 
-/// Empties the directories of zones for what it starts, and for nothing else of the machine.
+/// Empties the time zone directories for its child processes only.
 const WITHOUT_ZONES: &str = r#"for zones in "$("${PG_CONFIG:-pg_config}" --sharedir)/timezone" /usr/share/zoneinfo; do
     [ ! -d "$zones" ] || mount -t tmpfs none "$zones" || exit
 done
 exec "$@""#;
 
-/// Returns a command that has directories of its own; root may start one.
+/// Returns a command with its own mount namespace, which root can create.
 fn apart(script: &str) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", script, "sh"]);

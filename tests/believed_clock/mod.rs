@@ -1,15 +1,16 @@
-//! A clock that has jumped takes nothing away until it has held, or a person believes it.
+//! After a clock jump nothing is deleted or expired until the new time has held, or an
+//! administrator confirms it.
 //!
-//! A jump is made in two ways: what is on record of the clock is moved back, with the times of the
-//! rows, so that the clock seems to have gone forward since; and, in `step`, by a server whose
-//! clock is set.
+//! A jump is made in two ways. Here the recorded times of the clock and of the rows are moved back,
+//! so that the clock seems to have gone forward; in `step`, a server's clock is set.
 
 mod step;
 
 use harness::session::{Claimed, Session, session};
 use trax_client::testkit::Database;
 
-/// Two jobs that have ended a hundred days ago, by the record, and all else that goes by a time.
+/// Two jobs that ended a hundred days ago by the record, and every other kind of row that depends
+/// on time.
 async fn furnished(s: &Session) -> Claimed {
     s.get(
         "select trax.make_run_partitions(now() - interval '100 days', 0);
@@ -40,7 +41,8 @@ async fn furnished(s: &Session) -> Claimed {
     runs
 }
 
-/// The clock seems to have gone forward by a hundred days. Returns a session that has seen no other
+/// Makes the clock seem to have gone forward by a hundred days. Returns a session that has seen no
+/// other time.
 /// clock.
 async fn jumped(db: &Database, s: &Session) -> Session {
     s.get("update trax.believed_clock set shown_at = shown_at - interval '100 days', believed_at = believed_at - interval '100 days';
@@ -60,7 +62,7 @@ async fn jumped(db: &Database, s: &Session) -> Session {
     Session::of(db).await
 }
 
-/// How many there are of what a clock can take away.
+/// The number of rows that a clock jump could remove.
 const KEPT: &str = "select
     (select count(*) from trax.run), (select count(*) from trax.dead_letter), (select count(*) > 0 from trax.audit),
     (select count(*) from trax.unique_key), (select count(*) from trax.lease where not cancel_requested),
@@ -74,7 +76,7 @@ async fn nothing_is_dropped_forgotten_or_timed_out_by_a_clock_that_has_jumped() 
     let runs = furnished(&s).await;
     assert_eq!(s.get(CLOCK).await, "believed|t|");
     let s = jumped(&db, &s).await;
-    // Calls before a cycle has seen it.
+    // Calls made before a cycle has noticed the jump.
     assert_eq!(
         s.get("select count(*) from trax.acquire_token('sem', 'second', 1, '1 day')")
             .await,
@@ -100,7 +102,7 @@ async fn nothing_is_dropped_forgotten_or_timed_out_by_a_clock_that_has_jumped() 
     assert_eq!(fresh.get(unhealthy).await, "clock");
     let causes = "select severity from trax.diagnose() where cause = 'clock_jumped'";
     assert_eq!(fresh.get(causes).await, "warning");
-    // Who lives goes on by the clock as it is.
+    // A live worker's lease follows the current clock.
     let beat = format!(
         "select held, lease_expires_at > now() from trax.heartbeat(array[{}], array['{}'::uuid])",
         runs.id, runs.token
@@ -143,7 +145,7 @@ async fn a_person_believes_a_clock_before() {
 }
 
 async fn all_is_let_go(s: &Session) {
-    // By the first cycle the clock is believed, by the second all that follows from it has come.
+    // The first cycle trusts the clock, and the second completes the consequences.
     for _ in 0..3 {
         s.get("select * from trax.tick()").await;
     }
@@ -180,7 +182,7 @@ async fn a_clock_that_goes_back_shortens_no_right_and_puts_nothing_back_until_it
     s.get("select * from trax.tick(); select trax.enqueue('a')")
         .await;
     s.claim_one("lease => '1 min'").await;
-    // What was written before the clock went back by nine days.
+    // Rows written before the clock went back by nine days.
     s.get("update trax.believed_clock set shown_at = shown_at + interval '9 days', believed_at = believed_at + interval '9 days';
            update trax.lease set started_at = started_at + interval '9 days', extended_at = now() + interval '9 days',
                lease_expires_at = lease_expires_at + interval '9 days', timeout_at = timeout_at + interval '9 days',

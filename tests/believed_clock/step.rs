@@ -1,4 +1,4 @@
-//! A server whose clock is set, by the library that `tests/chaos` uses for it.
+//! A server whose clock is set, with the library that `tests/chaos` also uses.
 
 use harness::PATIENCE;
 use harness::process::{Process, Scratch, run_quietly};
@@ -11,7 +11,7 @@ use trax_client::testkit::{Database, Server, Stop};
 
 const DAY: i64 = 86_400_000_000;
 
-/// A server with a scheduler, and the page that says how far its clock is wrong.
+/// A server with a scheduler, and the page that holds the offset of its clock.
 struct Machine {
     database: Database,
     page: File,
@@ -56,14 +56,14 @@ impl Machine {
         }
     }
 
-    /// Sets the clock to so many microseconds from the true time.
+    /// Sets the clock to an offset from the true time, in microseconds.
     fn set_clock(&self, offset: i64) {
         let written = self.page.write_all_at(&offset.to_ne_bytes(), 0);
         written.expect("the page can be written");
     }
 }
 
-/// Waits until a cycle has run to its end that began after this.
+/// Waits until a cycle that began after this call has ended.
 async fn a_cycle_passes(s: &Session) {
     let last = "select value from trax.metrics() where name = 'trax_cycle_duration_seconds_count'";
     let before = s.number(last).await;
@@ -145,7 +145,7 @@ async fn seconds_of_a_clock_that_is_wrong_take_nothing_away() {
         "t"
     );
     s.assert_healthy().await;
-    // A paused scheduler looks at the clock, too.
+    // A paused scheduler also checks the clock.
     s.get("select trax.pause()").await;
     machine.set_clock(9 * DAY);
     let jumped = "select shown_at > believed_at + interval '8 days' from trax.believed_clock";

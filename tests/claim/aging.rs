@@ -1,10 +1,11 @@
-//! `trax.priority_aging`: a job that waits long comes before younger ones of higher priority.
+//! `trax.priority_aging`: a job that has waited long is claimed before younger ones of higher
+//! priority.
 
 use harness::session::{Session, session};
 use trax_client::testkit::Database;
 
-/// A database in which waiting for a minute is worth one step of priority, and a session that
-/// knows.
+/// A database in which a minute of waiting is worth one step of priority, and a session with that
+/// setting.
 async fn aging() -> (Database, Session) {
     let (db, s) = session().await;
     s.get(&format!(
@@ -16,7 +17,7 @@ async fn aging() -> (Database, Session) {
     (db, s)
 }
 
-/// Enqueues with these arguments, as if that had been so many minutes ago.
+/// Enqueues a job with these arguments, and sets its times this many minutes back.
 async fn waiting_since(s: &Session, minutes: i32, arguments: &str) -> i64 {
     let id = s.enqueue(arguments).await;
     s.get(&format!(
@@ -39,7 +40,7 @@ async fn without_aging_priority_counts_however_long_a_job_has_waited() {
 #[tokio::test]
 async fn each_step_of_waiting_is_worth_a_step_of_priority() {
     let (_db, s) = aging().await;
-    // Of one lane, of lanes side by side, and with younger ones before it in the table.
+    // In one lane, in two lanes, and with younger jobs before it in the table.
     for task in ["a", "b"] {
         let young = s.enqueue("'a', priority => 5").await;
         let six = waiting_since(&s, 6, &format!("'{task}'")).await;
@@ -83,8 +84,8 @@ async fn the_time_before_a_delayed_job_was_due_does_not_count() {
 async fn a_low_priority_is_served_however_many_higher_ones_come() {
     let (_db, s) = aging().await;
     let low = s.enqueue("'a'").await;
-    // Twice as many come as are claimed; those of the first ten minutes go before it, and no
-    // others.
+    // Twice as many jobs arrive as are claimed. Only those of the first ten minutes are claimed
+    // before the low-priority job.
     for claimed in 0..40 {
         for _ in 0..2 {
             s.enqueue("'a', priority => 10").await;

@@ -1,4 +1,5 @@
-//! Lanes: a claim costs what waits, not what ever was, and finds all of it.
+//! Lanes: the cost of a claim depends on the waiting jobs and not on past ones, and a claim finds
+//! all of them.
 
 use harness::limit::{buffers, typical_buffers};
 use harness::scheduler::{execute, scheduling};
@@ -9,10 +10,10 @@ use trax_client::testkit::Database;
 
 const CLAIM: &str = "select * from trax.claim_next(lease => '1 h')";
 
-/// Deeper trees and a page more or less at the edges.
+/// The tolerance for deeper trees and an extra page at the edges.
 const SLACK: i64 = 12;
 
-/// So many jobs, each of a task or a group of its own.
+/// Enqueues this many jobs, each with a different task or group.
 async fn enqueue_names(s: &Session, count: i64, arguments: &str) {
     s.get(&format!(
         "select count(trax.enqueue({arguments})) from generate_series(1, {count}) n"
@@ -20,7 +21,7 @@ async fn enqueue_names(s: &Session, count: i64, arguments: &str) {
     .await;
 }
 
-/// Claims by the thousand until nothing is left; returns the jobs in their order.
+/// Claims a thousand at a time until nothing is left; returns the jobs in order.
 async fn claim_all(s: &Session) -> Vec<i64> {
     let mut all = Vec::new();
     loop {
@@ -32,7 +33,7 @@ async fn claim_all(s: &Session) -> Vec<i64> {
     }
 }
 
-/// What a claim touches in a new session, of twenty jobs that wait.
+/// The buffers of a claim in a new session, with twenty jobs waiting.
 async fn claim_cost(db: &Database) -> i64 {
     let s = Session::of(db).await;
     s.get("truncate trax.lease").await;
@@ -69,7 +70,7 @@ async fn a_claim_costs_the_same_beside_ten_thousand_groups_that_wait() {
     };
     let before = cost().await;
     enqueue_names(&s, 10_000, "'task', group_name => 'group' || n").await;
-    // A look again at some lanes may fall into some of the claims.
+    // A recheck of some lanes may fall into some of the claims.
     let after = cost().await;
     println!("{before} buffers before, {after} after");
     assert!(after <= before + SLACK, "{before} before, {after} after");
@@ -82,7 +83,7 @@ async fn a_claim_costs_the_same_beside_ten_thousand_groups_that_wait() {
     );
 }
 
-/// More sections than a database has places in shared memory.
+/// More lanes than a database has places in shared memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_lanes_than_have_places_are_all_found_in_their_order_and_hinder_no_other_database() {
     let server = scheduling().start().expect("a server starts");
@@ -94,9 +95,9 @@ async fn more_lanes_than_have_places_are_all_found_in_their_order_and_hinder_no_
     enqueue_names(&beside, 1000, "'task' || n").await;
     beside.get("vacuum analyze trax.work_queue").await;
     assert_eq!(beside.claim("").await.len(), 1);
-    // Ten in one statement: without places in shared memory a session keeps its list of lanes for
-    // twenty times as long as it took to read, and on a busy machine that can end between two
-    // statements. 12 buffers each, and 97 for each reading.
+    // Ten claims in one statement. A session without places in shared memory keeps its list of
+    // lanes for twenty times the duration of reading it, which on a busy machine can end between
+    // two statements. A claim takes 12 buffers, and each reading 97.
     let ten = "select count(*) from generate_series(1, 10) n
         cross join lateral (select from trax.claim_next(max_jobs => least(n, 1)) offset 0) c";
     let cost = buffers(&beside, ten).await / 10;
@@ -107,7 +108,7 @@ async fn more_lanes_than_have_places_are_all_found_in_their_order_and_hinder_no_
     let urgent = s.enqueue("'urgent', priority => 9").await;
     assert_eq!(fresh.claim_ids("lease => '1 h'").await, [urgent]);
 
-    // Who has read all lanes sleeps, and is woken by a job of a lane that has no place.
+    // The session has read all lanes and sleeps; a job in a lane without a place wakes it.
     let mine = "tasks => '{mine}', lease => '1 h'";
     for _ in 0..2 {
         assert!(fresh.claim_ids(mine).await.is_empty());
@@ -157,7 +158,7 @@ async fn a_prepared_transaction_that_ends_makes_no_session_read_all_lanes() {
         .expect("a server starts");
     let db = server.database("prepared").await.expect("it is made");
     let s = Session::of(&db).await;
-    // More than any table of a fixed size would remember, and all undone.
+    // More than a table of fixed size could remember, and all rolled back.
     for n in 0..40 {
         s.get("begin; select trax.enqueue('undone')").await;
         s.get(&format!("prepare transaction 'undone {n}'")).await;
@@ -183,7 +184,7 @@ async fn a_prepared_transaction_that_ends_makes_no_session_read_all_lanes() {
             "it is claimed at once"
         );
     }
-    // A look again reads some lanes, not 2,000; all of them once, when the claimer's list of a
+    // A recheck reads some lanes, not all 2,000. All are read once, when the claimer's list of a
     // second ago is too old.
     println!("{before} buffers before, {after:?} after");
     after.sort_unstable();
@@ -197,13 +198,13 @@ async fn a_prepared_transaction_that_ends_makes_no_session_read_all_lanes() {
 async fn a_dropped_database_leaves_its_places_to_others() {
     let server = scheduling().start().expect("a server starts");
     let mut costs = Vec::new();
-    // Each has more lanes than the next could have beside it.
+    // Two of these databases together have more lanes than there are places.
     for name in ["first", "second", "third"] {
         let db = server.database(name).await.expect("it is made");
         let s = Session::of(&db).await;
         enqueue_names(&s, 60_000, "'task' || n").await;
         assert_eq!(s.claim_ids("").await.len(), 1);
-        // One that is new need not read all lanes.
+        // A new session need not read all lanes.
         costs.push(buffers(&Session::of(&db).await, CLAIM).await);
         drop(s);
         let other = Session::of(&server.existing("postgres")).await;
@@ -220,7 +221,7 @@ async fn a_dropped_database_leaves_its_places_to_others() {
         .await;
     }
     println!("{costs:?} buffers");
-    // To read them would be two for each.
+    // Reading all lanes would take two buffers for each.
     assert!(costs.iter().all(|&cost| cost < 10_000), "{costs:?}");
 }
 
@@ -251,7 +252,7 @@ async fn all_that_a_prepared_transaction_queued_in_many_sections_is_claimed_at_o
     s.assert_healthy().await;
 }
 
-/// Two names with one number: rows of the second stand in the lane of the first.
+/// Two names with the same number: rows of the second are in the lane of the first.
 async fn two_names_in_one_lane() -> (Database, Session) {
     let (db, s) = session().await;
     s.get(
@@ -312,7 +313,7 @@ async fn a_wait_after_a_claim_of_some_tasks_ends_when_a_job_of_another_waits() {
     let other = producer.enqueue("'b'").await;
     assert!(s.claim_ids("tasks => array['a']").await.is_empty());
     assert!(waited("10 min").await < PATIENCE);
-    // It was told: a worker of that task alone does not turn round and round.
+    // The wait has reported that job once, so a worker of this task alone does not loop.
     assert!(s.claim_ids("tasks => array['a']").await.is_empty());
     assert!(waited("300 ms").await >= Duration::from_millis(295));
     producer.enqueue("'c'").await;
@@ -327,7 +328,7 @@ async fn a_key_that_came_free_beside_an_open_claim_lets_in_with_the_next_cycle()
     let job = "'a', concurrency_key => 'k', max_retries => 0";
     s.enqueue(job).await;
     s.claim_one("lease => '1 h'").await;
-    // The manager has swept: it does not do that again within a minute.
+    // A cycle has swept, and does not sweep again within a minute.
     s.tick("queue_due").await;
     let next = s.enqueue(job).await;
     claimer.get("begin").await;
@@ -390,7 +391,7 @@ async fn a_publication_of_all_tables_stops_neither_the_cycle_nor_a_worker() {
             and c.relreplident = 'd'
             and not exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary)";
     println!("without a key, and never changed: {}", s.get(without).await);
-    // A cycle of a new session sweeps.
+    // A cycle in a new session sweeps.
     Session::of(&db)
         .await
         .get("select * from trax.tick()")

@@ -63,7 +63,7 @@ async fn the_order_is_group_priority_then_own_priority_then_age() {
          select trax.configure_group('low2', priority => 1)",
     )
     .await;
-    // Groups, tasks and priorities interleaved, so that no single lane is in order by chance.
+    // Groups, tasks and priorities are interleaved, so that no lane is in order by chance.
     s.get(
         "select count(trax.enqueue('t' || n % 3, to_jsonb(n), group_name => g, priority => (n * 7) % 4))
          from generate_series(1, 20) n, unnest(array['low', 'high', 'default', 'low2']) g",
@@ -227,7 +227,7 @@ async fn a_job_is_claimed_and_completed_in_one_transaction() {
     s.assert_healthy().await;
 }
 
-/// Claims and completes until nothing is left; returns how many claims it made.
+/// Claims and completes until nothing is left; returns the number of claimed jobs.
 async fn drain(s: &Session, max_jobs: usize) -> usize {
     let mut claimed = 0;
     loop {
@@ -340,7 +340,7 @@ async fn a_completion_in_a_read_only_transaction_changes_nothing() {
     s.enqueue("'a'").await;
     let before = s.everything().await;
     let complete = format!("select trax.complete({})", job.key());
-    // The session has registered its worker before: nothing but the claim itself is refused.
+    // The worker is already registered, so only the call itself can be refused.
     for call in [complete.as_str(), "select * from trax.claim_next('w')"] {
         let refusal = s.refusal(&format!("begin read only; {call}")).await;
         s.get("rollback").await;

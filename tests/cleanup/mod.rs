@@ -1,4 +1,4 @@
-//! Retention: whole days of history are dropped, whoever made their partitions.
+//! Retention: whole days of history are dropped, whichever call made their partitions.
 
 mod retention;
 
@@ -32,7 +32,7 @@ async fn a_cycle_drops_the_days_before_retention_and_keeps_the_others() {
         from generate_series(now() - interval '9 days', now() - interval '7 days', interval '1 day') v (t)",
     )
     .await;
-    // The day that retention (7 days) ends in is kept as a whole.
+    // The day in which retention (7 days) ends is kept as a whole.
     let dropped = "select affected from trax.tick() where step = 'drop_partitions'";
     assert_eq!(value::<i64>(&client, dropped).await, 2);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Retention: partitions are made ahead and dropped behind by the cycle itself, whoever calls it.
+//! Retention: any caller's cycle creates partitions ahead and drops old ones.
 
 use harness::session::{Session, session};
 use trax_client::testkit::Database;
@@ -6,7 +6,7 @@ use trax_client::testkit::Database;
 const AHEAD: &str = "select count(*) from generate_series(0, 3) n
     where to_regclass('trax.run_' || to_char((now() at time zone 'UTC')::date + n, 'YYYYMMDD')) is not null";
 
-/// Makes the partition of a day that lies this many days back, with rows.
+/// Makes the partition of the day this many days ago, with rows.
 fn old_day(days: i32, rows: i64) -> String {
     format!(
         "select trax.make_run_partitions(now() - interval '{days} days', 0);
@@ -16,7 +16,7 @@ fn old_day(days: i32, rows: i64) -> String {
     )
 }
 
-/// A cycle in a session of its own: each backend looks after partitions once a minute.
+/// Runs a cycle in a new session, since each backend maintains partitions once a minute.
 async fn fresh_tick(db: &Database) {
     Session::of(db).await.get("select trax.tick()").await;
 }
@@ -81,7 +81,7 @@ async fn a_million_runs_are_dropped_quickly() {
     let plan: serde_json::Value = serde_json::from_str(&other.get(plan).await).expect("JSON");
     assert_eq!(s.get(&relation).await, "t");
     assert_eq!(s.number("select count(*) from trax.run").await, 1);
-    // Deleting them one by one would write a record for each.
+    // Deleting the rows one by one would write a WAL record for each.
     let written = plan[0]["Plan"]["WAL Records"].as_i64();
     println!("dropping a million runs wrote {written:?} records");
     assert!(written.is_some_and(|records| records < 10_000), "{plan}");
@@ -121,7 +121,7 @@ async fn a_day_that_is_being_read_is_left_for_later_and_holds_nobody_up() {
     s.get("select trax.schedule('m', 'm', every => '1 h')")
         .await;
     let other = Session::of(&db).await;
-    // The reader is still there when the cycle has ended: nobody waited for it.
+    // The reader's transaction is still open after the cycle, so the cycle did not wait for it.
     other.get("set statement_timeout = '30 s'").await;
     assert_eq!(other.tick("queue_due").await, 1);
     assert_eq!(s.number("select count(*) from trax.run").await, 3);

@@ -1,4 +1,4 @@
-//! `trax jobs cancel` of a task, and of everything.
+//! `trax jobs cancel` for a task, and for everything.
 
 use super::{objects, refused, said};
 use harness::session::session;

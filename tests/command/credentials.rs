@@ -1,4 +1,4 @@
-//! What the programs of a worker can learn of how it reaches the database.
+//! The credentials that a worker's programs can find.
 
 use super::exec::program;
 use super::text;
@@ -8,7 +8,7 @@ use harness::{database, shared_server};
 use std::process::Command;
 use trax_client::testkit::Database;
 
-/// Tells of what it finds in the process that started it and in the other children of that.
+/// Prints the passwords found in the environments of its parent and of the parent's other children.
 const LOOK: &str = r#"
 for process in $PPID $(pgrep -P $PPID | grep -vx $$); do
     seen="$seen$(tr '\0' ' ' < /proc/$process/environ | grep -o s3cret)"
@@ -16,7 +16,7 @@ done 2> /dev/null
 if true < /proc/$PPID/mem; then seen="$seen memory"; fi 2> /dev/null
 printf '"%s"' "$seen""#;
 
-/// Not as root, who reads everything.
+/// Runs under another account than root, since root can read everything.
 fn trax_with_password(database: &Database) -> Command {
     let binary = trax_binary();
     let mut command = shared_server().command(binary.to_str().expect("a path in UTF-8"));

@@ -73,7 +73,7 @@ async fn times_are_shown_and_read_in_the_zone_of_the_reader() {
     ];
     let (_, text, _) =
         harness::process::run(super::trax(&db, &arguments).env("TZ", "America/New_York"));
-    // 20:00 there is midnight in UTC: the noon after that.
+    // 20:00 there is midnight in UTC, and the next run is the noon after that.
     assert!(
         text.contains("2027-07-02 12:00:00 +00:00") && text.contains("2027-07-02 08:00:00 EDT"),
         "{text}"

@@ -1,5 +1,5 @@
-//! `trax import pg_cron` from a table `cron.job` without the extension: any text in it, in a
-//! database of any name.
+//! `trax import pg_cron` from a table `cron.job` without the extension, with any text in it and any
+//! database name.
 
 use super::{json, trax};
 use harness::database;

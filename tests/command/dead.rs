@@ -5,7 +5,7 @@ use harness::process::run;
 use harness::session::{Session, session};
 use serde_json::json;
 
-/// A dead letter of each of these tasks; ids count from 1.
+/// Makes a dead letter of each of these tasks; ids count from 1.
 async fn died(s: &Session, tasks: &[&str]) {
     for task in tasks {
         s.enqueue(&format!(
@@ -102,7 +102,8 @@ async fn requeue_and_ack_take_ids_and_remember_the_note() {
     assert_eq!(changes[0]["result"], "acknowledged");
     let notes = "select string_agg(status || ' ' || resolution_note, ', ' order by id) from trax.dead_letter";
     assert_eq!(s.get(notes).await, "requeued fixed, acknowledged known");
-    // Again: refused, and told for each that cannot be done, while the others are.
+    // The second time, each letter that cannot be requeued is reported, and the others are
+    // requeued.
     died(&s, &["c"]).await;
     let (code, output, errors) = run(&mut trax(
         &db,

@@ -1,4 +1,4 @@
-//! `trax doctor`: what the database says, what only the client sees, exit codes.
+//! `trax doctor`: findings of the database, findings of the client, and exit codes.
 
 use super::{bare, json, on, trax};
 use harness::pooler::Pooler;
@@ -182,14 +182,14 @@ async fn an_extension_of_another_version_than_the_program_is_reported() {
     assert!(found.contains(&"client_version".to_owned()), "{found:?}");
 }
 
-/// With the clock of this machine put wrong, for this program alone.
+/// Runs the program with a wrong clock, for this process only.
 fn at_another_time(offset: &str, url: &str) -> Command {
     let mut command = Command::new("faketime");
     command
         .args(["-f", offset])
         .arg(trax_binary())
         .args(["--database-url", url, "doctor"])
-        // Timers go on as they are.
+        // Timers are not affected.
         .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     command
 }

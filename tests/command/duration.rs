@@ -1,9 +1,9 @@
-//! Lengths of time in options: one form for all.
+//! Durations in options: one format for all.
 
 use super::bare;
 use harness::process::run;
 
-/// Each option that takes one, in a command that would go on to connect.
+/// Each option that takes a duration, in a command that would then connect.
 const OPTIONS: [&[&str]; 13] = [
     &["worker", "--exec=true", "--lease"],
     &["worker", "--exec=true", "--grace"],
@@ -20,7 +20,7 @@ const OPTIONS: [&[&str]; 13] = [
     &["manifest", "trigger", "m", "--delay"],
 ];
 
-/// Runs a command with an option of this value, at an address where nobody listens.
+/// Runs a command with this option value, at an address where no server listens.
 fn with(command: &[&str], value: &str) -> (Option<i32>, String) {
     let (option, command) = command.split_last().expect("the option is last");
     let mut program = bare();

@@ -1,4 +1,4 @@
-//! `trax enqueue` of many: from a file, from lines, and what a mistake leaves.
+//! `trax enqueue` of many jobs: from a file, from lines, and the jobs left after an error.
 
 use super::{json, objects, refused, said, trax};
 use harness::process::{Scratch, run};
@@ -69,8 +69,8 @@ async fn every_digit_of_a_number_is_queued_and_shown() {
     assert!(shown.contains("\"id\": 12345678901234567890123"), "{shown}");
 }
 
-/// Returns the exit code, the ids that were printed and what was said of an input with a mistake in
-/// its third line.
+/// Returns the exit code, the printed ids and the error messages for an input with an error in its
+/// third line.
 fn with_a_mistake(db: &Database, options: &[&str]) -> (Option<i32>, Vec<Value>, String) {
     let mut child = trax(db, &["enqueue", "bulk", "-", "--json"])
         .args(options)
@@ -99,7 +99,7 @@ async fn after_a_line_that_is_not_json_no_line_is_queued() {
         "{errors}"
     );
     assert_eq!(s.number("select count(*) from trax.work_queue").await, 0);
-    // The same when it is the server that refuses one: an input that is too large.
+    // The same when the server refuses an input that is too large.
     let files = Scratch::new("large");
     let path = files.path().join("inputs.jsonl");
     let large = format!("1\n\"{}\"\n", "x".repeat(1_100_000));

@@ -50,7 +50,7 @@ async fn a_character_that_cannot_be_stored_costs_a_program_neither_its_output_no
     );
 }
 
-/// Ends in a way that its task names.
+/// Ends in the way that its task names.
 const MANY_ENDS: &str = r#"
 input=$(cat)
 case $TRAX_TASK in
@@ -189,12 +189,12 @@ async fn a_role_with_the_level_worker_can_run_it_and_no_more() {
     assert!(errors.contains("type: trax grant ROLE LEVEL"), "{errors}");
 }
 
-/// A job that runs the program once; returns the worker's peak memory in KiB, and what it said.
+/// Runs a job once with the program; returns the worker's peak memory in KiB and its output.
 async fn work_once(database: &Database, arguments: &[&str]) -> (u64, String) {
     let mut all = vec!["worker", "--until-empty"];
     all.extend(arguments);
     let mut command = Command::new("bash");
-    // The shell of the worker tells the memory that the worker itself took, without its children.
+    // The shell reports the peak memory of the worker itself, without its children.
     let quoted: Vec<String> = all
         .iter()
         .map(|word| format!("'{}'", word.replace('\'', r"'\''")))
@@ -318,7 +318,7 @@ async fn a_python_program_says_when_it_is_retried_and_then_completes() {
     assert_eq!(violations(&client).await, Vec::<String>::new());
 }
 
-/// Reads its input, and ends as its first byte says: by itself, by a signal, or never.
+/// Reads its input, and ends as its first byte says: normally, by a signal, or never.
 const RUST: &str = r#"
 use std::io::Read;
 fn main() {

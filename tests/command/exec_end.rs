@@ -1,5 +1,5 @@
-//! How programs under `trax worker --exec` and `trax lock` end: kindly, by force, and with all that
-//! they started.
+//! The end of programs under `trax worker --exec` and `trax lock`: cleanly, by force, and with all
+//! their descendants.
 
 use super::exec::program;
 use super::{on, text, trax};
@@ -84,7 +84,7 @@ async fn a_cancel_ends_a_program_with_its_child_within_a_second_whatever_the_lea
     let database = live_database().await;
     let client = connect(&database).await;
     let files = Scratch::new("cancel-soon");
-    // Orphans become children of one who takes no note of their end, as in some containers.
+    // Orphans become children of a process that does not reap them, as in some containers.
     let careless = "import ctypes, subprocess, sys
 ctypes.CDLL(None).prctl(36, 1)
 sys.exit(subprocess.call(sys.argv[1:]))";
@@ -166,7 +166,7 @@ wait"#;
     execute(&client, "select trax.enqueue('t', timeout => '4 s')").await;
     let worker = Process::start(command);
     let child = program_in(&files.path().join("pid"), &worker).await;
-    // Nobody ticks here: the timeout is this session's cycle.
+    // No scheduler runs here, so this session runs the cycle that detects the timeout.
     eventually("the timeout", PATIENCE, async || {
         execute(&client, "select trax.tick()").await;
         if is_alive(child.0) {
@@ -192,8 +192,8 @@ async fn what_runs_behind_a_shell_has_the_grace_too() {
     let database = database().await;
     let client = connect(&database).await;
     let files = Scratch::new("behind");
-    // The shell in front dies of SIGTERM at once; what it started cleans up for longer than anybody
-    // waits for pipes.
+    // The shell dies of SIGTERM at once; its child cleans up for longer than the worker waits for
+    // pipes.
     let body = r#"
 trap 'sleep 1.6; echo bye > "$DIR/bye"; exit' TERM
 echo $$ > "$DIR/writing"; mv "$DIR/writing" "$DIR/pid"
@@ -230,7 +230,7 @@ while true; do sleep 0.1; done"#;
     );
 }
 
-/// Starts something that hears no SIGTERM, beside itself and in its own group.
+/// Starts two processes that ignore SIGTERM, in its own group.
 const WITH_CHILD: &str = r#"
 sh -c 'trap "" TERM; echo $$ > "$DIR/writing"; mv "$DIR/writing" "$DIR/child"; while true; do sleep 0.1; done' &
 echo $$ > "$DIR/own"; mv "$DIR/own" "$DIR/pid""#;
@@ -267,7 +267,7 @@ async fn what_a_program_leaves_running_in_its_group_ends_with_it() {
     let database = database().await;
     let client = connect(&database).await;
     let files = Scratch::new("left");
-    // It ends when its child has begun and hears no SIGTERM any more.
+    // The program ends once its child has begun and ignores SIGTERM.
     let body = format!("{WITH_CHILD}\nwhile [ ! -e \"$DIR/child\" ]; do sleep 0.05; done\necho 7");
     let exec = program(&files, "worker.sh", &body);
     execute(&client, "select trax.enqueue('t')").await;

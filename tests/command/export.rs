@@ -1,4 +1,4 @@
-//! `trax manifest export`: what it writes, apply reads.
+//! `trax manifest export`: apply reads its output.
 
 use super::{refused, said};
 use harness::process::Scratch;
@@ -19,7 +19,7 @@ select trax.schedule('plain', 't'),
     trax.schedule(E'two\nlines \u202e\u001b[2J', 't', '{"script": "a\nb \u202e"}', on_dead_letter => 'continue');
 "#;
 
-/// Everything that a person says of manifests and groups.
+/// Every property of manifests and groups that users set.
 const STORED: &str = "select string_agg(t, E'\n' order by t) from (
     select (to_jsonb(m) - array['manifest_id', 'created_at', 'updated_at', 'applied'])::text || array(
         select p.name from trax.manifest_dependency d join trax.manifest p on p.manifest_id = d.parent_id

@@ -1,4 +1,4 @@
-//! A worker of several databases, and what takes only one.
+//! A worker of several databases, and the options that allow only one.
 
 use super::{bare, json, trax};
 use crate::router::{Cluster, has_plproxy};
@@ -23,7 +23,7 @@ const COMPLETED: &str = "select count(*) from trax.run where state = 'completed'
 async fn one_worker_empties_several_databases() {
     let (first, a) = session().await;
     let (second, b) = session().await;
-    // Whether it is what a manifest stores is asked where the job is from.
+    // Whether the input is the manifest's own is checked in the job's database.
     a.get("select trax.enqueue('t') from generate_series(1, 3)")
         .await;
     b.get("select trax.schedule('m', 't', '{\"n\": 1}'); select trax.trigger('m')")

@@ -51,7 +51,7 @@ async fn groups_show_what_waits_and_runs_and_can_be_set_and_paused() {
     said(&db, &["group", "set", "new", "--priority", "1"]);
     said(&db, &["group", "pause", "new"]);
     assert_eq!(said(&db, &["group", "list", "-q"]), "g\nnew\n");
-    // 0 takes the limit away; a value out of its range is the server's word.
+    // 0 removes the limit; the server refuses a value that is out of range.
     said(&db, &["group", "set", "g", "--max-active-jobs", "0"]);
     assert_eq!(
         objects(&db, &["group", "list"])[0]["max_active_jobs"],

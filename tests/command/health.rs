@@ -1,4 +1,4 @@
-//! `trax worker` under the eyes of systemd and of probes.
+//! `trax worker` under systemd and health probes.
 
 use super::{bare, on, trax};
 use harness::http::{get, status_becomes};
@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use trax_client::testkit::Stop;
 
-/// Waits for a datagram that has this line; returns all of it.
+/// Waits for a datagram that contains this line; returns all of it.
 async fn hears(manager: &UnixDatagram, line: &str) -> String {
     let heard = Mutex::new(Vec::new());
     eventually(&format!("the word {line:?}"), PATIENCE, async || {
@@ -77,7 +77,7 @@ async fn a_service_waits_for_its_database_and_reports_systemd_and_probes_how_it_
     assert!(get(port, "/livez").await.is_err());
 }
 
-/// The port that it has said.
+/// The port that the service printed.
 async fn port_of(service: &Process) -> u16 {
     eventually("the address is said", PATIENCE, async || {
         let said = service.output();
@@ -112,7 +112,7 @@ fn the_example_of_a_unit_is_one_that_systemd_takes() {
     let unit = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../trax_client/examples/systemd/trax-worker@.service");
     let text = std::fs::read_to_string(&unit).expect("it is there");
-    // The programs that it names need not be on this machine; what it says of them is looked at.
+    // The programs named in the unit may be missing on this machine, so stand-ins are checked.
     let files = Scratch::new("unit");
     let here = files.path().join("trax-worker@tea.service");
     let program = files.path().join("trax");
@@ -123,7 +123,7 @@ fn the_example_of_a_unit_is_one_that_systemd_takes() {
     let mut verify = Command::new("systemd-analyze");
     let (code, output, errors) = run(verify.args(["verify", "--man=no"]).arg(&here));
     assert_eq!((code, output.as_str(), errors.as_str()), (Some(0), "", ""));
-    // Every option of its command line is one.
+    // Every option of its command line must exist.
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix("ExecStart="));

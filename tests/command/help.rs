@@ -43,7 +43,7 @@ fn completions_know_every_command_and_are_scripts_of_their_shell() {
     let path = files.path().join("trax.bash");
     let (_, script, _) = run(bare().args(["completions", "bash"]));
     std::fs::write(&path, script).expect("a file can be written");
-    // What bash itself would complete: the second word that begins with "ma".
+    // Asks bash for its completions of a second word that begins with "ma".
     let ask = format!(
         "source {} && COMP_WORDS=(trax ma) COMP_CWORD=1 && _trax trax ma trax && echo ${{COMPREPLY[@]}}",
         path.display()

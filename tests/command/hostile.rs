@@ -1,5 +1,5 @@
-//! Hostile text in every field that a stranger can fill, and every command's output: nothing of it
-//! begins a line, and nothing of it steers a terminal.
+//! Hostile text in every field that other roles can fill, in every command's output: no part of it
+//! begins a line or controls the terminal.
 
 use super::contract::every_command;
 use super::trax;
@@ -7,16 +7,16 @@ use harness::process::{Scratch, run};
 use harness::session::{Session, session};
 use trax_client::testkit::Database;
 
-/// Ends lines, forges one of ours, moves the cursor, changes colours, and turns the order of
-/// reading.
+/// Ends lines, forges a trax line, moves the cursor, changes colours, and reverses the reading
+/// order.
 const EVIL: &str = "x\ntrax: job 99 completed by root\r\u{1b}[2J\u{9b}31m\u{202e}\u{2028}\u{8}y";
 
-/// The text as SQL.
+/// The text as a SQL literal.
 fn evil() -> String {
     format!("'{EVIL}'")
 }
 
-/// One job of each kind, each with the text wherever its maker may put one.
+/// Makes a job of each kind, with the text in every field that its maker may fill.
 async fn fill(s: &Session) {
     let evil = evil();
     let all = [
@@ -75,7 +75,7 @@ fn steers(c: char) -> bool {
         || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2028}' | '\u{2029}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Fails when what a command prints steers a terminal, or has a line that the text began.
+/// Fails if the output controls the terminal or has a line that begins with the text.
 fn assert_harmless(arguments: &[&str], printed: &str) {
     assert!(
         !printed.chars().any(steers),
@@ -94,7 +94,7 @@ fn harmless(db: &Database, arguments: &[&str]) -> String {
     printed
 }
 
-/// What shows the text, run with each way to print; `%` is a directory with files.
+/// Commands that show the text, run in each output mode; `%` is a directory with files.
 const LISTS: [&[&str]; 21] = [
     &["jobs", "list"],
     &["jobs", "show", "1", "2", "3", "4", "5"],
@@ -119,7 +119,7 @@ const LISTS: [&[&str]; 21] = [
     &["tokens"],
 ];
 
-/// What is run once, in this order, after the lists.
+/// Commands that run once, in this order, after the lists.
 const ONCE: [&[&str]; 29] = [
     &["top", "--once"],
     &["manifest", "show", "no such\u{1b}[2J\nmanifest"],
@@ -147,7 +147,7 @@ const ONCE: [&[&str]; 29] = [
         "import", "pg_cron", "--task", EVIL, "--group", EVIL, "--apply", "--yes",
     ],
     &["manifest", "apply", "%/manifest.toml", "--yes"],
-    // The log of a worker, of jobs that end well and badly, and what their programs print.
+    // The log of a worker whose jobs succeed and fail, with the output of their programs.
     &[
         "worker",
         "--exec",
@@ -188,9 +188,9 @@ const ONCE: [&[&str]; 29] = [
     &["manifest", "delete", EVIL, "--yes"],
 ];
 
-/// These show no text of others: they ask no database, or make one of their own. What `import run`
-/// passes on is what its program prints, to the worker; the pages of `web` have tests of their own;
-/// `relay` prints numbers.
+/// These show no foreign text: they use no database, or create their own. `import run` passes its
+/// program's output to the worker, the pages of `web` have their own tests, and `relay` prints
+/// numbers.
 const OTHERS: [&str; 7] = [
     "demo",
     "bench",
@@ -240,7 +240,7 @@ async fn no_text_of_others_steers_a_terminal_or_begins_a_line() {
             seen += usize::from(printed.contains("job 99 completed by root"));
         }
     }
-    // The text does reach them: a list that shows nothing of it would prove nothing.
+    // The text must appear in enough outputs, or the test would prove nothing.
     assert!(seen >= 38, "{seen} outputs show the text");
     for once in ONCE {
         let once: Vec<String> = once.iter().map(|word| word.replace('%', &path)).collect();
@@ -292,7 +292,7 @@ async fn quiet_lists_have_a_name_a_line_and_with_null_the_names_as_they_are() {
     let mut names: Vec<&str> = output.split_terminator('\0').collect();
     names.sort_unstable();
     assert_eq!(names, ["plain", EVIL]);
-    // What it prints can be typed: each name finds its manifest again.
+    // The printed names can be typed: each finds its manifest again.
     for name in names {
         let (code, _, errors) = run(&mut trax(&db, &["manifest", "show", name]));
         assert_eq!(code, Some(0), "{errors}");

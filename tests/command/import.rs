@@ -1,5 +1,5 @@
-//! `trax import crontab`: crontabs as Debian's packages have them, a page of hard ones; and a
-//! worker that runs them.
+//! `trax import crontab`: crontabs from Debian's packages, a page of difficult ones, and a worker
+//! that runs the imported jobs.
 
 use super::{bare, json, trax};
 use harness::database;
@@ -25,14 +25,14 @@ fn debian() -> Vec<PathBuf> {
     files
 }
 
-/// A file of this test.
+/// Writes a file for this test.
 fn file(name: &str, text: &str) -> String {
     let path = shared_server().socket_dir().join(name);
     std::fs::write(&path, text).expect("it can be written");
     path.display().to_string()
 }
 
-/// The values of a field, read here once more and as simply as can be.
+/// The values of a field, parsed here independently and as simply as possible.
 fn values(field: &str, low: u32, high: u32, names: &str) -> String {
     let number = |text: &str| -> u32 {
         let named = names
@@ -57,8 +57,8 @@ fn values(field: &str, low: u32, high: u32, names: &str) -> String {
     all.join(",")
 }
 
-/// The first minutes of UTC that a line of a crontab means, by the rule of its manual page, minute
-/// by minute.
+/// The first minutes in UTC at which a crontab line runs, checked minute by minute against the rule
+/// of the manual page.
 async fn by_the_manual(client: &Client, schedule: &str, count: i32) -> String {
     let schedule = match schedule {
         "@hourly" => "0 * * * *",
@@ -105,8 +105,7 @@ async fn minutes(client: &Client) {
     .await;
 }
 
-/// Fails unless each proposal's next runs are those of the line by the manual; returns how many
-/// were looked at.
+/// Checks that each proposal's next runs match the manual; returns the number of proposals checked.
 async fn assert_next_runs(client: &Client, proposals: &[Value]) -> usize {
     let mut looked = 0;
     for proposal in proposals {
@@ -126,7 +125,7 @@ async fn assert_next_runs(client: &Client, proposals: &[Value]) -> usize {
             .map(|at| at.as_str().expect("a time")[..16].replace('T', " "))
             .collect();
         assert_eq!(told.len(), 5, "{line}");
-        // The minute may have turned between the two.
+        // The minute may have changed between the two calls.
         let mut expected: Vec<String> = by_the_manual(client, &schedule.join(" "), 6)
             .await
             .split(", ")
@@ -312,7 +311,7 @@ async fn wrong_usage_is_said() {
     );
 }
 
-/// The state, output and error of the one job that ended.
+/// The state, output and error of the only ended job.
 async fn ended(client: &Client) -> String {
     let sql = "select concat_ws('|', state, output, error) from trax.run order by finished_at desc limit 1";
     value(client, sql).await
@@ -390,7 +389,7 @@ async fn a_worker_runs_what_was_imported_as_cron_would() {
     assert!(seen.contains("missing field `command`"), "{seen}");
 }
 
-/// A worker's and a producer's address.
+/// The addresses of a worker and a producer.
 async fn levels(database: &Database, client: &Client) -> [String; 2] {
     let mut addresses = Vec::new();
     for level in ["worker", "producer"] {
@@ -440,7 +439,7 @@ async fn only_what_a_manifest_stores_is_run_whoever_asks() {
     ] {
         execute(&producer, &sql).await;
     }
-    // What waits when its manifest changes is not what that stores either.
+    // A job that waits while its manifest changes no longer has the manifest's input.
     execute(
         &client,
         r#"select trax.schedule('late', task => 'shell', input => '{"command": "exit 9"}')"#,
@@ -453,7 +452,7 @@ async fn only_what_a_manifest_stores_is_run_whoever_asks() {
     let (code, _, errors) = run(bare()
         .args(["--database-url", &worker, "worker", "--until-empty"])
         .args(["--task", "shell", "--exec", &program])
-        // A worker that runs under another one believes no word of that.
+        // A nested worker must not trust this variable of its own environment.
         .env("TRAX_INPUT_FROM", "manifest"));
     assert_eq!(code, Some(0), "{errors}");
     assert!(!mark.exists(), "a producer ran a command");

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use std::time::SystemTime;
 use tokio_postgres::types::{ToSql, Type};
 
-/// A job in every state; returns their ids: queued, in progress, completed, failed, cancelled.
+/// Makes a job in every state; returns their ids: queued, in progress, completed, failed,
+/// cancelled.
 async fn in_every_state(s: &Session) -> [i64; 5] {
     let completed = s.enqueue("'done', '{\"n\": 1}'").await;
     let claimed = s.claim_one("worker => 'w1'").await;
@@ -113,7 +114,7 @@ async fn list_since_a_time_reads_no_day_before_it() {
     };
     let today = "select sum(seq_scan + idx_scan) from pg_stat_all_tables
         where schemaname = 'trax' and relname ~ '^run_[0-9]' and relname >= to_char(now() at time zone 'UTC', '\"run_\"YYYYMMDD')";
-    // What this session has done, such as making the indexes of those days, is counted before.
+    // This session's earlier scans, such as those for creating indexes, are counted first.
     s.get("select pg_stat_force_next_flush()").await;
     let (before, old_before) = (s.number(today).await, looks().await);
     said(&db, &["jobs", "list", "--task", "none", "--since", "1 min"]);
@@ -284,7 +285,7 @@ async fn other_ended_jobs_are_queued_anew_and_live_ones_refused() {
     let [queued, running, completed, failed, cancelled] = in_every_state(&s).await;
     let changes = objects(&db, &["jobs", "retry", &cancelled.to_string()]);
     assert_eq!(changes[0]["via"], "enqueue");
-    // An acknowledged dead letter still knows the job's options.
+    // An acknowledged dead letter keeps the job's options.
     s.get("select trax.acknowledge_dead_letter(1)").await;
     let again = objects(&db, &["jobs", "retry", &failed.to_string()]);
     let new = again[0]["new_job_id"].as_i64().expect("an id");
@@ -305,7 +306,7 @@ async fn other_ended_jobs_are_queued_anew_and_live_ones_refused() {
     let new = again[0]["new_job_id"].as_i64().expect("an id");
     let sql = format!("select task || input from trax.work_queue where job_id = {new}");
     assert_eq!(s.get(&sql).await, "done{\"n\": 1}");
-    // A job of a manifest comes from the manifest again.
+    // A job of a manifest is made from the manifest again.
     s.get("select trax.schedule('m', 'a')").await;
     let job = s
         .number("select trax.trigger('m', '{\"by\": \"hand\"}')")
@@ -395,7 +396,7 @@ async fn cancel_from_another_terminal_ends_the_program_of_a_worker() {
     assert_eq!(code, Some(4), "{output}");
 }
 
-/// Blocks that a page of the list reads, with these states and this manifest's id.
+/// The blocks that a page of the list reads, with these states and this manifest's id.
 async fn blocks_of_a_page(
     s: &Session,
     states: Option<Vec<String>>,
@@ -432,7 +433,7 @@ async fn a_page_of_the_list_does_not_read_the_history() {
     let (_db, s) = session().await;
     s.get("select trax.make_run_partitions(now() - interval '4 days', 4)")
         .await;
-    // 120,000 runs of five days: 3,000 blocks and more.
+    // 120,000 runs over five days: at least 3,000 blocks.
     s.get(
         "insert into trax.run (job_id, queued_at, run_at, started_at, finished_at, manifest_id, attempt, priority,
             final, state, failure_kind, task, group_name, manifest, worker, input)

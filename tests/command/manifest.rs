@@ -25,7 +25,7 @@ task = "etl.load"
 depends_on = ["extract"]
 "#;
 
-/// The same document.
+/// The same document as JSON.
 const JSON: &str = r#"{"groups": [{"name": "etl", "max_active_jobs": 2}], "manifests": [
     {"name": "extract", "task": "etl.extract", "cron": "0 4 * * *", "timezone": "Europe/Berlin",
      "group_name": "etl", "input": {"days": 1, "tables": ["a", "b"]}, "starts_at": "2026-01-01T00:00:00Z"},
@@ -43,7 +43,7 @@ async fn apply_makes_the_file_so_and_then_finds_no_difference_in_either_form() {
     let files = Scratch::new("apply");
     let toml = file(&files, "jobs.toml", TOML);
     let as_json = file(&files, "jobs.json", JSON);
-    // Nobody can be asked: nothing is done.
+    // Without a terminal no confirmation is possible, so nothing changes.
     let (code, output, errors) = run(&mut trax(&db, &["manifest", "apply", &toml]));
     assert_eq!(code, Some(64), "{output}{errors}");
     assert!(
@@ -61,7 +61,7 @@ async fn apply_makes_the_file_so_and_then_finds_no_difference_in_either_form() {
         s.get(stored).await,
         "{\"days\": 1, \"tables\": [\"a\", \"b\"]}2026-01-01 00:00:00+00true"
     );
-    // Nothing to ask about: no --yes is needed.
+    // No change to confirm, so `--yes` is not needed.
     for path in [&toml, &as_json] {
         assert_eq!(said(&db, &["manifest", "apply", path]), "3 unchanged\n");
         said(&db, &["manifest", "diff", path, "--exit-code"]);
@@ -135,7 +135,7 @@ async fn prune_removes_what_the_files_no_longer_have_and_several_files_are_one_d
     );
     let left = "select string_agg(name, ' ' order by name) from trax.manifest";
     assert_eq!(s.get(left).await, "by-hand one two");
-    // A directory is the files in it; what is neither TOML nor JSON is none of them.
+    // A directory stands for its TOML and JSON files; other files are ignored.
     file(&files, "notes.txt", "not a document");
     std::fs::remove_file(files.path().join("a.toml")).expect("it is there");
     let directory = files.path().display().to_string();

@@ -1,5 +1,5 @@
-//! `trax metrics`: what Prometheus' own tool says of it, the little HTTP server, and that dashboard
-//! and alert rules fit.
+//! `trax metrics`: Prometheus' own tool accepts it, the HTTP server works, and the dashboard and
+//! the alert rules match it.
 
 use super::{bare, json, on, trax};
 use harness::http::ask;
@@ -27,7 +27,7 @@ fn promtool() -> Command {
     }
 }
 
-/// Fails when Prometheus' parser or its linter has something to say.
+/// Fails if Prometheus' parser or linter reports a problem.
 fn assert_exposition(text: &str) {
     let mut child = promtool()
         .args(["check", "metrics"])
@@ -45,7 +45,7 @@ fn assert_exposition(text: &str) {
     assert!(output.status.success() && said.is_empty(), "{said}\n{text}");
 }
 
-/// A database in which everything that is counted has happened.
+/// A database in which every counted event has happened.
 async fn lived_in() -> trax_client::testkit::Database {
     let database = database().await;
     execute(
@@ -144,7 +144,7 @@ fn no_panel_of_the_dashboard_lies_on_another_and_its_variables_are_its_own() {
         .iter()
         .filter_map(|v| v["name"].as_str())
         .collect();
-    // Grafana's own.
+    // Variables that Grafana defines.
     known.extend(["__rate_interval", "__range", "__interval"]);
     let used = text.split('$').skip(1).map(|rest| {
         let rest = rest.trim_start_matches('{');
@@ -165,7 +165,7 @@ fn the_dashboard_is_one_by_the_types_of_grafana() {
     let (code, unknown, errors) = read(&dashboard);
     assert_eq!((code, unknown.trim(), errors.as_str()), (Some(0), "", ""));
 
-    // The reader sees a mistake.
+    // The check detects an error.
     let text = std::fs::read_to_string(&dashboard).expect("it is there");
     let broken = live_server().socket_dir().join("mistyped.json");
     std::fs::write(&broken, text.replace("\"gridPos\"", "\"gridPosition\""))
@@ -214,8 +214,7 @@ async fn alert_rules_and_dashboard_are_valid_and_name_numbers_that_exist() {
         .filter_map(|panel| panel["id"].as_i64())
         .collect();
     assert_eq!(ids.len(), panels.len(), "each panel has an id of its own");
-    // Prometheus itself reads each expression, as a rule; Grafana puts values for its variables
-    // first.
+    // Prometheus checks each expression as a rule, with values in place of Grafana's variables.
     let as_rules: Vec<String> = expressions
         .iter()
         .enumerate()
@@ -259,7 +258,7 @@ fn json_text(text: &str) -> String {
     serde_json::to_string(text).expect("a text is JSON")
 }
 
-/// The port that a serving program has said.
+/// The port that a serving program printed.
 async fn port_of(serving: &Process) -> u16 {
     eventually("the address is said", PATIENCE, async || {
         let said = serving.output();
@@ -298,7 +297,7 @@ async fn an_address_serves_them_until_sigterm() {
     }
     let endless = format!("GET /metrics HTTP/1.1\r\nX: {}", "x".repeat(20_000));
     assert!(ask(port, &endless).await.is_err(), "nobody reads that");
-    // A client that says nothing holds up nobody.
+    // A silent client blocks no other client.
     let silent = TcpStream::connect(("127.0.0.1", port))
         .await
         .expect("a connection");

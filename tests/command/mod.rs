@@ -1,4 +1,4 @@
-//! The `trax` binary: what it prints, how it ends, and any program as a worker.
+//! The `trax` binary: its output, its exit codes, and any program as a worker.
 
 mod audit;
 mod cancel;
@@ -39,7 +39,7 @@ use std::process::{Command, Stdio};
 use tokio_postgres::Client;
 use trax_client::testkit::{Database, Server};
 
-/// The binary without any word about a database in its environment.
+/// The binary without database variables in its environment.
 fn bare() -> Command {
     let mut command = Command::new(trax_binary());
     for name in [
@@ -66,7 +66,7 @@ fn on(server: &Server, database: &Database) -> Command {
     command
 }
 
-/// On a database of the shared server.
+/// The binary on a database of the shared server.
 fn trax(database: &Database, arguments: &[&str]) -> Command {
     let mut command = on(shared_server(), database);
     command.args(arguments);
@@ -77,14 +77,14 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// A command that must succeed; returns its standard output.
+/// Runs a command that must succeed; returns its standard output.
 fn said(database: &Database, arguments: &[&str]) -> String {
     let (code, output, errors) = run(&mut trax(database, arguments));
     assert_eq!(code, Some(0), "{arguments:?} printed {output}{errors}");
     output
 }
 
-/// The objects that a command that must succeed prints with --json.
+/// Runs a command that must succeed with --json; returns the printed objects.
 fn objects(database: &Database, arguments: &[&str]) -> Vec<Value> {
     let mut arguments = arguments.to_vec();
     arguments.push("--json");
@@ -102,7 +102,7 @@ fn names(object: &Value) -> Vec<&str> {
     names
 }
 
-/// A command that fails in this way; returns what it says on standard error.
+/// Runs a command that must fail with this code; returns its standard error.
 fn refused(database: &Database, code: i32, arguments: &[&str]) -> String {
     let (seen, output, errors) = run(&mut trax(database, arguments));
     assert_eq!(seen, Some(code), "{arguments:?} printed {output}{errors}");
@@ -308,7 +308,7 @@ fn wrong_arguments_end_with_64_and_help_with_0() {
 
 #[test]
 fn a_database_that_cannot_be_reached_is_named() {
-    // Port 1 of this machine: nobody listens there.
+    // No server listens on port 1 of this machine.
     let commands: [&[&str]; 4] = [
         &["status"],
         &["check"],
@@ -376,7 +376,7 @@ async fn the_demo_ends_well() {
 
 #[tokio::test]
 async fn the_demo_reports_programs_what_it_expected_and_saw() {
-    // On a server that is there already, and has a scheduler.
+    // On an existing server with a scheduler.
     let mut command = on(live_server(), &live_server().existing("postgres"));
     command.args(["demo", "--json", "--jobs", "200"]);
     let run = tokio::task::spawn_blocking(move || run(&mut command));

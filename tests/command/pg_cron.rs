@@ -7,7 +7,7 @@ use harness::session::Session;
 use harness::{PATIENCE, eventually, has_library, shared_server};
 use trax_client::testkit::{Database, Server};
 
-/// Whether this PostgreSQL has pg_cron: Debian has it for one version.
+/// Whether this PostgreSQL has pg_cron, which Debian packages for one version.
 fn installed() -> bool {
     has_library(shared_server(), "pg_cron")
 }
@@ -25,8 +25,8 @@ async fn server() -> (Server, Database) {
     (server, database)
 }
 
-/// Jobs as pg_cron's own functions make them: with and without a name, elsewhere, as somebody else,
-/// changed, switched off, taken away.
+/// Jobs made with pg_cron's own functions: with and without a name, in another database, as another
+/// role, changed, disabled, removed.
 const JOBS: &str = r#"create role ada login;
     create extension pg_cron;
     select cron.schedule('nightly vacuum', '0 3 * * *', 'vacuum');
@@ -67,8 +67,8 @@ async fn the_jobs_of_a_real_pg_cron_are_imported_as_they_are() {
     let (code, _, errors) = run(on(&server, &app).args(import).args(["--apply", "--yes"]));
     assert_eq!(code, Some(0), "{errors}");
 
-    // What pg_cron itself has, written as the manifests should be: those of this database are
-    // statements, those of another one or of another server are for a worker with psql.
+    // The expected manifests, from pg_cron's own table: jobs of this database become statements,
+    // and those of another database or server run by a worker with psql.
     let wanted = format!(
         "select concat_ws('|', 'pg_cron:' || replace(coalesce(jobname, 'select-1'), ' ', '-'), schedule, 'GMT',
             active, case when database = 'app' and jobname <> 'far' then concat_ws('|', 'sql', username, command) else concat_ws('|', 'shell',
@@ -87,7 +87,7 @@ async fn the_jobs_of_a_real_pg_cron_are_imported_as_they_are() {
     assert_eq!(wanted.lines().count(), 6, "{wanted}");
     assert_eq!(value::<String>(&client, seen).await, wanted);
 
-    // And one of them does what pg_cron would have done, without a worker.
+    // An imported job runs as it would in pg_cron, without a worker.
     execute(
         &client,
         "create table ran (who name, what text); grant insert on ran to ada; select trax.trigger('pg_cron:who')",
@@ -102,7 +102,7 @@ async fn the_jobs_of_a_real_pg_cron_are_imported_as_they_are() {
     })
     .await;
 
-    // One of another database runs by psql.
+    // A job of another database runs by psql.
     let job = "select trax.trigger('pg_cron:changed')";
     let job = value::<i64>(&client, job).await;
     let program = format!("{} import run", harness::process::trax_binary().display());

@@ -1,4 +1,4 @@
-//! What the command lists at a router.
+//! Commands and lists at a router.
 
 use serde_json::Value;
 
@@ -11,12 +11,12 @@ struct Operator {
 }
 
 impl Operator {
-    /// Runs the command at the router; returns its code, what it printed and what it reported.
+    /// Runs the command at the router; returns its exit code, standard output and standard error.
     fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
         run(&mut trax(&self.cluster.database, arguments))
     }
 
-    /// Runs a command that succeeds; returns what it printed.
+    /// Runs a command that succeeds; returns its standard output.
     fn done(&self, arguments: &[&str]) -> String {
         let (code, output, errors) = self.run(arguments);
         assert_eq!(code, Some(0), "{arguments:?}: {output}{errors}");
@@ -199,7 +199,7 @@ async fn an_ended_job_is_retried_where_its_group_is_now() {
         jobs[1]
     );
     assert_eq!(here.get(&sql).await, "m-2 {\"n\": 1}");
-    // One of its name that was made since is another.
+    // A new manifest with the same name is a different one.
     let anew = format!(
         "select trax.unschedule('m-2'); select trax.schedule('m-2', 't', group_name => '{}')",
         groups[1]
@@ -313,7 +313,7 @@ async fn a_list_without_a_shard_that_is_away_says_so() {
     let list = json(&list);
     assert_eq!(all(list.as_array().expect("an array"), "shard"), [1, 1]);
     assert!(errors.contains("shard 2: closed: new disks"), "{errors}");
-    // It may well exist.
+    // The job may exist on the closed shard.
     let away = ids[0]["job_id"].to_string();
     let (code, _, errors) = operator.run(&["jobs", "show", &away]);
     assert_eq!(code, Some(1));

@@ -1,4 +1,4 @@
-//! Did you mean: names that nothing has, and one that is like them.
+//! Suggestions for unknown names that are similar to an existing one.
 
 use super::{refused, trax};
 use harness::process::run;
@@ -87,7 +87,7 @@ async fn a_worker_a_token_and_a_role_that_nothing_has_are_answered_too() {
         errors.contains(&format!("did you mean \"{role}\"? see the roles")),
         "{errors}"
     );
-    // What only these words can be is refused with the word that was meant.
+    // Options with a fixed set of values suggest the intended value.
     for (arguments, meant) in [
         (&["audit", "--action", "cancle"][..], "cancel"),
         (&["audit", "--kind", "manifst"], "manifest"),

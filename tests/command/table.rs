@@ -1,4 +1,4 @@
-//! Tables, colours and questions: what a terminal shows.
+//! Tables, colours and prompts on a terminal.
 
 use super::{bare, said, trax};
 use harness::process::{Scratch, run, trax_binary};
@@ -93,8 +93,8 @@ async fn a_table_that_no_terminal_shows_is_not_cut() {
     assert!(!table.contains('…'), "{table}");
 }
 
-/// A command on a terminal of its own, with something typed; returns its exit code and all that the
-/// terminal shows.
+/// Runs a command on its own terminal with typed input; returns its exit code and the terminal's
+/// contents.
 fn on_a_terminal(
     db: &Database,
     columns: u16,

@@ -1,5 +1,5 @@
-//! `trax top`: one screen where there is no terminal, a live one where there is, and keys that
-//! change something.
+//! `trax top`: a single screen without a terminal, a live one with a terminal, and keys that make
+//! changes.
 
 use super::{on, trax};
 use harness::process::{children, run, send_signal, trax_binary};
@@ -54,7 +54,7 @@ async fn without_a_terminal_it_says_what_to_type() {
     }
 }
 
-/// The program in a terminal of its own, made by `script`.
+/// The program in its own terminal, made by `script`.
 struct Live {
     script: Child,
     keys: ChildStdin,
@@ -91,8 +91,8 @@ impl Live {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Waits until the screen has said `text` `times` times; lines of another style are drawn
-    /// whole.
+    /// Waits until `text` has appeared on the screen `times` times; lines with another style are
+    /// drawn whole.
     async fn says(&self, text: &str, times: usize) {
         eventually(text, PATIENCE, async || {
             let screen = self.screen();
@@ -112,7 +112,7 @@ impl Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        // It has ended already when the test went well.
+        // The process has already ended if the test succeeded.
         if self.script.kill().is_ok() {
             self.script.wait().ok();
         }

@@ -1,5 +1,5 @@
-//! What a waiting job waits for has words of its own wherever it is told: in SQL, by the commands,
-//! by the test kit.
+//! Each reason why a job waits has its own words everywhere: in SQL, in the commands and in the
+//! test kit.
 
 use super::said;
 use harness::session::{Session, session};
@@ -12,7 +12,7 @@ impl Task for Nothing {
     const NAME: &str = "t";
 }
 
-/// What each reader says of a job that waits for the same.
+/// The texts for a job that waits for this reason.
 struct Words {
     waits_for: &'static str,
     metrics: &'static str,
@@ -22,7 +22,7 @@ struct Words {
     listed: &'static str,
     shown: &'static str,
     kit: &'static str,
-    /// `trax.run_now()`, last: it changes what waits for its time.
+    /// The answer of `trax.run_now()`; called last, since it changes jobs that wait for their time.
     run_now: &'static str,
 }
 
@@ -73,7 +73,7 @@ const WORDS: [Words; 4] = [
     },
 ];
 
-/// What the check constraint lets a waiting job wait for.
+/// The values that the check constraint allows for `waits_for`.
 const ALLOWED: &str = "select string_agg(v[1], ' ')
     from pg_constraint c, regexp_matches(pg_get_constraintdef(c.oid), '''(\\w+)''', 'g') v
     where c.conname = 'work_queue_waits_for_known'";
@@ -91,7 +91,7 @@ async fn waiting_for(waits_for: &str) -> (Database, Session, i64) {
     (db, s, id)
 }
 
-/// How a refused assertion of the test kit tells what waits.
+/// The description of a waiting job in a failed assertion of the test kit.
 async fn kit_says(db: &Database) -> String {
     let s = Session::of(db).await;
     let refused = tokio::spawn(async move {

@@ -70,7 +70,7 @@ async fn a_cycle_that_rolls_back_leaves_no_trace() {
     s.assert_healthy().await;
 }
 
-/// Ticks whenever `go` names a new round; returns how often it got the lock.
+/// Ticks whenever `go` names a new round; sends the number of queued jobs.
 async fn tick_rounds(
     s: Session,
     mut go: tokio::sync::watch::Receiver<u32>,
@@ -84,7 +84,7 @@ async fn tick_rounds(
     }
 }
 
-/// Due times lie one second apart, so that each of them can be told from all others.
+/// Due times lie one second apart, so that each is distinct.
 const NEXT_ROUND: &str =
     "update trax.manifest_state set next_run_at = base.at + {round} * interval '1 s',
         next_scheduled_for = base.at + {round} * interval '1 s',
@@ -97,7 +97,7 @@ async fn two_sessions_that_tick_together_fire_no_manifest_twice() {
     const MANIFESTS: i64 = 3;
     let (db, s) = session().await;
     s.get(&format!("select count(trax.schedule('m' || n, 'a', cron => '* * * * * *')) from generate_series(1, {MANIFESTS}) n")).await;
-    // Late by years and not missed: each round stands for its own second.
+    // Years late but not a misfire: each round has its own second.
     s.get("update trax.manifest set misfire_threshold = '10 years'")
         .await;
     let (go, signal) = tokio::sync::watch::channel(0);
@@ -256,7 +256,7 @@ async fn a_copy_starts_nothing_until_it_is_adopted() {
         "delete from trax.adoption",
         "truncate trax.adoption",
     ] {
-        // Both sessions have claimed before: what they know of the adoption is void.
+        // Both sessions have claimed before, so their cached state of the adoption is void.
         for session in [&s, &other] {
             session
                 .get("begin; select * from trax.claim_next(); rollback")
@@ -343,8 +343,9 @@ async fn status_says_what_to_type() {
     assert_eq!(s.number(unhealthy).await, 0);
 }
 
-/// What breaks each invariant, and the rule that must say so. Each begins with a waiting job 1, an
-/// executing job 2, a completed job 3, a job 4 that failed for good, and the manifest `m`.
+/// Statements that break each invariant, and the rule that must report it. Each starts with a
+/// waiting job 1, an executing job 2, a completed job 3, a job 4 that failed for good, and the
+/// manifest `m`.
 const BREAKAGES: [(&str, &str); 21] = [
     (
         "a live job can be read",

@@ -1,11 +1,10 @@
-//! A cycle waits for no transaction of a worker, however long that stays open.
+//! A cycle does not wait for a worker's transaction, however long that stays open.
 
 use harness::manifest::complete;
 use harness::session::{Session, session};
 use trax_client::testkit::Database;
 
-/// A cycle by a backend that has not cleaned up yet: it does all that a cycle may do, and waits for
-/// nobody.
+/// Runs a cycle in a new backend, which performs every step, and checks that it does not wait.
 async fn cycle(db: &Database) -> Session {
     let manager = Session::of(db).await;
     manager.get("set lock_timeout = '30 s'").await;

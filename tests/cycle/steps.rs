@@ -1,9 +1,9 @@
-//! Steps that fail: each undoes only itself, is shown, and stops no other.
+//! Failing steps: each undoes only its own work, is reported, and does not stop other steps.
 
 use harness::session::{Session, session};
 use harness::shared_server;
 
-/// What the last cycle could not do.
+/// The failed steps of the last cycle.
 const TOLD: &str =
     "select healthy, value from trax.status() where item = 'cleanup steps that fail'";
 const FAILED: &str =
@@ -14,7 +14,7 @@ async fn leases_end(s: &Session) {
         .await;
 }
 
-/// Every statement that does this with a row of a table is refused.
+/// Refuses every such statement on a row of a table.
 async fn refuse(s: &Session, table: &str, what: &str) {
     s.get(&format!(
         "create or replace function public.test_no() returns trigger language plpgsql
@@ -28,7 +28,7 @@ async fn refuse(s: &Session, table: &str, what: &str) {
     );
 }
 
-/// Jobs whose number one cycle has handled in some steps.
+/// The number of jobs that one cycle handled in each of these steps.
 async fn cycle(s: &Session, steps: &str) -> String {
     s.get(&format!(
         "select string_agg(affected::text, ' ' order by n)
@@ -63,7 +63,7 @@ async fn a_lease_whose_end_cannot_be_recorded_stops_nothing_else() {
         "{seen}"
     );
     s.assert_healthy().await;
-    // They rest, which is no success; and fail again, which is no news.
+    // A step that rests does not count as a success, and a repeated failure is not logged again.
     assert_eq!(cycle(&s, steps).await, "0 0 0");
     leases_end(&s).await;
     assert_eq!(cycle(&s, steps).await, "0 0 0");
@@ -128,7 +128,7 @@ async fn what_a_failed_step_had_freed_is_held_again() {
     };
     none().await;
     leases_end(&s).await;
-    // The last that the end of a job does, after its slots are free.
+    // The last action at the end of a job, after its slots are free.
     refuse(
         &s,
         "trax.unique_key",
@@ -153,7 +153,7 @@ async fn what_a_failed_step_had_freed_is_held_again() {
     s.assert_healthy().await;
 }
 
-/// A step, what it has to do, and what then fails.
+/// A step, the work for it, and the statement that then fails.
 const STEPS: [(&str, &str, &str, &str); 5] = [
     (
         "cancel_timed_out",

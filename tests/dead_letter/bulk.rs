@@ -1,4 +1,4 @@
-//! Dead letters, cancellations and timeouts of manifests and groups, many at once.
+//! Bulk operations on manifests and groups: dead letters, cancellations and timeouts.
 
 use harness::manifest::{
     Hourly, complete, complete_one, due_since, running, state, succeed, waiting,
@@ -10,8 +10,8 @@ async fn fail(s: &Session, job: &Claimed) -> String {
         .await
 }
 
-/// Dead jobs: task a in group g (two of them an hour old), b in group g, b in group h, and one of
-/// manifest m.
+/// Makes dead jobs: task a in group g (two of them an hour old), b in group g, b in group h, and
+/// one of manifest m.
 async fn dead(s: &Session) {
     s.get("select trax.schedule('m', 'm', max_retries => 0); select trax.trigger('m');
            select trax.enqueue_many('a', array['1','2','3']::jsonb[], group_name => 'g', max_retries => 0);
@@ -71,7 +71,7 @@ async fn the_oldest_dead_letters_are_requeued_first() {
     s.assert_healthy().await;
 }
 
-/// A job of a manifest, triggered by hand and executed.
+/// Triggers a manifest and claims its job.
 async fn executed(s: &Session, manifest: &str) -> Claimed {
     s.get(&format!("select trax.trigger('{manifest}')")).await;
     s.claim_one(&format!("tasks => '{{{manifest}}}', lease => '1 h'"))
@@ -84,7 +84,7 @@ async fn requeueing_many_and_completing_jobs_of_their_manifests_do_not_deadlock(
     let other = Session::of(&db).await;
     s.get("select trax.schedule('a', 'a', max_retries => 0); select trax.schedule('b', 'b', max_retries => 0)")
         .await;
-    // The oldest dead letter is that of the manifest that is locked last.
+    // The oldest dead letter belongs to the manifest that is locked last.
     for manifest in ["b", "a"] {
         let job = executed(&s, manifest).await;
         assert_eq!(fail(&s, &job).await, "dead");
@@ -228,7 +228,7 @@ async fn a_bulk_requeue_and_one_of_a_single_dead_letter_do_not_deadlock() {
     let job = running(&s, "m").await;
     fail(&s, &job).await;
     let id = s.number("select id from trax.dead_letter").await;
-    // Somebody holds the manifest; the single requeue waits for it first, the bulk one behind it.
+    // The manifest is locked: the single requeue waits first, and the bulk requeue behind it.
     s.get("begin; select from trax.manifest_state for update")
         .await;
     let watcher = Session::of(&db).await;
@@ -374,7 +374,7 @@ async fn a_manifests_timeout_is_first_a_request_and_then_an_end() {
     s.assert_healthy().await;
 }
 
-/// Dead jobs with one unique key and these inputs.
+/// Makes dead jobs with one unique key and these inputs.
 async fn dead_of_one_key(s: &Session, inputs: std::ops::RangeInclusive<i32>) {
     for input in inputs {
         s.get(&format!(
@@ -458,7 +458,7 @@ async fn a_key_that_an_ended_job_keeps_alive_is_in_the_way_of_others_only() {
         .await;
     let job = s.claim_one("tasks => '{pay}'").await;
     assert_eq!(fail(&s, &job).await, "dead");
-    // The second passes its own key on to the job in its place.
+    // The second job passes its key on to its successor.
     assert_eq!(requeue(&s, "").await, 1);
     assert_eq!(s.get("select input from trax.work_queue").await, "2");
     let job = s.claim_one("tasks => '{pay}'").await;

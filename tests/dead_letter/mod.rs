@@ -1,4 +1,4 @@
-//! Dead letters: made once, resolved once, forgotten in time.
+//! Dead letters: created once, resolved once, deleted after their retention.
 
 mod bulk;
 
@@ -7,7 +7,7 @@ use harness::session::{Session, session};
 const LETTERS: &str = "select status, resolution_note, requeued_job_id, resolved_at is not null
     from trax.dead_letter order by id";
 
-/// A job that has failed for good; returns its id.
+/// Makes a job that fails for good; returns its id.
 async fn dead_job(s: &Session, options: &str) -> i64 {
     s.enqueue(&format!("'a', '[1]' {options}")).await;
     let job = s.claim_one("").await;
@@ -252,7 +252,7 @@ async fn a_priority_that_no_job_has_is_refused_and_never_reaches_a_commit() {
     dead_job(&s, "").await;
     let by_hand = "update trax.dead_letter set priority = 99";
     assert_eq!(s.refusal(by_hand).await.code, "23514");
-    // Where somebody has dropped the constraint.
+    // The same without the constraint.
     s.get("alter table trax.dead_letter drop constraint dead_letter_priority_range")
         .await;
     s.get(by_hand).await;

@@ -1,11 +1,12 @@
-//! Tables with something of an administrator's: what needs statements, which, and what they meet.
+//! Tables with an administrator's additions: which additions require statements instead of direct
+//! writes, and the effects of those statements.
 
 use super::{how, lives};
 use harness::session::{Session, session};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A trigger of others on the three tables, in this form, and how the tables are written with it.
+/// Checks how the three tables are written with a foreign trigger of this form.
 async fn assert_written(trigger: &str, expected: &str) {
     let (_db, s) = session().await;
     s.get("create function public.nothing() returns trigger language plpgsql as 'begin return null; end'")
@@ -149,7 +150,7 @@ async fn a_trigger_that_keeps_a_row_is_named_and_nothing_is_lost() {
     s.assert_healthy().await;
 }
 
-/// A session that has met a rule which discards a statement plans it again when that is gone.
+/// A session that met a rule which discards a statement replans it after the rule is dropped.
 #[tokio::test]
 async fn a_rule_that_discards_is_refused_and_leaves_nothing_behind() {
     let (db, s) = session().await;
@@ -186,7 +187,7 @@ async fn a_rule_that_discards_is_refused_and_leaves_nothing_behind() {
             ))
             .await;
         assert!(!s.get(call).await.is_empty(), "{call}");
-        // Without the rule any change makes a plan old.
+        // Without the rule, any change of the table invalidates the plan.
         administrator
             .get(&format!(
                 "alter table trax.{table} add note text default 'x'"
@@ -254,7 +255,7 @@ async fn an_index_that_is_missing_is_named() {
     s.claim_one("").await;
 }
 
-/// Triggers come and go while others look what code runs on the tables.
+/// Triggers are created and dropped while other sessions check for code on the tables.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_beside_triggers_that_come_and_go_meet_no_error() {
     let (db, s) = session().await;

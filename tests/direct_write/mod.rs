@@ -1,12 +1,12 @@
-//! What administrators add to the tables that every job goes through is honoured, though no
-//! statement writes their rows.
+//! Additions of administrators to the tables of every job are respected, although their rows are
+//! written directly.
 
 mod by_statement;
 
 use harness::session::{Session, session};
 use trax_client::testkit::Database;
 
-/// The partition of today, by where a row would go.
+/// The partition of today, as the server would route a row.
 async fn today(s: &Session) -> String {
     s.get("select p.name from trax.run_partitions() p where p.period @> clock_timestamp()")
         .await
@@ -17,7 +17,7 @@ async fn how(s: &Session) -> String {
         .await
 }
 
-/// Enqueues, claims and completes, and fails one that is tried again and one for good.
+/// Enqueues, claims and completes jobs, and fails one with a retry and one for good.
 async fn lives(s: &Session) {
     s.get(
         "select trax.enqueue_many('a', array_fill('{}'::jsonb, array[10]), max_retries => 1);
@@ -46,12 +46,12 @@ async fn tables_as_the_extension_makes_them_are_written_directly() {
     assert_eq!(how(&s).await, "written directly");
 }
 
-/// As pg_repack does it: a copy, a log that row triggers fill, and the log played on the copy.
+/// As in pg_repack: a copy, a log filled by row triggers, and the log applied to the copy.
 #[tokio::test]
 async fn a_copy_that_row_triggers_keep_up_has_every_row() {
     let (db, s) = session().await;
     lives(&s).await;
-    // A session that has written directly takes notice.
+    // A session that has written directly notices the trigger.
     let worker = Session::of(&db).await;
     lives(&worker).await;
     let run = s
@@ -207,7 +207,7 @@ async fn a_claim_skips_what_another_one_has_where_statements_delete() {
     s.assert_healthy().await;
 }
 
-/// Where the runs are.
+/// The partitions that hold runs.
 const PLACES: &str = "select distinct tableoid::regclass from trax.run order by 1";
 
 async fn completes(s: &Session) {
@@ -229,7 +229,7 @@ async fn a_run_goes_where_the_server_would_put_it() {
     let name = s
         .get("select 'trax.run_' || to_char(clock_timestamp() at time zone 'UTC', 'YYYYMMDD')")
         .await;
-    // The name of the day, and the time of another.
+    // The name of the current day with the range of another.
     s.get(&format!(
         "create table {name} partition of trax.run for values from ('2020-01-01') to ('2020-02-01')"
     ))

@@ -1,4 +1,4 @@
-//! Exclusions: which runs they take away or put off, and which they leave alone.
+//! Exclusions: the runs that they remove, postpone, or leave alone.
 
 use harness::manifest::{Hourly, complete_one, due_since, running, succeed};
 use harness::session::{Session, session};
@@ -83,7 +83,7 @@ async fn preview_says_how_many_were_excluded() {
     );
 }
 
-/// An hourly manifest with the last of its occurrences and the one before excluded, late by six.
+/// An hourly manifest that is six occurrences late, with the last two excluded.
 async fn late_with_exclusions(misfire: &str) -> (Session, Hourly) {
     let (_, s) = session().await;
     let hourly = Hourly::of(&s).await;

@@ -1,12 +1,11 @@
-//! Two schedulers by mistake: the unique index of scheduled entries is the guard under the cycle's
-//! lock.
+//! Two schedulers by mistake: the unique index of scheduled entries protects them if the cycle's
+//! lock fails.
 
 use harness::manifest::{complete_one, due_since, waiting};
 use harness::session::{Session, session};
 use harness::statement::statement;
 
-/// The statements of a second cycle, prepared in a session: what a cycle queues, by hand and
-/// without its lock.
+/// Prepares a second cycle's statements in a session, to queue jobs without the cycle's lock.
 async fn prepare(s: &Session) {
     let lock = statement("DueLock");
     let queue = statement("DueQueue");
@@ -17,7 +16,7 @@ async fn prepare(s: &Session) {
     .await;
 }
 
-/// Queues the entry of the one due manifest as a second cycle would.
+/// Queues the entry of the only due manifest as a second cycle would.
 async fn queue_by_hand(s: &Session) {
     let arguments = s
         .get("select format('%L, %L, %L, %L, 16, 31', array[s.manifest_id], array[now()], array[trax.lane_of(m.group_name, m.task)], now())

@@ -1,4 +1,4 @@
-//! Misfires: what late runs become.
+//! Misfires: the handling of late runs.
 
 use harness::manifest::{Hourly, complete_one, due_since};
 use harness::session::{Session, session};
@@ -15,7 +15,7 @@ async fn late(s: &Session, options: &str, since: i32) -> Hourly {
     hourly
 }
 
-/// Runs what is due until nothing more is, and returns which occurrences ran, the last one as 0.
+/// Runs due jobs until none is left, and returns their occurrences; the last occurrence is 0.
 async fn runs(s: &Session, hourly: &Hourly) -> String {
     for _ in 0..40 {
         if s.tick("queue_due").await == 0 {
@@ -57,7 +57,7 @@ async fn fire_all_makes_up_for_no_more_than_its_limit() {
     let (_db, s) = session().await;
     let hourly = late(&s, "misfire => 'fire_all', misfire_limit => 3", 8).await;
     assert_eq!(runs(&s, &hourly).await, "8 7 6");
-    // The next time the count starts anew.
+    // The limit counts anew for the next late runs.
     s.get("delete from trax.run").await;
     due_since(&s, "m", &hourly.ago(4)).await;
     assert_eq!(runs(&s, &hourly).await, "4 3 2");
@@ -99,7 +99,7 @@ async fn a_next_run_that_was_moved_by_hand_stands_for_what_was_missed_since() {
             hourly.cron()
         ))
         .await;
-        // Between two occurrences, and without a word of the one that it stands for.
+        // The next run is between two occurrences, and the stored occurrence is not changed.
         s.get(&format!(
             "update trax.manifest_state set next_run_at = {} - interval '7 min'",
             hourly.ago(3)

@@ -1,4 +1,4 @@
-//! Due manifests: what is queued, for which occurrence, and what parks a manifest.
+//! Due manifests: the queued jobs, their occurrences, and the reasons for parking a manifest.
 
 mod exclusion;
 mod guard;
@@ -13,7 +13,7 @@ use harness::session::{Session, session};
 const STATE: &str =
     "select s.parked_on, s.next_run_at is null, s.evaluation_failures from trax.manifest_state s";
 
-/// As if the occurrence of a manifest had been due then.
+/// Makes a manifest due at this time.
 async fn due_since(s: &Session, at: &str) {
     s.get(&format!(
         "update trax.manifest_state set next_run_at = {at}, next_scheduled_for = {at}"
@@ -266,7 +266,7 @@ async fn a_requeue_right_after_the_failure_does_not_run_every_twice() {
     let job = s.claim_one("").await;
     s.get(&format!("select trax.fail({}, 'no')", job.key()))
         .await;
-    // No cycle in between has parked it on the dead letter.
+    // No cycle has parked the manifest on its dead letter in between.
     s.get("select trax.requeue_dead_letter(id) from trax.dead_letter")
         .await;
     s.tick("queue_due").await;

@@ -1,4 +1,4 @@
-//! Schedules that a dead letter stops, and those that continue.
+//! Schedules that stop at a dead letter, and those that continue.
 
 use super::{due_since, with_dead_letter};
 use harness::manifest::{state, succeed};
@@ -7,7 +7,7 @@ use harness::session::{Session, session};
 const OPEN: &str = "select count(*) from trax.dead_letter where status = 'awaiting_intervention'";
 const STOPPED: &str = "select manifest, reason, last_error from trax.stopped_schedule";
 
-/// Claims the one job there is, and fails it for good.
+/// Claims the only job and fails it for good.
 async fn die(s: &Session) {
     let job = s.claim_one("").await;
     let failed = format!("select trax.fail({}, 'no', permanent => true)", job.key());

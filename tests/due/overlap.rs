@@ -1,9 +1,9 @@
-//! Overlap: a manifest that is due while it is executed.
+//! Overlap: a manifest that is due while its job executes.
 
 use harness::manifest::{Hourly, complete, due_since, state, waiting};
 use harness::session::{Claimed, Session, session};
 
-/// An hourly manifest that is being executed, and due again.
+/// An hourly manifest whose job executes, and which is due again.
 async fn overlapping(s: &Session, options: &str) -> (Hourly, Claimed) {
     let hourly = Hourly::of(s).await;
     s.get(&format!(
@@ -123,7 +123,7 @@ async fn allow_runs_up_to_max_concurrency_at_once() {
     s.assert_healthy().await;
 }
 
-/// A manifest that allows overlap and is due again, but whose first entry still waits.
+/// Parks a manifest that allows overlap and is due again while its first entry still waits.
 async fn parked_on_a_waiting_entry(s: &Session) {
     let hourly = Hourly::of(s).await;
     s.get(&format!(
@@ -251,7 +251,7 @@ async fn what_stays_parked_although_its_reason_has_ended_is_looked_at_again() {
             hourly.cron()
         ))
         .await;
-        // As if the event that ends the reason had been lost.
+        // As if the event that ends the parking had been lost.
         s.get(&format!(
             "update trax.manifest_state set next_run_at = null, next_scheduled_for = null, parked_on = '{reason}',
                  parked_due_at = {}, parked_since = now() - interval '11 min'",

@@ -37,11 +37,11 @@ async fn each_group_gets_its_share_and_the_rest_goes_by_priority() {
     s.get("select trax.configure_group('b', priority => 9); select trax.configure_group('c', priority => 3)")
         .await;
     limit(&s, 41).await;
-    // 10 each; what d leaves, 8, and the remainder, 1, go to b.
+    // 10 each; the 8 unused by d and the remainder of 1 go to b.
     assert_eq!(s.tick("queue_due").await, 41);
     assert_eq!(s.get(QUEUED).await, "a 10, b 19, c 10, d 2");
     limit(&s, 100).await;
-    // 33 each, and the one left over goes to b.
+    // 33 each, and the remainder goes to b.
     assert_eq!(s.tick("queue_due").await, 100);
     assert_eq!(s.get(QUEUED).await, "a 43, b 53, c 43, d 2");
 }

@@ -1,4 +1,4 @@
-//! Groups: the switch, and the promise that no claim commits after a pause has.
+//! Groups: the switch, and the guarantee that no claim commits after a pause has committed.
 
 use harness::session::{Session, session};
 

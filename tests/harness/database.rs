@@ -38,15 +38,15 @@ impl Shared {
         clone(self, name).await
     }
 
-    /// Returns a new database in which `create extension` has just run: its first cycle is still
-    /// to come, and nobody has adopted it.
+    /// Returns a new database in which `create extension` has just run: no cycle has run yet, and
+    /// the database is not adopted.
     pub async fn fresh_database(&self, name: &str) -> Result<Database, Error> {
         drop_after_test(self, name);
         self.0.database(name).await
     }
 }
 
-/// Returns a new database with the extension, which is dropped after the test that asks for it.
+/// Returns a new database with the extension, which is dropped after the calling test.
 pub async fn clone(server: &Server, name: &str) -> Result<Database, Error> {
     make_template(server).await?;
     drop_after_test(server, name);
@@ -76,15 +76,15 @@ async fn run(server: &Server, database: &str, sql: &str) -> Result<(), Error> {
     Ok(client.batch_execute(sql).await?)
 }
 
-/// How to reach its server, and the name of a database that is no longer needed.
+/// The server's connection settings, and the name of a database to drop.
 type Leftover = (Config, String);
 
-/// The databases of the test that runs in this thread; they are dropped when the thread ends.
+/// The databases of the test in this thread; they are dropped when the thread ends.
 struct OfThisTest(RefCell<Vec<Leftover>>);
 
 thread_local! {
     static OF_THIS_TEST: OfThisTest = const { OfThisTest(RefCell::new(Vec::new())) };
-    /// Whether something panicked in this thread: then the databases stay, to be looked at.
+    /// Whether this thread has panicked; its databases are then kept for inspection.
     static PANICKED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -99,7 +99,7 @@ impl Drop for OfThisTest {
     }
 }
 
-/// Has a database dropped when the test that runs in this thread has passed.
+/// Drops a database after the test in this thread has passed.
 pub fn drop_after_test(server: &Server, name: &str) {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
@@ -113,7 +113,7 @@ pub fn drop_after_test(server: &Server, name: &str) {
     OF_THIS_TEST.with(|mine| mine.0.borrow_mut().push(leftover));
 }
 
-/// Returns where databases to be dropped are sent.
+/// Returns the channel for databases to drop.
 fn to_dropper() -> Sender<Leftover> {
     static DROPPER: OnceLock<Mutex<Sender<Leftover>>> = OnceLock::new();
     let dropper = DROPPER.get_or_init(|| {
@@ -133,7 +133,7 @@ fn drop_all(leftovers: &Receiver<Leftover>) {
         .expect("a runtime starts");
     for (server, name) in leftovers {
         runtime.block_on(async {
-            // A server that has ended took its databases along.
+            // A server that has ended took its databases with it.
             let Ok((client, connection)) = server.connect(NoTls).await else {
                 return;
             };

@@ -1,15 +1,15 @@
-//! Numbers that look random, the same in every run with one seed.
+//! Pseudo-random numbers, which are the same in every run with the same seed.
 
-/// A generator of numbers.
+/// A generator of pseudo-random numbers.
 pub struct Dice(u64);
 
 impl Dice {
-    /// From a seed.
+    /// Creates a generator from a seed.
     pub fn of(seed: u64) -> Self {
         Dice(seed)
     }
 
-    /// A number below `sides`.
+    /// Returns a number below `sides`.
     pub fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self
             .0

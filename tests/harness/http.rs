@@ -1,10 +1,10 @@
-//! Asking a small HTTP server of this machine.
+//! Requests to a small HTTP server of this machine.
 
 use crate::{PATIENCE, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Sends a request as it is; returns the status line and the body.
+/// Sends a request unchanged; returns the status line and the body.
 pub async fn ask(port: u16, request: &str) -> Result<(String, String), String> {
     let told = |error: std::io::Error| error.to_string();
     let mut stream = TcpStream::connect(("127.0.0.1", port))
@@ -22,7 +22,7 @@ pub async fn ask(port: u16, request: &str) -> Result<(String, String), String> {
     Ok((status.to_owned(), body.to_owned()))
 }
 
-/// The status and the body of a path.
+/// Requests a path; returns the status and the body.
 pub async fn get(port: u16, path: &str) -> Result<(u16, String), String> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
     let (line, body) = ask(port, &request).await?;

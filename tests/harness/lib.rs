@@ -1,5 +1,4 @@
-//! What the tests stand on: a shared server with one database a test, and waits that have a
-//! deadline.
+//! The basis of the tests: a shared server with one database per test, and waits with a deadline.
 
 pub mod database;
 pub mod dice;
@@ -27,13 +26,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use trax_client::testkit::{Database, Options, Server};
 
-/// How long a wait may take before it fails, on a machine that others load too. Not a promise:
-/// where one is tested, what would happen without it takes far longer than this, or `prompt`
-/// measures it.
+/// The time limit of a wait on a loaded machine. Promised times are tested differently: without the
+/// promised behavior the wait would take far longer than this, or `prompt` measures the time.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Returns the options of a server that also listens on 127.0.0.1 and asks nobody for a password:
-/// programs of many drivers connect to it, under the names of many roles.
+/// Returns the options of a server that also listens on 127.0.0.1 and trusts every role without a
+/// password, since programs of many drivers connect as many roles.
 pub fn options() -> Options {
     Server::options()
         .setting("listen_addresses", "127.0.0.1")
@@ -41,7 +39,7 @@ pub fn options() -> Options {
         .access("host replication all 127.0.0.1/32 trust")
 }
 
-/// The server that tests share which do not stop, crash or configure one. Its databases have no
+/// The shared server of the tests that do not stop, crash or configure it. Its databases have no
 /// schedulers: the tests call `trax.tick()`.
 pub fn shared_server() -> &'static Shared {
     static SERVER: OnceLock<Shared> = OnceLock::new();
@@ -54,7 +52,7 @@ pub fn shared_server() -> &'static Shared {
     })
 }
 
-/// A new database with the extension on the shared server; it is dropped after the test.
+/// Returns a new database with the extension on the shared server; it is dropped after the test.
 pub async fn database() -> Database {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed));
@@ -62,7 +60,7 @@ pub async fn database() -> Database {
     made.expect("a database with the extension is made")
 }
 
-/// Asks again until `probe` gives a value; panics at the deadline with what was last seen.
+/// Repeats `probe` until it succeeds; panics at the deadline with the last error.
 pub async fn eventually<T, F, Fut>(what: &str, limit: Duration, mut probe: F) -> T
 where
     F: FnMut() -> Fut,
@@ -75,8 +73,8 @@ where
             Err(seen) if begun.elapsed() >= limit => {
                 panic!("{what} did not happen within {limit:?}; last seen: {seen}")
             }
-            // The longer it takes, the less often it is asked: a question costs the server a
-            // millisecond, and many tests wait at once.
+            // The pause grows with the wait: a probe costs the server a millisecond, and many tests
+            // wait at once.
             Err(_) => {
                 let pause = begun.elapsed() / 20;
                 let pause = pause.clamp(Duration::from_millis(5), Duration::from_millis(100));
@@ -86,13 +84,13 @@ where
     }
 }
 
-/// Returns whether the PostgreSQL of a server has PL/Proxy: Debian has it for one version.
+/// Returns whether a server's PostgreSQL has PL/Proxy, which Debian packages for one version.
 pub fn has_plproxy(server: &Server) -> bool {
     has_library(server, "plproxy")
 }
 
-/// Returns whether the PostgreSQL of a server has a library; without it the test is skipped, or the
-/// part that needs it.
+/// Returns whether a server's PostgreSQL has a library; otherwise the test, or a part of it, is
+/// skipped.
 pub fn has_library(server: &Server, name: &str) -> bool {
     let mut pg_config = server.command("pg_config");
     let libraries = run_quietly(pg_config.arg("--pkglibdir"));
@@ -104,7 +102,7 @@ pub fn has_library(server: &Server, name: &str) -> bool {
     found
 }
 
-/// Returns whether the tests of faults are to try all of them: `TRAX_FAULTS=whole`.
+/// Returns whether the fault tests must try all faults: `TRAX_FAULTS=whole`.
 pub fn whole_faults() -> bool {
     std::env::var("TRAX_FAULTS").is_ok_and(|value| value == "whole")
 }

@@ -1,11 +1,11 @@
-//! What tests of limits ask: how many ran at once, and what a statement costs.
+//! Helpers for tests of limits: the number of concurrent attempts, and the cost of a statement.
 
 use crate::session::Session;
 use crate::{PATIENCE, eventually};
 use tokio::task::JoinHandle;
 
-/// The most attempts that ran at one instant by the server's clock, for each value of `by` (SQL
-/// over the columns that `trax.run` and `trax.lease` share): lines such as `g=2`.
+/// Returns the most attempts that ran at one instant by the server's clock, for each value of `by`
+/// (SQL over the columns that `trax.run` and `trax.lease` share), in lines such as `g=2`.
 pub async fn most_at_once(s: &Session, by: &str) -> String {
     s.get(&format!(
         "with span as (
@@ -26,7 +26,7 @@ pub async fn most_at_once(s: &Session, by: &str) -> String {
     .await
 }
 
-/// Shared buffers that one execution of a statement touches.
+/// Returns the shared buffers that one execution of a statement touches.
 pub async fn buffers(s: &Session, sql: &str) -> i64 {
     let plan = s
         .get(&format!("explain (analyze, buffers, format json) {sql}"))
@@ -36,7 +36,7 @@ pub async fn buffers(s: &Session, sql: &str) -> i64 {
     blocks("Shared Hit Blocks") + blocks("Shared Read Blocks")
 }
 
-/// The middle of what several executions touch, after some that fill this backend's caches.
+/// Returns the median buffers of several executions, after some that fill this backend's caches.
 pub async fn typical_buffers(s: &Session, sql: &str) -> i64 {
     for _ in 0..3 {
         s.get(sql).await;
@@ -49,7 +49,7 @@ pub async fn typical_buffers(s: &Session, sql: &str) -> i64 {
     seen[2]
 }
 
-/// Waits until the backend `pid`, which runs `task`, waits for a lock or has done its work without
+/// Waits until the backend `pid`, which runs `task`, waits for a lock, or has finished without
 /// waiting.
 pub async fn waits_or_ends<T>(s: &Session, pid: i32, task: &JoinHandle<T>) {
     let sql =
@@ -58,7 +58,7 @@ pub async fn waits_or_ends<T>(s: &Session, pid: i32, task: &JoinHandle<T>) {
         "a wait or the end of the other session's work",
         PATIENCE,
         async || {
-            // In a transaction the first look would be seen again and again.
+            // Within a transaction, the first snapshot of the statistics would be seen again.
             s.get("select pg_stat_clear_snapshot()").await;
             let seen = s.get(&sql).await;
             if task.is_finished() || seen.starts_with("active|Lock|") {

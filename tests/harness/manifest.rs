@@ -1,16 +1,16 @@
-//! Manifests of a test: schedules whose occurrences are known however late the hour, and what
-//! becomes of them.
+//! Manifests for tests: schedules whose occurrences are known at any time of day, and the results
+//! of their runs.
 
 use crate::session::{Claimed, Session};
 
-/// An hourly cron schedule in UTC whose last occurrence was half an hour ago: far from both ends,
-/// so that no test straddles one.
+/// An hourly cron schedule in UTC whose last occurrence was half an hour ago, so that no test
+/// crosses an occurrence.
 pub struct Hourly {
     last: String,
 }
 
 impl Hourly {
-    /// Counted from the server's clock.
+    /// Creates a schedule relative to the server's clock.
     pub async fn of(s: &Session) -> Self {
         let last = s
             .get("select to_char(date_trunc('minute', now() - interval '30 min') at time zone 'UTC', 'YYYY-MM-DD HH24:MI')")
@@ -18,19 +18,19 @@ impl Hourly {
         Hourly { last }
     }
 
-    /// The arguments of `trax.schedule` that say when.
+    /// Returns the schedule's arguments for `trax.schedule`.
     pub fn cron(&self) -> String {
         let (_, minute) = self.last.rsplit_once(':').expect("hours and minutes");
         format!("cron => '{minute} * * * *'")
     }
 
-    /// The occurrence that lies this many before the last one, as SQL; negative ones are still to
-    /// come.
+    /// Returns the occurrence this many before the last one, as SQL; negative counts are in the
+    /// future.
     pub fn ago(&self, count: i32) -> String {
         format!("(timestamptz '{}+00' - interval '{count} h')", self.last)
     }
 
-    /// How many occurrences before the last one a time lies, as SQL of a number.
+    /// Returns how many occurrences before the last one a time lies, as SQL of a number.
     pub fn count_of(&self, time: &str) -> String {
         format!(
             "(extract(epoch from {} - {time}) / 3600)::numeric(9, 3)::float",
@@ -39,7 +39,7 @@ impl Hourly {
     }
 }
 
-/// As if the occurrence at this time (SQL) of a manifest were the next.
+/// Makes the occurrence at this time (SQL) a manifest's next one.
 pub async fn due_since(s: &Session, name: &str, at: &str) {
     s.get(&format!(
         "update trax.manifest_state s
@@ -49,7 +49,7 @@ pub async fn due_since(s: &Session, name: &str, at: &str) {
     .await;
 }
 
-/// Claims the one job that these arguments find, and completes it.
+/// Claims the only job that matches these arguments, and completes it.
 pub async fn complete_one(s: &Session, arguments: &str) -> Claimed {
     let job = s.claim_one(arguments).await;
     complete(s, &job).await;
@@ -74,7 +74,7 @@ pub async fn running(s: &Session, name: &str) -> Claimed {
     s.claim_one(&format!("tasks => '{{{name}}}'")).await
 }
 
-/// What a manifest is parked on, empty when on nothing, and whether it is due now.
+/// Returns the reason why a manifest is parked, empty if none, and whether it is due now.
 pub async fn state(s: &Session, name: &str) -> String {
     s.get(&format!(
         "select s.parked_on, coalesce(s.next_run_at <= clock_timestamp(), false)
@@ -83,7 +83,7 @@ pub async fn state(s: &Session, name: &str) -> String {
     .await
 }
 
-/// How many jobs of a manifest wait.
+/// Returns the number of waiting jobs of a manifest.
 pub async fn waiting(s: &Session, name: &str) -> i64 {
     s.number(&format!(
         "select count(*) from trax.work_queue where manifest = '{name}'"
@@ -91,10 +91,10 @@ pub async fn waiting(s: &Session, name: &str) -> i64 {
     .await
 }
 
-/// Stores manifests by plain SQL, as many as wanted, each with its own state; much quicker than one
-/// call each. `next_run_at` is SQL that may use `n`.
+/// Returns SQL that stores this many manifests, each with its own state, much faster than one call
+/// each. `next_run_at` is SQL that may use `n`.
 pub fn many(prefix: &str, group: &str, count: i64, next_run_at: &str) -> String {
-    // Half a year away, each on one of many days and minutes.
+    // Half a year away, spread over many days and minutes.
     let month = "1 + (extract(month from now())::int + 5) % 12";
     format!(
         "with made as (

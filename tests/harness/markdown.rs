@@ -1,18 +1,18 @@
 //! The SQL and the commands of a document, and the output that it shows.
 //!
-//! The rule for documents that are run:
-//! - A fenced block whose info string is exactly `sql` is run by psql, one with `sh` by bash, which
-//!   stops at the first command that fails. `sql ignore`, any other word and indented code are not
-//!   run. What a page needs and does not show stands in an HTML comment, fence and all.
-//! - A block in another language (`python`, `toml`) whose first line is a comment with the name of
-//!   a file and nothing else is that file.
-//! - A fenced block `text` that is the very next block after it is what it prints on standard
-//!   output (`psql -X -q`, so no `CREATE EXTENSION`), blanks at line ends and empty lines at the
-//!   end aside. A line `...` stands for any number of lines.
-//! - The blocks run in order, each in a session of its own, as superuser, in one database that is
-//!   new and empty at the first. It has no scheduler: what a cycle does must be asked for with
+//! The rule for executed documents:
+//! - psql runs a fenced block whose info string is exactly `sql`, and bash one with `sh`, stopping
+//!   at the first command that fails. `sql ignore`, any other info string and indented code are not
+//!   run. An HTML comment, fence included, holds a block that the page needs but does not show.
+//! - A block in another language (`python`, `toml`) is written to a file if its first line is a
+//!   comment with only the name of that file.
+//! - A fenced block `text` directly after a block is the expected standard output (`psql -X -q`, so
+//!   no `CREATE EXTENSION`), ignoring blanks at line ends and empty lines at the end. A line `...`
+//!   stands for any number of lines.
+//! - The blocks run in order, each in a new session, as superuser, in one database that is new and
+//!   empty at first. The database has no scheduler: a document requests a cycle with
 //!   `select * from trax.tick()`.
-//! - Commands run in one directory that is empty at the first, with `trax` in the path and that
+//! - Commands run in one directory that is empty at first, with `trax` in the path and that
 //!   database in `PGDATABASE`.
 
 use crate::process::{Scratch, run};
@@ -20,34 +20,34 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// What a block is written in.
+/// The language of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Language {
     Sql,
     Shell,
-    /// Not run: a file that later blocks find in their directory.
+    /// A file, which is not run; later blocks find it in their directory.
     File,
 }
 
-/// A piece of SQL, or commands, that a document shows.
+/// A piece of SQL, commands, or a file in a document.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Block {
     /// The line of its opening fence, from 1.
     pub line: usize,
     pub language: Language,
     pub code: String,
-    /// What the document says it prints.
+    /// The expected output.
     pub expected: Option<String>,
 }
 
 impl Block {
-    /// Whether it is run.
+    /// Whether the block is run.
     pub fn runs(&self) -> bool {
         self.language != Language::File
     }
 }
 
-/// The blocks of a document that are run, and the files for them, in order.
+/// Returns the executed blocks of a document and their files, in order.
 pub fn blocks(text: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut follows_code = false;
@@ -77,7 +77,7 @@ pub fn blocks(text: &str) -> Vec<Block> {
     blocks
 }
 
-/// The name of the file that a block is.
+/// Returns the file name of a block that is a file.
 fn file_name(code: &str) -> Option<&str> {
     let first = code.lines().next()?;
     let name = first.strip_prefix("# ").or(first.strip_prefix("// "))?;
@@ -108,7 +108,7 @@ fn fences(text: &str) -> Vec<(usize, &str, String)> {
 }
 
 /// Runs a document's blocks; `command` makes a command of a program with its database. Panics at
-/// the first that fails or that prints something else than the document says.
+/// the first block that fails or prints other output than the document shows.
 pub fn play(document: &str, blocks: &[Block], command: impl Fn(&str) -> Command) {
     let files = Scratch::new("document");
     let home = files.path().join("home");
@@ -141,7 +141,7 @@ pub fn play(document: &str, blocks: &[Block], command: impl Fn(&str) -> Command)
     }
 }
 
-/// From a file each statement is a transaction of its own, as when a person types it.
+/// Each statement of the file is a separate transaction, as when a person types it.
 fn psql(files: &Scratch, block: &Block, mut psql: Command) -> Command {
     let file = files.path().join(format!("line-{}.sql", block.line));
     std::fs::write(&file, &block.code).expect("a file can be written");
@@ -156,7 +156,7 @@ fn bash(home: &Path, block: &Block, mut bash: Command) -> Command {
     bash
 }
 
-/// Whether what was printed is what was expected.
+/// Whether the output matches the expected one.
 pub fn matches(expected: &str, printed: &str) -> bool {
     let lines = |text: &str| -> Vec<String> {
         text.trim_end()

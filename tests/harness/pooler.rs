@@ -1,4 +1,4 @@
-//! A transaction pooler (pgbouncer) between a test and a server, with few connections behind it.
+//! A transaction pooler (pgbouncer) between a test and a server, with few server connections.
 
 use crate::process::{Process, Scratch};
 use crate::{PATIENCE, eventually};
@@ -13,7 +13,7 @@ pub struct Pooler {
 }
 
 impl Pooler {
-    /// Starts it; each database gets `connections` to the server, however many clients there are.
+    /// Starts a pooler; each database gets `connections` to the server, for any number of clients.
     pub async fn of(server: &Server, connections: u32) -> Self {
         let place = format!(
             "host={} port={}",
@@ -23,7 +23,7 @@ impl Pooler {
         Self::to(server, &format!("{place} user=postgres"), connections).await
     }
 
-    /// As [`of`](Self::of), to another place than the server: a proxy in front of it.
+    /// As [`of`](Self::of), but to another address than the server, such as a proxy.
     pub async fn to(server: &Server, place: &str, connections: u32) -> Self {
         let files = Scratch::new("pooler");
         let port = free_port().expect("a port is free");
@@ -34,7 +34,7 @@ impl Pooler {
         );
         let path = files.path().join("pgbouncer.ini");
         std::fs::write(&path, settings).expect("a file can be written");
-        // It refuses root, as the server does; the kernel ends it also when this process is killed.
+        // pgbouncer refuses root, as the server does; the kernel ends it if this process is killed.
         let mut command = server.command("/usr/bin/setpriv");
         command
             .args(["--pdeathsig", "KILL", "/usr/sbin/pgbouncer"])
@@ -56,7 +56,7 @@ impl Pooler {
         }
     }
 
-    /// One that lasts as long as this process; returns its port.
+    /// Starts a pooler that lasts as long as this process; returns its port.
     pub fn for_ever(server: &'static Server, connections: u32) -> u16 {
         let (tell, told) = std::sync::mpsc::channel();
         // The kernel ends the pooler when the thread that started it ends.
@@ -71,7 +71,7 @@ impl Pooler {
         told.recv_timeout(PATIENCE).expect("the pooler starts")
     }
 
-    /// Where it listens, on 127.0.0.1.
+    /// The port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }

@@ -1,4 +1,4 @@
-//! Child processes of a test: they end with it, and what they say is kept.
+//! Child processes of a test: they end with the test, and their output is kept.
 
 use crate::session::Session;
 use crate::{PATIENCE, eventually};
@@ -19,13 +19,14 @@ pub struct Process {
     readers: [JoinHandle<()>; 2],
 }
 
-/// How long its last words may take after its end; who inherited its output may keep that open.
+/// The time to wait for output after the program's end; a child may keep its output open.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 impl Process {
-    /// Starts it; gathers what it writes to standard output and standard error.
+    /// Starts a program; collects its standard output and standard error.
     pub fn start(mut command: Command) -> Self {
-        // A group of its own, which ends with this value: a program may leave children behind.
+        // A separate process group, killed when this value is dropped, since a program may leave
+        // children.
         command.process_group(0);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
@@ -41,18 +42,18 @@ impl Process {
         }
     }
 
-    /// Its process id.
+    /// The process id.
     pub fn id(&self) -> i32 {
         i32::try_from(self.child.id()).expect("a process id is small")
     }
 
-    /// What it has written so far.
+    /// The output so far.
     pub fn output(&self) -> String {
         let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&output).into_owned()
     }
 
-    /// Waits until it has written `text`; returns all that it has written.
+    /// Waits until the program has written `text`; returns all its output.
     pub async fn says(&self, text: &str, limit: Duration) -> String {
         eventually(&format!("the output {text:?}"), limit, async || {
             let output = self.output();
@@ -65,7 +66,7 @@ impl Process {
         .await
     }
 
-    /// Waits for its end, and until all that it has written is there.
+    /// Waits for the program's end and for the rest of its output.
     pub async fn ends(&mut self, limit: Duration) -> ExitStatus {
         let deadline = tokio::time::Instant::now() + limit;
         loop {
@@ -94,14 +95,14 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // No such group, if all of it has ended.
+        // The group no longer exists if all its processes have ended.
         Command::new("kill")
             .args(["-KILL", "--", &format!("-{}", self.child.id())])
             .stderr(Stdio::null())
             .status()
             .ok();
         if self.child.kill().is_ok() {
-            // Only to leave no zombie.
+            // Reaps the process.
             self.child.wait().ok();
         }
     }
@@ -134,7 +135,8 @@ pub fn send_signal(signal: &str, pid: i32) {
     );
 }
 
-/// A process that is halted until this is dropped: a server with a halted process does not stop.
+/// A process that is stopped until this is dropped, since a server with a stopped process cannot
+/// shut down.
 pub struct Halted(i32);
 
 impl Halted {
@@ -143,19 +145,18 @@ impl Halted {
         Self(pid)
     }
 
-    /// Halts a process of the server while it waits for its next work, and holds no lock that
-    /// others need.
+    /// Stops a process of the server while it waits for work and holds no lock that others need.
     pub async fn asleep(s: &Session, pid: i32) -> Self {
         Self::asleep_in(s, pid, "Extension").await
     }
 
-    /// Halts a process while it waits for something of this type.
+    /// Stops a process while its wait event has this type.
     pub async fn asleep_in(s: &Session, pid: i32, wait: &str) -> Self {
         let waits =
             format!("select wait_event_type = '{wait}' from pg_stat_activity where pid = {pid}");
         eventually("a process that sleeps", PATIENCE, async || {
             let halted = Halted::new(pid);
-            // The look itself needs locks that the process may hold.
+            // The query itself needs locks that the process may hold.
             match tokio::time::timeout(Duration::from_secs(1), s.get(&waits)).await {
                 Ok(sleeps) if sleeps == "t" => Ok(halted),
                 Ok(_) => Err("awake".to_owned()),
@@ -182,7 +183,7 @@ pub fn is_alive(pid: i32) -> bool {
     })
 }
 
-/// The living children of a process whose name begins so.
+/// Returns the living children of a process whose names begin with `name`.
 pub fn children(parent: i32, name: &str) -> Vec<i32> {
     let entries = std::fs::read_dir("/proc").expect("processes can be listed");
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -196,7 +197,7 @@ pub fn children(parent: i32, name: &str) -> Vec<i32> {
     .collect()
 }
 
-/// A process that a child of this test started, and that a failed test must not leave behind.
+/// A process started by a child of this test, which is killed even if the test fails.
 pub struct Orphan(pub i32);
 
 impl Drop for Orphan {
@@ -221,7 +222,7 @@ pub fn run(command: &mut Command) -> (Option<i32>, String, String) {
     )
 }
 
-/// Runs a program that must succeed without a word of complaint; returns its standard output.
+/// Runs a program that must succeed without error output; returns its standard output.
 pub fn run_quietly(command: &mut Command) -> String {
     let (code, output, errors) = run(command);
     assert_eq!(
@@ -232,7 +233,7 @@ pub fn run_quietly(command: &mut Command) -> String {
     output
 }
 
-/// The `trax` binary: `TRAX_BIN`, else beside the tests in the target directory.
+/// The `trax` binary: `TRAX_BIN`, or the one beside the tests in the target directory.
 pub fn trax_binary() -> PathBuf {
     if let Some(named) = std::env::var_os("TRAX_BIN") {
         return named.into();
@@ -252,12 +253,12 @@ pub fn trax_binary() -> PathBuf {
     built
 }
 
-/// A directory for the files of one test, open to the servers' account too; it is removed with this
-/// value.
+/// A directory for the files of one test, which the servers' account can also use; removed when
+/// this value is dropped.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// An empty directory.
+    /// Creates an empty directory.
     pub fn new(name: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -269,7 +270,7 @@ impl Scratch {
         Scratch(path)
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -1,15 +1,14 @@
-//! Promises about time, on a machine that others load: tried again when a try was slow, or measured
-//! beside what PostgreSQL itself does in the same moment. A product that is always slow keeps
-//! neither.
+//! Promised times on a loaded machine: a slow try is repeated, or compared with the time that
+//! PostgreSQL itself needs at the same moment. A product that is always slow fails either test.
 
 use crate::session::Session;
 use std::time::{Duration, Instant};
 use trax_client::testkit::Database;
 
-/// How often a promise is tried.
+/// The number of tries.
 const TRIES: usize = 5;
 
-/// A promise that one of a few tries keeps; each gives how long it took.
+/// Checks that one of a few tries is fast enough; each returns its duration.
 pub async fn takes_less_than(
     limit: Duration,
     what: &str,
@@ -25,21 +24,21 @@ pub async fn takes_less_than(
     panic!("{what} takes longer than {limit:?} in each of {TRIES} tries: {took:?}");
 }
 
-/// The middle of some times.
+/// Returns the median.
 pub fn median(mut times: Vec<Duration>) -> Duration {
     times.sort();
     times[times.len() / 2]
 }
 
-/// Two sessions of which one wakes the other by plain means, an advisory lock: how long waking up
-/// takes just now.
+/// Two sessions, one of which wakes the other with an advisory lock, to measure the current time of
+/// a wake-up.
 pub struct Handover {
     giver: Session,
     taker: Option<Session>,
 }
 
 impl Handover {
-    /// Two sessions of this database.
+    /// Opens two sessions of this database.
     pub async fn of(database: &Database) -> Self {
         let (giver, taker) = (Session::of(database).await, Session::of(database).await);
         Handover {
@@ -48,8 +47,8 @@ impl Handover {
         }
     }
 
-    /// From the call that gives the lock back to the moment in which the other session knows that
-    /// it has it.
+    /// Returns the time from the call that releases the lock to the moment when the other session
+    /// has received it.
     pub async fn time(&mut self) -> Duration {
         let taker = self.taker.take().expect("it comes back after each time");
         let key = self.giver.pid();

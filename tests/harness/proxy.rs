@@ -1,6 +1,6 @@
-//! What stands between a client and a server: a proxy that knows where the messages of the
-//! PostgreSQL protocol end, and cuts the connection there; one that freezes; one that is slow; and
-//! a host that swallows every packet.
+//! Proxies between a client and a server: one that parses the messages of the PostgreSQL protocol
+//! and cuts the connection at a message, one that freezes, one that is slow, and a host that drops
+//! every packet.
 
 use crate::PATIENCE;
 use std::collections::HashSet;
@@ -20,15 +20,15 @@ pub struct Proxy {
     task: JoinHandle<()>,
 }
 
-/// In place of which message a connection is cut.
+/// The message at which a connection is cut instead.
 enum Cut {
-    /// So many are left until then.
+    /// The number of messages left.
     At(AtomicI64),
-    /// The first one from the server with these bytes.
+    /// The first message from the server that contains these bytes.
     Answer(Vec<u8>, AtomicBool),
-    /// Each one from a client that is longer than this.
+    /// Each message from a client that is longer than this.
     Longer(usize, AtomicBool),
-    /// As another one, but the connection is not cut: it stands still, until its client ends.
+    /// As the inner value, but the connection stalls until its client ends.
     Still(Box<Cut>),
 }
 
@@ -60,41 +60,40 @@ impl Cut {
 }
 
 impl Proxy {
-    /// Cuts the connection whose message is number `cut_at` of all, in either direction, in place
-    /// of passing that message on; from then on it passes everything.
+    /// Cuts the connection at the message number `cut_at` of all, in either direction, instead of
+    /// forwarding it; from then on everything is forwarded.
     pub async fn before(server_port: u16, cut_at: i64) -> Self {
         Self::cutting(server_port, Cut::At(AtomicI64::new(cut_at))).await
     }
 
-    /// Cuts the first connection on which an answer holds `text`, in place of passing it on. The
+    /// Cuts the first connection on which an answer contains `text`, instead of forwarding it. The
     /// server sends a short answer after its commit.
     pub async fn before_answer(server_port: u16, text: &str) -> Self {
         let cut = Cut::Answer(text.into(), AtomicBool::new(false));
         Self::cutting(server_port, cut).await
     }
 
-    /// Cuts every connection on which a client sends a message of more bytes, without a word, as a
-    /// server does that takes none of that length.
+    /// Cuts every connection on which a client sends a message of more bytes, without an error, as
+    /// a server does that does not accept that length.
     pub async fn before_longer(server_port: u16, length: usize) -> Self {
         let cut = Cut::Longer(length, AtomicBool::new(false));
         Self::cutting(server_port, cut).await
     }
 
-    /// Holds up every message of a client that has more bytes, as a network does on which these
-    /// take too long.
+    /// Stalls every message of a client that has more bytes, as a slow network does.
     pub async fn still_before_longer(server_port: u16, length: usize) -> Self {
         let cut = Cut::Longer(length, AtomicBool::new(false));
         Self::cutting(server_port, Cut::Still(Box::new(cut))).await
     }
 
-    /// Holds up the message with this number, as `before` counts: whoever waits for it can be
-    /// killed there. What is on another connection passes.
+    /// Stalls the message with this number, counted as in `before`, so that a process that waits
+    /// for it can be killed there. Other connections are not affected.
     pub async fn still_before(server_port: u16, message: i64) -> Self {
         let cut = Cut::At(AtomicI64::new(message));
         Self::cutting(server_port, Cut::Still(Box::new(cut))).await
     }
 
-    /// Holds up the first answer with `text` for ever.
+    /// Stalls the first answer that contains `text` for ever.
     pub async fn still_before_answer(server_port: u16, text: &str) -> Self {
         let cut = Cut::Answer(text.into(), AtomicBool::new(false));
         Self::cutting(server_port, Cut::Still(Box::new(cut))).await
@@ -110,12 +109,12 @@ impl Proxy {
         Proxy { port, cut, task }
     }
 
-    /// Where it listens, on 127.0.0.1.
+    /// The port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Whether it has cut a connection.
+    /// Whether the proxy has cut a connection.
     pub fn has_cut(&self) -> bool {
         self.cut.has_struck()
     }
@@ -154,13 +153,13 @@ async fn connect(mut client: TcpStream, server_port: u16, wanted: Arc<Cut>) {
                 () = pass(from, to, is_first, &wanted) => {}
                 _ = is_cut.wait_for(|cut| *cut) => {}
             }
-            // Both directions end together, as those of a broken connection.
+            // Both directions end together, as with a broken connection.
             cut.send_replace(true);
         });
     }
 }
 
-/// Answers a client that asks for TLS, as a server without it does. The question is not counted.
+/// Refuses a client's request for TLS as a server without TLS does. The request is not counted.
 async fn refuse_tls(client: &mut TcpStream) -> std::io::Result<()> {
     const TLS: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
     let mut first = [0; 8];
@@ -176,11 +175,11 @@ async fn refuse_tls(client: &mut TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Passes whole messages on until the connection ends or the count does.
+/// Forwards whole messages until the connection ends or is cut.
 async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut is_first: bool, cut: &Cut) {
     let from_server = !is_first;
     loop {
-        // The first message of a client has no type.
+        // The first message of a client has no type byte.
         let mut message = vec![0; if is_first { 4 } else { 5 }];
         if from.read_exact(&mut message).await.is_err() {
             return;
@@ -201,7 +200,7 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut is_first: boo
             if from_server {
                 return std::future::pending().await;
             }
-            // Its client may end, and the connection to the server does then.
+            // If the client ends, the connection to the server ends too.
             let mut rest = [0; 1024];
             while let Ok(1..) = from.read(&mut rest).await {}
             return;
@@ -213,24 +212,23 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut is_first: boo
     }
 }
 
-/// A proxy whose server can be frozen: connections are accepted and stay open, and nothing comes
-/// through.
+/// A proxy whose server can be frozen: connections are accepted and stay open, but no data passes.
 pub struct Freezer {
     port: u16,
     state: Arc<watch::Sender<Flow>>,
     task: JoinHandle<()>,
 }
 
-/// The connections of a freezer, and whether anything passes.
+/// The connections of a freezer, and whether data passes.
 #[derive(Default)]
 struct Flow {
     frozen: bool,
-    /// The connections on which the client spoke last.
+    /// The connections on which the client sent the last message.
     unanswered: HashSet<u16>,
 }
 
 impl Freezer {
-    /// In front of one server.
+    /// Starts a freezer in front of one server.
     pub async fn before(server_port: u16) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0))
             .await
@@ -256,18 +254,18 @@ impl Freezer {
         Freezer { port, state, task }
     }
 
-    /// Where it listens, on 127.0.0.1.
+    /// The port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// From now on nothing comes through, on no connection.
+    /// Stops all data on every connection.
     pub fn freeze(&self) {
         self.state.send_modify(|flow| flow.frozen = true);
     }
 
-    /// The same, at a moment when the server has answered all that it was asked: what its client
-    /// asks for later does not happen.
+    /// Freezes at a moment when the server has answered every request, so that later requests have
+    /// no effect.
     pub async fn freeze_when_answered(&self) {
         let mut changes = self.state.subscribe();
         let frozen = async {
@@ -282,7 +280,7 @@ impl Freezer {
         frozen.expect("the server answers");
     }
 
-    /// All that was held up comes through.
+    /// Delivers all data that was held.
     pub fn thaw(&self) {
         self.state.send_modify(|flow| flow.frozen = false);
     }
@@ -340,14 +338,14 @@ async fn thawed(
     }
 }
 
-/// A proxy through which everything comes later, in either direction.
+/// A proxy that delays all data in both directions.
 pub struct Slow {
     port: u16,
     task: JoinHandle<()>,
 }
 
 impl Slow {
-    /// In front of one server.
+    /// Starts a proxy in front of one server.
     pub async fn before(server_port: u16, delay: Duration) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0))
             .await
@@ -367,7 +365,7 @@ impl Slow {
         Slow { port, task }
     }
 
-    /// Where it listens, on 127.0.0.1.
+    /// The port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -389,14 +387,14 @@ async fn later(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration)
     }
 }
 
-/// A port of 127.0.0.1 whose packets are swallowed: a connection to it neither opens nor fails.
+/// A port of 127.0.0.1 whose packets are dropped: a connection to it neither opens nor fails.
 pub struct BlackHole {
     port: u16,
     full: (TcpListener, Vec<TcpStream>),
 }
 
 impl BlackHole {
-    /// The queue of connections that nobody accepts is full: the kernel drops what more wants in.
+    /// Fills the queue of unaccepted connections, so that the kernel drops further attempts.
     pub async fn open() -> Self {
         let socket = TcpSocket::new_v4().expect("a socket is made");
         socket
@@ -417,14 +415,14 @@ impl BlackHole {
         }
     }
 
-    /// From now on packets arrive, at a server.
+    /// Delivers packets to a server from now on.
     pub fn lead_to(self, server_port: u16) -> Freezer {
         let (listener, full) = self.full;
         drop(full);
         Freezer::at(listener, self.port, server_port)
     }
 
-    /// Where it is, on 127.0.0.1.
+    /// The port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }

@@ -30,9 +30,8 @@ pub async fn rights(s: &Session, role: &str, schema: &str) -> String {
     .await
 }
 
-/// A line for each object of a schema, with the levels that may do something with it; an object for
-/// the owner alone has `-`. Columns that a level may not use are named after `but`. The partitions
-/// of a day are one line.
+/// A line for each object of a schema, with the levels that have rights on it, or `-` if only the
+/// owner has. Columns that a level may not use follow `but`. The partitions of a day share a line.
 const RIGHTS: &str = "
 with level (place, name, role) as (
     values {levels}

@@ -1,4 +1,4 @@
-//! Servers with schedulers, and what can be seen of these in `pg_stat_activity`.
+//! Servers with schedulers, and the state of schedulers in `pg_stat_activity`.
 
 use crate::database::Shared;
 use crate::{PATIENCE, eventually, options};
@@ -8,37 +8,37 @@ use std::time::Duration;
 use tokio_postgres::Client;
 use trax_client::testkit::{Database, Options};
 
-/// The settings of a server whose launcher starts a scheduler in every database with the extension:
-/// the tests that share one leave their databases there.
+/// The settings of a server whose launcher starts a scheduler in every database with the extension;
+/// tests that share such a server leave their databases there.
 pub fn scheduling() -> Options {
     options().fast().setting("max_worker_processes", "500")
 }
 
-/// The server that tests share which need schedulers and leave the server as a whole alone.
+/// The shared server of the tests that need schedulers and do not change the server as a whole.
 pub fn live_server() -> &'static Shared {
     static SERVER: OnceLock<Shared> = OnceLock::new();
     SERVER.get_or_init(|| Shared(scheduling().start().expect("a server starts")))
 }
 
-/// The same for the tests of SQL jobs: a launcher has schedulers for 128 databases, and no server
-/// must get more of them.
+/// The shared server for tests of SQL jobs, since a launcher runs schedulers for at most 128
+/// databases.
 pub fn sql_server() -> &'static Shared {
     static SERVER: OnceLock<Shared> = OnceLock::new();
     SERVER.get_or_init(|| Shared(scheduling().start().expect("a server starts")))
 }
 
-/// A name that no other database has.
+/// Returns a database name that is not used yet.
 pub fn new_name(kind: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("{kind}_{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A new database with the extension on the live server, its scheduler running.
+/// Creates a database with the extension on the live server; its scheduler runs.
 pub async fn live_database() -> Database {
     scheduled_database(live_server()).await
 }
 
-/// The same on the server for SQL jobs.
+/// As [`live_database`], on the server for SQL jobs.
 pub async fn sql_database() -> Database {
     scheduled_database(sql_server()).await
 }
@@ -54,7 +54,7 @@ async fn scheduled_database(server: &Shared) -> Database {
     database
 }
 
-/// A connection as superuser.
+/// Connects as superuser.
 pub async fn connect(database: &Database) -> Client {
     database
         .connect()
@@ -62,7 +62,7 @@ pub async fn connect(database: &Database) -> Client {
         .expect("the server takes a connection")
 }
 
-/// The first column of the one row of a query.
+/// Returns the first column of a query's only row.
 pub async fn value<T>(client: &Client, sql: &str) -> T
 where
     T: for<'a> tokio_postgres::types::FromSql<'a>,
@@ -78,14 +78,14 @@ pub async fn execute(client: &Client, sql: &str) {
     done.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
 }
 
-/// All that `trax.check()` has to say; empty when healthy.
+/// Returns the complaints of `trax.check()`; empty when healthy.
 pub async fn violations(client: &Client) -> Vec<String> {
     let sql = "select rule || ': ' || coalesce(detail, '') from trax.check()";
     let rows = client.query(sql, &[]).await.expect("trax.check() answers");
     rows.iter().map(|row| row.get(0)).collect()
 }
 
-/// The processes of the schedulers of a database.
+/// Returns the processes of a database's schedulers.
 pub async fn schedulers(client: &Client, database: &str) -> Result<Vec<i32>, String> {
     let sql =
         "select pid from pg_stat_activity where backend_type = 'trax scheduler' and datname = $1";
@@ -96,12 +96,12 @@ pub async fn schedulers(client: &Client, database: &str) -> Result<Vec<i32>, Str
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// Waits for the one scheduler of a database.
+/// Waits for the only scheduler of a database.
 pub async fn scheduler_of(client: &Client, database: &str, limit: Duration) -> i32 {
     another_scheduler_of(client, database, 0, limit).await
 }
 
-/// Waits for the one scheduler of a database, another process than `old`.
+/// Waits for the only scheduler of a database, with another process id than `old`.
 pub async fn another_scheduler_of(
     client: &Client,
     database: &str,
@@ -130,13 +130,13 @@ pub async fn no_scheduler_of(client: &Client, database: &str, limit: Duration) {
     .await;
 }
 
-/// Waits until the scheduler of a database has woken `times` times: chances to do what it should
-/// not.
+/// Waits until the scheduler of a database has woken `times` times, which gives it the chance to
+/// misbehave.
 pub async fn scheduler_wakes(client: &Client, database: &str, times: usize) {
     let sql = "select query_start::text from pg_stat_activity
         where backend_type = 'trax scheduler' and datname = $1 and query_start is not null";
     let mut seen: Vec<String> = Vec::new();
-    // The start of the one under way when we begin does not count.
+    // A cycle that is already running does not count.
     while seen.len() <= times {
         let start = eventually("the scheduler wakes", PATIENCE, async || {
             let rows = client
@@ -152,7 +152,7 @@ pub async fn scheduler_wakes(client: &Client, database: &str, times: usize) {
     }
 }
 
-/// Takes a job under a lease that ends at once, and waits until a cycle takes it away: one has run.
+/// Claims a job with a lease that ends at once, and waits until a cycle has taken it away.
 pub async fn a_cycle_runs(client: &Client, limit: Duration) {
     let job: i64 = value(client, "select trax.enqueue('probe', max_retries => 0)").await;
     let claimed: i64 = value(
@@ -177,7 +177,7 @@ pub async fn a_cycle_runs(client: &Client, limit: Duration) {
     .await;
 }
 
-/// The value, health and hint of one item of `trax.status()`.
+/// Returns the value, health and hint of one item of `trax.status()`.
 pub async fn status(client: &Client, item: &str) -> (String, bool, Option<String>) {
     let sql = "select value, healthy, hint from trax.status() where item = $1";
     let row = client

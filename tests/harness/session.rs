@@ -1,5 +1,5 @@
-//! One connection of a test, and what tests ask of it: text as psql prints it, jobs that are
-//! claimed, errors with all their parts, and whether another session waits.
+//! A test's connection, with helpers: results as psql prints them, claimed jobs, errors with all
+//! their parts, and whether another session waits.
 
 use std::fmt;
 use tokio::task::JoinHandle;
@@ -8,13 +8,13 @@ use trax_client::testkit::Database;
 
 use crate::{PATIENCE, eventually};
 
-/// A connection that knows its backend.
+/// A connection that knows its backend's process id.
 pub struct Session {
     client: Client,
     pid: i32,
 }
 
-/// A job that was claimed.
+/// A claimed job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimed {
     /// The job.
@@ -70,23 +70,23 @@ impl Refusal {
 }
 
 impl Session {
-    /// A new connection as the superuser.
+    /// Opens a connection as the superuser.
     pub async fn of(database: &Database) -> Self {
         Self::with(database.config()).await
     }
 
-    /// A new connection as `role`.
+    /// Opens a connection as `role`.
     pub async fn as_role(database: &Database, role: &str) -> Self {
         let mut config = database.config();
         config.user(role);
         Self::with(config).await
     }
 
-    /// A new connection to where `config` says.
+    /// Opens a connection with this configuration.
     pub async fn with(config: Config) -> Self {
         let (client, connection) = config.connect(NoTls).await.expect("the server accepts us");
         tokio::spawn(async move {
-            // The client sees the same error on its next call.
+            // The client receives the same error on its next call.
             connection.await.ok();
         });
         let row = client.query_one("select pg_backend_pid()", &[]).await;
@@ -110,8 +110,8 @@ impl Session {
         self.pid
     }
 
-    /// Runs statements; returns the rows of all as `psql -At` prints them: columns joined by `|`, a
-    /// line for each row.
+    /// Runs statements; returns all rows as `psql -At` prints them: columns joined by `|`, one row
+    /// per line.
     pub async fn attempt(&self, sql: &str) -> Result<String, Refusal> {
         let messages = self
             .client
@@ -128,7 +128,7 @@ impl Session {
         Ok(lines.join("\n"))
     }
 
-    /// As [`attempt`](Self::attempt), for statements that must work.
+    /// As [`attempt`](Self::attempt), for statements that must succeed.
     pub async fn get(&self, sql: &str) -> String {
         match self.attempt(sql).await {
             Ok(text) => text,
@@ -136,7 +136,7 @@ impl Session {
         }
     }
 
-    /// The error of a statement that must be refused.
+    /// Returns the error of a statement that must be refused.
     pub async fn refusal(&self, sql: &str) -> Refusal {
         match self.attempt(sql).await {
             Ok(text) => panic!("{sql}\n  was not refused and gave {text:?}"),
@@ -144,7 +144,7 @@ impl Session {
         }
     }
 
-    /// Waits until a statement returns this.
+    /// Waits until a statement returns `wanted`.
     pub async fn becomes(&self, sql: &str, wanted: &str) {
         eventually(sql, PATIENCE, async || {
             let seen = self.get(sql).await;
@@ -153,7 +153,7 @@ impl Session {
         .await;
     }
 
-    /// A number.
+    /// Returns the number that a statement yields.
     pub async fn number(&self, sql: &str) -> i64 {
         let text = self.get(sql).await;
         text.parse()
@@ -174,7 +174,7 @@ impl Session {
         text.lines().map(claimed).collect()
     }
 
-    /// The ids of the jobs that are claimed with these arguments.
+    /// Claims with these arguments and returns the ids of the jobs.
     pub async fn claim_ids(&self, arguments: &str) -> Vec<i64> {
         self.claim(arguments)
             .await
@@ -183,7 +183,7 @@ impl Session {
             .collect()
     }
 
-    /// Claims the one job that must be there.
+    /// Claims the only job that matches these arguments.
     pub async fn claim_one(&self, arguments: &str) -> Claimed {
         let mut jobs = self.claim(arguments).await;
         assert_eq!(jobs.len(), 1, "one job is claimed with ({arguments})");
@@ -196,13 +196,13 @@ impl Session {
             .await
     }
 
-    /// What one cycle did in a step.
+    /// Runs a cycle and returns the number of rows affected by a step.
     pub async fn tick(&self, step: &str) -> i64 {
         let sql = format!("select max(affected) filter (where step = '{step}') from trax.tick()");
         self.number(&sql).await
     }
 
-    /// Runs `sql` in the background; the session comes back with its result.
+    /// Runs `sql` in the background; the task returns the session and its result.
     pub fn spawn(self, sql: impl Into<String>) -> JoinHandle<(Session, Result<String, Refusal>)> {
         let sql = sql.into();
         tokio::spawn(async move {
@@ -217,7 +217,7 @@ impl Session {
             "select state, wait_event_type, wait_event, query from pg_stat_activity where pid = {pid}"
         );
         eventually("the wait of the other session", PATIENCE, || async {
-            // In a transaction the first look would be seen again and again.
+            // Within a transaction, the first snapshot of the statistics would be seen again.
             self.get("select pg_stat_clear_snapshot()").await;
             let seen = self.get(&sql).await;
             if seen.starts_with("active|Lock|") {
@@ -230,7 +230,7 @@ impl Session {
     }
 
     /// Waits until the backend `pid` sleeps in `trax.<procedure>` and holds nothing: no snapshot,
-    /// no id, and no transaction either, unless it is a procedure of its own that called.
+    /// no transaction id, and no transaction, unless another procedure is the caller.
     pub async fn sees_asleep_in(&self, procedure: &str, pid: i32) {
         let sql = format!(
             "select query like '%call trax.{procedure}%' and state = 'active' and wait_event_type = 'Extension',
@@ -239,7 +239,7 @@ impl Session {
              from pg_stat_activity a where pid = {pid}"
         );
         eventually("a sleep that holds nothing", PATIENCE, || async {
-            // In a transaction the first look would be seen again and again.
+            // Within a transaction, the first snapshot of the statistics would be seen again.
             self.get("select pg_stat_clear_snapshot()").await;
             let seen = self.get(&sql).await;
             if seen.starts_with("t|t|") {
@@ -251,8 +251,8 @@ impl Session {
         .await;
     }
 
-    /// Makes commits of this server wait for a standby that it does not have, and waits until they
-    /// do: the checkpointer decides it, some time after it was told to read its settings again.
+    /// Makes commits of this server wait for a missing standby, and waits until they do; the
+    /// checkpointer applies the change some time after the reload.
     pub async fn lose_standby(&self, database: &Database) {
         self.get("alter system set synchronous_standby_names = 'nobody'")
             .await;
@@ -275,15 +275,15 @@ impl Session {
         .await;
     }
 
-    /// Lets them go on.
+    /// Ends the wait of such commits.
     pub async fn need_no_standby(&self) {
         self.get("alter system reset synchronous_standby_names")
             .await;
         self.get("select pg_reload_conf()").await;
     }
 
-    /// Everything that is stored in the tables of trax, as one text: the same before and after
-    /// means that no row changed.
+    /// Returns the contents of all tables of trax as one text; equal texts mean that no row has
+    /// changed.
     pub async fn everything(&self) -> String {
         let sql = self
             .get(
@@ -299,7 +299,7 @@ impl Session {
         self.get(&sql).await
     }
 
-    /// Fails unless `trax.check()` finds nothing.
+    /// Fails if `trax.check()` reports a violation.
     pub async fn assert_healthy(&self) {
         assert_eq!(
             self.get("select * from trax.check()").await,
@@ -309,7 +309,7 @@ impl Session {
     }
 }
 
-/// A new database with the extension, and a session in it.
+/// Creates a database with the extension, and a session in it.
 pub async fn session() -> (Database, Session) {
     let database = crate::database().await;
     let session = Session::of(&database).await;

@@ -5,7 +5,7 @@ use crate::{PATIENCE, eventually};
 use tokio_postgres::{Client, NoTls};
 use trax_client::testkit::{Server, free_port};
 
-/// A running standby; it ends when this value is dropped, which must happen before its primary's.
+/// A running standby; ends when this value is dropped, which must happen before its primary's.
 pub struct Standby {
     process: Process,
     port: u16,
@@ -13,8 +13,8 @@ pub struct Standby {
 }
 
 impl Standby {
-    /// Copies the server with `pg_basebackup` and starts the copy as its standby, with settings of
-    /// its own.
+    /// Copies the server with `pg_basebackup` and starts the copy as its standby, with its own
+    /// settings.
     pub async fn of(primary: &Server, settings: &[&str]) -> Self {
         let data = primary.socket_dir().join("standby");
         let mut backup = primary.command("pg_basebackup");
@@ -28,8 +28,8 @@ impl Standby {
             .arg(&data);
         run_quietly(&mut backup);
         let port = free_port().expect("a port is free");
-        // The kernel ends it also when this process is killed; the path of a program stays as it
-        // is.
+        // The kernel ends the standby if this process is killed. The program's path stays
+        // unchanged.
         let mut command = primary.command("/usr/bin/setpriv");
         command
             .args(["--pdeathsig", "QUIT"])
@@ -55,12 +55,12 @@ impl Standby {
         standby
     }
 
-    /// Where it listens, on 127.0.0.1 and in its socket's name.
+    /// The port, for 127.0.0.1 and the socket's name.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// A connection as superuser.
+    /// Connects as superuser.
     pub async fn connect(&self, database: &str) -> Client {
         self.try_connect(database)
             .await
@@ -79,13 +79,13 @@ impl Standby {
             .await
             .map_err(|error| format!("{error:?}; it said: {}", self.process.output()))?;
         tokio::spawn(async move {
-            // The client sees the same error on its next call.
+            // The client receives the same error on its next call.
             connection.await.ok();
         });
         Ok(client)
     }
 
-    /// Waits until the standby has replayed what the primary had written at `lsn`.
+    /// Waits until the standby has replayed the primary's WAL up to `lsn`.
     pub async fn has_replayed(&self, client: &Client, lsn: &str) {
         eventually("the standby has caught up", PATIENCE, async || {
             let sql = "select coalesce(pg_last_wal_replay_lsn() >= $1::text::pg_lsn, false)";

@@ -1,23 +1,23 @@
-//! The statements of the product, as `statement!` and `row!` declare them.
+//! The statements of the product, as declared by `statement!` and `row!`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// A statement of `sql/query`, as the product runs it.
 pub struct Statement {
-    /// Its name in the sources.
+    /// The name in the sources.
     pub name: String,
-    /// Its file.
+    /// The file.
     pub file: String,
-    /// Its text, with numbers for its parameters.
+    /// The text, with numbered parameters.
     pub sql: String,
-    /// The parameters in their order, with their types.
+    /// The parameters in order, with their types.
     pub parameters: Vec<(String, String)>,
-    /// The row that it returns; empty where nobody reads one.
+    /// The row type of the result; empty if no row is read.
     pub row: String,
 }
 
-/// All of them, and the columns of the rows.
+/// Returns all statements, and the columns of the row types.
 pub fn declared() -> (Vec<Statement>, BTreeMap<String, Vec<String>>) {
     let mut text = String::new();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trax_pg/src");
@@ -26,7 +26,7 @@ pub fn declared() -> (Vec<Statement>, BTreeMap<String, Vec<String>>) {
     (statements.filter_map(statement_of).collect(), rows(&text))
 }
 
-/// The text of one, with numbers for its parameters.
+/// Returns the text of a statement, with numbered parameters.
 pub fn statement(name: &str) -> String {
     let (all, _) = declared();
     let found = all.into_iter().find(|one| one.name == name);
@@ -54,7 +54,7 @@ fn statement_of(declaration: &str) -> Option<Statement> {
     })
 }
 
-/// The texts of `with`, and what follows.
+/// Returns the texts of `with`, and the remaining text.
 fn texts(rest: &str) -> (Vec<(String, String)>, &str) {
     let Some(mut rest) = rest.trim_start().strip_prefix("with {") else {
         return (Vec::new(), rest);
@@ -91,7 +91,7 @@ fn numbered(file: &str, sql: &str, parameters: &[(String, String)]) -> String {
     text
 }
 
-/// The sources of the extension, as one text.
+/// Reads the sources of the extension into one text.
 fn sources(folder: &Path, text: &mut String) {
     for entry in std::fs::read_dir(folder).expect("the sources are there") {
         let path = entry.expect("it is read").path();
@@ -103,7 +103,7 @@ fn sources(folder: &Path, text: &mut String) {
     }
 }
 
-/// What stands between `begin` and `end`, as often as it is there.
+/// Returns every text between `begin` and `end`.
 fn between<'a>(text: &'a str, begin: &str, end: &str) -> Vec<&'a str> {
     text.split(begin)
         .skip(1)
@@ -111,7 +111,7 @@ fn between<'a>(text: &'a str, begin: &str, end: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// Pairs of `name: type`, one a comma.
+/// Parses comma-separated pairs of `name: type`.
 fn pairs(text: &str) -> Vec<(String, String)> {
     let lines = text
         .lines()
@@ -123,7 +123,7 @@ fn pairs(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The fields of the rows that are declared, by name; a generic row stands without its type.
+/// Returns the fields of the declared rows, by name; a generic row is listed without its type.
 fn rows(text: &str) -> BTreeMap<String, Vec<String>> {
     between(text, "row! {", "\n}")
         .into_iter()

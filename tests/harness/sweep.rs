@@ -1,28 +1,28 @@
-//! A sweep over recorded attempts by the server's clock: how many ran when one started, and how
-//! many were allowed to. Times are microseconds.
+//! A sweep over recorded attempts by the server's clock: the number of running attempts at each
+//! start, and the limit at that time. Times are microseconds.
 
 use crate::session::Session;
 use std::collections::BTreeMap;
 
-/// An attempt that has ended.
+/// An ended attempt.
 #[derive(Clone, Debug)]
 pub struct Attempt {
     /// The job.
     pub job: i64,
-    /// Its group.
+    /// The group.
     pub group: String,
-    /// Its concurrency key.
+    /// The concurrency key.
     pub key: Option<String>,
-    /// When it could be claimed first: when it was queued, or when the attempt before it ended.
+    /// The earliest time of a claim: when the job was queued, or when its previous attempt ended.
     pub since: i64,
-    /// When it was claimed.
+    /// The time of the claim.
     pub started_at: i64,
-    /// When its outcome came.
+    /// The time of the outcome.
     pub finished_at: i64,
 }
 
 impl Attempt {
-    /// All that are recorded.
+    /// Returns all recorded attempts.
     pub async fn all(s: &Session) -> Vec<Attempt> {
         let sql = "select job_id, group_name, input->>'key',
                        (extract(epoch from coalesce(lag(finished_at) over (partition by job_id order by attempt),
@@ -44,7 +44,7 @@ impl Attempt {
     }
 }
 
-/// A limit that was set: it came into force after `began` and before `committed`.
+/// A change of a limit, which took effect between `began` and `committed`.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitChange {
     /// The limit.
@@ -55,8 +55,9 @@ pub struct LimitChange {
     pub committed: i64,
 }
 
-/// The greatest limit that may have been in force at an instant: the last one committed before, or
-/// one whose call was under way. `changes` follow each other; before the first nothing was limited.
+/// Returns the greatest limit that may have been in force at an instant: the last one committed
+/// before, or one whose call was in progress. `changes` are in order; before the first there was no
+/// limit.
 pub fn limit_at(changes: &[LimitChange], at: i64) -> i64 {
     let over = changes.partition_point(|change| change.committed < at);
     let last = match over {
@@ -69,8 +70,8 @@ pub fn limit_at(changes: &[LimitChange], at: i64) -> i64 {
         .fold(last, |most, change| most.max(change.limit))
 }
 
-/// For each instant at which something started: how many ran then, those that started included and
-/// those that ended at that instant not.
+/// Returns the number of running spans at each instant with a start, including those that start and
+/// excluding those that end at that instant.
 pub fn running_at_starts(spans: impl Iterator<Item = (i64, i64)>) -> Vec<(i64, i64)> {
     // (ended, started) of each instant.
     let mut events: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
@@ -89,7 +90,7 @@ pub fn running_at_starts(spans: impl Iterator<Item = (i64, i64)>) -> Vec<(i64, i
     starts
 }
 
-/// The first starts that were one too many, in words, and the most that ran at once.
+/// Returns a description of the first starts above the limit, and the most that ran at once.
 pub fn too_many(
     spans: impl Iterator<Item = (i64, i64)>,
     changes: &[LimitChange],

@@ -1,4 +1,4 @@
-//! `trax.home`: copies of the files are told from the server they were made of.
+//! `trax.home`: distinguishes copies of a server's files from the original.
 
 mod shard;
 
@@ -28,7 +28,7 @@ async fn refuses(client: &Client, call: &str) -> String {
     error.detail().expect("a detail").to_owned()
 }
 
-/// What a copy with this home does until it is adopted.
+/// Checks that a copy with this home waits until it is adopted.
 async fn a_physical_copy_waits(home: &str, named: &str) {
     let server = scheduling()
         .setting("trax.home", "production")

@@ -1,4 +1,4 @@
-//! Shards: ids that several databases give never collide.
+//! Shards: ids assigned by several databases never collide.
 
 use harness::session::{Session, session};
 
@@ -23,7 +23,7 @@ async fn every_id_carries_the_number_of_its_shard() {
     let enqueued = "select value from trax.metrics() where name = 'trax_enqueued_total'";
     assert_eq!(s.get(enqueued).await, "6");
 
-    // What goes by id works as with small ones, and the largest of all is exact in JSON.
+    // Calls by id work as with small ids, and the largest id is exact in JSON.
     let claimed = s.claim_one("tasks => '{a}'").await;
     assert_eq!(claimed.id, job);
     s.get(&format!("select trax.fail({}, 'broken')", claimed.key()))
@@ -92,7 +92,7 @@ async fn a_number_waits_for_the_transaction_that_has_taken_the_first_id() {
     let (_other, set) = setting.await.expect("it does not panic");
     assert_eq!(set.expect_err("an id was given").code, "55000");
 
-    // And the other way round: who takes an id meanwhile gets one of the new number.
+    // The reverse case: a session that waits for an id during the change gets one of the new shard.
     let (db, s) = session().await;
     let late = Session::of(&db).await;
     let pid = late.pid();

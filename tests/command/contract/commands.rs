@@ -1,45 +1,45 @@
-//! What holds of each command: a line of a table.
+//! The contract of each command, as a table.
 
-/// What `--json` prints.
+/// The output with `--json`.
 #[derive(Clone, Copy)]
 pub(super) enum Json {
-    /// An array of objects, of which the first has these members.
+    /// An array of objects; the first object has these members.
     Of(&'static str),
-    /// An array of nothing.
+    /// An empty array.
     Empty,
-    /// There is no such option.
+    /// The command has no such option.
     Refused,
 }
 
-/// What `--quiet` prints.
+/// The output with `--quiet`.
 #[derive(Clone, Copy)]
 pub(super) enum Quiet {
-    /// Nothing at all.
+    /// No output.
     Nothing,
-    /// These lines; `$` is what the preparation gave.
+    /// These lines; `$` is the result of the preparation.
     Lines(&'static str),
-    /// One or more words, a line each: ids that come new, times.
+    /// At least one word, each on its own line, such as new ids or times.
     Words,
-    /// There is no such option.
+    /// The command has no such option.
     Refused,
 }
 
-/// What holds of a command.
+/// The contract of a command.
 pub(super) struct Contract {
     pub(super) words: &'static str,
-    /// Arguments that are right: `$` is what the preparation gave, `%` a directory with files.
+    /// Valid arguments: `$` is the result of the preparation, `%` a directory with files.
     pub(super) arguments: &'static str,
-    /// A statement before each run; its value is `$`.
+    /// A statement to run before each call; its value is `$`.
     pub(super) prepared: &'static str,
-    /// Whether it is run here at all, or takes too long and is run elsewhere.
+    /// False if the command takes too long and is run in another test.
     pub(super) runs: bool,
     pub(super) asks_a_database: bool,
     pub(super) code: i32,
-    /// What a person reads, among other things.
+    /// A part of the plain output.
     pub(super) shows: &'static str,
     pub(super) json: Json,
     pub(super) quiet: Quiet,
-    /// Arguments that are wrong, each in place of the right ones.
+    /// Invalid arguments, each in place of the valid ones.
     pub(super) wrong: &'static [&'static str],
 }
 
@@ -96,7 +96,7 @@ impl Contract {
         }
     }
 
-    /// It asks no database and has nothing for programs but its text.
+    /// A command that uses no database and prints only text.
     const fn alone(self) -> Self {
         Contract {
             asks_a_database: false,
@@ -115,7 +115,7 @@ impl Contract {
     }
 }
 
-/// The words of a line; `~` is a blank within a word.
+/// Splits a line into words; `~` is a blank within a word.
 pub(super) fn split(line: &str) -> Vec<String> {
     line.split_whitespace()
         .map(|word| word.replace('~', " "))

@@ -1,6 +1,5 @@
-//! Every command, one after the other against a real server: its help, its table, its JSON,
-//! `--quiet`, wrong arguments, no database, and its exit codes. What holds of each is a line of the
-//! table.
+//! Every command against a real server: its help, table, JSON, `--quiet`, invalid arguments,
+//! missing database and exit codes. The contract of each is a line of the table.
 
 mod commands;
 
@@ -55,7 +54,7 @@ fn the_table_has_every_command_that_there_is() {
         .collect();
     let page = |words: &str| format!("trax-{}.1", words.replace(' ', "-"));
     let known: BTreeSet<String> = all().map(|command| page(command.words)).collect();
-    // A page of a group of commands is its list; help has pages of its own.
+    // The page of a command group lists its commands; `help` has separate pages.
     let groups: BTreeSet<String> = all()
         .filter_map(|command| command.words.split_once(' '))
         .map(|(group, _)| page(group))
@@ -109,7 +108,7 @@ fn every_command_ends_with_64_at_wrong_arguments_before_any_database_is_asked() 
         );
         for wrong in command.wrong.iter().copied().chain([unknown.as_str()]) {
             let arguments = split(&wrong.replace('$', "1").replace('%', &path));
-            // Nobody listens there: whoever asked would end with 1.
+            // No server listens there, so a command that connects would exit with 1.
             let (code, output, errors) = run(bare()
                 .args(["--database-url", "postgres://ada@127.0.0.1:1/jobs"])
                 .args(command.words())
@@ -139,7 +138,7 @@ fn every_command_names_the_database_that_it_cannot_reach() {
             .args(["--database-url", "postgres://ada:secret@127.0.0.1:1/jobs"])
             .args(command.words())
             .args(command.arguments("1", &path)));
-        // What cannot be reached is a finding of the doctor's, and no failure.
+        // An unreachable database is a finding of `doctor`, not a failure.
         let (said, expected) = match words {
             "doctor" => (&output, Some(2)),
             _ => (&errors, Some(1)),
@@ -169,7 +168,7 @@ async fn every_command_says_what_to_type_where_the_extension_is_missing() {
     let files = files();
     let path = files.path().display().to_string();
     let asking = all().filter(|command| command.asks_a_database && command.runs);
-    // This one looks for the jobs before it makes anything of them.
+    // This command checks for jobs before it creates anything.
     for command in asking.filter(|command| command.words != "import pg_cron") {
         let words = command.words;
         let (code, output, errors) =
@@ -181,7 +180,7 @@ async fn every_command_says_what_to_type_where_the_extension_is_missing() {
     }
 }
 
-/// One run with an option, or none.
+/// Runs a command with an option, or with none.
 fn in_mode(
     database: &Database,
     command: &Contract,
