@@ -1,5 +1,5 @@
-//! Real servers, real clients: a folder for each stage in `trax_pg/src/lib.rs`, for the command and
-//! for the client's worker and test kit; in `whole` what is about no stage alone.
+//! Tests with real servers and clients: a folder for each stage in `trax_pg/src/lib.rs`, for the
+//! command and for the client's worker and test kit; `whole` holds the tests across stages.
 
 mod access_scope;
 mod audit;

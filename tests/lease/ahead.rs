@@ -1,4 +1,4 @@
-//! Jobs that a worker has fetched ahead: losing them spends nothing, and not for ever.
+//! Prefetched jobs: losing one spends no attempt, but only a limited number of times.
 
 use super::let_leases_expire;
 use harness::session::session;
@@ -81,7 +81,7 @@ async fn the_timeout_of_a_job_that_was_fetched_ahead_counts_from_its_begin() {
     let (_db, s) = session().await;
     s.enqueue("'a', timeout => '5 min'").await;
     let job = s.claim_one("places => 0, lease => '1 h'").await;
-    // It has waited for an hour with its worker.
+    // The job has waited for an hour at its worker.
     s.get("update trax.lease set timeout_at = now() - interval '55 min'")
         .await;
     assert_eq!(s.tick("cancel_timed_out").await, 0);

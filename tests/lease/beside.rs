@@ -1,12 +1,12 @@
-//! Heartbeats of leases whose rows other transactions have: they wait for nobody, and what they say
-//! counts.
+//! Heartbeats of leases whose rows other transactions have locked: they do not wait, and they take
+//! effect.
 
 use super::let_leases_expire;
 use harness::session::{Claimed, Session, session};
 use harness::{PATIENCE, eventually};
 use trax_client::testkit::Server;
 
-/// What a transaction may have done to a lease and not committed.
+/// Uncommitted changes to a lease by another transaction.
 const HOLDERS: [&str; 5] = [
     "select trax.complete({})",
     "select trax.fail({}, 'no')",
@@ -20,7 +20,7 @@ fn about(sql: &str, job: &Claimed) -> String {
         .replace("{id}", &job.id.to_string())
 }
 
-/// A heartbeat of all these jobs, in which each that is held and lasts for an hour is a `t`.
+/// Sends a heartbeat for these jobs; returns `true` for each one that is held and lasts an hour.
 async fn beats(s: &Session, jobs: &[Claimed]) -> String {
     let list = |of: fn(&Claimed) -> String| jobs.iter().map(of).collect::<Vec<_>>().join(", ");
     let ids = list(|job| job.id.to_string());
@@ -69,7 +69,7 @@ async fn a_heartbeat_that_waited_for_the_table_extends_from_then_on() {
     );
     let beat = tokio::spawn(async move { worker.get(&sql).await });
     s.sees_waiting(pid).await;
-    // Longer than the lease that it asks for.
+    // Longer than the requested lease.
     s.get("select pg_sleep(1.2)").await;
     holder.get("rollback").await;
     assert_eq!(beat.await.expect("it answers"), "t");
@@ -149,7 +149,7 @@ async fn a_lease_that_ran_out_behind_an_open_transaction_is_reaped_when_that_end
         .get(&format!("begin; select trax.cancel({})", jobs[0].id))
         .await;
     assert_eq!(beats(&worker, &jobs).await, "true true true");
-    // The worker died, and its last heartbeat is long ago.
+    // The worker died, and its last heartbeat is old.
     s.get("update trax.lease_extension set lease_expires_at = now() - interval '1 s'")
         .await;
     assert_eq!(s.tick("reap_expired_leases").await, 0);
@@ -172,7 +172,7 @@ async fn what_was_said_beside_a_lease_says_nothing_of_the_next_attempt() {
     assert_eq!(s.tick("reap_expired_leases").await, 3);
     s.get("update trax.lease_extension set lease_expires_at = now() - interval '2 min'")
         .await;
-    // A session that has not cleaned up yet.
+    // A new session, which performs the cleanup.
     Session::of(&db)
         .await
         .get("select * from trax.tick()")
@@ -190,7 +190,7 @@ async fn who_cancels_a_group_locks_its_leases_in_the_order_of_jobs() {
     s.get("select count(*) from trax.enqueue_many('a', array_fill('{}'::jsonb, array[500]), group_name => 'g')")
         .await;
     let jobs = s.claim("max_jobs => 500, lease => '1 h'").await;
-    // The first job's row is behind all others, and the index knows of it.
+    // The first job's row is after all others in the table, and the index points to it.
     s.get(&format!(
         "update trax.lease set reap_at = reap_at - interval '1 s' where job_id = {};
          analyze trax.lease",
@@ -263,7 +263,7 @@ async fn what_a_heartbeat_beside_a_lease_said_of_the_begin_is_kept() {
     }
 }
 
-/// A server of the test, without a scheduler.
+/// A separate server without a scheduler.
 fn own_server() -> Server {
     harness::options()
         .setting("trax.databases", "no_database_has_this_name")
@@ -321,7 +321,7 @@ async fn a_heartbeat_waits_for_no_standby() {
     .await;
     let alive = tokio::time::timeout(PATIENCE / 3, async {
         assert_eq!(beats(&worker, &jobs).await, "true true true");
-        // Another one, for the row that the first has added.
+        // A second heartbeat updates the row that the first one added.
         assert_eq!(beats(&worker, &jobs).await, "true true true");
     });
     alive.await.expect("a heartbeat does not wait");

@@ -1,9 +1,9 @@
-//! Leases that a wrong clock has extended far ahead come back.
+//! Leases that a wrong clock has extended into the far future are corrected.
 
 use harness::session::{Session, session};
 use harness::{PATIENCE, eventually, shared_server};
 
-/// What a claim and a heartbeat do by a clock that is 400 days ahead.
+/// The effect of a claim and a heartbeat while the clock is 400 days ahead.
 const AHEAD: &str = "update trax.lease set
     extended_at = coalesce(extended_at, started_at) + interval '400 days', lease_expires_at = lease_expires_at + interval '400 days',
     timeout_at = timeout_at + interval '400 days', reap_at = reap_at + interval '400 days'";
@@ -48,7 +48,7 @@ async fn a_heartbeat_after_the_clock_was_corrected_keeps_no_lease_ahead() {
         job.id, job.token
     );
     assert_eq!(s.get(&beat).await, "t");
-    // One that came by the clock that was ahead, while another transaction had the row.
+    // An extension made while the clock was ahead and another transaction had locked the lease.
     s.get("insert into trax.lease_extension (job_id, token, extended_at, lease_expires_at, ahead)
            select job_id, token, now() + interval '400 days', now() + interval '400 days 30 s', false from trax.lease")
         .await;

@@ -1,4 +1,4 @@
-//! Leases that run out while no cycle looks: their workers could not say that they live.
+//! Leases that expire while no cycle runs: their workers could not send heartbeats.
 
 use harness::process::send_signal;
 use harness::scheduler::{live_database, scheduling};
@@ -8,8 +8,8 @@ use harness::{PATIENCE, eventually};
 use std::time::Duration;
 use trax_client::testkit::{Server, Stop};
 
-/// A server whose databases have schedulers, with one database and one lease of so long that has
-/// been extended.
+/// A server whose databases have schedulers, with one database and one extended lease of this
+/// length.
 async fn working(lease: &str) -> (Server, String, String) {
     let server = scheduling().start().expect("a server starts");
     let db = server.database("work").await.expect("a database is made");
@@ -42,7 +42,7 @@ async fn a_restart_that_lasts_longer_than_a_lease_spends_no_attempt_of_a_live_wo
     tokio::time::sleep(Duration::from_secs(5)).await;
     server.start().expect("it starts");
     let s = Session::of(&server.existing("work")).await;
-    // Cycles by hand and those of the scheduler leave it alone.
+    // Neither manual cycles nor those of the scheduler take the lease away.
     s.get("select * from trax.tick()").await;
     eventually("a cycle of the scheduler", PATIENCE, async || {
         let graced = "select extended_at >= pg_postmaster_start_time() from trax.lease";
@@ -87,7 +87,7 @@ async fn a_scheduler_that_was_paused_gives_leases_their_length_when_it_goes_on()
     s.enqueue("'a', max_retries => 0").await;
     s.get("select trax.pause('a test')").await;
     s.claim_one("lease => '3 s'").await;
-    // As if that had been long ago, and the scheduler has not looked since.
+    // Makes the last look of the scheduler old.
     s.get("update trax.lease set lease_expires_at = now() - interval '1 h'; update trax.lease set extended_at = lease_expires_at - interval '3 s'")
         .await;
     tokio::time::sleep(Duration::from_secs(4)).await;
@@ -117,7 +117,7 @@ async fn a_lease_that_somebody_ends_by_hand_gets_no_grace() {
     s.assert_healthy().await;
 }
 
-/// Ends the scheduler of `work`; waits for the next one.
+/// Terminates the scheduler of `work` and waits for the next one.
 async fn restart_scheduler(s: &Session, database: &str) {
     let ended = "select pid, pg_terminate_backend(pid) from pg_stat_activity
         where backend_type = 'trax scheduler' and datname = current_database()";
@@ -149,7 +149,7 @@ async fn a_dead_lease_is_reaped_although_the_scheduler_ends_again_and_again() {
         let seen = s.get(left).await;
         assert!(std::time::Instant::now() < deadline, "{seen}");
         restart_scheduler(&s, db.name()).await;
-        // It lives long enough for a cycle, and far shorter than the lease.
+        // The scheduler lives long enough for a cycle, and far shorter than the lease.
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     let kind = "select failure_kind, finished_at > started_at + interval '4 s' from trax.run";
@@ -179,7 +179,7 @@ async fn an_attempt_past_its_timeout_outlasts_a_restart_by_the_grace_to_stop_at_
     assert_eq!(s.get(&kind).await, "timeout|t");
 }
 
-/// A server without schedulers, and a session of a database of it.
+/// A server without schedulers, and a session in one of its databases.
 async fn by_hand() -> (Server, Session) {
     let server = harness::options()
         .fast()
@@ -190,7 +190,7 @@ async fn by_hand() -> (Server, Session) {
     (server, Session::of(&db).await)
 }
 
-/// A heartbeat of a lease, which has run out.
+/// Returns the heartbeat call of an expired lease.
 async fn runs_out(s: &Session) -> String {
     s.enqueue("'a', max_retries => 0").await;
     let job = s.claim_one("lease => '10 s'").await;
@@ -212,7 +212,8 @@ async fn runs_out(s: &Session) -> String {
     beat
 }
 
-/// A cycle by hand gives the lease its length again, and its worker is heard.
+/// Checks that a manual cycle extends the lease by its length, and that its heartbeat is then
+/// accepted.
 async fn lasts(s: &Session, beat: &str) {
     assert_eq!(s.tick("reap_expired_leases").await, 0);
     assert_eq!(s.tick("reap_expired_leases").await, 0);

@@ -1,4 +1,4 @@
-//! Leases: heartbeats, stale tokens, expiry, timeouts, and giving back.
+//! Leases: heartbeats, stale tokens, expiry, timeouts, and release.
 
 mod ahead;
 mod beside;
@@ -20,13 +20,13 @@ fn heartbeat(job: &Claimed, lease: &str) -> String {
     )
 }
 
-/// As if the lease had ended a second ago.
+/// Makes every lease expire a second ago.
 async fn let_leases_expire(s: &Session) {
     s.get("update trax.lease set lease_expires_at = now() - interval '1 s'")
         .await;
 }
 
-/// As if the attempt had reached its timeout so long ago.
+/// Makes every attempt reach its timeout this long ago.
 async fn let_attempts_time_out(s: &Session, since: &str) {
     s.get(&format!(
         "update trax.lease set timeout_at = clock_timestamp() - interval '{since}'"
@@ -96,7 +96,7 @@ async fn one_heartbeat_reports_what_is_held_cancelled_and_lost() {
     s.get(&format!("select trax.complete({})", jobs[2].key()))
         .await;
     let (a, b, c, d) = (&jobs[0], &jobs[1], &jobs[2], &jobs[3]);
-    // Not in the order of ids, one with a token that is not its own, one that never was.
+    // Ids out of order, one with another job's token, and one that never existed.
     let sql = format!(
         "select job_id, held, cancel_requested, lease_expires_at is null
          from trax.heartbeat(array[{}, {}, {}, {}, 999999],
@@ -147,7 +147,7 @@ async fn a_stale_token_changes_nothing() {
         .await;
     let second = s.claim("max_jobs => 2").await;
     assert_eq!(second.len(), 2);
-    // Asked to stop, so that an acknowledgement with the right token would be accepted.
+    // A cancel is requested, so that an acknowledgement with the right token would be accepted.
     s.get(&format!("select trax.cancel({})", second[1].id))
         .await;
     let before = s.everything().await;
@@ -178,7 +178,7 @@ async fn a_stale_token_changes_nothing() {
         );
         assert_eq!(s.get(&many).await, "");
         assert_eq!(s.get(&heartbeat(stale, "'9 h'")).await, "f|f|");
-        // Another job's token is as stale as an old one.
+        // Another job's token is as invalid as an old one.
         let other = first
             .iter()
             .chain(&second)
@@ -422,7 +422,7 @@ async fn a_dead_lease_behind_many_living_ones_does_not_wait_for_the_next_interva
     while taken < 2501 {
         taken += s.claim("max_jobs => 1000, lease => '1 h'").await.len();
     }
-    // Those that live are to be looked at before the one that does not.
+    // Live leases are due for a check before the expired one.
     s.get(
         "with last as (select max(job_id) as job_id from trax.lease)
          update trax.lease l

@@ -3,7 +3,7 @@
 use super::let_leases_expire;
 use harness::session::{Claimed, Session, session};
 
-/// One session holds the lease's row with `first` in an open transaction, the other waits with
+/// One session locks the lease's row with `first` in an open transaction, and the other waits in
 /// `second`.
 async fn race(first: &str, second: &str) -> (Session, Claimed, String) {
     let (db, a) = session().await;

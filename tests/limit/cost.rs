@@ -1,4 +1,4 @@
-//! What limits cost, in buffers touched: blocked jobs in front cost nothing.
+//! The cost of limits in buffers: blocked jobs at the front cost nothing.
 
 use harness::limit::{buffers, typical_buffers};
 use harness::session::{Session, session};
@@ -7,7 +7,7 @@ use trax_client::testkit::Database;
 
 const CLAIM: &str = "select * from trax.claim_next(lease => '1 h')";
 
-/// Within a tenth and a few.
+/// Equal within a tenth and a few buffers.
 fn assert_same(what: &str, before: i64, after: i64) {
     println!("{what}: {before} buffers before, {after} after");
     assert!(
@@ -16,7 +16,7 @@ fn assert_same(what: &str, before: i64, after: i64) {
     );
 }
 
-/// Waiting jobs of the task `a`, before all others.
+/// Enqueues jobs of task `a`, before all others.
 async fn load(s: &Session, count: i64, group: &str, key: &str) {
     s.get(&format!(
         "select count(*) from trax.enqueue_many('a', array_fill('{{}}'::jsonb, array[{count}]),
@@ -25,7 +25,7 @@ async fn load(s: &Session, count: i64, group: &str, key: &str) {
     .await;
 }
 
-/// A thousand jobs that can be claimed.
+/// A thousand claimable jobs.
 async fn with_free_jobs() -> (Database, Session) {
     let (db, s) = session().await;
     s.get("select count(trax.enqueue('free', group_name => 'free')) from generate_series(1, 1000)")
@@ -56,7 +56,7 @@ async fn a_hundred_thousand_jobs_of_a_full_group_in_front_cost_nothing() {
     assert!(cost <= before, "a claim of a full database touched {cost}");
 }
 
-/// Claims until all that has to leave its lane has left it.
+/// Claims until every blocked job has left its lane.
 async fn clear(s: &Session) {
     let began = Instant::now();
     let front = "select count(*) from trax.work_queue where waits_for is null and concurrency_key is not null";
@@ -69,8 +69,8 @@ async fn clear(s: &Session) {
     println!("{claims} claims cleared the lane in {:?}", began.elapsed());
 }
 
-/// What a claim touches without and with 100,000 jobs in front that have left their lane; `settle`
-/// runs after that.
+/// The cost of a claim without and with 100,000 jobs at the front that have left their lane;
+/// `settle` runs after they have left.
 async fn cost_behind_a_key(settle: &str) -> (i64, i64) {
     let (db, s) = with_free_jobs().await;
     s.enqueue("'a', concurrency_key => 'k', priority => 31")
@@ -96,8 +96,8 @@ async fn a_claim_soon_after_many_left_their_lane_does_not_read_what_they_left() 
     assert_same("100,000 just left", before, after);
 }
 
-/// Asserts that a claim costs the same without and with 50,000 jobs behind each key that `open`
-/// keeps busy in a transaction, from the second claim on; `#` is the key of a lease of `k`.
+/// Checks that a claim costs the same without and with 50,000 jobs behind each key that `open`
+/// occupies in a transaction, from the second claim on; `#` is the job and token of a lease of `k`.
 async fn assert_same_beside(open: &str, keys: &[&str]) {
     let (db, s) = with_free_jobs().await;
     let busy = Session::of(&db).await;
@@ -183,7 +183,7 @@ async fn a_claim_beside_a_group_with_a_high_limit_costs_the_same_for_any_number_
     );
 }
 
-/// What a cycle touches that sweeps, with so many jobs behind a key and behind a manifest.
+/// The cost of a cycle that sweeps, with this many jobs behind a key and behind a manifest.
 async fn cost_of_a_sweep(count: i64) -> i64 {
     let (db, s) = session().await;
     s.get("select trax.schedule('m', 'm', every => '1 h', max_concurrency => 1)")
@@ -204,8 +204,8 @@ async fn cost_of_a_sweep(count: i64) -> i64 {
         s.get(CLAIM).await;
     }
     s.get("vacuum analyze trax.work_queue").await;
-    // A backend sweeps in its first cycle; what it touches for the first time is told by the cycle
-    // of another.
+    // A backend sweeps in its first cycle. The comparison with another backend shows the cost of
+    // its first accesses.
     let manager = Session::of(&db).await;
     buffers(&manager, "select * from trax.tick()").await
 }

@@ -97,7 +97,7 @@ async fn the_end_of_a_job_wakes_who_found_the_database_full() {
     assert!(waited < PATIENCE, "waited {waited:?} though there is room");
 }
 
-/// How many jobs a claim would start that is undone.
+/// The number of jobs that a claim would start; the claim is rolled back.
 async fn would_start(s: &Session) -> usize {
     s.get("begin").await;
     let count = s.claim("max_jobs => 9").await.len();

@@ -1,5 +1,5 @@
-//! Many claimers under load: from what is recorded, never one too many at any instant, and
-//! everything ends.
+//! Many claimers under load: by the recorded attempts, no limit is exceeded at any instant, and
+//! every job ends.
 
 use harness::dice::Dice;
 use harness::eventually;
@@ -12,11 +12,11 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 const CLAIMERS: u64 = 10;
-/// Jobs of each of the six kinds.
+/// The number of jobs of each of the six kinds.
 const JOBS: i64 = 120;
 
-/// Two groups of limit 2, one whose limit is changed, keys of one at a time in the default group,
-/// keys of two at a time and a group that has both.
+/// Two groups of limit 2, a group whose limit changes, keys with limit 1 in the default group, keys
+/// with limit 2, and a group with both limits.
 async fn load(s: &Session) {
     s.get(
         "select trax.configure_group('two', max_active_jobs => 2);
@@ -43,7 +43,7 @@ async fn load(s: &Session) {
     }
 }
 
-/// How one claimed job ends.
+/// Ends a claimed job in a random way.
 async fn end(s: &Session, dice: &mut Dice, job: &Claimed) {
     let key = job.key();
     let sql = match dice.roll(12) {
@@ -55,7 +55,7 @@ async fn end(s: &Session, dice: &mut Dice, job: &Claimed) {
     s.get(&sql).await;
 }
 
-/// Claims; `strict` in a serializable transaction, which may be refused.
+/// Claims jobs; `strict` uses a serializable transaction, which may be refused.
 async fn claim(s: &Session, count: u64, strict: bool) -> Vec<Claimed> {
     let arguments = format!(
         "max_jobs => {count}, lease => '1 h', worker => 'w{}'",
@@ -100,7 +100,7 @@ fn claimer(s: Session, seed: u64, done: Arc<AtomicBool>) -> JoinHandle<()> {
                     s.get("rollback").await;
                 }
                 1 => {
-                    // Nobody ends these: they expire.
+                    // No call ends these jobs: their leases expire.
                     s.claim(&format!("max_jobs => {count}, lease => '20 ms'"))
                         .await;
                 }
@@ -119,8 +119,7 @@ fn claimer(s: Session, seed: u64, done: Arc<AtomicBool>) -> JoinHandle<()> {
     })
 }
 
-/// Looks at the leases again and again; returns the most of each group and key that one snapshot
-/// showed.
+/// Reads the leases repeatedly; returns the most leases of each group and key in one snapshot.
 fn watcher(s: Session, done: Arc<AtomicBool>) -> JoinHandle<BTreeMap<String, i64>> {
     let sql = "select group_name || '=' || count(*) from trax.lease where group_name <> 'moving' group by group_name
                union all
@@ -150,7 +149,7 @@ fn limit_of(what: &str) -> i64 {
     }
 }
 
-/// Runs `sql` again and again, with the number of the round in place of `$round`.
+/// Runs `sql` repeatedly, with the number of the round in place of `$round`.
 fn again(s: Session, sql: &'static str, done: Arc<AtomicBool>) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut round = 0;
@@ -225,7 +224,7 @@ async fn an_attempt_that_takes_the_place_of_another_starts_when_that_has_ended()
     s.get("select trax.enqueue_many('a', array['1', '2']::jsonb[], group_name => 'g')")
         .await;
     let first = s.claim_one("").await;
-    // The claim has begun when the first job still runs.
+    // The claim has begun while the first job still runs.
     locker.get("begin; lock table trax.manifest_group").await;
     let pid = claimer.pid();
     let claim = claimer.spawn("select count(*) from trax.claim_next()");

@@ -1,13 +1,14 @@
-//! What a count costs while a snapshot is held somewhere: the same however many jobs have gone
-//! through what is limited.
+//! The cost of a count while a snapshot is held: independent of the number of jobs that have gone
+//! through the limit.
 
 use harness::limit::buffers;
 use harness::session::{Claimed, Session, session};
 
-/// Jobs that go through while a snapshot is held.
+/// The number of jobs that run while a snapshot is held.
 const JOBS: i64 = 5000;
 
-/// Lets jobs that `enqueue` makes go through 50 at a time, claimed and completed in one call each.
+/// Enqueues jobs with `enqueue` and runs them, 50 at a time, each claimed and completed by one
+/// call.
 async fn go_through(s: &Session, enqueue: &str) {
     s.get(&format!(
         "select count({enqueue}) from generate_series(1, {JOBS})"
@@ -31,7 +32,7 @@ async fn go_through(s: &Session, enqueue: &str) {
     assert_eq!(s.number("select count(*) from trax.lease").await, 0);
 }
 
-/// What a claim of one job touches, in the middle of seven.
+/// The median cost of seven claims of one job.
 async fn claim_cost(s: &Session, enqueue: &str) -> i64 {
     let mut seen = Vec::new();
     for _ in 0..7 {
@@ -101,7 +102,7 @@ async fn of_a_manifest() {
     .await;
 }
 
-/// One at a time of each kind: what makes it so, and what makes a job of it.
+/// Each kind of limit of one at a time: the statement that sets it, and the one that makes a job.
 const KINDS: [(&str, &str); 4] = [
     (
         "select trax.configure_group('g', max_active_jobs => 1)",
@@ -127,7 +128,7 @@ async fn enqueue(s: &Session, job: &str, priority: i32) -> i64 {
         .await
 }
 
-/// How many more a claim takes.
+/// The number of further jobs that a claim takes.
 async fn takes(s: &Session) -> usize {
     s.claim("max_jobs => 9, lease => '1 h'").await.len()
 }
@@ -163,7 +164,7 @@ async fn an_older_job_that_is_claimed_after_a_younger_one_counts() {
         s.get(prepare).await;
         let old = enqueue(&s, job, 0).await;
         enqueue(&s, job, 9).await;
-        // A manifest's jobs have one priority: there the older one waits until the younger has
+        // A manifest's jobs share a priority, so the older one is delayed until the younger has
         // ended.
         s.get(&format!(
             "update trax.work_queue set run_at = now() + interval '1 h', waits_for = 'time' where job_id = {old}"

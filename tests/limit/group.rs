@@ -8,7 +8,7 @@ use trax_client::testkit::Database;
 
 const RUNNING: &str = "select count(*) from trax.lease where group_name = 'g'";
 
-/// A group `g` of this limit with jobs that wait.
+/// A group `g` with this limit and waiting jobs.
 async fn limited(limit: i32, jobs: i32) -> (Database, Session) {
     let (db, s) = session().await;
     s.get(&format!(
@@ -170,7 +170,8 @@ async fn a_claim_under_an_old_snapshot_takes_no_more_than_the_limit() {
         none_or_refused(&old, level).await;
         old.get(&begin).await;
         complete(&s, &jobs[0]).await;
-        // What it sees as running has ended: the latest counts, or it is told to try again.
+        // The jobs it sees as running have ended: the claim uses the latest state or is told to
+        // retry.
         if old
             .attempt("select count(*) from trax.claim_next(max_jobs => 9); commit")
             .await
@@ -227,7 +228,7 @@ async fn an_open_transaction_that_completed_a_manifests_job_makes_no_claim_wait(
         .get(&format!("begin; select trax.complete({})", job.key()))
         .await;
     s.enqueue("'free', group_name => 'g'").await;
-    // Whoever waits here holds the lock of the group, and nobody else can claim of it.
+    // A claim that waited here would hold the group's lock and block all other claims of the group.
     let claimed = other
         .attempt("select string_agg(task, ' ') from trax.claim_next(max_jobs => 9)")
         .await;
@@ -240,7 +241,7 @@ async fn an_open_transaction_that_completed_a_manifests_job_makes_no_claim_wait(
     assert_eq!(s.claim("max_jobs => 9").await.len(), 1);
 }
 
-/// Waits for work in the background, having found none.
+/// Waits for work in the background, after an empty claim.
 async fn waiter(db: &Database, s: &Session) -> tokio::task::JoinHandle<Duration> {
     let waiter = Session::of(db).await;
     assert!(waiter.claim("").await.is_empty());
@@ -254,7 +255,7 @@ async fn waiter(db: &Database, s: &Session) -> tokio::task::JoinHandle<Duration>
         "select wait_event_type || query from pg_stat_activity where pid = {pid} and state = 'active'"
     );
     eventually("the wait for work", PATIENCE, async || {
-        // In a transaction the first look would be seen again and again.
+        // Within a transaction, the first snapshot of the statistics would be seen again.
         s.get("select pg_stat_clear_snapshot()").await;
         let seen = s.get(&waits).await;
         if seen.starts_with("Extension") {
@@ -359,7 +360,7 @@ async fn a_claim_keeps_no_lock_on_groups_that_are_full() {
     let locks =
         "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()";
     let claim = "select count(*) from trax.claim_next(max_jobs => 100)";
-    // The claim before has counted none of them full: this one does.
+    // The previous claim did not find any of them full; this one does.
     s.get(&format!("begin; {claim}")).await;
     assert_eq!(s.number(locks).await, 0);
     s.get("rollback").await;

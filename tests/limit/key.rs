@@ -1,5 +1,5 @@
-//! Limits of concurrency keys: one at a time unless the group says otherwise, in order, and nobody
-//! stands behind a key for ever.
+//! Limits of concurrency keys: one job at a time unless the group sets another limit, in order, and
+//! no job waits behind a key for ever.
 
 use harness::PATIENCE;
 use harness::manifest::complete;
@@ -7,7 +7,7 @@ use harness::session::{Session, session};
 use harness::statement::statement;
 use std::time::{Duration, Instant};
 
-/// Enqueues a job of key `k`.
+/// Enqueues a job with key `k`.
 async fn behind(s: &Session, arguments: &str) -> i64 {
     s.enqueue(&format!("'a', concurrency_key => 'k'{arguments}"))
         .await
@@ -129,13 +129,13 @@ async fn as_many_of_a_key_run_as_its_group_allows_live() {
     s.assert_healthy().await;
 }
 
-/// After two of two have ended by `sql`, two more can run.
+/// Checks that after two of two running jobs have ended by `sql`, two more can run.
 async fn assert_two_follow_two(end: &str) {
     let (_db, s) = session().await;
     s.get("select trax.configure_group('default', max_per_key => 2)")
         .await;
     many_behind(&s, 6).await;
-    // This backend sweeps now and not again within a minute.
+    // This backend sweeps now, and not again within a minute.
     s.tick("queue_due").await;
     assert_eq!(s.claim("max_jobs => 9").await.len(), 2);
     assert!(s.claim("max_jobs => 9").await.is_empty());
@@ -243,7 +243,7 @@ async fn an_open_transaction_that_completed_stops_neither_other_keys_nor_the_cyc
         .get(&format!("begin; select trax.complete({})", job.key()))
         .await;
     assert_eq!(s.claim_ids("max_jobs => 9").await, [other, free]);
-    // Reaping the other one, and a job of the same key whose queue time is over, wait for nobody.
+    // Neither reaping the other job nor expiring a waiting job of the same key waits for a lock.
     s.get("update trax.lease set lease_expires_at = now(), reap_at = now() where job_id <> 1")
         .await;
     s.get(&format!(
@@ -268,14 +268,14 @@ async fn what_a_reaper_could_not_let_in_is_let_in_by_the_sweep() {
         .await;
     s.claim_one("lease => '1 ms'").await;
     let next = behind(&s, "").await;
-    // Whoever is blocking the next one holds the key's lock when the reaper comes.
+    // The session that blocks the next job holds the key's lock when the reaper runs.
     claimer.get("begin").await;
     assert!(claimer.claim("max_jobs => 9").await.is_empty());
     s.get("select pg_sleep(0.01)").await;
     assert_eq!(s.tick("reap_expired_leases").await, 1);
     claimer.get("commit").await;
     assert_eq!(s.number(BLOCKED).await, 1, "job {first} has ended");
-    // A backend that has not cleaned up yet.
+    // A new backend, which performs the cleanup.
     Session::of(&db).await.tick("queue_due").await;
     assert_eq!(s.claim_ids("max_jobs => 9").await, [next]);
     s.assert_healthy().await;
@@ -371,7 +371,7 @@ async fn a_sweep_goes_on_behind_where_the_last_one_stopped_and_says_when_it_came
         s.enqueue(&format!("'t', concurrency_key => '{key}'")).await;
         s.enqueue(&format!("'t', concurrency_key => '{key}'")).await;
     }
-    // As if everything that ran had ended and let nothing in.
+    // As if every running job had ended without letting in another.
     s.get("update trax.work_queue set waits_for = 'key'").await;
     let sweep = statement("KeySweep");
     s.get(&format!("prepare sweep (text, bigint, int) as {sweep}"))
@@ -402,7 +402,7 @@ async fn a_job_that_was_changed_while_its_key_came_free_is_let_in() {
     let first = s.claim("max_jobs => 2").await.remove(0);
     let waits = "select waits_for from trax.work_queue";
     assert_eq!(s.get(waits).await, "key");
-    // The end of the first has its snapshot, and waits for the table.
+    // The completion of the first job has its snapshot, and waits for the table.
     other
         .get("begin; lock table trax.work_queue in share row exclusive mode")
         .await;
@@ -418,8 +418,8 @@ async fn a_job_that_was_changed_while_its_key_came_free_is_let_in() {
     s.assert_healthy().await;
 }
 
-/// A key whose FNV-1a hash, after the word "key", is that of "victims" after the word "group". It
-/// takes seconds to compute one for any name.
+/// A key whose FNV-1a hash, after the word "key", equals that of "victims" after the word "group".
+/// Computing such a key for any name takes seconds.
 const FORGED: &str = r"convert_from('\x61756c7265683c02170a183e0e04080a1301051a02040602', 'UTF8')";
 
 #[tokio::test]
@@ -438,7 +438,7 @@ async fn a_key_that_was_computed_for_a_groups_hash_does_not_lift_its_limit() {
     ))
     .await;
     assert_eq!(s.claim_ids("groups => '{others}'").await.len(), 1);
-    // So long a full group is believed to be full without a count.
+    // Within this time a full group is assumed to be full without a count.
     s.get("select pg_sleep(1.1)").await;
     assert_eq!(s.claim_ids(of_victims).await.len(), 0);
     s.assert_healthy().await;

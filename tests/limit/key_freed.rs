@@ -1,11 +1,11 @@
-//! Whatever ends the job that holds a concurrency key lets the next one in.
+//! Every end of the job that holds a concurrency key lets the next one in.
 
 use harness::scheduler::scheduling;
 use harness::session::{Claimed, Session, session};
 use trax_client::testkit::Database;
 
-/// A job of a key runs; one waits behind it. Then `end` happens, with `$` for the key of its lease
-/// and `#` for its id: the other one can be claimed.
+/// Runs a job of a key while another waits behind it, then runs `end`, with `$` for the job and
+/// token of the lease and `#` for its id; checks that the other job can then be claimed.
 async fn assert_frees(end: &str) {
     let (_db, s) = session().await;
     let job = holder(&s).await;
@@ -76,7 +76,7 @@ async fn a_timeout_frees_a_key_when_it_is_reaped() {
     .await;
 }
 
-/// As [`assert_frees`]; but the holder has completed, and `end` happens to the one that was let in.
+/// As [`assert_frees`], but the holder has completed and `end` applies to the job that was let in.
 async fn assert_hands_on(end: &str) {
     let (_db, s) = session().await;
     let job = holder(&s).await;
@@ -130,9 +130,9 @@ async fn the_next_is_let_in_when_the_one_that_was_let_in_goes_with_its_manifest(
 
 const PREPARED: &str = "prepare transaction";
 
-/// Two hundred jobs of a key come while a transaction ends, or claims, the first one, and claims
-/// step over them. `end` is how that transaction ends; `cancelled` of the jobs are cancelled by
-/// another one, which commits after those claims.
+/// Enqueues two hundred jobs of a key while an open transaction ends or claims the first one, and
+/// claims skip them. `end` ends that transaction; another one cancels `cancelled` of the jobs and
+/// commits after those claims.
 async fn assert_flows(db: &Database, open: &str, end: &str, cancelled: i64) {
     const MANY: i64 = 200;
     let s = Session::of(db).await;
@@ -195,7 +195,7 @@ async fn jobs_that_were_passed_beside_an_open_transaction_are_claimed_after_it()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_that_were_passed_beside_a_prepared_transaction_are_claimed_after_it() {
-    // A scheduler's sweep may be letting a job in at the moment of a claim.
+    // No scheduler, whose sweep could let a job in at the moment of a claim.
     let server = scheduling()
         .setting("trax.databases", "no_database_has_this_name")
         .setting("max_prepared_transactions", "5")

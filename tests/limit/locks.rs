@@ -1,4 +1,4 @@
-//! Locks: a claim keeps a bounded number of them, and nobody waits for what is not shared.
+//! Locks: a claim keeps a bounded number of them, and no call waits without a shared limit.
 
 use harness::PATIENCE;
 use harness::limit::waits_or_ends;
@@ -6,13 +6,13 @@ use harness::session::{Session, session};
 use std::time::Instant;
 use trax_client::testkit::{Database, Server};
 
-/// What the head of `lock.rs` promises of one claim.
+/// The bound for one claim given at the top of `lock.rs`.
 const LOCKS_AT_MOST: i64 = 124;
 
 const LOCKS: &str =
     "select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()";
 
-/// A server whose lock table has the size that PostgreSQL gives it by itself.
+/// A server with PostgreSQL's default lock table size.
 async fn usual_server() -> (Server, Database) {
     let server = harness::options()
         .fast()
@@ -24,8 +24,8 @@ async fn usual_server() -> (Server, Database) {
     (server, database)
 }
 
-/// Claims of up to a thousand jobs each on so many connections, all in open transactions; returns
-/// how many jobs each got.
+/// Claims up to a thousand jobs on each of this many connections, in open transactions; returns the
+/// number of jobs of each.
 async fn open_claims(db: &Database, count: usize) -> Vec<i64> {
     let mut sessions = Vec::new();
     let mut claimed = Vec::new();
@@ -128,7 +128,7 @@ async fn a_pause_waits_for_a_claim_of_very_many_groups() {
     let pid = setter.pid();
     let pause = setter.spawn("select trax.configure_group('g200', enabled => false)");
     s.sees_waiting(pid).await;
-    // Meanwhile claims of a few groups go on.
+    // Claims of a few groups still succeed meanwhile.
     s.get("select count(trax.enqueue('t', group_name => 'g' || n)) from generate_series(1, 100) n")
         .await;
     let few = s.claim("max_jobs => 100").await.len();
@@ -184,7 +184,7 @@ async fn claims_and_completions_in_one_transaction_over_one_manifest_do_not_dead
     let job = other.claim_one("lease => '1 h'").await;
     one.get("begin").await;
     let own = one.claim_one("lease => '1 h'").await;
-    // It waits for the claim, which may be blocking jobs behind its lease.
+    // The completion waits for the claim, which may be blocking jobs behind its lease.
     let pid = other.pid();
     let completion = other.spawn(format!("select trax.complete({})", job.key()));
     s.sees_waiting(pid).await;
@@ -202,7 +202,7 @@ async fn a_job_behind_a_key_that_is_reaped_beside_an_open_claim_waits_for_no_swe
     s.get("select count(trax.enqueue('a', concurrency_key => 'k', max_retries => 0)) from generate_series(1, 2)")
         .await;
     s.claim_one("lease => '1 h'").await;
-    // The minute's sweep is over.
+    // The cycle performs the sweep of this minute.
     s.get("select * from trax.tick()").await;
     claimer.get("begin").await;
     assert!(claimer.claim("").await.is_empty(), "it blocks the second");

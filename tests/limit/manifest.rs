@@ -1,10 +1,10 @@
-//! A manifest's `max_concurrency`: how many of its jobs run at once, whoever queued them.
+//! A manifest's `max_concurrency`: the limit on its running jobs, whichever call queued them.
 
 use harness::limit::most_at_once;
 use harness::session::{Claimed, Session, session};
 use trax_client::testkit::Database;
 
-/// A manifest of this limit with jobs triggered by hand, and one job of nobody.
+/// A manifest with this limit and manually triggered jobs, and one job without a manifest.
 async fn triggered(limit: i32, jobs: i32) -> (Database, Session, i64) {
     let (db, s) = session().await;
     s.get(&format!(

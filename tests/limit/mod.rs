@@ -1,5 +1,5 @@
-//! Limits of the database, of groups and of concurrency keys: exact, live, and free for whoever is
-//! not limited.
+//! Limits of the database, of groups and of concurrency keys: exact, effective at once, and without
+//! cost for unlimited jobs.
 
 mod cost;
 mod database;

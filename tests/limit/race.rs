@@ -1,5 +1,4 @@
-//! Outcomes of many keys, claims, changed limits and the cycle at once: nobody is a victim of a
-//! deadlock.
+//! Concurrent outcomes of many keys, claims, limit changes and cycles: none fails with a deadlock.
 
 use harness::limit::waits_or_ends;
 use harness::session::{Session, session};
@@ -8,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::task::JoinHandle;
 use trax_client::testkit::Database;
 
-/// Runs `sql` until the others are done; any error fails.
+/// Runs `sql` until the others are done; any error fails the test.
 fn again(s: Session, sql: &'static str, done: Arc<AtomicBool>) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut round = 0;
@@ -19,8 +18,8 @@ fn again(s: Session, sql: &'static str, done: Arc<AtomicBool>) -> JoinHandle<()>
     })
 }
 
-/// Claims up to eight jobs and completes them in one call, named from the last to the first or from
-/// the first to the last, until nothing is left.
+/// Claims up to eight jobs and completes them in one call, in ascending or descending order, until
+/// nothing is left.
 fn completer(s: Session, direction: &'static str, done: Arc<AtomicBool>) -> JoinHandle<()> {
     tokio::spawn(async move {
         while !done.load(Ordering::Relaxed) {
@@ -84,7 +83,7 @@ async fn ends(s: &Session) {
     .await;
 }
 
-/// Leases of jobs 1, 2 and 3 of group `g`, stored with the third first.
+/// Leases of jobs 1, 2 and 3 of group `g`, with the third stored first.
 async fn third_first() -> (Database, Session, String) {
     let (db, s) = session().await;
     s.get("select trax.enqueue('a', group_name => 'g') from generate_series(1, 2); select trax.enqueue('b', group_name => 'g')")
@@ -108,10 +107,10 @@ async fn setting_a_limit_and_completing_many_of_its_group_do_not_deadlock() {
     holder
         .get("begin; select from trax.lease where job_id = 2 for update")
         .await;
-    // It has the first and waits for the second.
+    // The completion has locked the first lease and waits for the second.
     let completion = completer.spawn(complete);
     s.sees_waiting(pids.0).await;
-    // It may have the third and waits for the first.
+    // The setter may have locked the third lease and waits for the first.
     let setting = setter.spawn("select trax.configure_group('g', max_active_jobs => 1)");
     waits_or_ends(&s, pids.1, &setting).await;
     holder.get("commit").await;
@@ -127,7 +126,7 @@ async fn setting_a_limit_and_completing_many_of_its_group_do_not_deadlock() {
 #[tokio::test]
 async fn changing_how_many_of_a_key_run_and_cancelling_those_that_wait_do_not_deadlock() {
     let (db, s) = session().await;
-    // In the order of the key 4, 3, 2 come out; by age they are cancelled.
+    // By the order of the key, jobs 4, 3 and 2 are let in; cancels go by age.
     s.get("select count(trax.enqueue('a', concurrency_key => 'k', priority => n)) from generate_series(1, 3) n;
            select trax.enqueue('a', concurrency_key => 'k', priority => 31)")
         .await;
@@ -138,7 +137,7 @@ async fn changing_how_many_of_a_key_run_and_cancelling_those_that_wait_do_not_de
         Session::of(&db).await,
     );
     let pids = (canceller.pid(), setter.pid());
-    // Physically the third is the first.
+    // The third row is physically the first.
     s.get("update trax.work_queue set trace = '{}' where job_id in (1, 2)")
         .await;
     holder
@@ -170,7 +169,7 @@ async fn a_completion_of_a_key_and_a_claim_of_its_manifest_do_not_deadlock() {
         Session::of(&db).await,
     );
     let pids = (completer.pid(), claimer.pid());
-    // A job of a manifest and one of a key run; one of each waits.
+    // A job of a manifest and one of a key run; another of each waits.
     s.get(
         "select trax.schedule('m', 'a', every => '1 h', overlap => 'allow', max_concurrency => 5);
          select trax.trigger('m');
@@ -188,7 +187,7 @@ async fn a_completion_of_a_key_and_a_claim_of_its_manifest_do_not_deadlock() {
         .await;
     let completion = completer.spawn(complete);
     s.sees_waiting(pids.0).await;
-    // It holds the key's lock, and may wait for the manifest behind the completion.
+    // The claim holds the key's lock, and may wait for the manifest behind the completion.
     let claim = claimer.spawn("select count(*) from trax.claim_next(max_jobs => 9)");
     waits_or_ends(&s, pids.1, &claim).await;
     holder.get("commit").await;

@@ -1,8 +1,8 @@
-//! A load with everything at once: claimers, some of whose connections are killed, changed limits,
-//! keys over groups. Afterwards a sweep over what is recorded: never one too many at any instant,
-//! and nothing starved.
+//! A mixed load: claimers, some with terminated connections, changing limits, and keys across
+//! groups. A sweep over the recorded attempts then checks that no limit was exceeded at any instant
+//! and that no job starved.
 //!
-//! It runs for 8 seconds, or for as many as `TRAX_SWEEP_SECONDS` says.
+//! Runs for 8 seconds, or for `TRAX_SWEEP_SECONDS`.
 
 use harness::eventually;
 use harness::scheduler::live_database;
@@ -21,19 +21,19 @@ use uuid::Uuid;
 const CLAIMERS: u64 = 16;
 const GROUPS: usize = 4;
 const KEYS: i64 = 200;
-/// What a handler takes.
+/// The duration of a handler.
 const WORK: Duration = Duration::from_millis(2);
-/// Jobs that wait at most, so that a job waits long only when others are preferred to it.
+/// The maximum number of waiting jobs, so that a job waits long only if others are preferred.
 const BACKLOG: i64 = 600;
-/// How many others may start while a job waits, on a machine of any speed: those of the other
-/// groups while its own is down to one at a time, 5,000 in a minute's run.
+/// The number of other jobs that may start while a job waits, on a machine of any speed: those of
+/// other groups while its own group has limit 1. A run of a minute showed 5,000.
 const OVERTAKEN: usize = 15_000;
-/// Each limit changes once in as many of these as there are groups: every second.
+/// The interval between limit changes; each group's limit changes once a second.
 const CHANGE_EVERY: Duration = Duration::from_millis(250);
 const KILL_EVERY: Duration = Duration::from_millis(300);
-/// What the limit of each group goes through, from its own place on; 0 is no limit.
+/// The sequence of limits of each group, from a different start for each; 0 means no limit.
 const LIMITS: [i64; 6] = [2, 3, 1, 4, 0, 1];
-/// Longer than a live claimer needs, and short beside the load.
+/// Longer than a live claimer needs, and short compared with the load.
 const LEASE: &str = "interval '1 s'";
 
 fn seconds() -> Duration {
@@ -46,8 +46,8 @@ fn seconds() -> Duration {
 
 type Held = (Vec<i64>, Vec<Uuid>);
 
-/// Claims, works and completes until `done`; in turn by single calls, by `complete_and_claim` and
-/// with a failure.
+/// Claims, works and completes until `done`, by single calls, by `complete_and_claim` and with
+/// failures in turn.
 async fn work(s: &Session, seed: u64, done: &AtomicBool) -> Result<(), Error> {
     let client = s.client();
     let worker = format!("worker {}", s.pid());
@@ -110,7 +110,7 @@ fn was_killed(error: &Error) -> bool {
     error.is_closed() || error.code() == Some(&SqlState::ADMIN_SHUTDOWN)
 }
 
-/// A claimer that connects again whenever it is killed; returns how often that was.
+/// A claimer that reconnects after each termination; returns the number of terminations.
 fn claimer(db: Database, seed: u64, done: Arc<AtomicBool>) -> JoinHandle<usize> {
     tokio::spawn(async move {
         let mut killed = 0;
@@ -126,7 +126,7 @@ fn claimer(db: Database, seed: u64, done: Arc<AtomicBool>) -> JoinHandle<usize> 
     })
 }
 
-/// Ends the session of somebody who holds a lease, again and again.
+/// Repeatedly terminates a session that holds a lease.
 fn killer(s: Session, done: Arc<AtomicBool>) -> JoinHandle<()> {
     tokio::spawn(async move {
         while !done.load(Ordering::Relaxed) {
@@ -150,7 +150,7 @@ async fn now(s: &Session) -> i64 {
         .await
 }
 
-/// Sets the limit of a group; returns when.
+/// Sets the limit of a group; returns the time of the change.
 async fn set(s: &Session, group: usize, limit: i64) -> LimitChange {
     let began = now(s).await;
     s.get(&format!(
@@ -181,7 +181,7 @@ fn changer(s: Session, done: Arc<AtomicBool>) -> JoinHandle<Vec<Vec<LimitChange>
     })
 }
 
-/// Keeps work waiting until `done`; returns how many jobs there were. Keys go over all groups.
+/// Keeps jobs waiting until `done`; returns the number of jobs. Keys span all groups.
 fn producer(s: Session, done: Arc<AtomicBool>) -> JoinHandle<i64> {
     tokio::spawn(async move {
         let mut made = 0;
@@ -203,8 +203,7 @@ fn producer(s: Session, done: Arc<AtomicBool>) -> JoinHandle<i64> {
     })
 }
 
-/// Looks at the leases, which are what limits count; returns the most of one key that a snapshot
-/// showed.
+/// Reads the leases, which limits count; returns the most leases of one key in a snapshot.
 fn watcher(s: Session, done: Arc<AtomicBool>) -> JoinHandle<i64> {
     tokio::spawn(async move {
         let mut most = 0;
@@ -227,7 +226,7 @@ async fn all_end(s: &Session) {
     .await;
 }
 
-/// The spans of the attempts of each value of `by`.
+/// Returns the spans of the attempts for each value of `by`.
 fn spans<'a>(
     attempts: &'a [Attempt],
     by: impl Fn(&'a Attempt) -> &'a str,
@@ -295,7 +294,7 @@ fn assert_nothing_starved(attempts: &[Attempt]) {
 async fn under_changing_limits_and_dying_workers_never_one_too_many_runs_and_nothing_starves() {
     let db = live_database().await;
     let s = Session::of(&db).await;
-    // All are limited before the load begins.
+    // All groups are limited before the load begins.
     let mut before = Vec::new();
     for group in 0..GROUPS {
         before.push(set(&s, group, 2).await);

@@ -1,4 +1,4 @@
-//! Next runs that a wrong clock has put far ahead come back.
+//! Next runs that a wrong clock has put into the far future are corrected.
 
 use harness::manifest::Hourly;
 use harness::session::{Session, session};
@@ -24,7 +24,7 @@ async fn next_runs_that_a_clock_ahead_of_now_decided_are_computed_anew_and_repor
         .await;
     let right = s.get(DAYS).await;
     let (_, kept) = right.split_once("leap").expect("its line");
-    // What a cycle does by a clock that is 400 days ahead.
+    // The effect of a cycle while the clock is 400 days ahead.
     s.get("update trax.manifest_state s set
                next_run_at = next_run_at + interval '400 days', next_scheduled_for = next_scheduled_for + interval '400 days',
                last_scheduled_for = now() + interval '400 days', last_success_at = now() + interval '400 days',
@@ -63,7 +63,7 @@ async fn an_occurrence_that_has_run_does_not_come_back() {
     let (db, s) = session().await;
     s.get("select trax.schedule('m', 'a', cron => '* * * * *')")
         .await;
-    // The clock was set back by a little: the last occurrence lies ahead, and the next one further.
+    // The clock was set back slightly: the last occurrence is ahead, and the next one further.
     s.get(
         "update trax.manifest_state set
                last_scheduled_for = date_trunc('minute', now()) + interval '20 min',
@@ -81,8 +81,8 @@ async fn an_occurrence_that_has_run_does_not_come_back() {
     assert_eq!(s.get(next).await, before);
 }
 
-/// An hourly manifest whose last run was `ran`, armed again by a clock that was two days ahead;
-/// `also` is what else became of it. Returns which occurrence is next, the last one as 0.
+/// An hourly manifest whose last run was `ran`, rescheduled by a clock that was two days ahead;
+/// `also` makes further changes. Returns the next occurrence, where the last one is 0.
 async fn armed_ahead(ran: &str, also: &str) -> String {
     let (db, s) = session().await;
     let hourly = Hourly::of(&s).await;
@@ -109,7 +109,7 @@ async fn armed_ahead(ran: &str, also: &str) -> String {
 #[tokio::test]
 async fn a_manifest_that_was_armed_by_a_clock_ahead_runs_at_its_next_occurrence() {
     assert_eq!(armed_ahead("last", "").await, "-1");
-    // By another schedule, which was changed meanwhile.
+    // That run had another schedule, which has changed since.
     let changed = "update trax.manifest set updated_at = now() + interval '2 days'";
     assert_eq!(armed_ahead("last - interval '7 min'", changed).await, "-1");
 }
@@ -119,7 +119,7 @@ async fn an_occurrence_that_other_zone_data_had_elsewhere_does_not_run_twice() {
     assert_eq!(armed_ahead("last - interval '7 min'", "").await, "-2");
 }
 
-/// What somebody may set by hand.
+/// Values that a person may set by hand.
 const BY_HAND: [&str; 2] = [
     "next_run_at = now() + interval '5 days'",
     "next_run_at = now() + interval '5 days', next_scheduled_for = now() + interval '5 days'",
@@ -156,7 +156,7 @@ async fn what_was_to_run_at_once_by_a_clock_ahead_of_now_runs_at_once() {
         .await;
     let job = s.claim_one("tasks => '{a}'").await;
     s.get(&format!("select trax.complete({})", job.key())).await;
-    // The child is due and one that failed rests, by a clock that is a month ahead.
+    // By a clock that is a month ahead, the child is due and a failed manifest rests.
     s.get("update trax.manifest_state s set next_run_at = now() + interval '30 days', decided_at = now() + interval '30 days',
                next_scheduled_for = case m.name when 'child' then now() + interval '30 days' else date_trunc('minute', now()) end,
                evaluation_error = case m.name when 'rests' then 'no' end

@@ -1,9 +1,9 @@
-//! Explanations: why a manifest does or does not run now, since when, and what to do.
+//! Explanations: why a manifest does or does not run now, since when, and the action to take.
 
 use harness::manifest::{due_since, running, succeed};
 use harness::session::{Session, session};
 
-/// The reasons that are given, the first ones first.
+/// Returns the reported reasons in order.
 async fn reasons(s: &Session, name: &str) -> String {
     s.get(&format!(
         "select string_agg(reason, ' ') from trax.explain_manifest('{name}')"
@@ -11,7 +11,8 @@ async fn reasons(s: &Session, name: &str) -> String {
     .await
 }
 
-/// Each row has all its parts, and an action that is a statement can be run as it stands.
+/// Checks that each row has all its parts, and that an action that is a statement can be run
+/// unchanged.
 async fn assert_complete(s: &Session, name: &str) {
     let missing = format!(
         "select e.* from trax.explain_manifest('{name}') e

@@ -1,4 +1,4 @@
-//! Manifests: what `trax.schedule` stores, when the first run is, and what a person does with them.
+//! Manifests: the rows stored by `trax.schedule`, the first run, and the actions of a person.
 
 mod apply;
 mod clock_correction;
@@ -15,7 +15,7 @@ use harness::session::{Session, session};
 const STATE: &str = "select m.name, m.enabled, s.parked_on, s.next_run_at at time zone 'UTC'
     from trax.manifest m join trax.manifest_state s using (manifest_id) order by m.name";
 
-/// Everything that is stored of manifests but the time of the last change.
+/// Returns everything stored about manifests except the time of the last change.
 async fn stored(s: &Session) -> String {
     s.get(
         "select to_jsonb(m) - 'updated_at', to_jsonb(s)
@@ -32,7 +32,7 @@ async fn run_once(s: &Session) {
     );
 }
 
-/// The next run of a manifest with this schedule, in UTC.
+/// Returns the next run of a manifest with this schedule, in UTC.
 async fn first_run(s: &Session, schedule: &str) -> String {
     s.get(&format!("select trax.schedule('x', 'a', {schedule})"))
         .await;
@@ -131,7 +131,7 @@ async fn the_same_schedule_again_changes_nothing() {
     ] {
         let call = format!("select trax.schedule('m', 'a', {schedule})");
         s.get(&call).await;
-        // Not what a fresh evaluation would give.
+        // A value that a new evaluation would not give.
         s.get(
             "update trax.manifest_state set next_run_at = next_run_at + interval '13 s',
                  next_scheduled_for = next_scheduled_for + interval '13 s'",

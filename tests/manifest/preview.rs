@@ -1,4 +1,4 @@
-//! Preview: the runs to come, with what is unusual about them.
+//! Preview: future runs, with notes about unusual ones.
 
 use harness::manifest::due_since;
 use harness::session::{Session, session};
@@ -15,7 +15,7 @@ async fn preview(s: &Session, cron: &str, after: &str, count: i32) -> String {
     .await
 }
 
-/// The same rows, each with whether its note has the words.
+/// Checks that the rows are the expected ones and that each note contains the words.
 async fn assert_runs(seen: &str, expected: &[(&str, &str, &str)]) {
     let rows: Vec<Vec<&str>> = seen
         .lines()

@@ -1,4 +1,4 @@
-//! `run_at` and `every`: once, and again after each success.
+//! `run_at` and `every`: a single run, and a run after each success.
 
 use super::{STATE, run_once};
 use harness::session::session;
@@ -148,7 +148,8 @@ async fn the_end_of_a_triggered_job_does_not_use_up_run_at_whose_job_waits_or_ru
 async fn every_of_months_counts_calendar_months_wherever_it_is_asked() {
     let (_db, s) = session().await;
     s.get("set timezone = 'UTC'").await;
-    // Two at once count from the start, one from its success, and a preview from either.
+    // With two at once the interval counts from the start, with one from the success, and the
+    // preview agrees.
     s.get(
         "select trax.schedule('start', 'a', every => '12 months', max_concurrency => 2);
          select trax.schedule('success', 'b', every => '12 months')",
@@ -186,7 +187,7 @@ async fn every_runs_at_once_and_then_after_a_delay_from_its_success() {
         "m|t|outcome|",
         "nothing is due while it waits or runs"
     );
-    // An attempt that took long: the delay counts from its end.
+    // After a long attempt, the delay counts from its end.
     let job = s.claim_one("").await;
     s.get("update trax.lease set started_at = now() - interval '3 h'")
         .await;

@@ -1,4 +1,4 @@
-//! Which names a time zone may have.
+//! The names that a time zone may have.
 
 use harness::session::session;
 

@@ -1,11 +1,11 @@
-//! After an update of the server's zone data next runs are computed anew.
+//! After an update of the server's zone data, next runs are recomputed.
 
 use harness::session::{Session, session};
 
 const DAMAGE: &str = "update trax.manifest_state
     set next_run_at = next_run_at + interval '1 h', next_scheduled_for = next_scheduled_for + interval '1 h'";
 
-/// The next run of each manifest as the schedule has it, from the preview after now.
+/// Whether each manifest's next run matches its schedule, by the preview after now.
 const RIGHT: &str = "select m.name, s.next_scheduled_for = p.run_at, s.next_run_at >= p.run_at
     from trax.manifest m
     join trax.manifest_state s using (manifest_id)
@@ -27,7 +27,7 @@ async fn next_runs_in_zones_are_corrected_once_after_an_update_of_the_data() {
         "the first cycle notes the data"
     );
     s.get(DAMAGE).await;
-    // The same data: nothing is looked at.
+    // With the same data, nothing is rechecked.
     Session::of(&db)
         .await
         .get("select * from trax.tick()")
@@ -41,7 +41,7 @@ async fn next_runs_in_zones_are_corrected_once_after_an_update_of_the_data() {
         "select count(*) from trax.manifest_state s join trax.manifest m using (manifest_id)
         where (s.next_scheduled_for at time zone m.timezone)::time = '05:30'";
     assert_eq!(s.get(wrong).await, "2");
-    // Other data: a session that reads it corrects what depends on a zone.
+    // With other data, a new session corrects the manifests that depend on a zone.
     s.get("update trax.instance set zone_data = 'of last year'")
         .await;
     Session::of(&db)
@@ -85,7 +85,7 @@ async fn what_the_variance_added_stays_when_a_run_is_corrected() {
     );
 }
 
-/// A manifest that runs once a day, next in `from_now`; what is planned for it by other data.
+/// A daily manifest that is next due in `from_now`; `planned` is its next run by the old data.
 async fn planned(s: &Session, from_now: &str, planned: &str) {
     let minute = format!(
         "select to_char((date_trunc('minute', now()) + interval '{from_now}') at time zone 'Asia/Kolkata', 'FMMI FMHH24')"
@@ -102,7 +102,7 @@ async fn planned(s: &Session, from_now: &str, planned: &str) {
     .await;
 }
 
-/// The minutes from now to the next run, and to the occurrence it stands for.
+/// The minutes from now to the next run, and to its occurrence.
 const NEXT: &str = "select round(extract(epoch from next_run_at - now()) / 60),
     round(extract(epoch from next_scheduled_for - date_trunc('minute', now())) / 60) from trax.manifest_state";
 
@@ -119,7 +119,7 @@ async fn an_occurrence_that_the_new_data_has_just_passed_runs_at_once() {
 #[tokio::test]
 async fn an_occurrence_that_ran_by_the_old_data_does_not_run_again_by_the_new() {
     let (db, s) = session().await;
-    // Today's ran half an hour ago; by the new data it would come in half an hour.
+    // Today's run was half an hour ago; by the new data it would be due in half an hour.
     planned(&s, "30 min", "1 day -30 min").await;
     Session::of(&db)
         .await

@@ -1,3 +1,3 @@
-//! When a manifest runs next.
+//! The time of a manifest's next run.
 
 mod dependency;

@@ -1,5 +1,5 @@
-//! Numbers for monitoring: what is counted, that what is undone is not, and that a long queue is
-//! not read.
+//! Metrics: the counted events, the absence of rolled-back ones, and that a scrape does not read a
+//! long queue.
 
 use harness::scheduler::{connect, execute, live_database, value};
 use harness::session::Session;
@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use tokio_postgres::Client;
 use trax_client::testkit::{Database, Server};
 
-/// A session in a new database of these tests' own server: on one with hundreds of databases not
-/// every database and task has a place of its own in shared memory.
+/// A session in a new database of a separate server: with hundreds of databases, not every database
+/// and task has a place in shared memory.
 async fn session() -> (Database, Session) {
     static SERVER: OnceLock<Server> = OnceLock::new();
     let server = SERVER.get_or_init(|| {
@@ -23,7 +23,7 @@ async fn session() -> (Database, Session) {
     (database, session)
 }
 
-/// One sample, or an empty text.
+/// Returns the value of a sample, or an empty text.
 async fn sample(s: &Session, name: &str, labels: &str) -> String {
     s.get(&format!(
         "select value from trax.metrics() where name = '{name}' and labels = '{labels}'"
@@ -247,7 +247,7 @@ async fn a_long_queue_is_sampled_and_few_jobs_beside_it_are_exact() {
     )
     .await;
     assert_eq!(few, "3");
-    // What the scrape read, by the statistics of this session.
+    // The rows that the scrape read, by the statistics of this session.
     let statistics = "select sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint from pg_stat_xact_user_tables
         where schemaname = 'trax' and (relname = 'work_queue' or relname ~ '^run_')";
     let seen = s
@@ -330,8 +330,8 @@ async fn more_tasks_than_places_are_counted_together() {
     assert_eq!(s.get(seen).await, "201|250|50");
 }
 
-/// A name of a group costs six series for as long as anything of it is there; there may be any
-/// number of names.
+/// A group name costs six series for as long as any row of it exists, and the number of names is
+/// unlimited.
 #[tokio::test]
 async fn more_groups_than_places_are_counted_together_and_those_without_jobs_go() {
     let (_db, s) = session().await;
@@ -342,7 +342,7 @@ async fn more_groups_than_places_are_counted_together_and_those_without_jobs_go(
     )
     .await;
     let series = "select count(*), count(distinct labels ->> 'group') from trax.metrics() where labels ? 'group'";
-    // Four states, an age and leases each.
+    // Four states, an age and leases for each.
     assert_eq!(s.get(series).await, "606|101");
     let depth = "select value from trax.metrics() where name = 'trax_queue_depth' and labels = ";
     let of = |group: &str| format!("{depth} '{{\"group\": \"{group}\", \"state\": \"ready\"}}'");
@@ -357,7 +357,7 @@ async fn more_groups_than_places_are_counted_together_and_those_without_jobs_go(
     assert_eq!(s.claim("max_jobs => 1000").await.len(), 103);
     s.get("select trax.complete_many(array_agg(job_id), array_agg(token)) from trax.lease")
         .await;
-    // The one that is configured, with no age.
+    // Only the configured group is left, without an age.
     assert_eq!(s.get(series).await, "7|1");
 }
 
@@ -379,7 +379,7 @@ async fn a_session_that_is_ended_while_it_looks_for_a_place_leaves_its_claims_to
     let claimer = Session::of(&db).await;
     let pid = claimer.pid();
     claimer.get("select count(*) from trax.run").await;
-    // Databases that are gone would make room; whether one is there, the catalog says.
+    // The claim looks up dropped databases, whose places it could use, and waits for the catalog.
     locker
         .get("begin; lock table pg_database in access exclusive mode")
         .await;
@@ -390,7 +390,8 @@ async fn a_session_that_is_ended_while_it_looks_for_a_place_leaves_its_claims_to
         claim.await.is_err()
     });
     locker.sees_waiting(pid).await;
-    // The client hears of its end before its locks go: the process must be gone.
+    // The client sees the end of the session before its locks are released, so wait for the
+    // process.
     let gone = format!("select pg_terminate_backend({pid}, 10000)");
     assert_eq!(locker.get(&gone).await, "t");
     assert!(claim.await.expect("it ends"));

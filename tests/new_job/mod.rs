@@ -1,4 +1,4 @@
-//! Jobs by COPY and INSERT into `trax.new_job`: what becomes of rows, and what is refused.
+//! Jobs by COPY and INSERT into `trax.new_job`: the resulting jobs, and the refused rows.
 
 use harness::process::{Scratch, run_quietly};
 use harness::session::{Refusal, Session, session};
@@ -8,14 +8,14 @@ use std::time::{Duration, SystemTime};
 use trax_client::testkit::Database;
 use trax_client::{Client, JobOptions, NewJob};
 
-/// Every column of a waiting job that a row of `trax.new_job` decides.
+/// Every column of a waiting job that a row of `trax.new_job` sets.
 const QUEUED: &str =
     "select task, input, run_at - queued_at, waits_for, group_name, priority, max_retries, timeout,
         unique_key, concurrency_key, trace, retry_delay
     from trax.work_queue
     order by job_id";
 
-/// What psql says of its `\copy` of this text.
+/// Returns psql's messages for a `\copy` of this text.
 fn copy_by_psql(db: &Database, text: &str, table_and_options: (&str, &str)) -> String {
     let files = Scratch::new("new_job");
     let path = files.path().join("rows");
@@ -102,8 +102,8 @@ async fn a_hundred_thousand_jobs_of_one_copy_are_claimed_in_order_and_not_before
     other.assert_healthy().await;
 }
 
-/// Rows of which each differs from the one before in one column, or in its input alone: the bits of
-/// a Gray code.
+/// Rows that each differ from the previous one in one column or only in the input: the bits of a
+/// Gray code.
 const KINDS: &str = "'t' || (g & 1), to_jsonb(n), case when g & 2 > 0 then timestamptz '2099-01-01Z' end,
     'g' || (g >> 2 & 1), g >> 3 & 1, nullif(g >> 4 & 1, 0), case when g & 32 > 0 then interval '90 s' end,
     'k' || (g >> 6 & 1), case when g & 128 > 0 then to_jsonb('x'::text) end,
@@ -209,7 +209,7 @@ async fn a_key_whose_job_is_being_completed_is_alive_and_nobody_waits() {
     s.assert_healthy().await;
 }
 
-/// The values of the last of 1,500 rows, the code, and what the message says beside the row.
+/// The values of the last of 1,500 rows, the SQLSTATE, and text that the message contains.
 const MISTAKES: [(&str, &str, &str); 14] = [
     ("(task) values (null)", "22004", "task"),
     ("(input) values ('1')", "22004", "task"),
@@ -292,7 +292,7 @@ async fn a_copy_whose_commit_fails_is_not_acknowledged() {
     let refused = refused.expect_err("the commit fails").to_string();
     assert!(refused.contains("not today"), "{refused}");
     assert_eq!(s.number("select count(*) from trax.work_queue").await, 0);
-    // Of a transaction of the caller's own nothing is committed for him.
+    // In the caller's own transaction the client commits nothing.
     s.get("drop trigger late on trax.work_queue").await;
     s.get("begin").await;
     let queued = client.enqueue_all([NewJob::new("t", 1)]).await;
@@ -388,7 +388,7 @@ async fn rows_come_from_functions_other_tables_partitions_and_views() {
     s.assert_healthy().await;
 }
 
-/// Each row says how much memory the session has when it comes; traces are stored out of line.
+/// Each row records the session's memory when it arrives; traces are stored out of line.
 const LARGE: &str = "create function held() returns numeric language sql volatile as $$
         select sum(total_bytes) from pg_backend_memory_contexts
     $$;

@@ -1,4 +1,4 @@
-//! Cancellation, wherever the job is.
+//! Cancellation of a job in every place.
 
 use harness::session::{Claimed, Session, session};
 
@@ -165,7 +165,7 @@ async fn a_cancelled_job_whose_worker_is_gone_ends_as_cancelled() {
     s.assert_healthy().await;
 }
 
-/// The worker acknowledges the cancellation; the job is cancelled and not retried.
+/// Checks that the worker's acknowledgement cancels the job, and that the job is not retried.
 async fn acknowledged_and_not_retried(s: &Session, job: &Claimed) {
     assert_eq!(
         s.get(&format!("select trax.acknowledge_cancel({})", job.key()))
@@ -222,7 +222,7 @@ async fn a_job_whose_attempt_is_just_ending_is_cancelled_with_its_group() {
         for call in ["cancel_group('default')", "cancel_manifest('m')"] {
             s.get("select trax.trigger('m')").await;
             let job = s.claim_one("lease => '1 h'").await;
-            // Others of the group, before and behind it.
+            // Other jobs of the group, before and behind it.
             s.get("select trax.trigger('m')").await;
             let (worker, canceller) = (Session::of(&db).await, Session::of(&db).await);
             let ending = ending.replace('$', &job.key());

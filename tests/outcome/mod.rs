@@ -145,8 +145,8 @@ async fn complete_many_records_live_tokens_and_leaves_stale_ones() {
         j[1].key()
     ))
     .await;
-    // In disorder; the second is done, the fourth has the fifth's token, the first is named twice,
-    // the fifth is left out.
+    // Out of order; the second is done, the fourth has the fifth's token, the first is listed
+    // twice, and the fifth is left out.
     let sql = format!(
         "select string_agg(c::text, ',' order by c) from trax.complete_many(
              array[{}, {}, {}, {}, {}], array['{}', '{}', '{}', '{}', '{}']::uuid[],
@@ -181,7 +181,7 @@ async fn complete_many_finds_its_leases_whatever_stands_between_them() {
     let (_db, s) = session().await;
     s.get("select count(*) from trax.enqueue_many('a', array_fill('{}'::jsonb, array[300]))")
         .await;
-    // Leases in the order of jobs, with gaps: a few waiting, a few finished.
+    // Leases in the order of jobs, with gaps: some jobs wait, and some have ended.
     s.get("select trax.cancel(job_id) from trax.work_queue where job_id % 17 = 0")
         .await;
     s.get("select count(*) from trax.claim_next(max_jobs => 280)")
@@ -189,8 +189,7 @@ async fn complete_many_finds_its_leases_whatever_stands_between_them() {
     s.get("select trax.complete(job_id, token) from trax.lease where job_id % 5 = 0")
         .await;
     for seed in ["0.1", "0.5", "0.9"] {
-        // In any order: true tokens, some of them twice, wrong ones, jobs that have none and never
-        // had.
+        // In any order: valid tokens, some of them twice, invalid ones, and jobs without a lease.
         s.get(&format!("select setseed({seed})")).await;
         s.get(
             "create temp table asked as
@@ -301,7 +300,7 @@ async fn an_old_job_that_was_released_is_claimed_before_younger_ones() {
     assert_eq!(s.claim_ids("").await, [old]);
 }
 
-/// Calls one statement again and again with its jobs in this order; returns what it must not see.
+/// Calls a statement repeatedly with its jobs in this order; returns any forbidden errors.
 async fn keep_calling(s: Session, sql: String, rounds: usize) -> Vec<String> {
     let mut refusals = Vec::new();
     for _ in 0..rounds {

@@ -1,10 +1,10 @@
-//! Failure: retry or dead, and when.
+//! Failure: a retry or a dead letter, and its time.
 
 use super::promote;
 use harness::session::{Session, session};
 use harness::shared_server;
 
-/// How long after its last failure the waiting job may run again, in seconds.
+/// The delay from the last failure of the waiting job to its next run, in seconds.
 const RETRY_SECONDS: &str = "select extract(epoch from q.run_at - r.finished_at)
     from trax.work_queue q join trax.run r on r.job_id = q.job_id
     order by r.attempt desc limit 1";
@@ -100,7 +100,7 @@ async fn retries_wait_longer_each_time_up_to_the_cap() {
             "retrying"
         );
         let delay: f64 = s.get(RETRY_SECONDS).await.parse().expect("a number");
-        // Jitter takes away a tenth at most.
+        // Jitter subtracts at most a tenth.
         assert!(
             delay <= expected && delay >= expected * 0.9,
             "{delay} is not within a tenth below {expected}"
@@ -238,7 +238,7 @@ async fn an_error_text_is_cut_at_64_kib() {
 #[tokio::test]
 async fn a_job_with_the_longest_timeout_is_retried_and_released() {
     let (_db, s) = session().await;
-    // The longest that a call takes: ten leap years.
+    // The longest allowed timeout: ten years with leap days.
     s.enqueue("'a', timeout => '3660 days'").await;
     let job = s.claim_one("").await;
     let fail = format!("select trax.fail({}, 'x', retry_in => '0')", job.key());
@@ -266,7 +266,7 @@ async fn a_retry_that_a_clock_ahead_of_now_decided_comes_after_its_delay_from_no
     let later = s
         .enqueue("'a', run_at => now() + interval '500 days'")
         .await;
-    // What a failure does by a clock that is 400 days ahead.
+    // The effect of a failure while the clock is 400 days ahead.
     s.get(&format!(
         "update trax.run set finished_at = finished_at + interval '400 days';
          update trax.work_queue set run_at = run_at + interval '400 days' where job_id <> {later}"

@@ -1,9 +1,9 @@
-//! Outcomes where the lease cannot be seen, or nothing can be written: none is reported as lost.
+//! Outcomes in a transaction that cannot see the lease or cannot write: none is reported as lost.
 
 use harness::session::{Session, session};
 use harness::standby::Standby;
 
-/// Every call that names a lease by job and token.
+/// Every call with a job and token.
 const CALLS: [&str; 8] = [
     "trax.complete($)",
     "count(*) from trax.complete_many(array[$1], array[$2::uuid])",
@@ -43,7 +43,7 @@ async fn a_lease_that_is_newer_than_the_snapshot_is_not_lost() {
             assert_eq!(refusal.code, "40001", "{isolation}: {call}: {refusal}");
             old.get("rollback to before").await;
         }
-        // A lease that is lost is lost in every snapshot.
+        // A lost lease is lost in every snapshot.
         let lost = "select trax.complete(1, gen_random_uuid())";
         assert_eq!(old.get(lost).await, "f");
         old.get("rollback").await;

@@ -1,4 +1,4 @@
-//! Progress: what an attempt says while it runs, who sees it, and when it is over.
+//! Progress: the reports of a running attempt, who may see them, and when they are deleted.
 
 use harness::session::{Claimed, Session, session};
 
@@ -112,7 +112,7 @@ async fn the_cleanup_forgets_what_was_said_of_leases_that_are_over_and_nothing_e
         jobs[1].id
     ))
     .await;
-    // A backend looks once a minute: a new one looks at once.
+    // A backend checks once a minute, and a new one at once.
     Session::of(&db)
         .await
         .get("select * from trax.tick()")
@@ -148,7 +148,7 @@ async fn what_is_missing_or_too_large_is_refused() {
         .await;
     assert_eq!(missing.code, "22004");
     assert!(missing.message.contains("\"progress\""), "{missing}");
-    // Compressed or not, what counts is its whole size.
+    // The limit applies to the uncompressed size.
     let large = s
         .refusal(&format!(
             "select trax.report_progress({}, to_jsonb(repeat('x', 9000)))",

@@ -1,4 +1,4 @@
-//! Rows become jobs: in order, once, late ones too; what is refused; results; who may.
+//! Rows become jobs: in order, once, late ones too; refusals, results and rights.
 
 use super::{Relay, outbox_on, pair, play, trax_relay, url};
 use harness::process::{run, trax_binary};
@@ -58,7 +58,7 @@ async fn a_row_with_a_lower_id_that_commits_later_is_carried() {
 #[tokio::test]
 async fn a_sleeping_relay_is_woken_by_the_commit() {
     let (source, target) = pair().await;
-    // Its own next look comes in an hour.
+    // The relay's next poll is an hour away.
     let relay = trax_relay(&source, &target)
         .arguments(&["--poll", "1h"])
         .start();
@@ -263,7 +263,7 @@ async fn keys_are_kept_for_an_hour_and_while_the_outbox_has_the_row() {
     let relay = trax_relay(&source, &target);
     source.get("select trax_outbox.enqueue('t'); create table forgotten as select * from trax_outbox.entry").await;
     relay.once();
-    // A failover of the source that forgot its last transactions.
+    // A failover of the source that lost its last transactions.
     source
         .get("insert into trax_outbox.entry select * from forgotten")
         .await;
@@ -276,7 +276,7 @@ async fn keys_are_kept_for_an_hour_and_while_the_outbox_has_the_row() {
         source.get("select count(*) from trax_outbox.entry").await,
         "0"
     );
-    // Older than an hour, and read once more: what removes keys asks the source first.
+    // Older than an hour, and read again: keys are removed only after asking the source.
     target
         .get("update trax_relay.carried set carried_at = now() - interval '61 min'")
         .await;
@@ -340,7 +340,7 @@ async fn metrics_and_doctor_say_how_far_the_relay_is() {
     assert!(causes().contains("relay_refused"), "{}", causes());
     assert!(!causes().contains("relay_silent"), "{}", causes());
     source.get("delete from trax_outbox.refused").await;
-    // A relay that runs says so by itself, when rows wait that it cannot carry, too.
+    // A running relay reports this itself, even if rows wait that it cannot carry.
     source
         .get("select trax_outbox.enqueue('late'); update trax_outbox.entry set queued_at = now() - interval '1 h'")
         .await;

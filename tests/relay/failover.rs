@@ -1,4 +1,4 @@
-//! Servers that fail over while rows are carried.
+//! Failover of a server while rows are carried.
 
 use super::{outbox_on, play};
 use harness::process::Process;
@@ -10,9 +10,9 @@ use std::process::Command;
 use tokio_postgres::Config;
 use trax_client::testkit::{Server, Stop};
 
-/// A server with a standby that has every commit before the client hears of it.
+/// A server with a synchronous standby.
 struct Pair {
-    // Before its primary, in whose directory it lives.
+    // Dropped before its primary, since it lies in the primary's directory.
     standby: Standby,
     primary: Server,
     database: String,
@@ -35,7 +35,7 @@ impl Pair {
         }
     }
 
-    /// Both, as a program that outlives a failover is told.
+    /// Both addresses, as given to a program that must survive a failover.
     fn url(&self) -> String {
         format!(
             "host=127.0.0.1,127.0.0.1 port={},{} user=postgres dbname={} sslmode=disable",
@@ -45,7 +45,7 @@ impl Pair {
         )
     }
 
-    /// Kills the primary, and makes the standby one; returns a session there.
+    /// Stops the primary and promotes the standby; returns a session there.
     async fn fail_over(&mut self) -> Session {
         self.primary.stop(Stop::Immediate).expect("it stops");
         let session = session_on(&self.primary, self.standby.port(), &self.database).await;
@@ -54,7 +54,7 @@ impl Pair {
     }
 }
 
-/// A session on one of two servers that share a directory for sockets.
+/// A session on one of two servers that share a socket directory.
 async fn session_on(server: &Server, port: u16, database: &str) -> Session {
     let mut there = Config::new();
     there.host_path(server.socket_dir()).port(port);
@@ -62,7 +62,7 @@ async fn session_on(server: &Server, port: u16, database: &str) -> Session {
     Session::with(there).await
 }
 
-/// Waits until a statement returns at least so much.
+/// Waits until a statement returns at least `least`.
 async fn reaches(session: &Session, relay: &Process, sql: &str, least: i64) {
     eventually(sql, PATIENCE, async || match session.number(sql).await {
         n if n >= least => Ok(()),

@@ -1,5 +1,5 @@
-//! What breaks while rows are carried: a connection at each message, the relay, a server; two
-//! relays; one that stood still.
+//! Faults while rows are carried: a broken connection at each message, a killed relay, a server
+//! crash, two relays, and a stalled relay.
 
 use super::{JOBS, Side, outbox_on, pair, play, trax_relay};
 use harness::process::Process;
@@ -26,7 +26,7 @@ impl Side {
     }
 }
 
-/// A relay whose connections to one side are cut at each message in turn.
+/// Runs relays whose connections to one side are cut at each message in turn.
 async fn cut(at_source: bool) {
     let (source, target) = pair().await;
     let mut count = 0;
@@ -46,7 +46,8 @@ async fn cut(at_source: bool) {
         };
         let mut process = relay.start();
         if !at_source {
-            // Whoever starts it is told that the target cannot be reached, and starts it again.
+            // A relay that cannot reach the target at its start ends with an error, and is started
+            // again.
             let has_ended = eventually("it runs or has ended", PATIENCE, async || {
                 let said = process.output();
                 let has_ended = said.contains("cannot reach");
@@ -71,7 +72,7 @@ async fn cut(at_source: bool) {
                 &count.to_string(),
             )
             .await;
-        // It sleeps: what it does at its start and for three rows is done.
+        // The relay sleeps after its start and the work for three rows.
         source
             .reaches(&relay, "select asleep from trax_outbox.target", "t")
             .await;
@@ -152,7 +153,7 @@ async fn a_relay_that_stood_still_carries_nothing_after_its_successor() {
         .await;
     freezer.freeze();
     source.get("select trax_outbox.enqueue('t')").await;
-    // It has read the row, and its first statement for the target is under way.
+    // The relay has read the row, and its first statement for the target is in progress.
     source
         .reaches(&stalled, "select asleep from trax_outbox.target", "f")
         .await;
@@ -171,7 +172,7 @@ async fn a_relay_that_stood_still_carries_nothing_after_its_successor() {
     source
         .reaches(&successor, "select count(*) from trax_outbox.entry", "0")
         .await;
-    // Even when nothing remembers the row any more.
+    // Even after all records of the row are gone.
     target.get("delete from trax_relay.carried").await;
     freezer.thaw();
     stalled.says("carrying stopped", PATIENCE).await;
@@ -185,7 +186,7 @@ async fn a_relay_that_stood_still_carries_nothing_after_its_successor() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn either_server_may_restart() {
-    // What has committed is still there after a crash.
+    // A committed transaction must survive a crash.
     let durable = || {
         harness::options()
             .fast()

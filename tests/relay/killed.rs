@@ -1,4 +1,4 @@
-//! Relays that are killed at a message, or hang, and rows that no notification speaks of.
+//! Relays that are killed at a message or hang, and rows without a notification.
 
 use super::{JOBS, WAITING, pair, trax_relay};
 use harness::process::{Halted, run};
@@ -6,7 +6,7 @@ use harness::proxy::Proxy;
 use harness::{PATIENCE, eventually, shared_server, whole_faults};
 use std::time::Duration;
 
-/// Kills relays, each of which waits for one message in turn.
+/// Kills relays that each wait for one message in turn.
 async fn kill_at_every_message(at_source: bool) {
     let (source, target) = pair().await;
     let mut count = 0;
@@ -33,7 +33,7 @@ async fn kill_at_every_message(at_source: bool) {
                 .ok_or_else(|| process.output())
         })
         .await;
-        // SIGKILL.
+        // Dropping it sends SIGKILL.
         drop(process);
         drop(proxy);
         trax_relay(&source, &target).once();
@@ -92,7 +92,7 @@ async fn a_row_without_a_notification_is_found_by_polling() {
     source
         .get("insert into trax_outbox.entry (task, input) values ('t', '{}')")
         .await;
-    // Long before the round that comes each minute.
+    // Well before the check that runs each minute.
     eventually("it is carried", Duration::from_secs(30), async || {
         let jobs = target.get(JOBS).await;
         (jobs == "1 1").then_some(()).ok_or(jobs)
@@ -133,7 +133,7 @@ async fn a_relay_that_sleeps_longer_than_it_may_hang_keeps_its_place() {
     source
         .reaches(&relay, "select asleep from trax_outbox.target", "t")
         .await;
-    // Its session says that it is there again and again.
+    // The session of the relay shows regular activity.
     let touched = "select count(*) > 0 from pg_stat_activity
         where application_name = 'trax relay' and datname = current_database()
             and state_change > backend_start + interval '6 s'";
@@ -163,7 +163,7 @@ async fn a_relay_that_hangs_inside_a_transaction_is_replaced() {
     let (source, target) = pair().await;
     source.get("select trax_outbox.enqueue('t')").await;
     let key = source.get("select key from trax_outbox.entry").await;
-    // The answer that says which job the row has become comes before the commit.
+    // The answer with the id of the row's job comes before the commit.
     let proxy = Proxy::still_before_answer(shared_server().port(), &key).await;
     let patient = || trax_relay(&source, &target).arguments(&["--patience", "5s"]);
     let first = patient().target_port(proxy.port()).start();

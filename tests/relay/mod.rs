@@ -1,4 +1,4 @@
-//! The outbox of a database without the extension, and `trax relay`, which carries its rows.
+//! The outbox in a database without the extension, and `trax relay`, which carries its rows.
 
 mod blocked;
 mod carry;
@@ -30,7 +30,7 @@ fn sql_file(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Runs a file of `sql/` as its head says.
+/// Runs a file of `sql/` as its header says.
 pub(crate) fn play(server: &Server, database: &Database, file: &str) {
     let mut psql = server.command("psql");
     psql.args(["-q", "-v", "ON_ERROR_STOP=1", "--single-transaction"])
@@ -43,7 +43,7 @@ pub(crate) fn play(server: &Server, database: &Database, file: &str) {
 const JOBS: &str = "select count(*) || ' ' || count(distinct task) from trax.work_queue";
 const WAITING: &str = "select count(*) from trax_outbox.entry";
 
-/// A new database of a server with an outbox and without the extension, and a session in it.
+/// A new database of a server, with an outbox and without the extension, and a session in it.
 async fn outbox_on(server: &Server) -> (Database, Session) {
     let name = new_name("outbox");
     harness::database::drop_after_test(server, &name);
@@ -87,7 +87,7 @@ async fn a_target() -> Side {
     Side { database, session }
 }
 
-/// A relay that a test starts: where it connects to and with what else.
+/// A relay to start: its addresses and arguments.
 struct Relay {
     from: Vec<Config>,
     to: Config,
@@ -104,8 +104,8 @@ fn trax_relay(source: &Side, target: &Side) -> Relay {
     }
 }
 
-/// The address of a database as an argument of the command; without TLS, whose messages no proxy of
-/// the tests knows.
+/// The address of a database as an argument of the command, without TLS, which the tests' proxies
+/// do not support.
 fn url(config: &Config) -> String {
     let host = match &config.get_hosts()[0] {
         Host::Tcp(name) => name.clone(),
@@ -119,7 +119,7 @@ fn url(config: &Config) -> String {
     )
 }
 
-/// The same database through a proxy.
+/// The address of the same database through a proxy.
 fn through(config: &Config, port: u16) -> Config {
     let mut proxied = Config::new();
     proxied
@@ -184,7 +184,7 @@ impl Relay {
         Process::start(self.command(&[]))
     }
 
-    /// Carries what waits; it must succeed.
+    /// Carries the waiting rows; must succeed.
     fn once(&self) {
         let (code, _, said) = run(&mut self.command(&["--once"]));
         assert_eq!(code, Some(0), "{said}");

@@ -1,5 +1,5 @@
-//! `sql/outbox.sql` by itself: the signature and the refusals of `trax.enqueue`, transactions,
-//! rights, and installing again.
+//! `sql/outbox.sql` by itself: the signature and refusals of `trax.enqueue`, transactions, rights,
+//! and a second install.
 
 use super::{outbox_on, play};
 use harness::scheduler::new_name;
@@ -82,7 +82,7 @@ async fn what_the_extension_refuses_the_outbox_refuses_with_the_same_words() {
 async fn an_input_has_the_same_limit_of_bytes_compressed_or_not() {
     let (_target_database, target) = session().await;
     let (_source_database, source) = outbox_on(shared_server()).await;
-    // An object of one text: 20 bytes beside it in the target.
+    // An object with one text: it takes 20 more bytes in the target.
     for (length, is_taken) in [(1024 * 1024 - 32, true), (1024 * 1024 + 1, false)] {
         let input = format!("jsonb_build_object('k', repeat('x', {length}))");
         let wanted = target
@@ -116,7 +116,7 @@ async fn an_input_has_the_same_limit_of_bytes_compressed_or_not() {
         assert_eq!(refusal.code, "54000");
         assert_eq!(refusal.message, format!("the {argument} is too large"));
     }
-    // The limit is the owner's: a setting of that name, which anybody could make, is none.
+    // The owner sets the limit; a setting of that name, which any role could make, has no effect.
     source.get("set trax_outbox.max_input_bytes = '2MB'").await;
     let enqueue = "select trax_outbox.enqueue('t', input) from kept";
     assert_eq!(source.refusal(enqueue).await.code, "54000");

@@ -1,4 +1,4 @@
-//! What a relay writes back, and what it forgets.
+//! The results that a relay writes back, and the ones it deletes.
 
 use super::{pair, trax_relay};
 use harness::scheduler::new_name;
@@ -15,7 +15,7 @@ async fn a_relay_that_carries_once_writes_back_all_results() {
     relay.once();
     assert_eq!(source.get(OPEN).await, "2500");
     target.get("select trax.cancel_group('g')").await;
-    // Statements for results, not one for each.
+    // Results are written by statements for many rows, not one each.
     source
         .get(
             "create sequence statements;

@@ -19,7 +19,8 @@ fn to_all(source: &Side, targets: &[Side; 3]) -> Relay {
         .and_to(&targets[2])
 }
 
-/// Enqueues a row for each of 30 groups, so often; tasks are the group and a number that grows.
+/// Enqueues a row for each of 30 groups, `rounds` times; the task is the group and a growing
+/// number.
 async fn enqueue(source: &Side, rounds: usize) {
     source
         .get(&format!(
@@ -29,7 +30,8 @@ async fn enqueue(source: &Side, rounds: usize) {
         .await;
 }
 
-/// How many jobs there are, each once, in the order of its group, and each group in one target.
+/// Checks that each job exists once, in the order of its group, and each group in one target;
+/// returns their number.
 async fn jobs(targets: &[Side; 3]) -> i64 {
     let mut count = 0;
     let mut groups: Vec<String> = Vec::new();
@@ -68,7 +70,7 @@ async fn reach(targets: &[Side; 3], relay: &Process, wanted: i64) {
     .await;
 }
 
-/// Lets nobody into the database of a side any more, whose sessions end; or lets them in again.
+/// Refuses connections to the database of a side and ends its sessions, or allows them again.
 async fn allow(side: &Side, admin: &Side, may: bool) {
     let name = side.database.name();
     admin
@@ -92,7 +94,7 @@ async fn every_group_has_one_of_three_targets_and_keeps_it() {
             "0"
         );
     }
-    // In another order, and without one of them: its rows wait, and no group goes elsewhere.
+    // In another order, and without one target: its rows wait, and no group goes to another.
     enqueue(&source, 10).await;
     let [a, b, c] = &targets;
     let (code, _, said) = run(&mut trax_relay(&source, c).and_to(a).command(&["--once"]));
@@ -137,7 +139,7 @@ async fn a_target_that_is_down_holds_up_only_its_own_rows() {
     let for_b = source.number(WAITING).await;
     assert!(for_b > 0, "b has groups");
     assert_eq!(jobs(&targets).await, 30 + 600 - for_b);
-    // Killed while it is down; the next one starts without it.
+    // Killed while the target is down; the next relay starts without it.
     drop(process);
     enqueue(&source, 20).await;
     let process = relay.start();
@@ -199,9 +201,9 @@ async fn a_group_that_moves_moves_with_its_next_rows() {
         .refusal("select trax_outbox.place_group('g', gen_random_uuid())")
         .await;
     assert_eq!(refusal.code, "42704");
-    // b is gone for ever.
+    // The target b is lost for ever.
     source.get(enqueue).await;
-    // What it refused was never carried; what it has nobody will know.
+    // A row it refused was never carried; the fate of a row it took is unknown.
     source
         .get(&format!(
             "with moved as (

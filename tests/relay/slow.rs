@@ -1,4 +1,4 @@
-//! What takes longer in the target than a relay waits: a row, a lock of somebody else.
+//! Work in the target that takes longer than a relay waits: a large row, or another session's lock.
 
 use super::{JOBS, pair, trax_relay};
 use harness::session::Session;
@@ -58,7 +58,7 @@ async fn a_locked_row_of_the_source_leaves_no_session_behind_in_the_target() {
     let behind = "select count(*) <= 1 from pg_stat_activity
         where application_name = 'trax relay' and datname = current_database() and wait_event_type = 'Lock'";
     assert_eq!(target.get(behind).await, "t");
-    // The lock is what it waited for.
+    // The relay was waiting for the lock.
     assert!(relay.output().contains("(55P03)"), "{}", relay.output());
     other.get("rollback").await;
     target.reaches(&relay, JOBS, "1 1").await;

@@ -1,5 +1,5 @@
-//! `outbox.sql` and `relay.sql`, run by a superuser where another role has made objects or has
-//! rights.
+//! `outbox.sql` and `relay.sql` when a superuser runs them in a database where another role has
+//! objects or rights.
 
 use super::{JOBS, pair, play, sql_file, trax_relay};
 use harness::PATIENCE;
@@ -9,7 +9,7 @@ use harness::session::Session;
 use harness::shared_server;
 use trax_client::testkit::Database;
 
-/// Each file with its schema, and a table and its columns that the file writes.
+/// Each file with its schema, and a table with columns that the file writes.
 const FILES: [(&str, &str, &str); 2] = [
     (
         "outbox.sql",
@@ -23,7 +23,7 @@ const FILES: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// A new database in which the role that is returned may create schemas.
+/// A new database, and a role that may create schemas in it.
 async fn with_a_stranger() -> (Database, Session, String) {
     let database = shared_server().plain_database(&new_name("stranger")).await;
     let database = database.expect("a database is made");
@@ -146,7 +146,7 @@ async fn default_privileges_give_no_rights_in_the_files_schemas() {
         let has = async || rights(&session, &role, schema).await;
         play(shared_server(), &database, file);
         assert_eq!(has().await, "", "{file}");
-        // A later run of the file keeps the rights that grant_access gave, and adds none.
+        // A second run of the file keeps the rights from grant_access, and adds none.
         session
             .get(&format!("select {schema}.grant_access('{role}', 'relay')"))
             .await;
@@ -161,7 +161,7 @@ async fn default_privileges_give_no_rights_in_the_files_schemas() {
             .await;
         play(shared_server(), &database, file);
         assert_eq!(has().await, given, "{file}");
-        // Rights from before the file withdrew them.
+        // The file revokes earlier rights.
         session
             .get(&format!(
                 "grant all on all tables in schema {schema} to {role};
@@ -182,7 +182,7 @@ async fn locks_of_others_keep_no_relay_away() {
     let stranger = Session::as_role(source.database(), &role).await;
     let relay = trax_relay(&source, &target).start();
     relay.says("relay number 1", PATIENCE).await;
-    // Anybody may wait for the locks of the relay.
+    // Any role may wait for the relay's locks.
     let keys = "select string_agg(format('pg_advisory_lock(%s)', (classid::bigint << 32) | objid::bigint), ', ')
         from pg_locks where locktype = 'advisory' and pid <> pg_backend_pid()
             and database = (select oid from pg_database where datname = current_database())";

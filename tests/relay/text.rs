@@ -1,4 +1,4 @@
-//! Texts that one side writes and the other cannot hold or would read as something else.
+//! Texts that the other side cannot store or would read differently.
 
 use super::{Relay, Side, a_target, pair, play, trax_relay};
 use harness::scheduler::new_name;

@@ -1,4 +1,4 @@
-//! Rights are those that a role has on each shard, where it goes as itself.
+//! A role has its own rights on each shard, where the router connects as that role.
 
 use super::{Cluster, has_plproxy};
 use harness::rights::{assert_matrix, default_privileges_for, rights};
@@ -120,13 +120,13 @@ async fn a_shard_that_refuses_a_role_or_lacks_its_database_is_not_away() {
     let s = &cluster.router;
     let role = format!("{}_on_one", cluster.database.name());
     s.get(&format!("create role {role} login")).await;
-    // The shards are on servers of their own.
+    // The shards are on separate servers.
     let make = format!("create role {role} login; select trax.grant_access('{role}', 'admin')");
     cluster.shard(1).get(&make).await;
     s.get(&format!("select trax_router.grant_use('{role}', false)"))
         .await;
     let r = Session::as_role(&cluster.database, &role).await;
-    // What may run anywhere does not leave the shard that refuses to the others.
+    // A job that may run anywhere is not moved from a shard that refuses it to another one.
     let anywhere = "select trax.enqueue('a') from generate_series(1, 50)";
     let divided = "select trax.enqueue_many('a', '{1, 2, 3, 4}')";
     for call in [anywhere, divided, "select * from trax.status()"] {
@@ -203,7 +203,7 @@ async fn rights_are_revoked_wherever_that_is_possible() {
     ))
     .await;
     s.get(&grant).await;
-    // Where there is no such role any more, there is nothing to revoke.
+    // If the role no longer exists on a shard, there is nothing to revoke.
     let first = cluster.shard(1);
     first
         .get(&format!(
@@ -249,7 +249,7 @@ async fn default_privileges_give_no_rights_at_a_router() {
     let s = Session::of(&database.expect("a database is made")).await;
     let role = new_name("team");
     s.get(&format!("create role {role} login")).await;
-    // A schema in which others may create is refused.
+    // A schema in which other roles may create objects is refused.
     default_privileges_for(&s, &role, &["tables", "sequences", "functions"]).await;
     s.get("create extension trax_router cascade").await;
     for schema in ["trax", "trax_router"] {

@@ -1,4 +1,4 @@
-//! A shard that is away stops its own jobs only.
+//! An unreachable shard stops only its own jobs.
 
 use super::cluster::shard_server;
 use super::{Cluster, has_plproxy};
@@ -24,7 +24,7 @@ async fn a_killed_shard_is_named_and_the_others_go_on() {
         ))
         .await;
     second.kill().expect("it is killed");
-    // A session that was open there may hear of its end a moment late.
+    // A session that was open there may detect its end a moment later.
     let gone = format!("select state from trax.get_jobs('{{{far}}}')");
     eventually("it is gone", PATIENCE, async || {
         match s.attempt(&gone).await {
@@ -52,7 +52,7 @@ async fn a_killed_shard_is_named_and_the_others_go_on() {
             "{refusal}"
         );
     }
-    // Unknown as long as the one that may have it is away.
+    // Unknown while the shard that may have it is unreachable.
     s.get("delete from trax_router.manifest").await;
     let refusal = s.refusal("select trax.trigger('far')").await;
     assert_eq!(refusal.message, "shard 2 cannot be reached");
@@ -64,7 +64,7 @@ async fn a_killed_shard_is_named_and_the_others_go_on() {
         "select trax.schedule('near too', 't', group_name => '{here}')"
     ))
     .await;
-    // What may run anywhere runs where it can.
+    // A job that may run anywhere goes to a reachable shard.
     let anywhere = "select count(distinct trax.shard_of(id)) from (
         select trax.enqueue('a') as id from generate_series(1, 50)) e";
     assert_eq!(s.get(anywhere).await, "1");
@@ -86,7 +86,7 @@ async fn a_killed_shard_is_named_and_the_others_go_on() {
     let states = "select shard, state like '%shard 2%' from trax_router.cluster()";
     assert_eq!(s.get(states).await, "1|f\n2|t");
 
-    // What concerns all is done where it can be, and the error says where.
+    // A call for all shards is done where possible, and the error names the others.
     let refusal = s.refusal("select trax.pause('disks')").await;
     assert_eq!(refusal.message, "shard 2 cannot be reached");
     assert!(
@@ -123,7 +123,7 @@ async fn a_call_that_breaks_off_says_that_nobody_knows() {
     let calling = caller.spawn("select trax.enqueue('a')");
     let there = "select pid from pg_stat_activity where application_name = 'trax_router' and wait_event_type = 'Lock'
         and datname = current_database()";
-    // A transaction sees the activity of its beginning.
+    // A transaction keeps its first snapshot of the activity.
     let looking = Session::of(&cluster.shards[0].0).await;
     let pid = eventually("it waits", PATIENCE, async || {
         match looking.get(there).await {
@@ -141,7 +141,7 @@ async fn a_call_that_breaks_off_says_that_nobody_knows() {
     assert_eq!(refusal.message, "the connection to shard 1 broke");
     assert!(refusal.detail.contains("is not known"), "{refusal}");
     shard.get("rollback").await;
-    // The same session goes on.
+    // The same session still works.
     caller.get("select trax.enqueue('a')").await;
 }
 

@@ -1,4 +1,5 @@
-//! Calls that are cancelled between shards, and what happens here after a shard has committed.
+//! Calls that are cancelled between shards, and conflicts at the router after a shard has
+//! committed.
 
 use super::{Cluster, has_plproxy};
 use harness::session::Session;
@@ -71,7 +72,7 @@ async fn a_call_that_a_shard_has_done_is_not_refused_for_a_note_here() {
     let wrong = "update trax_router.manifest set shard = 2";
     let jobs = "select count(*) from trax.work_queue";
 
-    // Somebody has changed the note since the transaction began.
+    // The entry has changed since the transaction began.
     s.get(wrong).await;
     let late = Session::of(&cluster.database).await;
     late.get("begin isolation level repeatable read; select count(*) from trax_router.manifest")
@@ -80,7 +81,7 @@ async fn a_call_that_a_shard_has_done_is_not_refused_for_a_note_here() {
     late.get("select trax.trigger('m'); commit").await;
     assert_eq!(cluster.shard(1).get(jobs).await, "2");
 
-    // Somebody is changing it, for as long as he likes.
+    // Another transaction is changing the entry and stays open.
     s.get(wrong).await;
     let other = Session::of(&cluster.database).await;
     other

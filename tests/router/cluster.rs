@@ -1,4 +1,4 @@
-//! Three servers that are shards, and a database that is their router.
+//! Three servers as shards, and a database as their router.
 
 use harness::session::Session;
 use harness::shared_server;
@@ -11,31 +11,31 @@ pub(crate) fn has_plproxy() -> bool {
     harness::has_plproxy(shared_server())
 }
 
-/// A server for a shard; its databases have no schedulers, the tests call `trax.tick()`.
+/// A server for a shard; its databases have no schedulers, and the tests call `trax.tick()`.
 pub(crate) fn shard_server() -> Server {
     harness::options()
         .fast()
-        // What it said it has must be there when it was killed.
+        // An acknowledged commit must survive a kill.
         .setting("synchronous_commit", "on")
         .setting("trax.databases", "no_database_has_this_name")
         .start()
         .expect("a server starts")
 }
 
-/// The servers of the shards 1, 2 and 3 of all tests that do not stop one.
+/// The servers of the shards 1, 2 and 3, shared by all tests that do not stop one.
 fn servers() -> &'static [Server; 3] {
     static SERVERS: OnceLock<[Server; 3]> = OnceLock::new();
     SERVERS.get_or_init(|| [shard_server(), shard_server(), shard_server()])
 }
 
-/// A router on the shared server, with a session there and one in each of its shards.
+/// A router on the shared server, with a session in it and one in each shard.
 pub(crate) struct Cluster {
     pub(crate) database: Database,
     pub(crate) router: Session,
     pub(crate) shards: Vec<(Database, Session)>,
 }
 
-/// The arguments `number` and `address` of a shard.
+/// Returns the arguments `number` and `address` of a shard.
 pub(crate) fn address(server: &Server, database: &Database, number: usize) -> String {
     format!(
         "{number}, 'host=127.0.0.1 port={} dbname={}'",
@@ -44,7 +44,7 @@ pub(crate) fn address(server: &Server, database: &Database, number: usize) -> St
     )
 }
 
-/// A new database with the extension and this number on a server.
+/// A new database with the extension and this shard number on a server.
 pub(crate) async fn shard(server: &Server, number: usize) -> (Database, Session) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("shard_{}", NEXT.fetch_add(1, Ordering::Relaxed));
@@ -58,12 +58,12 @@ pub(crate) async fn shard(server: &Server, number: usize) -> (Database, Session)
 }
 
 impl Cluster {
-    /// With as many of the shards 1, 2 and 3.
+    /// A cluster of the shards from 1 to `count`.
     pub(crate) async fn of(count: usize) -> Self {
         Self::on(&servers().each_ref()[..count]).await
     }
 
-    /// With shards on these servers, numbered from 1.
+    /// A cluster with shards on these servers, numbered from 1.
     pub(crate) async fn on(servers: &[&Server]) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("router_{}", NEXT.fetch_add(1, Ordering::Relaxed));
@@ -86,7 +86,7 @@ impl Cluster {
         cluster
     }
 
-    /// Adds one more shard, which has no place yet.
+    /// Adds a shard, which has no place yet.
     pub(crate) async fn add(&mut self, server: &Server) {
         let number = self.shards.len() + 1;
         let (database, session) = shard(server, number).await;
@@ -98,7 +98,7 @@ impl Cluster {
         self.shards.push((database, session));
     }
 
-    /// A name of a group that is on this shard by its hash.
+    /// Returns a group name whose hash belongs to this shard.
     pub(crate) async fn group_on(&self, shard: usize) -> String {
         let sql = format!(
             "select 'g' || n from generate_series(1, 1000) n

@@ -1,4 +1,4 @@
-//! What the router has of each function that the extension grants to somebody, written from the
+//! Generates the router's version of each function that the extension grants to a role, from the
 //! extension's catalog: the call to a shard, and the function of the same name that finds the
 //! shard.
 
@@ -17,29 +17,29 @@ const OPENING: &str = "-- Every function that a producer or an operator calls, a
 
 /// How a function finds its shards.
 enum Route {
-    /// By its group; in a spread group by the first of these arguments that is not null.
+    /// By its group; in a spread group by the first non-null one of these arguments.
     Group(&'static [&'static str]),
-    /// By the number that its first argument, an id, carries, unless its group has moved.
+    /// By the number in its first argument, an id, unless the id's group has moved.
     Id,
-    /// By the manifest that its first argument names.
+    /// By the manifest named by its first argument.
     Manifest,
-    /// By its first argument, a group; one that is spread is on all, and counts are added.
+    /// By its first argument, a group; a spread group is on all shards, and counts are added.
     WholeGroup,
     /// By its first argument, the name of a token.
     Token,
-    /// On all, and each row says of which; a shard that is away has this row.
+    /// On all shards, with the shard number in each row; an unreachable shard has this row.
     Rows(&'static str),
-    /// On all.
+    /// On all shards.
     All,
-    /// On the first that is open.
+    /// On the first open shard.
     Any,
-    /// Written by hand; only the call to a shard is needed.
+    /// Written by hand; only the call to a shard is generated.
     Hand,
-    /// Nowhere: workers claim from the shards themselves, and some things concern one server.
+    /// Not routed: workers claim from the shards directly, and some functions concern one server.
     Direct,
 }
 
-/// Of every function that `trax.functions_of()` grants.
+/// The route of every function that `trax.functions_of()` grants.
 fn route(name: &str) -> Route {
     match name {
         "enqueue" | "enqueue_sql" => Route::Group(&["concurrency_key", "unique_key"]),
@@ -80,7 +80,7 @@ fn route(name: &str) -> Route {
     }
 }
 
-/// Whether a function changes nothing on a shard, so that it may be called twice.
+/// Whether a function changes nothing on a shard and may be called twice.
 fn only_reads(name: &str) -> bool {
     matches!(
         name,
@@ -106,7 +106,7 @@ struct Function {
     is_procedure: bool,
     is_set: bool,
     arguments: Vec<Argument>,
-    /// The columns of its table, if it returns one.
+    /// The columns of its result table, if any.
     columns: Vec<(String, String)>,
     result: String,
     comment: String,
@@ -172,7 +172,7 @@ async fn functions(client: &Client) -> Vec<Function> {
         .collect()
 }
 
-/// Lines of a list, a comma after each but the last.
+/// Joins the lines of a list with commas.
 fn list(lines: &[String]) -> String {
     let mut text = String::new();
     for (at, line) in lines.iter().enumerate() {
@@ -203,7 +203,7 @@ impl Function {
         }
     }
 
-    /// The types that stand between the parentheses in `comment on function`.
+    /// The types in the parentheses of `comment on function`.
     fn types(&self, first: &[&str]) -> String {
         let own = self.arguments.iter().map(|argument| argument.kind.as_str());
         first
@@ -222,8 +222,7 @@ impl Function {
         )
     }
 
-    /// The function that calls it on a shard. A name of a role is sent as one: its oid is another
-    /// there.
+    /// The function that calls it on a shard. A role is sent by name, since its oid differs there.
     fn call(&self) -> String {
         let name = &self.name;
         let kind_of = |kind: &str| match kind {
@@ -242,14 +241,14 @@ impl Function {
             })
             .collect();
         let call = format!("trax.{name}({})", given.join(", "));
-        // A scalar in the list of columns is 10 % cheaper than one in from.
+        // A scalar in the select list is 10 % cheaper than one in FROM.
         let statement = match &self.columns[..] {
             [] => format!("select {call}"),
             columns => {
                 let columns: Vec<String> = columns
                     .iter()
                     .map(|(name, kind)| match kind.as_str() {
-                        // Text, in one style whatever datestyle the shard has.
+                        // Sent as text in one format, whatever the shard's datestyle.
                         "timestamp with time zone" => {
                             format!(
                                 "pg_catalog.to_jsonb(called.{name}) operator(pg_catalog.#>>) '{{}}' as {name}"
@@ -262,7 +261,7 @@ impl Function {
                 format!("select {} from {call} called", columns.join(", "))
             }
         };
-        // What is sent is text, and must be read the same under any settings of the shard.
+        // Values are sent as text, which must be parsed the same under any settings of the shard.
         let styles: String = [
             ("timestamp", "set datestyle = iso\n"),
             ("interval", "set intervalstyle = iso_8601\n"),
@@ -332,7 +331,7 @@ comment on function trax_router.{name}({types}) is
         )
     }
 
-    /// The statement that calls it on a shard and keeps what it returns.
+    /// The statement that calls it on a shard and keeps the result.
     fn ask(&self, then: &str) -> String {
         let given: String = (1..=self.arguments.len())
             .map(|n| format!(", ${n}"))
@@ -347,7 +346,7 @@ comment on function trax_router.{name}({types}) is
         }
     }
 
-    /// The function of the same name.
+    /// The routing function of the same name.
     fn routed(&self) -> String {
         let mut more: &[&str] = &[];
         let mut declared = vec!["failure trax_router.failure;".to_owned()];
@@ -531,7 +530,7 @@ exit when trax_router.is_cancelled(failure);
                 } else {
                     (self.ask("called.*, shard"), format!("{away}, shard"))
                 };
-                // What the router knows itself.
+                // Rows that come from the router itself.
                 let own = match &*self.name {
                     "diagnose" => {
                         "    return query select own.* from trax_router.unended_moves($1) own;\n"
@@ -593,7 +592,7 @@ comment on function trax.{}({}) is
     }
 }
 
-/// Each line four spaces further in, so many times; what belongs to a `when` once more.
+/// Indents each line by `times` levels of four spaces, and lines after `when others` by one more.
 fn indent(text: &str, times: usize) -> String {
     let mut is_caught = false;
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! More shards: new groups go by the new places, those at work stay, and no id changes.
+//! Additional shards: new groups use the new places, active groups stay, and no id changes.
 
 use super::cluster::{address, shard, shard_server};
 use super::move_group::call;
@@ -70,7 +70,7 @@ async fn places_wait_for_whoever_has_just_placed_a_job() {
     let server = shard_server();
     cluster.add(&server).await;
     let other = Session::of(&cluster.database).await;
-    // Of a hundred groups some would move.
+    // Some of a hundred groups would move.
     cluster
         .router
         .get("begin; select trax.enqueue('a', group_name => 'late' || n) from generate_series(1, 100) n")
@@ -140,7 +140,7 @@ async fn a_group_stays_where_the_router_has_it_whatever_handlers_enqueue_elsewhe
             ))
             .await;
     }
-    // A database that was at work before it joins keeps its groups.
+    // A database that was in use before it joins keeps its groups.
     let server = shard_server();
     cluster.add(&server).await;
     cluster
@@ -265,7 +265,7 @@ async fn what_is_no_shard_is_not_added() {
     ] {
         assert_eq!(s.refusal(&add(words)).await.message, message);
     }
-    // The same again changes nothing; another address is a move, and said as one.
+    // The same address changes nothing; another address is reported as a move.
     let (first, _) = &cluster.shards[0];
     let known = s.get("select address from trax_router.shards()").await;
     assert_eq!(s.get(&add(&format!("1, '{known}'"))).await, "has places");

@@ -3,7 +3,7 @@
 use super::{Cluster, has_plproxy};
 use std::collections::HashSet;
 
-/// How many jobs wait on each of three shards.
+/// Returns the number of waiting jobs on each of three shards.
 async fn waiting(cluster: &Cluster) -> Vec<i64> {
     let mut counts = Vec::new();
     for (_, shard) in &cluster.shards {
@@ -103,7 +103,7 @@ async fn many_are_divided_and_their_ids_are_in_the_order_of_the_inputs() {
         let input = format!("select input from trax.work_queue where job_id = {id}");
         assert_eq!(cluster.shard(shard).get(&input).await, (at + 1).to_string());
     }
-    // A group, or a key, is one place.
+    // All jobs of a group or a key are on one shard.
     for more in ["group_name => 'reports'", "concurrency_key => 'k'"] {
         let sql = format!(
             "select count(distinct trax.shard_of(i)), count(*) from trax.enqueue_many('m', {inputs}, {more}) i"

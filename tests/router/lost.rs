@@ -1,9 +1,10 @@
-//! Groups have left a shard that is away or closed since: what they have is found where it is.
+//! Groups that have left a shard which is now unreachable or closed: their rows are found on the
+//! new shard.
 
 use super::{Cluster, has_plproxy};
 use harness::session::Session;
 
-/// Where nobody listens.
+/// An address where no server listens.
 const NOWHERE: &str = "update trax_router.shard set address = 'host=127.0.0.1 port=1 dbname=gone'";
 
 #[tokio::test]
@@ -28,7 +29,7 @@ async fn what_has_left_a_shard_is_called_when_that_is_closed_or_gone() {
         let (first, second) = (s.number(&enqueue).await, s.number(&enqueue).await);
         s.get(&format!("call trax_router.move_group('{group}', 1, null)"))
             .await;
-        // As if the router had not heard of it.
+        // As if the router did not know of the move.
         s.get("update trax_router.manifest set shard = 2").await;
         let remembered = "select distinct shard from trax_router.manifest";
         s.get(&leave).await;
@@ -43,7 +44,7 @@ async fn what_has_left_a_shard_is_called_when_that_is_closed_or_gone() {
         assert_eq!(s.get(&cancel).await, "cancelled");
         let state = format!("select state from trax.get_jobs('{{{first}, {second}}}') order by 1");
         assert_eq!(s.get(&state).await, "cancelled\nqueued");
-        // What nobody else has may be there.
+        // A row that no reachable shard has may be on the lost one.
         for call in [
             "select trax.trigger('never')".to_owned(),
             format!("select trax.cancel({})", second + 1000),
@@ -98,7 +99,7 @@ async fn many_jobs_are_looked_up_with_one_call_to_each_shard() {
         select string_agg(funcname || ' ' || calls, ', ' order by funcname) from pg_stat_xact_user_functions
         where schemaname = 'trax_router' and funcname in ('get_jobs', 'where_are')"
     );
-    // Each in a session of its own, where it is the first.
+    // Each in a separate session, as its first call.
     let first = Session::of(&cluster.database).await;
     assert_eq!(first.get(&calls).await, "100\nget_jobs 2");
     s.get("insert into trax_router.move values (1, 2)").await;
@@ -149,7 +150,7 @@ async fn a_wrong_note_of_where_a_manifest_is_mends_itself() {
             assert_eq!(s.get(noted).await, "1", "{lie}: {call}");
         }
     }
-    // Also when the shard that it names is away.
+    // The same if the recorded shard is unreachable.
     reader.get("select trax_router.remember('m', 2)").await;
     s.get("select trax_router.close_shard(2, 'sold')").await;
     s.get("select trax.schedule('m', 't')").await;

@@ -21,7 +21,7 @@ async fn a_manifest_lives_with_its_group_and_is_found_by_its_name() {
         cluster.shard(3).get(stored).await,
         "nightly|report|{\"a\": 1}|0 2 * * *|Europe/Berlin|3|skip"
     );
-    // Whether the router remembers where it is or not.
+    // Whether or not the router remembers the manifest's shard.
     for forget in ["select 1", "delete from trax_router.manifest"] {
         s.get(forget).await;
         let job = s
@@ -48,7 +48,7 @@ async fn a_manifest_lives_with_its_group_and_is_found_by_its_name() {
         s.get(next).await,
         "2026-01-01 02:00:00 +01:00\n2026-01-02 02:00:00 +01:00"
     );
-    // A change without a group stays where the manifest is.
+    // A change without a group stays on the manifest's shard.
     s.get("delete from trax_router.manifest; select trax.schedule('nightly', 'report', priority => 4)")
         .await;
     assert_eq!(
@@ -157,7 +157,7 @@ async fn a_document_is_divided_and_what_is_gone_from_it_is_removed_everywhere() 
     assert_eq!(removed.matches("removed|manifest").count(), 3, "{removed}");
     assert_eq!(cluster.shard(2).get(none).await, "0");
 
-    // What the second shard refuses, the first has done, and the error says so.
+    // The second shard refuses its part after the first has done its own, and the error says so.
     let broken = format!(
         "select * from trax.apply('{{\"manifests\": [
             {{\"name\": \"good\", \"task\": \"t\", \"group_name\": \"{here}\"}},
@@ -198,7 +198,7 @@ async fn one_name_given_twice_at_once_is_one_manifest() {
         "select trax.schedule('twin', 't', group_name => '{there}')"
     ));
     first.sees_waiting(pid).await;
-    // What a shard has done stays done.
+    // A shard's committed work stays.
     first.get("rollback").await;
     let (_second, late) = late.await.expect("it does not panic");
     assert_eq!(late.expect_err("it is on the other shard").code, "0A000");
@@ -274,7 +274,7 @@ async fn a_manifest_is_placed_while_somebody_waits_to_divide_the_places() {
         Session::of(&cluster.database).await,
         Session::of(&cluster.database).await,
     );
-    // The first of the two is half-way.
+    // The first of the two calls is halfway.
     holder
         .get("begin; select trax_router.hold_manifests()")
         .await;

@@ -1,4 +1,4 @@
-//! A router in front of shards, each on a server of its own.
+//! A router in front of shards, each on a separate server.
 
 mod access;
 mod away;

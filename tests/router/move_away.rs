@@ -1,9 +1,9 @@
-//! A group is moved while a shard is away.
+//! Moving a group while a shard is unreachable.
 
 use super::move_group::{LEFT, call};
 use super::{Cluster, has_plproxy};
 
-/// Has the router look for a shard where nothing answers; returns where it is.
+/// Makes a shard unreachable for the router; returns its real address.
 async fn hide(cluster: &Cluster, shard: usize) -> String {
     let s = &cluster.router;
     let address = format!("select address from trax_router.shard where number = {shard}");
@@ -15,7 +15,7 @@ async fn hide(cluster: &Cluster, shard: usize) -> String {
     address
 }
 
-/// Has the router find it again.
+/// Restores the address of the shard.
 async fn show(cluster: &Cluster, shard: usize, address: &str) {
     cluster
         .router
@@ -82,14 +82,15 @@ async fn a_group_comes_back_from_a_shard_that_went_away() {
         refusal.detail.contains("nothing of it is lost"),
         "{refusal}"
     );
-    // It works here, with its settings; what is at the other, or may be, waits for that.
+    // The group works here with its settings; rows that are or may be on the other shard wait for
+    // it.
     let enqueue = format!("select trax.shard_of(trax.enqueue('a', group_name => '{group}'))");
     assert_eq!(s.get(&enqueue).await, "1");
     assert_eq!(first.claim("worker => 'w', max_jobs => 9").await.len(), 2);
     let settings = "select max_active_jobs, enabled from trax.manifest_group";
     assert_eq!(first.get(settings).await, "5|t");
     show(&cluster, 2, &address).await;
-    // One of them there and back.
+    // One of these batches goes there and back.
     assert_eq!(s.get(&call(&group, 1)).await, "3");
     assert_eq!(second.get(LEFT).await, "0");
     let waiting = "select string_agg(task, ' ' order by task) from trax.work_queue";

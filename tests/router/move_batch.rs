@@ -1,4 +1,4 @@
-//! What is taken from one shard comes to the other: all of it, and once.
+//! All rows taken from one shard arrive at the other, exactly once.
 
 use super::move_group::{LEFT, call};
 use super::{Cluster, has_plproxy};
@@ -19,7 +19,7 @@ async fn a_shard_that_was_restored_and_counts_anew_loses_no_job() {
     .await;
     assert_eq!(s.get(&call(&group, 2)).await, "1");
     assert_eq!(s.get(&call(&group, 1)).await, "1");
-    // As after a restore: whatever numbers batches begins again.
+    // As after a restore: the batch numbers start again.
     first
         .get("select count(setval(d.objid::regclass, 1, false)) from pg_depend d join pg_class c on c.oid = d.objid
             where d.refobjid = 'trax.departure'::regclass and c.relkind = 'S'")
@@ -77,7 +77,7 @@ async fn a_job_queued_when_its_manifest_was_in_another_group_goes_with_its_own()
         first.get("select group_name from trax.manifest").await,
         "after"
     );
-    // The other way round: the manifest leaves and the job stays.
+    // The reverse case: the manifest leaves and the job stays.
     s.get(
         "select trax.trigger('m'); select trax_router.place_group('then', 1); select trax.schedule('m', 't', group_name => 'then')",
     )
@@ -114,7 +114,7 @@ async fn a_manifest_whose_entry_leaves_with_another_group_is_queued_again() {
     s.get("select trax.schedule('m', 't', group_name => 'after')")
         .await;
     assert_eq!(s.get(&call("before", 2)).await, "1");
-    // Another backend, whose first cycle cleans up; the next one queues.
+    // Another backend, whose first cycle cleans up and whose second one queues.
     let cycle = Session::of(&cluster.shards[0].0).await;
     cycle.get("select trax.tick(); select trax.tick()").await;
     let queued = "select group_name, manifest, scheduled from trax.work_queue";
@@ -239,7 +239,7 @@ async fn a_letter_written_while_the_last_batch_is_looked_for_goes_too() {
         .await;
     let depart = format!("select batch is null, is_over from trax.depart('{group}', 2)");
     assert_eq!(first.get(&depart).await, "t|f", "it is off now");
-    // It has looked for letters and waits for the key.
+    // The call has looked for dead letters and waits for the key.
     let holder = Session::of(&cluster.shards[0].0).await;
     holder
         .get("begin; delete from trax.unique_key where ended")

@@ -1,4 +1,4 @@
-//! A move that its mover has left half done, and what others do meanwhile.
+//! A half-finished move, and other calls in that state.
 
 use super::move_group::{LEFT, call};
 use super::{Cluster, has_plproxy};
@@ -36,7 +36,7 @@ async fn a_document_leaves_a_group_that_moves_as_it_is() {
         .get(&format!("select trax.complete({})", running.key()))
         .await;
     assert_eq!(s.get(&call(&group, 2)).await, "2");
-    // It is still that document's.
+    // The group still belongs to that document.
     let prune = "select string_agg(action || ' ' || name, ', ') from trax.apply('{\"groups\": []}', prune => true, source => 'here')";
     assert_eq!(s.get(prune).await, format!("removed {group}"));
 }
@@ -81,7 +81,7 @@ async fn a_manifest_on_its_way_is_said_to_be() {
             format!("Move the group again: call trax_router.move_group('{group}', 2, null)")
         );
     }
-    // Also whoever may not look into the tables of the shards.
+    // Even for a role without rights to the shards' tables.
     let role = format!("producer_{}", cluster.database.name());
     for shard in [first, second, s] {
         shard.get(&format!("create role {role} login")).await;
@@ -101,7 +101,7 @@ async fn a_manifest_on_its_way_is_said_to_be() {
     );
     s.get("select trax.schedule('another', 't'); select trax.trigger('another')")
         .await;
-    // Somebody makes it at the shard itself, where it is queued.
+    // Another session makes the manifest at the shard itself, where its job is queued.
     second
         .get(&format!(
             "select trax.schedule('m', 't', every => '1 h', group_name => '{group}'); select trax.tick()"
@@ -137,7 +137,7 @@ async fn a_group_without_settings_is_cancelled_on_both_sides() {
     assert_eq!(s.get(&cancel).await, "1");
     s.get(&call(&group, 2)).await;
     assert_eq!(s.get(&cancel).await, "0");
-    // A group of which nothing is anywhere.
+    // A group without rows on any shard.
     s.get("select trax_router.begin_move('new', 2)").await;
     assert_eq!(s.get("select trax.cancel_group('new')").await, "0");
 }
@@ -172,7 +172,7 @@ async fn a_group_that_was_moved_before_is_healed_by_moving_it_again() {
     ))
     .await;
     assert_eq!(s.get(&call(&group, 2)).await, "1");
-    // By a router that has not heard of it.
+    // By a router that does not know of the move.
     for shard in [1, 3] {
         cluster
             .shard(shard)
@@ -215,7 +215,7 @@ async fn a_late_call_of_a_mover_that_is_gone_takes_nothing_of_what_has_come_back
     assert_eq!(refusal.code, "55000", "{refusal}");
     let claim = "select count(*) from trax.claim_next('w')";
     assert_eq!(first.get(claim).await, "1", "it is on");
-    // Whatever the clock of the router says, the next move is a later one.
+    // The next move is later, even if the router's clock is wrong.
     s.get(&format!(
         "update trax_router.group_placement set placed_at = now() + '1 h' where group_name = '{group}'"
     ))
@@ -252,7 +252,7 @@ async fn a_batch_that_was_on_its_way_elsewhere_follows_to_the_end() {
     assert_eq!(s.get(&carry).await, "waits", "it is off now");
     let depart = format!("select count from trax.depart('{group}', 2)");
     assert_eq!(cluster.shard(1).get(&depart).await, "5");
-    // Shard 2 has nothing to give, and is asked no more.
+    // Shard 2 has nothing to move, and is not asked again.
     s.get("select trax_router.close_shard(1, 'new disks')")
         .await;
     s.refusal(&call(&group, 3)).await;

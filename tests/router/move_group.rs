@@ -1,14 +1,14 @@
-//! A group that is at work goes to another shard.
+//! Moving an active group to another shard.
 
 use super::{Cluster, has_plproxy};
 use harness::session::Session;
 
-/// Moves a group.
+/// The call that moves a group.
 pub(super) fn call(group: &str, shard: usize) -> String {
     format!("call trax_router.move_group('{group}', {shard}, null)")
 }
 
-/// What a shard still has of a group.
+/// The number of a group's rows left on a shard.
 pub(super) const LEFT: &str = "select
     (select count(*) from trax.work_queue) + (select count(*) from trax.manifest)
         + (select count(*) from trax.manifest_state) + (select count(*) from trax.manifest_dependency)
@@ -28,7 +28,7 @@ async fn what_waits_is_carried_as_it_is_with_its_ids() {
         "select trax.configure_group('{group}', max_active_jobs => 70, priority => 3, max_per_key => 2)"
     ))
     .await;
-    // A job that runs and one that failed for good; in the queue, one of each kind.
+    // A running job and one that failed for good; in the queue, one of each kind.
     let running = s
         .number(&format!(
             "select trax.enqueue('runs', group_name => '{group}', unique_key => 'r')"
@@ -61,7 +61,8 @@ async fn what_waits_is_carried_as_it_is_with_its_ids() {
     let second = cluster.shard(2);
     second.becomes(queue, &before).await;
     assert!(!moving.is_finished(), "a job of the group runs");
-    // While it moves: new jobs are there at once, and what is asked by id is found where it is.
+    // During the move new jobs are on the target at once, and calls by id find the job on its
+    // current shard.
     let new = s
         .number(&format!(
             "select trax.enqueue('new', group_name => '{group}')"
@@ -96,7 +97,7 @@ async fn what_waits_is_carried_as_it_is_with_its_ids() {
         ))
         .await;
     assert_eq!(requeued >> 43, 2);
-    // What runs ends where it is, and what it leaves to be tried again is carried.
+    // Running jobs end on the old shard, and their retries are moved.
     first
         .get(&format!(
             "select trax.fail({}, 'once', retry_in => '0 s')",
@@ -122,7 +123,7 @@ async fn what_waits_is_carried_as_it_is_with_its_ids() {
     assert_eq!(claimed.len(), 70, "its limit is here");
     first.assert_healthy().await;
     second.assert_healthy().await;
-    // Moved again there is nothing to do, and back it goes as it came.
+    // Repeating the move does nothing, and moving back restores the state.
     assert_eq!(s.get(&call(&group, 2)).await, "0");
     for job in &claimed {
         second
@@ -202,7 +203,8 @@ async fn manifests_follow_when_none_of_their_jobs_runs() {
     );
     second.assert_healthy().await;
     first.assert_healthy().await;
-    // They live there: one runs, the letter of another frees it, and the router finds them.
+    // The rows are in use there: a job runs, a dead letter's requeue frees its child, and the
+    // router finds them.
     let after = second.claim_one("worker => 'w', tasks => '{after}'").await;
     second
         .get(&format!("select trax.complete({})", after.key()))
@@ -291,7 +293,7 @@ async fn a_batch_is_carried_once_however_often_it_is_sent() {
         ))
         .await;
     let (first, second) = (cluster.shard(1), cluster.shard(2));
-    // A mover that is gone after it has taken a batch, and one that comes after its successor.
+    // A mover that stops after taking a batch, and one that continues after its successor.
     s.get(&format!("select trax_router.begin_move('{group}', 2)"))
         .await;
     let depart = format!("select batch, to_shard, count, is_over from trax.depart('{group}', 2)");
@@ -337,7 +339,7 @@ async fn a_batch_is_carried_once_however_often_it_is_sent() {
         .get(&format!("select trax.complete({})", claimed.key()))
         .await;
     assert_eq!(late.get(&arrive).await, "f", "also when it has ended");
-    // To another shard meanwhile: what is on its way goes where it was sent first.
+    // Moved to another shard meanwhile: a batch in transit goes to its first target.
     assert_eq!(s.get(&call(&group, 1)).await, "0");
     assert_eq!(
         s.get(&format!(
@@ -403,7 +405,7 @@ async fn a_group_on_several_shards_is_gathered_however_much_each_has() {
     }
     let cluster = Cluster::of(3).await;
     let s = &cluster.router;
-    // One batch on one of the shards that it leaves, and none on the other.
+    // One batch on one of the source shards, and none on the other.
     let key = "select 'k' || n from generate_series(1, 1000) n where trax_router.shard_of_group('default', 'k' || n) = 1 limit 1";
     let key = s.get(key).await;
     s.get(&format!(
@@ -428,7 +430,7 @@ async fn whoever_schedules_and_whoever_begins_a_move_wait_for_each_other_in_one_
     }
     let cluster = Cluster::of(2).await;
     let group = cluster.group_on(1).await;
-    // The first of the two is half-way.
+    // The first of the two calls is halfway.
     let holder = Session::of(&cluster.database).await;
     holder
         .get("begin; select trax_router.hold_manifests()")

@@ -1,4 +1,4 @@
-//! A group goes to another shard while jobs of it are enqueued and run, and whoever moves it dies.
+//! Moving a group while its jobs are enqueued and run, with movers that are killed.
 
 use super::move_group::call;
 use super::{Cluster, has_plproxy};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Claims, completes and fails jobs until told to stop, and then until nothing is left.
+/// Claims, completes and fails jobs until told to stop, and then until no job is left.
 async fn work(s: Session, stop: Arc<AtomicBool>) {
     let mut turn = 0;
     loop {
@@ -82,7 +82,7 @@ async fn a_group_under_load_is_moved_and_its_mover_killed_at_any_moment() {
                     moved.expect("the move ends well");
                     break;
                 }
-                // Sooner or later it has the time that it needs.
+                // The patience grows until a move has enough time.
                 Err(_) if patience < 400 => {
                     killed += 1;
                     s.get(&format!("select pg_terminate_backend({pid})")).await;
@@ -102,7 +102,7 @@ async fn a_group_under_load_is_moved_and_its_mover_killed_at_any_moment() {
         assert_eq!(s.get(&place).await, target.to_string());
     }
     assert!(killed >= 8, "{killed}");
-    // The workers stop when they find nothing: not before the last job is there.
+    // The workers stop when the queue is empty, so they must wait for the last job.
     enough.store(true, Ordering::Relaxed);
     let ids = producer.await.expect("it does not panic");
     stop.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Locks that others hold do not make the router stand still while a group moves.
+//! Foreign locks do not block the router while a group moves.
 
 use super::move_group::call;
 use super::{Cluster, has_plproxy};
@@ -131,7 +131,7 @@ async fn a_snapshot_older_than_a_move_places_nothing() {
         old.get("commit").await;
         s.get(&call(&group, 1)).await;
     }
-    // Of a group that is elsewhere nothing is refused.
+    // No call is refused because of a group on another shard.
     old.get("begin isolation level repeatable read; select 1")
         .await;
     s.get(&call(&group, 2)).await;
@@ -155,7 +155,7 @@ async fn of_two_who_move_a_group_to_one_shard_none_takes_its_limit_away() {
         "select trax.configure_group('{group}', max_active_jobs => 3); begin; select trax.enqueue('t', group_name => '{group}')"
     ))
     .await;
-    // Both have seen that nothing of it is at the target.
+    // Both calls have seen that the target has no rows of the group.
     let looking = Session::of(&cluster.database).await;
     let mut moving = Vec::new();
     for _ in 0..2 {

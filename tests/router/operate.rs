@@ -1,4 +1,4 @@
-//! What concerns all shards says which.
+//! Functions for all shards name the shard in each row.
 
 use super::{Cluster, has_plproxy};
 
@@ -50,7 +50,7 @@ async fn a_shard_of_another_minor_version_is_refused_and_named() {
     );
     let state = "select state from trax_router.cluster()";
     assert_eq!(s.get(state).await, refusal.message);
-    // Another patch of the same minor version is no other.
+    // Another patch of the same minor version counts as the same version.
     s.get(
         "update pg_extension set extversion = (
             select regexp_replace(value, '[.][^.]*$', '.99') from trax.status() where item = 'version'

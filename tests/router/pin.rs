@@ -1,9 +1,9 @@
-//! Keys that are alive stay where they are when places move.
+//! Live keys stay on their shard when places move.
 
 use super::cluster::shard_server;
 use super::{Cluster, has_plproxy};
 
-/// A cluster of one shard, and a second one that has no place yet.
+/// A cluster of one shard, and a second shard without a place.
 async fn growing(server: &trax_client::testkit::Server) -> Cluster {
     let mut cluster = Cluster::of(1).await;
     cluster.add(server).await;
@@ -38,7 +38,7 @@ async fn a_token_that_is_held_is_not_given_twice() {
         .shard(1)
         .get("select trax.release_token(name, token) from trax.concurrency_token")
         .await;
-    // When nothing is held where it was, names go by their places.
+    // When no key is held on its old shard, names follow their places.
     s.get("select trax_router.spread_places()").await;
     assert_eq!(
         s.get("select count(*) from trax_router.key_placement")

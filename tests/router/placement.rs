@@ -1,4 +1,4 @@
-//! Groups that the owner of the router puts somewhere: nothing of them is left behind.
+//! Groups placed by the router's owner: no rows are left behind.
 
 use super::{Cluster, has_plproxy};
 

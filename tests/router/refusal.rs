@@ -1,4 +1,4 @@
-//! What a shard refuses, in its own words.
+//! Refusals of a shard, in its own words.
 
 use super::{Cluster, has_plproxy};
 
@@ -53,7 +53,7 @@ async fn errors_keep_their_code_message_detail_and_hint() {
             Ok(_) => assert!(routed.is_ok(), "{call}: {routed:?}"),
         }
     }
-    // And works on after all of them.
+    // The session still works after all of them.
     cluster.router.get("select trax.enqueue('a')").await;
 }
 

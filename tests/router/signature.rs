@@ -1,10 +1,10 @@
-//! The functions of the router are those of the extension.
+//! The functions of the router match those of the extension.
 
 use super::{Cluster, has_plproxy};
 use harness::session::session;
 
-/// Every function of `trax` as a caller sees it: what kind it is, its arguments with their
-/// defaults, what it returns.
+/// Every function of `trax` as a caller sees it: its kind, its arguments with defaults, and its
+/// result.
 const SIGNATURES: &str = "select p.proname, p.prokind, pg_get_function_arguments(p.oid), coalesce(pg_get_function_result(p.oid), '')
     from pg_proc p where p.pronamespace = 'trax'::regnamespace
         and (p.proname = any ($$ROUTED$$::text[]))
@@ -26,7 +26,7 @@ async fn names_arguments_defaults_and_results_are_those_of_the_extension() {
     let ours = cluster.router.get(&sql).await;
     assert!(ours.lines().count() > 35, "{ours}");
     for (ours, theirs) in ours.lines().zip(theirs.lines()) {
-        // Rows of several shards say of which they are.
+        // Rows from several shards have a column for the shard.
         let ours = ours.replace(", shard integer)", ")");
         assert_eq!(ours, theirs);
     }

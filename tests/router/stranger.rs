@@ -1,11 +1,11 @@
-//! Names that somebody else makes on a shard, in a schema that is on the path of the router's
+//! Objects of another role on a shard, in a schema that is in the search path of the router's
 //! roles.
 
 use super::{Cluster, has_plproxy};
 use harness::session::Session;
 
-/// Makes functions and an operator that fit the statements of the router better than those of
-/// `pg_catalog`, which take any type. Each writes down for whom it runs.
+/// Makes functions and an operator that match the router's statements better than those of
+/// `pg_catalog` with polymorphic types. Each records the role that runs it.
 fn plant(mallory: &str, victim: &str) -> String {
     let lure = |name: &str, argument: &str, result: &str, value: &str| {
         format!(
@@ -90,9 +90,9 @@ async fn no_function_of_a_stranger_runs_on_a_shard() {
     }
 }
 
-/// Words of SQL that a parenthesis may follow.
+/// SQL words that a parenthesis may follow.
 const WORDS: [&str; 5] = ["any", "coalesce", "in", "operator", "select"];
-/// Operators of which `pg_catalog` has one with exactly the types that the statements have.
+/// Operators for which `pg_catalog` has exactly the types used by the statements.
 const EXACT: [&str; 5] = ["=", ">", ">>", "=>", "-"];
 
 #[tokio::test]
@@ -209,7 +209,7 @@ async fn a_statement_that_moves_stays_that_of_the_role_with_its_name() {
     let cluster = Cluster::of(2).await;
     let s = &cluster.router;
     let role = format!("{}_owner", cluster.database.name());
-    // The numbers of roles are others on the second server.
+    // Role oids differ on the second server.
     for n in 0..5 {
         let other = format!("create role {role}_{n}");
         cluster.shard(2).get(&other).await;

@@ -1,4 +1,4 @@
-//! What is called arrives as it was meant, whatever the settings of either side.
+//! Arguments and results arrive unchanged, whatever the settings of either side.
 
 use super::{Cluster, has_plproxy, shard_server};
 use harness::pooler::Pooler;
@@ -21,7 +21,7 @@ async fn times_are_the_same_under_any_style_of_the_router_and_of_the_shard() {
         cluster.shard(1).get(&set).await;
     }
     calls_under_all_styles(&cluster).await;
-    // A pooler takes no options with a connection, and gives one to many sessions.
+    // A pooler accepts no connection options, and gives one connection to many sessions.
     let pooler = Pooler::of(&server, 2).await;
     let behind = format!("host=127.0.0.1 port={} dbname={there}", pooler.port());
     cluster
@@ -31,7 +31,7 @@ async fn times_are_the_same_under_any_style_of_the_router_and_of_the_shard() {
     calls_under_all_styles(&cluster).await;
 }
 
-/// Calls with times in arguments and results, from sessions of many styles.
+/// Calls with times in arguments and results, from sessions with many formats.
 async fn calls_under_all_styles(cluster: &Cluster) {
     let styles = [
         ("ISO, MDY", "postgres", "UTC"),
@@ -40,7 +40,7 @@ async fn calls_under_all_styles(cluster: &Cluster) {
         ("German", "iso_8601", "Europe/Berlin"),
     ];
     for (datestyle, intervalstyle, timezone) in styles {
-        // A session of its own, which connects to the shard anew.
+        // A separate session, which opens a new connection to the shard.
         let s = Session::of(&cluster.database).await;
         s.get(&format!(
             "set datestyle = '{datestyle}'; set intervalstyle = '{intervalstyle}'; set timezone = '{timezone}'"

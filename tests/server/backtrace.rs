@@ -15,7 +15,7 @@ async fn no_error_has_frames_of_ours_in_its_detail() {
     .await;
     let db = &restarted.database;
     let (s, holder) = (Session::of(db).await, Session::of(db).await);
-    // An error of ours, and one of the server inside our code.
+    // An error of trax, and one of the server inside trax code.
     let refusal = s.refusal("select trax.enqueue('')").await;
     assert_eq!(refusal.detail, "task is the empty text.", "{refusal}");
     holder.get("begin; lock table trax.work_queue").await;

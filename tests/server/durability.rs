@@ -1,13 +1,12 @@
-//! Which commits wait for the disk, seen with the WAL writer halted: then nothing but a commit that
-//! waits flushes.
+//! Which commits wait for the disk, tested with a stopped WAL writer: then only a waiting commit
+//! flushes WAL.
 
 use std::time::Duration;
 
 use harness::process::Halted;
 use harness::session::Session;
 
-/// Halts the WAL writer of a server of the test, at a moment when it holds no lock that a commit
-/// needs.
+/// Stops the WAL writer of a test server at a moment when it holds no lock that a commit needs.
 async fn halted_wal_writer(s: &Session) -> Halted {
     let writer = "select pid from pg_stat_activity where backend_type = 'walwriter'";
     let pid = s.number(writer).await as i32;
@@ -24,9 +23,9 @@ async fn halted_wal_writer(s: &Session) -> Halted {
     panic!("halting the WAL writer halts every commit");
 }
 
-/// Whether a statement was on disk when it had been committed.
+/// Whether a statement was flushed to disk by its own commit.
 async fn is_flushed(s: &Session, sql: &str) -> bool {
-    // This commit waits, so that all before it is on disk.
+    // This commit waits, so everything before it is on disk.
     s.get("insert into mine values (0)").await;
     let before = s.get("select pg_current_wal_insert_lsn()").await;
     s.get(sql).await;
@@ -56,8 +55,8 @@ async fn only_a_claim_or_a_heartbeat_alone_and_without_limits_does_not_wait_for_
         .await;
     let _writer = halted_wal_writer(&s).await;
     let claim = "select from trax.claim_next(tasks => array['free'], lease => '1 h')";
-    // Its arguments are read before, and it has run before: a read that prunes a page writes, and
-    // makes the commit wait.
+    // The arguments are read and the call runs once beforehand: a read that prunes a page writes
+    // WAL and makes the commit wait.
     let held = "select format('array[%s], array[%L::uuid]', job_id, token) from trax.lease limit 1";
     let heartbeat = format!("select from trax.heartbeat({})", s.get(held).await);
     s.get(&heartbeat).await;

@@ -1,10 +1,10 @@
-//! Calls with arguments that are too large for the memory: each is refused, and no session ends.
+//! Calls with arguments that exceed the memory: each is refused, and no session ends.
 
 use super::Restarted;
 use harness::session::Session;
 use std::path::Path;
 
-/// Returns a call of each function of trax for each of its arguments that can be large: that one
+/// Returns calls of each function of trax, one for each argument that can be large: that argument
 /// has 30 MB, and the others are small or left out.
 const CALLS: &str = "
 with function as (
@@ -64,7 +64,7 @@ async fn an_argument_that_is_too_large_is_refused_and_ends_no_session() {
         let data = data.display();
         limited.args([
             "-c",
-            // A session has 120 MB of them at its begin on 15, and 62 MB on 18.
+            // Of these 200 MB a new session has 120 MB on PostgreSQL 15, and 62 MB on 18.
             &format!(
                 "ulimit -v 200000
                  exec '{postgres}' -D '{data}' -c shared_buffers=16MB"
@@ -79,7 +79,7 @@ async fn an_argument_that_is_too_large_is_refused_and_ends_no_session() {
     let calls: Vec<&str> = calls.lines().collect();
     assert!(calls.len() > 100, "{calls:?}");
     for call in calls {
-        // Each begins with all of its memory: a session keeps what it has needed.
+        // A new session for each call, since a session keeps the memory that it has used.
         let s = Session::of(db).await;
         let Err(refused) = s.attempt(call).await else {
             continue;
@@ -87,7 +87,7 @@ async fn an_argument_that_is_too_large_is_refused_and_ends_no_session() {
         let known = ["53200", "54000", "42704", "22004", "22023", "55000"];
         assert!(known.contains(&refused.code.as_str()), "{call}: {refused}");
     }
-    // The most jobs of a call need a part of it.
+    // A call with the maximum number of jobs needs a part of that memory.
     let jobs = "array_fill(1::bigint, array[65536])";
     let tokens = "array_fill(gen_random_uuid(), array[65536])";
     for call in [
@@ -98,7 +98,7 @@ async fn an_argument_that_is_too_large_is_refused_and_ends_no_session() {
         let s = Session::of(db).await;
         s.get(&format!("select count(*) from trax.{call}")).await;
     }
-    // Only the beginning of an error is kept.
+    // Only the beginning of an error is stored.
     let s = Session::of(db).await;
     let id = s.enqueue("'failing', max_retries => 0").await;
     let job = s.claim_one("tasks => '{failing}'").await;

@@ -1,4 +1,5 @@
-//! A document of groups and manifests: what applying it does, and what it leaves alone.
+//! A document of groups and manifests: the changes when it is applied, and everything left
+//! unchanged.
 
 mod refusal;
 mod source;
@@ -348,7 +349,7 @@ async fn two_sessions_that_apply_at_once_do_not_deadlock() {
     let mut back = forth.clone();
     back.reverse();
     manifests(&s, &forth.join(","), "").await;
-    // Both run into a manifest in the middle that somebody holds: each from its own end.
+    // Both calls meet a locked manifest in the middle, each from its own end.
     s.get("begin; select from trax.manifest where name = 'm20' for update")
         .await;
     let watcher = Session::of(&db).await;

@@ -1,8 +1,8 @@
-//! Documents with a mistake: refused with what to type, and nothing has changed.
+//! Documents with an error are refused with a hint, and change nothing.
 
 use harness::session::{Session, session};
 
-/// Documents that are wrong as a whole.
+/// Documents that are invalid as a whole.
 const DOCUMENTS: [&str; 17] = [
     "5",
     "null",
@@ -23,7 +23,7 @@ const DOCUMENTS: [&str; 17] = [
     r#"{"manifests": [{"name": "stored", "task": "a", "depends_on": ["loop"]}]}"#,
 ];
 
-/// Members with which a manifest is wrong.
+/// Invalid members of a manifest.
 const MEMBERS: [&str; 36] = [
     r#""task": "a", "colour": 1"#,
     r#""task": 5"#,
@@ -168,7 +168,7 @@ async fn a_group_that_stands_twice_is_refused() {
     assert_eq!(refusal.code, "22023", "{refusal}");
 }
 
-/// On a server of its own: a stack that overflows takes all its databases down.
+/// On a separate server, since a stack overflow would end all its databases.
 #[tokio::test]
 async fn a_chain_of_any_length_ends_no_server() {
     let server = harness::options()
@@ -179,7 +179,7 @@ async fn a_chain_of_any_length_ends_no_server() {
     let db = server.database("chain").await.expect("a database is made");
     let s = Session::of(&db).await;
     s.get("set statement_timeout = '10 s'").await;
-    // In the order that makes the first one lead to all others.
+    // In the order in which the first manifest leads to all others.
     let sql = "select count(*) from trax.apply(jsonb_build_object('manifests', (
         select jsonb_agg(jsonb_build_object('name', n::text, 'task', 'a', 'depends_on', jsonb_build_array((n + 1)::text)) order by n)
         from generate_series(1, 100000) n)))";

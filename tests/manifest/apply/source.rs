@@ -1,4 +1,4 @@
-//! Documents of several sources: each owns what it names, and prunes only that.
+//! Documents of several sources: each owns the objects that it names, and prunes only those.
 
 use super::apply;
 use harness::session::{Session, session};
@@ -63,7 +63,7 @@ async fn a_source_takes_over_what_belongs_to_none_and_is_refused_what_belongs_to
         assert!(text.contains("\"m\" belongs to source \"a\""), "{text}");
         assert_eq!(s.everything().await, before);
     }
-    // Who names no source changes it, and it stays whose it is.
+    // A document without a source changes the manifest but not its owner.
     apply(&s, r#"{"manifests": [{"name": "m", "task": "u"}]}"#, "").await;
     assert_eq!(s.get(OWNERS).await, "m a a");
     let seen = apply(&s, "{}", ", prune => true, source => 'a'").await;
@@ -82,7 +82,7 @@ async fn of_fifty_that_apply_the_same_document_at_once_one_changes_something() {
          from trax.apply($d${}$d$, prune => true, source => 'app')",
         document(&["kept", "new"])
     );
-    // The first holds what the others wait for, until all of them do.
+    // The first session holds the lock until all others wait for it.
     s.get("begin").await;
     assert_eq!(s.get(&sql).await, "created removed unchanged");
     let watcher = Session::of(&db).await;

@@ -1,4 +1,4 @@
-//! Dormant dependents: queued only by the running parent.
+//! Dormant dependents: only the running parent queues them.
 
 use harness::manifest::{complete, complete_one, running, state, succeed};
 use harness::session::session;

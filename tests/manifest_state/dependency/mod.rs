@@ -1,4 +1,4 @@
-//! Dependents: which ends of a parent make a child due, how often, and which edges are refused.
+//! Dependents: the outcomes of a parent that make a child due, their number, and the refused edges.
 
 mod dormant;
 mod race;
@@ -6,7 +6,7 @@ mod race;
 use harness::manifest::{complete, complete_one, running, state, succeed, waiting};
 use harness::session::{Session, session};
 
-/// Stores parents that only run when triggered, and a child of them all.
+/// Stores parents that run only when triggered, and a child of them all.
 async fn family(s: &Session, parents: i64, child: &str) {
     s.get(&format!(
         "select count(trax.schedule('p' || n, 'p' || n, max_retries => 0)) from generate_series(1, {parents}) n;
@@ -324,7 +324,7 @@ async fn circles_are_refused_with_their_path() {
 #[tokio::test]
 async fn edges_of_a_deep_and_wide_net_are_checked_quickly() {
     let (_db, s) = session().await;
-    // 12 layers of 5, each manifest waiting for the whole layer before it: 5^11 paths.
+    // 12 layers of 5, each manifest waiting for the whole previous layer: 5^11 paths.
     s.get("set statement_timeout = '20 s'").await;
     for layer in 0..12 {
         let sql = format!(

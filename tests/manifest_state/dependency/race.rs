@@ -1,4 +1,4 @@
-//! Parents that complete at once, and edges that change while they do.
+//! Parents that complete at the same time, and edges that change meanwhile.
 
 use super::family;
 use harness::manifest::{complete, complete_one, running, state, waiting};
@@ -26,8 +26,8 @@ async fn all_running(s: &Session) -> Vec<Claimed> {
     jobs
 }
 
-/// Each session runs its statements, which end with a commit where they are several, at the same
-/// time as the others; all must work.
+/// Runs each session's statements at the same time as the others'; several statements end with a
+/// commit. All must succeed.
 async fn at_once(sessions: Vec<Session>, statements: Vec<String>) -> Vec<Session> {
     let tasks: Vec<_> = sessions
         .into_iter()
@@ -76,8 +76,8 @@ async fn fifty_parents_that_complete_at_once_fire_a_child_of_any_once() {
     fan_in("any").await;
 }
 
-/// The first holds the child; all others wait in their own transactions, then all commit one after
-/// the other.
+/// The first session locks the child; all others wait in their own transactions, and then commit
+/// one after the other.
 async fn fan_in_of_open_transactions(begin: &str) {
     let (db, s) = session().await;
     family(&s, PARENTS, "").await;
@@ -133,7 +133,7 @@ async fn parents_completed_under_old_snapshots_fire_the_child_or_are_refused() {
         ))
         .await;
         complete(&s, &first).await;
-        // The snapshot of this transaction does not see that the other parent has succeeded.
+        // This transaction's snapshot does not show that the other parent has succeeded.
         let sql = format!("select trax.complete({}); commit", second.key());
         match old.attempt(&sql).await {
             Ok(_) => {}
@@ -153,7 +153,7 @@ async fn parents_completed_under_old_snapshots_fire_the_child_or_are_refused() {
 }
 
 /// Runs `sql` in another session, commits the open transaction of `s` when that session waits for
-/// it, and returns what `sql` returned.
+/// it, and returns the result of `sql`.
 async fn after_commit_of(
     db: &Database,
     s: &Session,
@@ -211,7 +211,7 @@ async fn a_completion_that_waits_for_a_change_of_the_child_sees_it() {
     s.assert_healthy().await;
 }
 
-/// A circle of which two sessions add one half each.
+/// Two sessions add one half of a circle each.
 async fn halves(begin: &str) {
     let (db, s) = session().await;
     let other = Session::of(&db).await;
@@ -330,7 +330,7 @@ async fn a_transaction_of_several_schedules_and_another_schedule_do_not_deadlock
     s.get(&format!("begin; {}", schedule("a"))).await;
     let task = other.spawn(format!("set lock_timeout = '3 s'; {}", schedule("b")));
     let watcher = Session::of(&db).await;
-    // It may wait or be done; what counts is that the other can go on.
+    // The call may wait or be done; the other session must be able to continue.
     let seen = format!("select state, wait_event_type from pg_stat_activity where pid = {pid}");
     harness::eventually("it waits or has ended", harness::PATIENCE, || async {
         match watcher.get(&seen).await {
@@ -442,7 +442,7 @@ async fn a_child_that_appears_while_its_parent_completes_is_due_or_still_waits()
     let pid = other.pid();
     family(&s, 1, "").await;
     let job = running(&s, "p1").await;
-    // The completion knows its children and waits for the first; a second appears.
+    // The completion has read its children and waits for the first; a second one is added.
     s.get("begin; select from trax.manifest_state s join trax.manifest m using (manifest_id) where m.name = 'c' for update of s")
         .await;
     let completion = other.spawn(format!("select trax.complete({})", job.key()));
