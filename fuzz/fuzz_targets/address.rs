@@ -1,20 +1,21 @@
-//! Any address: nothing panics, and neither an error nor what is read of it shows the password.
+//! Any address: no input causes a panic, and neither an error nor the parsed address shows the
+//! password.
 //!
-//! The input is the form of the address in one byte, the password and, behind a new line, the rest.
-//! Run it as the header of schedule.rs says, with `address` for `schedule`.
+//! The input is the form of the address in one byte, the password, a newline and the rest. Run it
+//! as in the header of schedule.rs, with `address` for `schedule`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use trax_client::Address;
 
-/// Stands in every password, and nowhere else.
+/// Part of every password, and of no other text.
 const SECRET: &str = "5ecr3t";
 
 fuzz_target!(|data: &[u8]| {
     let Ok(input) = std::str::from_utf8(data) else {
         return;
     };
-    // Elsewhere it is no secret: the error about an unknown parameter shows its name.
+    // Elsewhere the text is no secret: the error about an unknown parameter shows its name.
     if input.contains(SECRET) {
         return;
     }
@@ -33,9 +34,9 @@ fuzz_target!(|data: &[u8]| {
         Ok(address) => {
             let said: Vec<_> = address.environment();
             assert!(!format!("{said:?}").contains(SECRET) || form == 2 || form == 1);
-            // With any of these in it the password may end early, and another part begin.
+            // Any of these characters may end the password early and begin another part.
             let ends = |c: char| c.is_whitespace() || matches!(c, '?' | '\'' | '\\');
-            // The password itself is not shown; a host, a user and a database are.
+            // A host, a user and a database are shown, but not the password.
             assert!(secret.contains(ends) || !format!("{address:?}").contains(SECRET));
             assert!(address.or_environment(|_| None).is_ok());
         }

@@ -1,7 +1,7 @@
-//! Any crontab: nothing panics, each line is a job or has a reason why not, and what a job runs
-//! stood in its line.
+//! Any crontab: no input causes a panic, each line is a job or has a reason why not, and a job's
+//! command is part of its line.
 //!
-//! Run it as the header of schedule.rs says, with `crontab` for `schedule`.
+//! Run it as in the header of schedule.rs, with `crontab` for `schedule`.
 #![no_main]
 #![allow(dead_code, unused_imports)]
 

@@ -1,13 +1,14 @@
-//! Any cron text and any exclusions: nothing panics, nothing goes back, nothing takes over 1 ms.
+//! Any cron text and exclusions: no input causes a panic, a run in the past, or a call of more than
+//! 1 ms.
 //!
-//! The input is a cron text, a new line and JSON. From the repository, with cargo-fuzz installed:
+//! The input is a cron text, a newline and JSON. From the repository, with cargo-fuzz installed:
 //!
 //!     RUSTC_BOOTSTRAP=1 cargo fuzz run schedule --sanitizer none -- -max_total_time=120 \
 //!         -dict=fuzz/schedule.dict -max_len=600
 //!     cd fuzz && cargo build --release && target/release/schedule corpus/schedule/*
 //!
-//! The first finds inputs, in code that counts its branches and checks overflow; the second tries
-//! them once more in plain code and holds it to 1 ms.
+//! The first command finds inputs, with branch counters and overflow checks. The second repeats
+//! them in a release build, with a limit of 1 ms.
 #![no_main]
 #![allow(unexpected_cfgs)]
 
@@ -18,7 +19,7 @@ use trax_schedule::{Cron, Exclusions, Zone};
 
 const MICROS: i64 = 1_000_000;
 
-/// The longest that anything may take: 1 ms, and more where branches are counted.
+/// The time limit of each call: 1 ms, and more with branch counters.
 const MOST: Duration = Duration::from_millis(if cfg!(fuzzing) { 5 } else { 1 });
 
 struct Named(chrono_tz::Tz);
@@ -36,8 +37,7 @@ impl Zone for Named {
     }
 }
 
-/// The work, which must be quick once within two seconds: what else the machine does is not
-/// counted.
+/// Runs the work, which must be fast once within two seconds, so that other load is not counted.
 fn quick<T>(what: &str, work: impl Fn() -> T) -> T {
     let (begun, mut best) = (Instant::now(), Duration::MAX);
     while begun.elapsed() < Duration::from_secs(2) {
@@ -87,7 +87,7 @@ fuzz_target!(|data: &[u8]| {
     let json = serde_json::from_str(json).ok();
     let exclusions = json.and_then(|json| quick("exclusions", || Exclusions::parse(&json)).ok());
     let Ok(cron) = cron else { return };
-    // A time that the input chooses, from 1970 to 2110, and one before the spring of a change.
+    // A time chosen by the input, from 1970 to 2110, and one just before a change to summer time.
     let hash = data.iter().fold(0u64, |hash, byte| {
         hash.wrapping_mul(0x0100_0000_01b3) ^ u64::from(*byte)
     });

@@ -1,5 +1,5 @@
-//! What stops the carrying, and what it does not stop: a router, rights and an extension that are
-//! gone, a row that is refused, blocked or too large; and that all of it is seen.
+//! Causes that stop the relay, and ones that do not: an unreachable router, missing rights or
+//! extension, and a row that is refused, blocked or too large. All of them are reported.
 
 use super::{JOBS, Side, WAITING, pair, trax_relay, url};
 use crate::router::{Cluster, has_plproxy};
@@ -11,7 +11,7 @@ use std::process::Command;
 
 const TROUBLE: &str = "select waiting, held, trouble from trax_relay.source";
 
-/// Makes a role that may do what a relay does on both sides.
+/// Makes a role with the rights of a relay on both sides.
 async fn relay_role(source: &Side, target: &Side) -> String {
     let role = new_name("relay");
     target
@@ -35,7 +35,7 @@ async fn drop_role(source: &Side, target: &Side, role: &str) {
         .await;
 }
 
-/// Counts the statements that try to carry rows, as the sequence `attempts`.
+/// Counts the statements that try to carry rows, in the sequence `attempts`.
 const COUNT_ATTEMPTS: &str = "create sequence attempts;
     create function count_attempt() returns trigger language plpgsql as $$
     begin
@@ -259,7 +259,7 @@ async fn a_row_that_fails_as_no_row_should_holds_up_no_other() {
 #[tokio::test]
 async fn a_row_that_cannot_become_text_is_refused_and_stops_no_other() {
     let (source, target) = pair().await;
-    // 180 MB that are more than a gigabyte as text. trax_outbox.enqueue takes no such row.
+    // 180 MB that are more than a gigabyte as text. trax_outbox.enqueue refuses such a row.
     source
         .get(
             "select trax_outbox.enqueue('before');
@@ -279,7 +279,7 @@ async fn a_row_that_cannot_become_text_is_refused_and_stops_no_other() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_the_source_has_no_memory_for_is_held_and_not_refused() {
     let (source, target) = pair().await;
-    // The relay's function finds this one first.
+    // This function comes first in the search path of the relay's function.
     source
         .get(
             "create schema shortage;
@@ -345,7 +345,7 @@ async fn a_row_that_takes_too_long_is_found_although_each_look_ends_before() {
 #[tokio::test]
 async fn a_look_reads_no_more_than_it_can_carry() {
     let (source, target) = pair().await;
-    // As stored each is small, because it is compressed.
+    // Each row is small as stored, since it is compressed.
     let enqueue = "select count(trax_outbox.enqueue('t', to_jsonb(repeat('x', 900000)))) from generate_series(1, 30)";
     source.get(enqueue).await;
     let id = target.get("select target from trax_relay.target").await;

@@ -1,4 +1,4 @@
-//! What the extension asks of the server.
+//! Requirements of the extension on the server.
 
 mod backtrace;
 mod durability;
@@ -11,7 +11,7 @@ use harness::PATIENCE;
 use harness::process::Process;
 use trax_client::testkit::{Database, Server, Stop};
 
-/// A server that was stopped and runs again by a command, and a database of it.
+/// A server that was stopped and restarted by a command, and one of its databases.
 struct Restarted {
     database: Database,
     running: Process,

@@ -1,7 +1,8 @@
-//! Statements: what `statement!` and `row!` say of the files in `sql/query`, against the server.
+//! Statements: the declarations of `statement!` and `row!` match the files in `sql/query` and the
+//! server.
 //!
-//! A session compares the names when it plans a statement; here all are planned, also those that
-//! no other test runs.
+//! A session compares the names when it plans a statement. Here all are planned, including those
+//! that no other test runs.
 
 use harness::session::session;
 use harness::statement::declared;
@@ -32,7 +33,7 @@ fn type_of(oid: &str) -> Type {
     }
 }
 
-/// The columns of a row, or how many if they have no names.
+/// The columns of a row, or their number if they have no names.
 fn columns(row: &str, rows: &BTreeMap<String, Vec<String>>) -> Vec<String> {
     row.trim_matches(['(', ')'])
         .split(", ")

@@ -9,7 +9,7 @@ use std::process::Command;
 use trax_client::testkit::Database;
 use trax_client::{Client, JobOptions, Manifest, SqlJob};
 
-/// Runs the command on a database; returns its exit code, and what it printed.
+/// Runs the command on a database; returns its exit code and its output.
 fn trax(database: &Database, arguments: &[&str]) -> (Option<i32>, String, String) {
     let server = sql_server();
     let address = format!(

@@ -1,4 +1,4 @@
-//! Processes that are killed: nothing is lost, nothing is done twice.
+//! Killed processes: no work is lost, and none is done twice.
 
 use super::{ended, failure, queue_with, sleeper_of};
 use harness::process::send_signal;
@@ -10,7 +10,7 @@ use trax_client::testkit::{Database, Server};
 const EXECUTOR: &str = "select coalesce(min(pid), 0) from pg_stat_activity
     where backend_type = 'trax executor' and datname = current_database()";
 
-/// A server on which what has committed is still there after a crash.
+/// A server on which every commit survives a crash.
 async fn durable() -> (Server, String, Session) {
     let server = scheduling().setting("synchronous_commit", "on");
     let server = server.start().expect("a server starts");
@@ -21,7 +21,7 @@ async fn durable() -> (Server, String, Session) {
     (server, name, s)
 }
 
-/// The first value of a query by a connection of its own: the server may end it at any time.
+/// Returns the first value of a query over a new connection, which the server may end at any time.
 async fn asked(database: &Database, sql: &str) -> Result<i64, String> {
     let client = database
         .connect()
@@ -33,7 +33,7 @@ async fn asked(database: &Database, sql: &str) -> Result<i64, String> {
     row.map(|row| row.get(0)).map_err(|error| error.to_string())
 }
 
-/// Kills a process of the server; returns when the server has ended the others and is back.
+/// Kills a process of the server; returns once the server has ended the others and is back.
 async fn killed(database: &Database, s: Session, pid: i32) -> Session {
     let ours = s.pid();
     send_signal("KILL", pid);
@@ -151,7 +151,7 @@ async fn a_thousand_statements_take_effect_once_each_whatever_is_killed() {
 
 #[tokio::test]
 async fn a_statement_that_crashes_the_server_has_spent_its_attempt() {
-    // A commit does not wait for the disk, but the one of the claim.
+    // No commit waits for the disk except that of the claim.
     let server = scheduling().start().expect("a server starts");
     let name = new_name("sql_crash");
     let database = server.database(&name).await.expect("a database is made");

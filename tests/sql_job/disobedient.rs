@@ -1,4 +1,4 @@
-//! Statements that catch their cancel, and roles that may run nothing any more.
+//! Statements that catch their cancel, and roles that have lost all rights.
 
 use super::{ended, failure, live, queue_with, role, sleeper_of};
 use harness::process::Halted;
@@ -7,7 +7,7 @@ use harness::session::Session;
 use harness::{PATIENCE, eventually};
 use trax_client::testkit::Database;
 
-/// A statement that does not end by a cancel.
+/// A statement that ignores a cancel.
 const STUBBORN: &str = "do $$ begin
     loop
         begin
@@ -17,14 +17,14 @@ const STUBBORN: &str = "do $$ begin
     end loop;
 end $$";
 
-/// The executor with this process is gone.
+/// Waits until this executor has ended.
 async fn is_gone(s: &Session, pid: i32) {
     let sql = format!("select count(*) from pg_stat_activity where pid = {pid}");
     s.becomes(&sql, "0").await;
 }
 
-/// A database whose statements have a second from their first cancel to their end, as has an
-/// executor without one.
+/// A database in which statements must end within a second of their first cancel, and idle
+/// executors end after a second.
 async fn strict() -> (Database, Session) {
     let (database, s) = live().await;
     let name = database.name();
@@ -52,7 +52,7 @@ async fn a_statement_that_catches_its_cancel_is_ended_with_its_executor() {
     is_gone(&s, pid).await;
     assert_eq!(ended(&s, job).await, "failed");
     assert_eq!(failure(&s, job).await["kind"], "timeout");
-    // The place is free for others.
+    // The slot is free for other jobs.
     let next = queue_with(&s, "select 1", "max_retries => 0").await;
     assert_eq!(ended(&s, next).await, "completed");
     assert_eq!(violations(s.client()).await, Vec::<String>::new());
@@ -101,7 +101,7 @@ async fn what_runs_as_a_role_ends_with_its_rights() {
         "alter database {name} set trax.max_sql_workers = 4"
     ))
     .await;
-    // The last one is for all roles.
+    // The last case applies to all roles.
     for cases in [
         &[
             ("alter role ROLE nologin", "failed"),

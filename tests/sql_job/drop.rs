@@ -1,4 +1,4 @@
-//! The extension or the database goes while executors are there.
+//! The extension or the database is dropped while executors run.
 
 use super::{ended, executor_of, failed, live, output, queue};
 use harness::scheduler::{connect, execute, sql_database};
@@ -62,7 +62,7 @@ async fn a_statement_that_drops_the_extension_fails_with_words_and_drops_nothing
         "{error}"
     );
     output(&s, "select 1").await;
-    // One that commits by itself does what it says.
+    // A block that commits by itself drops the extension.
     queue(&s, "do $$ begin drop extension trax; commit; end $$").await;
     no_executor(&s).await;
     let left = "select count(*) from pg_extension where extname = 'trax'";

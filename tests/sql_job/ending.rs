@@ -1,4 +1,4 @@
-//! Statements that are to end: cancelled, timed out, of a group that is switched off.
+//! Statements that must end: cancelled, timed out, or in a disabled group.
 
 use super::{ended, executor_of, failure, live, queue, queue_with, sleeper_of};
 use harness::scheduler::violations;
@@ -148,7 +148,7 @@ async fn an_executor_without_a_job_ends_after_its_idle_timeout() {
     .await;
     let stayed = completed.elapsed();
     assert!(stayed > Duration::from_secs(2), "{stayed:?}");
-    // The next statement has one again.
+    // The next statement gets a new executor.
     let job = queue(&s, "select 2").await;
     assert_eq!(ended(&s, job).await, "completed");
 }

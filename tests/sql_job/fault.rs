@@ -1,4 +1,4 @@
-//! Executors that are ended or killed, and servers that stop.
+//! Executors that are terminated or killed, and servers that stop.
 
 use super::{ended, failure, queue, queue_with};
 use harness::scheduler::{
@@ -13,7 +13,7 @@ const EXECUTORS: &str =
     "select coalesce(min(pid), 0) from pg_stat_activity where backend_type = 'trax executor' and state = 'active'
      and datname = current_database() and query like '%pg_sleep%'";
 
-/// The process that executes a statement that sleeps.
+/// Returns the process that executes a sleeping statement.
 async fn executor(s: &Session) -> i32 {
     eventually("an executor that sleeps", PATIENCE, async || {
         let pid: i32 = s.get(EXECUTORS).await.parse().expect("a number");
@@ -74,7 +74,7 @@ async fn a_database_is_dropped_although_executors_are_connected() {
 
 #[tokio::test]
 async fn a_fast_shutdown_ends_a_long_statement_and_a_crash_loses_and_doubles_none() {
-    // What has committed is still there after a crash.
+    // Commits must survive a crash.
     let durable = scheduling().setting("synchronous_commit", "on");
     let mut server = durable.start().expect("a server starts");
     let name = new_name("sql_crash");
@@ -91,7 +91,7 @@ async fn a_fast_shutdown_ends_a_long_statement_and_a_crash_loses_and_doubles_non
     let s = Session::of(&server.existing(&name)).await;
     s.get(&format!("select trax.cancel({long})")).await;
     ended(&s, long).await;
-    // Each of them takes effect once, whatever ends its executor or the server.
+    // Each statement takes effect once, however its executor or the server ends.
     s.get("select count(trax.enqueue_sql(format('insert into t values (%s)', g), max_retries => 50)) from generate_series(1, 300) g").await;
     for round in 0..4 {
         eventually("some of them have run", PATIENCE, async || {

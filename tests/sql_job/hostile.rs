@@ -1,4 +1,4 @@
-//! Statements that leave something behind, or try to.
+//! Statements that change their session, or try to.
 
 use super::{ended, executor_of, failed, failure, live, output, queue, queue_with};
 use harness::PATIENCE;
@@ -106,7 +106,7 @@ async fn an_executor_with_a_library_that_may_keep_something_is_replaced() {
     let first = executor(&s).await;
     output(&s, "do $$ begin perform 1; end $$").await;
     assert_eq!(executor(&s).await, first, "PL/pgSQL keeps nothing");
-    // A library that every server has; one that fails has loaded it, too.
+    // A library that every server has; a failing statement has loaded it too.
     let mut before = first;
     for command in ["load 'dict_snowball'", "load 'dict_snowball'; select 1 / 0"] {
         let job = queue(&s, command).await;
@@ -216,7 +216,7 @@ async fn serializable_statements_that_conflict_with_each_other_are_found_out() {
     let (_database, s) = live().await;
     s.get("create table doctor (name text, on_call boolean); insert into doctor values ('a', true), ('b', true)")
         .await;
-    // Each sees the other on call: a write skew that only SERIALIZABLE refuses.
+    // Each statement sees the other person on call: a write skew that only SERIALIZABLE prevents.
     let command = |name: &str| {
         format!(
             "set transaction isolation level serializable;
@@ -362,7 +362,7 @@ async fn an_executor_that_ends_while_it_records_a_serializable_statement_leaves_
         locker.get("rollback").await;
         assert_eq!(ended(&s, job).await, "failed", "{end}");
     }
-    // The server still takes serializable transactions to their end.
+    // Serializable transactions still work on the server.
     s.get("begin isolation level serializable; insert into t values (2); commit")
         .await;
     output(

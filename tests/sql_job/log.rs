@@ -1,11 +1,11 @@
-//! The server's log, and extensions that count or explain statements, see those of SQL jobs.
+//! The server's log, and extensions that count or explain statements, include SQL jobs.
 
 use super::{ended, queue, role};
 use harness::session::Session;
 use harness::{PATIENCE, eventually, has_library, shared_server};
 use trax_client::testkit::{Database, Server};
 
-/// The lines of the log about a table, without numbers: those of a duration and those of a cost.
+/// The log lines about a table, without their durations and costs.
 fn lines(server: &Server, table: &str) -> Vec<String> {
     let log = std::fs::read_to_string(server.log_file()).expect("the log is UTF-8");
     let is_about = |line: &&str| line.contains(table) && !line.contains("enqueue_sql");
@@ -17,14 +17,14 @@ fn lines(server: &Server, table: &str) -> Vec<String> {
     about.map(plain).collect()
 }
 
-/// The log's lines of a text that a client sends, and of the same text in its SQL job.
+/// The log lines of a statement sent by a client, and those of the same statement as a SQL job.
 async fn both(server: &Server, s: &Session, client: &Session, text: &str) -> [Vec<String>; 2] {
     let of = |table: &str| text.replace("TABLE", table);
     client.get(&of("by_client")).await;
     let job = queue(client, &of("by_job")).await;
     assert_eq!(ended(s, job).await, "completed", "{text}");
     let by_client = lines(server, "by_client");
-    // A duration is written after the commit, which the end of the job is a part of.
+    // A duration is written after the commit, which includes the end of the job.
     let seen = eventually("the lines of a job", PATIENCE, async || {
         let by_job = lines(server, "by_job");
         match by_job.len() >= by_client.len() {

@@ -45,7 +45,7 @@ async fn statements_and_tasks_of_workers_are_one_graph() {
     assert_eq!(violations(s.client()).await, Vec::<String>::new());
 }
 
-/// Fails unless a change of a statement is refused; returns the hint.
+/// Checks that a change of a statement is refused; returns the hint.
 async fn is_refused(s: &Session, change: &str) -> String {
     let refused = s.refusal(change).await;
     assert_eq!(refused.code, "42501", "{change}: {refused}");
@@ -70,7 +70,7 @@ async fn a_schedule_runs_its_statement_as_whoever_gave_it_and_whoever_changes_th
     );
     assert_eq!(s.get(&who).await, format!("{alice}|{alice}"));
     let stored = "select run_as, input ->> 'command', every from trax.manifest where name = 'beat'";
-    // Another time, by whoever may change manifests, in a call and in a document.
+    // Another interval, set in a call and in a document by roles that may change manifests.
     for (every, other) in [("02:00:00", &s), ("03:00:00", &b)] {
         other
             .get(&format!(
@@ -90,7 +90,8 @@ async fn a_schedule_runs_its_statement_as_whoever_gave_it_and_whoever_changes_th
         s.get(stored).await,
         format!("{alice}|select session_user|04:00:00")
     );
-    // Another statement or another role, by others, the superuser included unless he says whose.
+    // Another statement or role, set by other roles, including the superuser unless `run_as` is
+    // given.
     let other = "select trax.schedule('beat', sql => 'select 1'";
     is_refused(&s, &format!("{other})")).await;
     is_refused(&b, &format!("{other})")).await;
@@ -112,7 +113,7 @@ async fn a_schedule_runs_its_statement_as_whoever_gave_it_and_whoever_changes_th
         .await;
     s.get("select trax.schedule('beat', sql => 'select 2', run_as => 'postgres')")
         .await;
-    // And the other way round.
+    // The reverse case.
     is_refused(&a, &format!("{other})")).await;
     is_refused(
         &a,
@@ -130,7 +131,7 @@ async fn a_schedule_runs_its_statement_as_whoever_gave_it_and_whoever_changes_th
     assert_eq!(s.get(row).await, format!("sql|{alice}|vacuum"));
 }
 
-/// Each act on a schedule with a statement of `author`, with those who may do it.
+/// Each call on a schedule with a statement of `author`, and the roles that may make it.
 const MAY_CHANGE: [(&str, &str); 10] = [
     (
         "schedule('beat', sql => 'select 1', every => '2 h')",
@@ -145,7 +146,7 @@ const MAY_CHANGE: [(&str, &str); 10] = [
         "schedule('beat', sql => 'select 1', run_as => session_user)",
         "author superuser",
     ),
-    // The statement is gone, as after unschedule.
+    // This removes the statement, as unschedule does.
     (
         "schedule('beat', 'task', every => '2 h')",
         "author admin superuser",

@@ -1,4 +1,4 @@
-//! SQL jobs: a statement runs in the server by itself, as whoever asked for it, and once.
+//! SQL jobs: the server runs a statement by itself, once, as the role that queued it.
 
 mod command;
 mod crash;
@@ -30,7 +30,7 @@ async fn live() -> (Database, Session) {
     (database, session)
 }
 
-/// A role that may queue and create tables, and a session as it.
+/// A role that may enqueue and create tables, and a session of that role.
 async fn role(database: &Database, s: &Session, name: &str) -> (String, Session) {
     let role = format!("{}_{name}", database.name());
     s.get(&format!(
@@ -42,7 +42,7 @@ async fn role(database: &Database, s: &Session, name: &str) -> (String, Session)
     (role, session)
 }
 
-/// Queues a statement that is tried once; returns its job.
+/// Queues a statement without retries; returns its job.
 async fn queue(s: &Session, command: &str) -> i64 {
     queue_with(s, command, "max_retries => 0").await
 }
@@ -52,11 +52,11 @@ async fn queue_with(s: &Session, command: &str, options: &str) -> i64 {
     s.get(&sql).await.parse().expect("the id of a job")
 }
 
-/// The state of a job that has ended.
+/// Waits for the end of a job; returns its state.
 async fn ended(s: &Session, job: i64) -> String {
     eventually("the end of a SQL job", PATIENCE, async || {
         let sql = format!("select state from trax.job where job_id = {job}");
-        // A statement that drops the extension may be in a deadlock with this look.
+        // A statement that drops the extension may deadlock with this query.
         let state = match s.attempt(&sql).await {
             Ok(state) => state,
             Err(refused) if refused.code == "40P01" => return Err(refused.to_string()),
@@ -70,7 +70,7 @@ async fn ended(s: &Session, job: i64) -> String {
     .await
 }
 
-/// The output of a statement that must succeed.
+/// Returns the output of a statement that must succeed.
 async fn output(s: &Session, command: &str) -> Value {
     let job = queue(s, command).await;
     assert_eq!(
@@ -83,7 +83,7 @@ async fn output(s: &Session, command: &str) -> Value {
     serde_json::from_str(&s.get(&sql).await).expect("JSON")
 }
 
-/// The error and its details of the last attempt of a job.
+/// Returns the error and details of a job's last attempt.
 async fn failure(s: &Session, job: i64) -> Value {
     let sql = format!(
         "select coalesce(detail, '{{}}') || jsonb_build_object('error', error, 'kind', failure_kind)
@@ -92,12 +92,13 @@ async fn failure(s: &Session, job: i64) -> Value {
     serde_json::from_str(&s.get(&sql).await).expect("JSON")
 }
 
-/// The process of the executor that runs a statement with this text in it.
+/// Returns the process of the executor whose statement contains this text.
 async fn executor_of(s: &Session, text: &str) -> i32 {
     executor_with(s, &format!("query like '%{text}%'")).await
 }
 
-/// The executor that sleeps in a statement with this text: all before the sleep is done.
+/// Returns the executor that sleeps in a statement with this text, after the statement's other
+/// work.
 async fn sleeper_of(s: &Session, text: &str) -> i32 {
     executor_with(
         s,
@@ -122,7 +123,7 @@ async fn executor_with(s: &Session, what: &str) -> i32 {
     .await
 }
 
-/// The failure of a statement that must fail.
+/// Returns the failure of a statement that must fail.
 async fn failed(s: &Session, command: &str) -> Value {
     let job = queue(s, command).await;
     assert_eq!(ended(s, job).await, "failed", "{command}");
@@ -197,7 +198,7 @@ async fn statements_of_one_text_are_one_transaction_with_their_completion() {
     .await;
     assert_eq!(error["sqlstate"], "22012", "{error}");
     assert_eq!(s.get("select count(*) from t").await, "0");
-    // What is checked at the commit fails the job too.
+    // A constraint checked at the commit fails the job too.
     let error = failed(&s, "insert into t values (1, 7)").await;
     assert_eq!(error["sqlstate"], "23503", "{error}");
     assert!(
@@ -207,7 +208,8 @@ async fn statements_of_one_text_are_one_transaction_with_their_completion() {
         "{error}"
     );
     assert_eq!(s.get("select count(*) from t").await, "0");
-    // A trigger that waits for the commit comes before the completion; what it refuses is undone.
+    // A deferred trigger runs before the completion; if it raises an error, the job's changes are
+    // rolled back.
     s.get(
         "create table seen (state text);
          create function at_the_end() returns trigger language plpgsql as $$
@@ -295,7 +297,7 @@ async fn a_statement_runs_as_whoever_asked_for_it_in_a_session_with_its_settings
     assert_eq!(row[2], "own, public", "{done}");
     assert_eq!(row[3], "7MB", "{done}");
     assert_eq!(row[4], "off", "{done}");
-    // A setting that changes meanwhile is that of the next one.
+    // A changed setting applies to the next job.
     s.get(&format!(
         "alter role {alice} in database {} set work_mem = '8MB'",
         database.name()
@@ -305,7 +307,7 @@ async fn a_statement_runs_as_whoever_asked_for_it_in_a_session_with_its_settings
     assert_eq!(done["result"][0][3], "8MB", "{done}");
 }
 
-/// The output of a statement that `them` queues.
+/// Returns the output of a statement that `them` queues.
 async fn output_of(them: &Session, s: &Session, command: &str) -> Value {
     let job = queue(them, command).await;
     assert_eq!(
@@ -370,7 +372,7 @@ async fn order_limits_keys_delays_and_dead_letters_are_those_of_any_job() {
     }
     let overlap = "select count(*) from (select what, lag(what) over (order by at) as before from t) x where what = before";
     assert_eq!(s.get(overlap).await, "0");
-    // A failure is tried again, and is then a dead letter, which runs again as the same role.
+    // A failure is retried, then becomes a dead letter, which runs again as the same role.
     let command = "insert into missing values (1)";
     let job = queue_with(&s, command, "max_retries => 1, retry_delay => '10 ms'").await;
     assert_eq!(ended(&s, job).await, "failed");

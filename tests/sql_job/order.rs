@@ -1,4 +1,4 @@
-//! When statements run: misfires, overlaps, priorities and keys are those of any job.
+//! The order of SQL jobs: misfires, overlaps, priorities and keys work as for other jobs.
 
 use super::{ended, live, queue_with, sleeper_of};
 use harness::manifest::{Hourly, complete_one, due_since};
@@ -15,7 +15,7 @@ async fn becomes(s: &Session, sql: &str, wanted: &str) {
     .await;
 }
 
-/// Waits until so many runs of a manifest have completed.
+/// Waits until this many runs of a manifest have completed.
 async fn completed(s: &Session, manifest: &str, runs: &str) {
     let sql = format!(
         "select count(*) from trax.run where manifest = '{manifest}' and state = 'completed'"

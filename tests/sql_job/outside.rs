@@ -1,4 +1,4 @@
-//! What runs outside of a transaction, and what its run says of it.
+//! Statements that run outside of a transaction, and the records of their runs.
 
 use super::{ended, executor_of, failed, failure, live, output, queue, queue_with};
 use harness::scheduler::violations;
@@ -24,7 +24,7 @@ async fn a_failure_after_a_commit_says_that_something_was_kept() {
     .await;
     assert!(error.get("transaction").is_none(), "{error}");
     assert_eq!(s.get("select count(*) from t").await, "1");
-    // Cancelled after a part of it has committed.
+    // Cancelled after a part of its work has committed.
     let job = queue(
         &s,
         "do $$ begin insert into t values (3); commit; perform pg_sleep(1e9); end $$",
@@ -43,7 +43,7 @@ async fn a_failure_after_a_commit_says_that_something_was_kept() {
     assert_eq!(detail["transaction"], false, "{detail}");
 }
 
-/// Ends a lease as the reaper does when its executor does not answer.
+/// Ends a lease as the reaper does if its executor does not respond.
 async fn reap(s: &Session, job: i64) {
     s.get(&format!(
         "update trax.lease set lease_expires_at = now(), reap_at = now(), timeout_at = now() - interval '1 h' where job_id = {job};
@@ -82,7 +82,7 @@ async fn a_statement_that_commits_after_its_lease_was_lost_is_told_in_the_log_an
         }
     })
     .await;
-    // At least once: the next attempt is another time.
+    // At-least-once: the next attempt runs the statement again.
     assert_eq!(ended(&s, job).await, "completed");
     assert_eq!(s.get("select count(*) from t").await, "2");
     assert_eq!(violations(s.client()).await, Vec::<String>::new());
@@ -138,7 +138,7 @@ async fn a_statement_that_commits_runs_once_and_its_last_part_is_recorded_with_i
     .await;
     assert_eq!(done["transaction"], false, "{done}");
     assert_eq!(s.get("select last_value from q").await, "3");
-    // The part after its last COMMIT is one transaction with the record of its completion.
+    // The part after its last COMMIT shares a transaction with the record of its completion.
     let rows = "select count(*) from t, trax.run r where t.xmin = r.xmin";
     assert_eq!(s.get(rows).await, "1");
     let done = output(&s, "do $$ begin perform nextval('q'); end $$").await;

@@ -1,4 +1,4 @@
-//! What a SQL job may not be, and whose it may not be.
+//! Statements that cannot be SQL jobs, and roles that cannot queue them.
 
 use super::{ended, failed, failure, live, output, queue, queue_with, role};
 use harness::session::session;
@@ -43,7 +43,7 @@ async fn the_task_of_sql_jobs_is_nobody_elses() {
             "{sql}: {refused}"
         );
     }
-    // Nor do workers get one, whatever they ask for.
+    // Workers never receive one either, whichever tasks they claim.
     s.get("select trax.enqueue_sql('select 1')").await;
     assert_eq!(s.get("select count(*) from trax.claim_next()").await, "0");
     assert_eq!(
@@ -116,7 +116,7 @@ async fn a_statement_has_the_rights_that_its_role_has_when_it_runs() {
     assert_eq!(ended(&s, job).await, "failed");
     let error = failure(&s, job).await;
     assert_eq!(error["sqlstate"], "42501", "{error}");
-    // Its own row it may neither read nor change.
+    // A job may neither read nor change its own row.
     let error = async |command: &str| {
         let job = queue(&a, command).await;
         assert_eq!(ended(&s, job).await, "failed", "{command}");

@@ -1,4 +1,4 @@
-//! Whose session a statement runs in: that role's, or nobody's.
+//! The role of a statement's session: the recorded role, or none.
 
 use super::{ended, failure, live, output, queue, queue_with, role};
 use harness::process::{Scratch, run_quietly};
@@ -9,7 +9,7 @@ use trax_client::testkit::Database;
 
 const WRONG_ROLE: &str = "is not the one that this statement was queued for";
 
-/// A switched-off group, and in it a job and a manifest of a role; returns the job.
+/// Makes a disabled group with a job and a manifest of a role; returns the job.
 async fn held(s: &Session, a: &Session, role: &str) -> i64 {
     s.get(&format!(
         "select trax.grant_access('{role}', 'admin'); select trax.configure_group('held', enabled => false)"
@@ -26,7 +26,7 @@ async fn drop_role(s: &Session, role: &str) {
         .await;
 }
 
-/// Creates a role again under its name; returns a session as the new one.
+/// Creates a dropped role again; returns a session of the new role.
 async fn create_again(database: &Database, s: &Session, role: &str) -> Session {
     s.get(&format!(
         "create role {role} login; select trax.grant_access('{role}', 'producer')"
@@ -73,7 +73,7 @@ async fn a_role_created_again_under_its_name_runs_no_statement_of_the_old_one() 
     assert_eq!(ended(&s, again).await, "failed");
     let own = queue(&a, "select session_user").await;
     assert_eq!(ended(&s, own).await, "completed");
-    // The same statement, scheduled by the new one, is the new one's.
+    // The same statement, scheduled by the new role, belongs to the new role.
     s.get(&format!(
         "select trax.schedule('beat', sql => 'select 2', run_as => '{alice}', group_name => 'held')"
     ))
@@ -100,7 +100,7 @@ async fn statements_restored_on_another_server_run_as_the_role_of_that_name() {
         .await
         .expect("a database is made");
     let t = Session::of(&target).await;
-    // Its number is another one here.
+    // The role has another oid in this database's copy.
     t.get(&format!(
         "create role {alice}_before; create role {alice} login"
     ))
@@ -238,7 +238,7 @@ async fn a_manifest_runs_as_who_stored_it_the_owner_of_a_definer_or_a_role_that_
         ))
         .await;
     assert_eq!(refused.code, "42501", "{refused}");
-    // What a role may not do any more fails when it runs.
+    // A right that the role has lost makes the statement fail when it runs.
     s.get(&format!(
         "create table secret (a int); grant select on secret to {bob}"
     ))
@@ -282,13 +282,13 @@ async fn the_statements_of_a_role_that_is_renamed_go_on() {
     .await;
     let failing = s.number("select trax.trigger('failing')").await;
     assert_eq!(ended(&s, failing).await, "failed");
-    // A number that somebody has changed names no role, and holds nothing up.
+    // A manually changed oid names no role, and blocks no other statement.
     s.get(
         "select trax.schedule('odd', sql => 'select 1');
          update trax.manifest set input = input || '{\"role_oid\": \"x\"}' where name = 'odd'",
     )
     .await;
-    // Another takes the name at once.
+    // Another role takes the name at once.
     s.get(&format!(
         "alter role {alice} rename to {alice}_2; alter role {bob} rename to {alice};
          select trax.configure_group('held', enabled => true)"
@@ -315,7 +315,7 @@ async fn the_statements_of_a_role_that_is_renamed_go_on() {
     assert_eq!(violations(s.client()).await, Vec::<String>::new());
 }
 
-/// A statement that was queued under the old name, in a transaction that ends after the rename.
+/// A statement queued under the old name, in a transaction that ends after the rename.
 #[tokio::test]
 async fn a_statement_that_commits_after_its_role_was_renamed_runs() {
     let (database, s) = live().await;
@@ -329,7 +329,7 @@ async fn a_statement_that_commits_after_its_role_was_renamed_runs() {
         .await;
     s.get(&format!("alter role {alice} rename to {alice}_2"))
         .await;
-    // The scheduler has seen the rename when it starts this one.
+    // The scheduler has seen the rename when it starts this job.
     let seen = queue(&s, "select 1").await;
     assert_eq!(ended(&s, seen).await, "completed");
     late.get("commit").await;
@@ -399,7 +399,7 @@ async fn a_role_whose_session_cannot_start_has_its_attempts_fail_with_words() {
     );
     let runs = format!("select count(*) from trax.run where job_id = {job}");
     assert_eq!(s.get(&runs).await, "2");
-    // The job is tried again, and completes once that is put right.
+    // The job is retried, and completes once the cause is removed.
     let job = queue_with(&s, "select 1", &options.replace("1,", "30,")).await;
     s.get(&format!(
         "alter role {alice} reset session_preload_libraries"

@@ -1,4 +1,4 @@
-//! Servers that stop, are promoted, have no place for an executor or no library.
+//! Servers that stop, are promoted, or lack a slot for an executor or the library.
 
 use super::{ended, executor_of, queue, queue_with, sleeper_of};
 use harness::process::send_signal;
@@ -9,7 +9,7 @@ use harness::{PATIENCE, eventually};
 use std::time::{Duration, Instant};
 use trax_client::testkit::{Server, Stop};
 
-/// Statements that end only when they are told to: one that sleeps and two that compute.
+/// Statements that end only when cancelled: one that sleeps and two that compute.
 const ENDLESS: [(&str, &str); 3] = [
     ("pg_sleep", "select pg_sleep(1e9)"),
     (
@@ -19,7 +19,7 @@ const ENDLESS: [(&str, &str); 3] = [
     ("end loop", "do $$ begin loop null; end loop; end $$"),
 ];
 
-/// A server on which three endless statements run, and a session there.
+/// A server that runs three endless statements, and a session there.
 async fn busy() -> (Server, Session) {
     let server = scheduling()
         .setting("synchronous_commit", "on")
@@ -37,7 +37,7 @@ async fn busy() -> (Server, Session) {
     (server, s)
 }
 
-/// The times of the lines of the log with these words, in seconds of the day.
+/// The times of log lines with these words, in seconds of the day.
 fn logged(log: &str, words: &str) -> Vec<f64> {
     let seconds = |line: &str| {
         let time = line.split(' ').nth(1).expect("a line begins with its time");
@@ -56,7 +56,7 @@ async fn a_fast_shutdown_ends_every_statement_within_two_seconds() {
     let (mut server, s) = busy().await;
     drop(s);
     server.stop(Stop::Fast).expect("the server stops");
-    // By the log: what else a shutdown waits for on a busy machine is not ours.
+    // Times come from the log, since a shutdown on a busy machine also waits for other processes.
     let log = std::fs::read_to_string(server.log_file()).expect("the log can be read");
     let asked = logged(&log, "received fast shutdown request")[0];
     let told = logged(&log, "terminating background worker \"trax executor\"");
@@ -111,7 +111,7 @@ async fn a_standby_runs_no_statement_before_it_is_promoted() {
     drop(standby);
 }
 
-/// Makes what waits look as if it had waited for a minute, for `trax.status()`.
+/// Makes waiting jobs look a minute older, for `trax.status()`.
 async fn age(s: &Session) {
     s.get(
         "update trax.work_queue set (run_at, queued_at) = (run_at - interval '1 min', queued_at - interval '1 min')",
@@ -121,8 +121,8 @@ async fn age(s: &Session) {
 
 #[tokio::test]
 async fn without_a_free_worker_slot_statements_wait_and_status_says_so() {
-    // The launchers of logical replication and of trax take two, the scheduler one, and a statement
-    // that does not end the last.
+    // The launchers of logical replication and of trax take two slots, the scheduler one, and an
+    // endless statement the last.
     let server = harness::options()
         .fast()
         .setting("max_worker_processes", "4")

@@ -1,4 +1,4 @@
-//! Too few worker slots, or executors: the longest wait comes next.
+//! Too few worker slots or executors: the role that has waited longest is next.
 
 use super::{ended, queue, queue_with, role, sleeper_of};
 use harness::scheduler::{connect, new_name, scheduler_of, scheduling, status, value};
@@ -7,7 +7,7 @@ use harness::{PATIENCE, eventually};
 use std::time::{Duration, Instant};
 use trax_client::testkit::{Database, Server};
 
-/// A server with this number of worker slots whose executors stay.
+/// A server with this number of worker slots, whose executors stay.
 fn server_with(slots: &str) -> Server {
     harness::options()
         .fast()
@@ -38,7 +38,7 @@ async fn an_idle_executor_of_another_role_makes_room_for_the_second_job_of_a_rol
     sleeper_of(&s, "pg_sleep").await;
     let second = queue(&a, "select 2").await;
     assert_eq!(ended(&s, second).await, "completed");
-    // And back, beside the endless one.
+    // And back, while the endless statement runs.
     let back = queue(&b, "select 3").await;
     assert_eq!(ended(&s, back).await, "completed");
     s.get(&format!("select trax.cancel({endless})")).await;
@@ -110,7 +110,7 @@ async fn twenty_databases_share_the_worker_slots_of_a_server_with_default_settin
     }
     let beat = "select trax.schedule('beat', sql => 'select 1', cron => '* * * * * *')";
     sessions[0].get(beat).await;
-    // Each has had its scheduler, which notes what it did.
+    // Each scheduler has run and recorded its work.
     for session in &sessions {
         let job = queue_with(session, "select 1", "max_retries => 3").await;
         assert_eq!(ended(session, job).await, "completed");
@@ -124,7 +124,7 @@ async fn twenty_databases_share_the_worker_slots_of_a_server_with_default_settin
         let waited = session.get(&format!("{waited} = {job}")).await;
         late.push((waited, began.elapsed()));
     }
-    // Others may hold the machine up a few times.
+    // Other load may delay a few jobs.
     let slow = late
         .iter()
         .filter(|(_, took)| *took > Duration::from_secs(5));

@@ -1,4 +1,4 @@
-//! Commands that are about the server, the session or other sessions.
+//! Commands that affect the server, the session or other sessions.
 
 use super::{failed, live, output};
 use harness::PATIENCE;

@@ -1,4 +1,4 @@
-//! One job run inline, assertions on what was enqueued, and time that passes at once.
+//! The test kit: jobs run inline, assertions on enqueued jobs, and skipped time.
 
 use std::error::Error;
 use std::panic::AssertUnwindSafe;
@@ -53,7 +53,7 @@ fn worker(database: &Database) -> Worker {
     Worker::new(database.config()).on_event(|_| {})
 }
 
-/// Ends in the way that the item says.
+/// Ends in the way that the item names.
 async fn ship(ship: Ship, ctx: Context) -> HandlerResult<Outcome> {
     ctx.progress(json!({"of": ship.item}))?;
     match ship.item.as_str() {
@@ -234,7 +234,7 @@ async fn the_runs_of_a_schedule_are_reported_for_any_time() -> Result {
         .cron("30 2 * * *")
         .timezone("Europe/Berlin");
     client.schedule(&nightly).await?;
-    // 2027-03-27 12:00 UTC: the next night has no 02:30.
+    // 2027-03-27 12:00 UTC; the next night has no 02:30.
     let noon = SystemTime::UNIX_EPOCH + Duration::from_secs(1_806_148_800);
     let runs = client.preview_after("nightly", noon, 2).await?;
     let times: Vec<&str> = runs
@@ -271,7 +271,7 @@ async fn a_handler_that_sleeps_for_an_hour_takes_no_time_on_a_paused_clock() -> 
     Ok(())
 }
 
-/// The message with which `assertion` panics.
+/// Returns the panic message of `assertion`.
 async fn complaint(assertion: impl Future) -> Result<String> {
     let mut assertion = Box::pin(assertion);
     let caught = std::future::poll_fn(|cx| {

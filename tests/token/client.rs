@@ -1,4 +1,4 @@
-//! The typed calls and the guard, which says at once that its token is lost.
+//! The typed calls, and the guard, which reports at once that its token is lost.
 
 use harness::scheduler::scheduling;
 use harness::session::{Session, session};
@@ -105,7 +105,7 @@ async fn assert_lost(guard: &TokenGuard, within: Duration) {
 #[tokio::test]
 async fn a_guard_says_that_its_token_was_taken_away() {
     let (db, s) = session().await;
-    // It asks three times in the length of its token, and knows of itself when that is over.
+    // The guard asks three times during the lifetime of its token, and detects its end by itself.
     let ttl = Duration::from_secs(15);
     let guard = guard(&db, request().ttl(ttl)).await;
     s.get("delete from trax.concurrency_token").await;

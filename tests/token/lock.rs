@@ -47,7 +47,7 @@ async fn the_program_runs_while_the_token_is_held_and_its_exit_code_is_ours() {
     assert_eq!(s.get("select * from trax.concurrency_token").await, "");
 }
 
-/// `trax lock` with a program that says its process id and then sleeps.
+/// `trax lock` with a program that prints its process id and then sleeps.
 async fn holding(db: &Database, options: &[&str], script: &str) -> (Process, Orphan) {
     let script = format!("{script} echo pid $$ >&2; while :; do sleep 0.05; done");
     let mut arguments = options.to_vec();
@@ -148,7 +148,7 @@ async fn a_signal_ends_a_wait_for_the_lock() {
 #[tokio::test]
 async fn signals_and_the_loss_of_the_token_reach_what_a_program_left_running() {
     let (db, s) = session().await;
-    // Ignored by the program, SIGTERM is ignored by its child from the first.
+    // The program ignores SIGTERM, and its child inherits that.
     let left = r#"trap "" TERM; sh -c 'trap "echo heard >&2" USR1; echo pid $$ >&2; while :; do sleep 0.05; done' & "#;
     let options = ["n", "--ttl", "2s", "--grace", "10m"];
     let mut arguments = options.to_vec();

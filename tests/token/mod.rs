@@ -1,5 +1,5 @@
-//! Concurrency tokens: places, expiry, limits that change, and what mistakes say. Waiting is in
-//! `wait`, races in `race`.
+//! Concurrency tokens: slots, expiry, changing limits and errors. Waiting is in `wait`, races in
+//! `race`.
 
 mod client;
 mod lock;
@@ -9,7 +9,7 @@ mod wait;
 use harness::limit::buffers;
 use harness::session::{Refusal, Session, session};
 
-/// A token that was granted.
+/// A granted token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Grant {
     slot: i32,
@@ -17,7 +17,7 @@ struct Grant {
 }
 
 impl Grant {
-    /// From the columns slot, token and expires_at; `None` when they are null or there is no row.
+    /// Parses the columns slot, token and expires_at; `None` if they are null or there is no row.
     fn read(text: &str) -> Option<Self> {
         let mut columns = text.split('|');
         Some(Grant {
@@ -103,7 +103,7 @@ async fn a_stale_token_changes_nothing() {
     assert_eq!(release(&s, "n", &new).await, "f", "given back before");
 }
 
-/// A token whose time has passed.
+/// An expired token.
 async fn expired(s: &Session, name: &str) -> Grant {
     let grant = take(s, name, 1).await.expect("granted");
     s.get(&format!(
@@ -135,7 +135,7 @@ async fn a_token_lasts_for_its_ttl_from_the_grant_and_from_each_extension() {
     s.get(&acquire("n", 1, "100 s")).await;
     assert_eq!(s.get(length).await, "00:01:40");
     for (ttl, why) in [("2 days", "it may become longer"), ("1 h", "and shorter")] {
-        // In one transaction its beginning is the same moment on both sides.
+        // In one transaction both calls use the same start time.
         let sql = format!(
             "begin; select trax.extend_token(name, token, '{ttl}') from trax.concurrency_token;
              select expires_at - now() between '{ttl}' and interval '{ttl}' + '1 min' from trax.concurrency_token;
@@ -249,7 +249,7 @@ async fn assert_refused(s: &Session, call: &str, code: &str) {
     );
 }
 
-/// Shared buffers that one execution of a statement touches, the middle of several.
+/// Returns the median of the shared buffers that executions of a statement touch.
 async fn middle_of_buffers(s: &Session, sql: &str) -> i64 {
     let mut seen = Vec::new();
     for _ in 0..7 {

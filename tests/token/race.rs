@@ -1,4 +1,4 @@
-//! Sessions that want tokens at the same time.
+//! Sessions that request tokens at the same time.
 
 use super::{acquire, extend, release, take};
 use harness::PATIENCE;
@@ -7,11 +7,11 @@ use harness::session::{Session, session};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What one holder saw: who, from when to when by the server's clock, in which place.
+/// The holds seen by the holders: their slots, and their times by the server's clock.
 const HELD: &str =
     "create table held (slot int, taken timestamptz, given timestamptz, ends timestamptz)";
 
-/// No more than `limit` of the recorded holds overlap, and no two in one place.
+/// Checks that no more than `limit` recorded holds overlap, and no two in one slot.
 async fn assert_never_more_than(s: &Session, limit: i64) {
     let most = "select max(n) from (
         select sum(d) over (order by at, d) as n
@@ -24,7 +24,7 @@ async fn assert_never_more_than(s: &Session, limit: i64) {
     assert_eq!(s.number(twice).await, 0, "two held one place");
 }
 
-/// Takes a token, notes when it was surely held, and gives it back, again and again.
+/// Repeatedly takes a token, records when it was certainly held, and releases it.
 async fn contend(s: Session, number: usize, until: Instant) {
     let mut round = number;
     while Instant::now() < until {
@@ -61,7 +61,7 @@ async fn contend(s: Session, number: usize, until: Instant) {
             s.get(&format!("select trax.release_token('n', '{token}')"))
                 .await;
         }
-        // One that expired before it was noted was held at no time that we know.
+        // A token that expired before it was recorded may not have been held at all.
         s.get(&format!(
             "insert into held select {slot}, '{taken}', '{given}', '{expires}' where '{taken}'::timestamptz < '{expires}'"
         ))
@@ -182,7 +182,7 @@ async fn a_shrunk_limit_holds_under_many_sessions() {
         for grant in held.iter().flatten().take(3) {
             release(&s, "n", grant).await;
         }
-        // Places 4 and 5 are held: of three places one may be given.
+        // Slots 4 and 5 are held, so of three slots one may be granted.
         let mut tasks = Vec::new();
         for _ in 0..6 {
             let session = Session::of(&db).await;

@@ -1,4 +1,4 @@
-//! Waiting for a token: in order, holding nothing, and forgotten with its session.
+//! Waiting for a token: in order, without holding anything, and removed with the session.
 
 use super::{Grant, acquire, release, take, wait_for};
 use harness::prompt::takes_less_than;
@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use trax_client::testkit::{Database, Server};
 
-/// A waiter that a bell wakes is served within this time on an idle machine; without it the next
-/// look is up to a second away.
+/// The time limit for a woken waiter on an idle machine; without the bell, the next check is up to
+/// a second away.
 const PROMPT: Duration = Duration::from_millis(250);
 
-/// A session that waits, seen in the queue and in its sleep.
+/// A waiting session, which is in the queue and asleep.
 struct Waiting {
     pid: i32,
     task: JoinHandle<(Session, Result<String, harness::session::Refusal>)>,
 }
 
 impl Waiting {
-    /// Starts to wait behind `before` others.
+    /// Starts a wait behind `before` others.
     async fn begin(db: &Database, s: &Session, call: &str, before: i64) -> Self {
         let waiter = Session::of(db).await;
         let pid = waiter.pid();
@@ -31,7 +31,7 @@ impl Waiting {
         Waiting { pid, task }
     }
 
-    /// What it was given.
+    /// Returns the granted token.
     async fn granted(self) -> (Session, Option<Grant>) {
         let (session, result) = self.task.await.expect("the task ends");
         let text = result.unwrap_or_else(|refusal| panic!("refused: {refusal}"));
@@ -47,7 +47,7 @@ async fn five_waiters(db: &Database, s: &Session) -> Vec<Waiting> {
     waiting
 }
 
-/// A database of a server with the preloaded library, without a scheduler's work.
+/// A server with the preloaded library, and a database whose scheduler does no work.
 async fn preloaded() -> (Server, Database, Session) {
     let server = scheduling().start().expect("a server starts");
     let database = server
@@ -58,8 +58,8 @@ async fn preloaded() -> (Server, Database, Session) {
     (server, database, session)
 }
 
-/// Five waiters are served in the order in which they came, each when the one before gives its
-/// token back; returns how long it took at most.
+/// Five waiters are served in order, each when the previous one releases its token; returns the
+/// longest delay.
 async fn in_order(db: &Database, s: &Session) -> Duration {
     let first = take(s, "n", 1).await.expect("granted");
     let waiting = five_waiters(db, s).await;
@@ -119,7 +119,7 @@ async fn a_call_that_does_not_wait_does_not_overtake() {
 #[tokio::test]
 async fn a_waiter_wakes_when_a_token_expires() {
     let (_server, db, s) = preloaded().await;
-    // By the server's clock, from the end of the one token to the beginning of the next.
+    // Measured by the server's clock, from the end of one token to the start of the next.
     takes_less_than(PROMPT, "the wait for an expired token", async || {
         s.get(&acquire("n", 1, "700 ms")).await;
         let end =
@@ -186,14 +186,14 @@ async fn a_larger_limit_serves_those_who_wait_and_a_smaller_one_makes_them_wait(
     s.assert_healthy().await;
 }
 
-/// The first of two waiters goes by `how`; a released token then serves the second at once.
+/// The first of two waiters ends by `how`; a released token then serves the second at once.
 async fn assert_forgotten(how: &str) {
     let (_server, db, s) = preloaded().await;
     let serving = async || forgotten(&db, &s, how).await;
     takes_less_than(PROMPT, "serving the second", serving).await;
 }
 
-/// The same once; returns how long the second waited.
+/// Runs this once; returns the second waiter's delay.
 async fn forgotten(db: &Database, s: &Session, how: &str) -> Duration {
     let first = take(s, "n", 1).await.expect("granted");
     let gone = Waiting::begin(db, s, &wait_for("n", 1, "10 min"), 0).await;
@@ -221,7 +221,7 @@ async fn a_cancelled_waiter_is_forgotten() {
 
 #[tokio::test]
 async fn a_terminated_waiter_is_forgotten() {
-    // Its task panics: the connection broke.
+    // The waiter's task panics, since its connection broke.
     assert_forgotten("select pg_terminate_backend({pid})").await;
 }
 
@@ -237,7 +237,7 @@ async fn a_waiter_that_goes_after_the_release_is_stepped_over() {
     s.get(&format!("select pg_terminate_backend({})", gone.pid))
         .await;
     harness::process::send_signal("CONT", gone.pid);
-    // Either it took the token in its last moment and holds it, or the next one has it.
+    // Either the waiter took the token just before its end and holds it, or the next one has it.
     let seen = eventually("an outcome", PATIENCE, async || {
         let seen = s
             .get("select (select count(*) from trax.concurrency_token) || '|' || (select count(*) from trax.concurrency_waiter)")
@@ -267,7 +267,7 @@ async fn a_waiter_whose_client_is_gone_ends_and_the_next_is_served() {
     let wait = tokio::spawn(async move { client.simple_query(&call).await });
     s.sees_asleep_in("await_token", pid).await;
     let next = Waiting::begin(&db, &s, &wait_for("n", 1, "10 min"), 1).await;
-    // The socket closes as that of a killed client.
+    // The socket closes as if its client had been killed.
     socket.abort();
     let answer = wait.await.expect("the call ends");
     assert!(answer.is_err(), "the connection is gone");
@@ -307,7 +307,7 @@ async fn a_restarted_server_knows_no_waiters() {
         take(&s, "n", 1).await.is_some(),
         "and stands in nobody's way"
     );
-    // A cycle that removes its row at this moment may not have committed.
+    // A cycle that is removing the row may not have committed.
     eventually("the row of the waiter is gone", PATIENCE, async || {
         let stale = "select count(*) from trax.concurrency_waiter";
         match s.number(stale).await {
@@ -384,7 +384,7 @@ async fn a_token_that_a_clock_ahead_of_now_granted_or_extended_ends_one_length_f
         .await;
     s.get("select trax.extend_token(name, token, '2 days') from trax.concurrency_token where name = 'long'")
         .await;
-    // What a grant and an extension do by a clock that is 400 days ahead.
+    // The effect of a grant and an extension while the clock is 400 days ahead.
     s.get("update trax.concurrency_token set extended_at = extended_at + interval '400 days', expires_at = expires_at + interval '400 days',
                acquired_at = acquired_at + case name when 'granted' then interval '400 days' else interval '0' end
            where name <> 'long'")

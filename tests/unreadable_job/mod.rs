@@ -1,12 +1,12 @@
-//! A job whose input is damaged on disk holds up no other, and is reported.
+//! A job whose input is damaged on disk blocks no other job, and is reported.
 
 use harness::session::{Session, session};
 use harness::{has_library, shared_server};
 use trax_client::testkit::Database;
 
-/// A text too long and too random for its row.
+/// A text too long and too random to be stored in its row.
 const LARGE: &str = "(select jsonb_build_object('x', string_agg(md5(i::text || random()), '')) from generate_series(1, 300) i)";
-/// Returns the state of all large values of a table.
+/// Damages all out-of-line values of a table, and returns their state.
 const DAMAGE: &str = "do $$
     declare beside regclass := (select reltoastrelid from pg_class where oid = 'trax.{table}'::regclass);
     begin
@@ -14,7 +14,7 @@ const DAMAGE: &str = "do $$
     end
     $$";
 
-/// A database in which values can be damaged; none where the server cannot do that.
+/// A database whose values can be damaged; `None` if the server lacks the extension.
 async fn fragile() -> Option<(Database, Session)> {
     if !has_library(shared_server(), "pg_surgery") {
         return None;
@@ -50,7 +50,7 @@ async fn is_reported(s: &Session, id: i64) {
     assert_eq!(s.get("select * from trax.failed_step").await, "");
 }
 
-/// The words that history has of a cancelled job.
+/// Checks the history of a job that ended without its input.
 async fn ended_without_input(db: &Database, s: &Session, id: i64, state: &str) {
     let run = format!(
         "select state, input ->> 'unreadable' like 'missing chunk number 0%' from trax.run where job_id = {id}"
@@ -75,7 +75,7 @@ async fn a_lease_that_cannot_be_read_holds_up_no_other_and_a_cancel_ends_it() {
     let waiting = "select string_agg(task, ' ') from trax.work_queue";
     assert_eq!(s.get(waiting).await, "good good");
     is_reported(&s, bad).await;
-    // Its turn comes again.
+    // The job is reaped again.
     s.get("update trax.lease set reap_at = now(); select * from trax.tick()")
         .await;
     is_reported(&s, bad).await;
@@ -103,7 +103,7 @@ async fn a_waiting_job_that_cannot_be_read_holds_up_no_claim_and_a_cancel_ends_i
     assert_eq!(s.claim_ids("max_jobs => 9").await, [other]);
     let waits = "select waits_for, run_at > now() + interval '9 min' from trax.work_queue";
     assert_eq!(s.get(waits).await, "time|t");
-    // A second look finds the same.
+    // A second claim finds the same damage.
     s.get(&format!("select trax.run_now({bad})")).await;
     assert_eq!(s.claim_ids("max_jobs => 9").await, Vec::<i64>::new());
     is_reported(&s, bad).await;

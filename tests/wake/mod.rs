@@ -1,4 +1,4 @@
-//! Waiting for work: woken by a commit, with no snapshot held.
+//! Waiting for work: a commit wakes the waiter, which holds no snapshot.
 
 use harness::scheduler::{connect, execute, scheduler_of, scheduler_wakes, scheduling};
 use harness::{PATIENCE, eventually};
@@ -18,7 +18,7 @@ async fn claim_all(client: &Client) {
 }
 
 /// Waits until the session with this process id waits, and checks that it holds neither a snapshot
-/// nor a table.
+/// nor a table lock.
 async fn waits_without_a_snapshot(client: &Client, pid: i32) {
     eventually("a wait without a snapshot", PATIENCE, async || {
         let row = client
@@ -42,7 +42,7 @@ async fn pid(client: &Client) -> i32 {
     row.expect("a backend has a process id").get(0)
 }
 
-/// A scheduling server, a session that has found nothing left to claim, and one that enqueues.
+/// A server with schedulers, a session whose last claim was empty, and one that enqueues.
 async fn waiter_and_producer() -> (Server, Client, Client) {
     let server = scheduling().start().expect("a server starts");
     let database = server.database("waits").await.expect("a database is made");
@@ -102,7 +102,7 @@ async fn work_that_came_after_the_last_look_ends_the_wait_at_once() {
             .batch_execute("call trax.wait_for_work('10 min')")
             .await
             .expect("a wait ends");
-        // One of two is claimed: a worker that waits now must not sleep beside the other.
+        // One of two jobs is claimed, so a worker that waits now must not sleep.
         let claimed = waiter
             .query("select job_id from trax.claim_next()", &[])
             .await;
@@ -111,7 +111,7 @@ async fn work_that_came_after_the_last_look_ends_the_wait_at_once() {
     assert!(began.elapsed() < PATIENCE, "the time is not waited for");
 }
 
-/// How long a wait takes, at most `timeout`.
+/// Returns the duration of a wait, at most `timeout`.
 async fn waited(client: &Client, timeout: &str) -> Duration {
     let began = Instant::now();
     client
@@ -129,7 +129,7 @@ async fn a_session_that_has_not_looked_waits_while_nothing_is_there() {
         let client = connect(&database).await;
         let whole = Duration::from_millis(795);
         assert!(waited(&client, "800 ms").await >= whole, "{preloaded}");
-        // Its look took one job, all there was.
+        // The claim took the only job.
         client
             .batch_execute("select trax.enqueue('t'); select * from trax.claim_next()")
             .await
@@ -150,7 +150,7 @@ async fn work_that_is_there_ends_the_wait_of_a_session_that_has_not_looked() {
         let database = server.database("fresh").await.expect("a database is made");
         let (client, producer) = (connect(&database).await, connect(&database).await);
         execute(&producer, "select trax.enqueue('t')").await;
-        // Also when it is told for the second time: somebody else may be who looks.
+        // Also at the second wait, since the job may not have been claimed.
         for _ in 0..2 {
             let waited = waited(&client, "10 min").await;
             assert!(waited < PATIENCE, "{preloaded}: {waited:?}");
@@ -207,7 +207,7 @@ async fn a_delayed_job_is_claimable_soon_after_its_time() {
         )
         .await
         .expect("a job is enqueued");
-    // The hour between cycles is not waited for.
+    // The wait does not last the hour between cycles.
     eventually("the delayed job", PATIENCE, async || {
         let rows = client.query("select 1 from trax.claim_next()", &[]).await;
         match rows {
@@ -222,7 +222,7 @@ async fn a_delayed_job_is_claimable_soon_after_its_time() {
     );
 }
 
-/// A session that listens for work, and the channels that it hears.
+/// A session that listens for work, and the channels of its notifications.
 async fn listening(database: &Database) -> (Client, UnboundedReceiver<String>) {
     let config = database.config();
     let (listener, mut connection) = config
@@ -260,7 +260,7 @@ async fn listeners_hear_of_committed_work() {
     );
 }
 
-/// Whoever waits for a lock waits on its latch, and takes from it what others have set.
+/// A session that waits for a lock waits on its latch, and consumes signals set by others.
 #[tokio::test]
 async fn work_queued_while_the_scheduler_waits_for_a_lock_is_told_after_it() {
     let options = scheduling()
@@ -272,7 +272,7 @@ async fn work_queued_while_the_scheduler_waits_for_a_lock_is_told_after_it() {
     let scheduler = scheduler_of(&client, "locked", PATIENCE).await;
     let (_listener, mut hears) = listening(&database).await;
     let mut delays = Vec::new();
-    // Its next look is two seconds away just after one: what comes in the first of them was told.
+    // Each wake-up is followed by two seconds of sleep, in which the job arrives.
     for _ in 0..5 {
         scheduler_wakes(&client, "locked", 1).await;
         execute(&locker, "begin; lock trax.lease").await;
@@ -307,7 +307,7 @@ async fn a_claim_that_is_rolled_back_wakes_who_stepped_over_it() {
     let server = scheduling().start().expect("a server starts");
     let database = server.database("undone").await.expect("a database is made");
     let (waiter, claimer) = (connect(&database).await, connect(&database).await);
-    // Two messages: in one the rollback would undo the first as well.
+    // Two messages, since in one message the rollback would also undo the first statement.
     for sql in [
         "select trax.enqueue('t')",
         "begin; select trax.claim_next()",
@@ -370,7 +370,7 @@ async fn work_that_a_kept_snapshot_did_not_show_ends_the_wait_at_once() {
         let look = format!(
             "begin isolation level repeatable read; select count(*) from trax.run; select * from {claim}"
         );
-        // The job comes after the snapshot and before the look.
+        // The job is enqueued after the snapshot and before the claim.
         let (snapshot, look) = look.rsplit_once(';').expect("two statements");
         waiter.batch_execute(snapshot).await.expect("it begins");
         producer

@@ -1,11 +1,11 @@
-//! Every act, done by a person in a browser: the button, the form, what the server answered.
+//! Every act by a person in a browser: the button, the form, and the server's answer.
 
 use super::client::Web;
 use super::driver::Browser;
 use harness::session::session;
 use harness::shared_server;
 
-/// A page, the button on it, what is typed, and what is so afterwards.
+/// A page, its button, the typed values, and a query with its result afterwards.
 type Step<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], &'a str, &'a str);
 
 const RESULT: &str = "return document.getElementById('result')?.textContent.slice(0, 20) ?? ''";
@@ -128,12 +128,13 @@ async fn every_act_is_done_by_clicks_and_typing() {
         for (field, text) in typed {
             browser.types(&format!("[name={field}]"), text).await;
         }
-        // The last button acts; the one before it, if there is one, only tries.
+        // The last button performs the act; the one before it, if any, only previews it.
         browser.click("button[type=submit]:not([name])").await;
         browser.shows(RESULT, "The server answered:").await;
         assert_eq!(s.get(sql).await, wanted, "{act}");
     }
-    // Each has left who and why; a note of a dead letter or a pause has the reason itself.
+    // Each act recorded its author and reason; a note of a dead letter or a pause is the reason
+    // itself.
     let silent = "select string_agg(action, ', ') from trax.audit
         where at > (select max(at) from trax.audit where name = 'm' and note = 'created')
             and program <> 'trax web: läuft 🦀'
@@ -173,7 +174,7 @@ async fn fifty_thousand_groups_and_an_input_of_a_megabyte_are_pages_of_some_kilo
             assert_eq!(browser.script(wide).await, true, "{path} at {width}");
         }
     }
-    // To the end of the groups by the link, a page of them at a time.
+    // To the end of the list of groups by links, one page at a time.
     browser
         .open(&format!("http://{}/groups?after=group+9996", web.host()))
         .await;

@@ -1,4 +1,4 @@
-//! The pages in a real Chromium, while work goes on.
+//! The pages in a real Chromium, while jobs run.
 
 use super::client::Web;
 use super::driver::Browser;
@@ -49,7 +49,7 @@ async fn a_person_looks_around_cancels_a_job_and_sees_the_number_move() {
         browser.reads(&format!("{site}{path}"), name).await;
     }
 
-    // A viewer looks at the overview while somebody cancels a job.
+    // A viewer watches the overview while another person cancels a job.
     let waiting = s
         .number("select max(job_id) from trax.work_queue where task = 'mail.send'")
         .await;
@@ -81,10 +81,10 @@ async fn a_person_looks_around_cancels_a_job_and_sees_the_number_move() {
     assert_eq!(complaints, "[]", "the browser is content");
 }
 
-/// What came of an act.
+/// The result of an act.
 const RESULT: &str = "return document.getElementById('result')?.textContent ?? ''";
 
-/// Returns the number of a page that the stream of live numbers keeps up to date.
+/// Returns a number on the page that the live stream updates.
 fn number(name: &str) -> String {
     format!("return document.querySelector('[data-number={name}]').textContent")
 }
@@ -103,7 +103,7 @@ async fn of_two_viewers_one_sees_what_the_other_does() {
     two.click("a[href^='/act/cancel']").await;
     two.click("button[type=submit]").await;
     one.shows(&number("ready"), "4").await;
-    // Both end the same job: one of them is told that it had ended.
+    // Both cancel the same job: the second learns that it has already ended.
     one.open(&format!("{site}/act/cancel?job=4")).await;
     two.open(&format!("{site}/act/cancel?job=4")).await;
     one.click("button[type=submit]").await;
@@ -134,7 +134,7 @@ async fn a_viewer_is_told_when_nothing_is_known_and_when_it_is_again() {
         })
         .await;
     };
-    // Numbers come.
+    // Live numbers arrive.
     s.enqueue("'t'").await;
     browser.shows(&number("ready"), "2").await;
     says("").await;
@@ -212,7 +212,7 @@ async fn a_reader_s_page_has_no_button_and_its_forged_post_is_refused() {
         .await;
     let buttons = "return document.querySelectorAll('.button, form[method=post]').length";
     assert_eq!(browser.script(buttons).await, 0);
-    // From our own page, with our cookie; what is missing is the token and the right.
+    // From the same page with its cookie, but without the token and the right.
     let forge = format!(
         "const done = arguments[arguments.length - 1];
         fetch('/act/cancel', {{method: 'POST', body: new URLSearchParams({{job: {id}, token: 'x'}})}})
@@ -250,7 +250,7 @@ async fn everything_works_without_script_and_by_keyboard() {
     browser.click("button[type=submit]").await;
     s.becomes("select enabled from trax.manifest", "f").await;
 
-    // The first key leads past the navigation, and every act can be reached and done by keys.
+    // The first key press skips the navigation, and every act can be performed with the keyboard.
     browser.open(&format!("{site}/act/enable?manifest=m")).await;
     browser.press("Tab", 9).await;
     let focus = "return document.activeElement.textContent || document.activeElement.name";
@@ -321,7 +321,7 @@ async fn a_system_that_works_is_shown_with_its_last_hour() {
         select trax.fail(job_id, token, 'connection refused', retry_in => '0') from trax.claim_next('web-1', 1, tasks => '{mail.send}')",
     )
     .await;
-    // It fails once more, and is in progress then.
+    // The job fails once more, and is then in progress.
     s.get(
         "select trax.fail(job_id, token, 'timeout after 30 s', retry_in => '0') from trax.claim_next('web-2', 1, tasks => '{mail.send}');
         select count(*) from trax.claim_next('web-1', 12, lease => '10 min', tasks => '{mail.send}');
@@ -334,7 +334,7 @@ async fn a_system_that_works_is_shown_with_its_last_hour() {
     let web = Web::of(live_server(), &database, &[]).await;
     let browser = Browser::start().await;
     browser.size(1280, 900).await;
-    // A minute of each chart; three attempts; the attempts of the manifest.
+    // A minute of each chart, three attempts, and the attempts of the manifest.
     for (name, path, least) in [
         ("overview", "/".to_owned(), 100),
         ("job", format!("/jobs/{job}"), 3),

@@ -1,4 +1,4 @@
-//! A client that says exactly what a test wants said, and the page under test.
+//! An HTTP client that sends exactly the given text, and the program under test.
 
 use harness::PATIENCE;
 use harness::process::{Process, trax_binary};
@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use trax_client::testkit::{Database, Server};
 
-/// What came back.
+/// The answer to a request.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -57,7 +57,7 @@ impl Web {
         }
     }
 
-    /// Pages that the test itself serves.
+    /// Pages served by the test itself.
     pub(super) fn at(port: u16) -> Self {
         Web {
             process: None,
@@ -75,7 +75,7 @@ impl Web {
         self.process.as_ref().expect("it is a program").id()
     }
 
-    /// Sends a request with these lines; the host is right unless they have one.
+    /// Sends a request with these header lines; the Host header is valid unless they contain one.
     pub(super) async fn ask(
         &self,
         method: &str,
@@ -122,7 +122,7 @@ impl Web {
         self.ask("GET", path, &[], "").await
     }
 
-    /// Returns a page that must be there.
+    /// Returns a page that must exist.
     pub(super) async fn page(&self, path: &str) -> String {
         let answer = self.get(path).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
@@ -150,7 +150,8 @@ impl Web {
         }
     }
 
-    /// Asks for the page of an act, and answers it as a browser would, with other lines too.
+    /// Requests the page of an act and submits its form as a browser would, with additional header
+    /// lines.
     pub(super) async fn act(&self, path: &str, fields: &str, lines: &[(&str, &str)]) -> Answer {
         let form = self.ask("GET", path, lines, "").await;
         assert_eq!(form.status, 200, "{path}: {}", form.body);
@@ -169,7 +170,7 @@ impl Web {
     }
 }
 
-/// Returns what stands between two texts.
+/// Returns the text between two others.
 pub(super) fn between<'t>(text: &'t str, before: &str, after: &str) -> &'t str {
     let found = text
         .split_once(before)

@@ -1,11 +1,11 @@
-//! The pages at a router: of all shards together, and of each.
+//! The pages at a router, for all shards together and for each.
 
 use super::client::{Answer, Web, between};
 use super::driver::Browser;
 use crate::router::{Cluster, has_plproxy};
 use harness::shared_server;
 
-/// A router with two shards, a group on each, and jobs: one and two.
+/// A router with two shards and a group on each, with one and two jobs.
 pub(super) async fn cluster() -> (Cluster, [String; 2]) {
     let cluster = Cluster::of(2).await;
     let groups = [cluster.group_on(1).await, cluster.group_on(2).await];
@@ -22,7 +22,7 @@ pub(super) async fn web(cluster: &Cluster, arguments: &[&str]) -> Web {
     Web::of(shared_server(), &cluster.database, arguments).await
 }
 
-/// Returns where an answer sends the browser.
+/// Returns the target of a redirect.
 pub(super) fn location(answer: &Answer) -> &str {
     assert_eq!(answer.status, 303, "{}", answer.body);
     between(&answer.head, "location: ", "\r\n")
@@ -73,7 +73,7 @@ async fn the_overview_of_a_router_adds_up_its_shards() {
         page.contains("failed</a> <b>below 0.01</b> a second, 1 in all"),
         "{page}"
     );
-    // A page of one shard is that of its database.
+    // The page of a shard equals that of its database.
     let one = web.page("/shards/2").await;
     assert!(one.contains("data-number=\"ready\">2</span>"), "{one}");
     assert!(one.contains("data-live=\"/shards/2/live\""), "{one}");
@@ -99,7 +99,7 @@ async fn a_list_of_a_router_has_a_part_for_each_shard_and_leads_to_it() {
     );
     assert!(first.contains("action=\"/trax/jobs\""), "one form: {first}");
     assert!(!second.contains("<form"), "{second}");
-    // The filter goes along to a shard and back; how far the list was read does not.
+    // The filter is kept between a shard and the cluster, but not the position in the list.
     let shards = between(&page, "aria-label=\"Shards\">", "</nav>");
     assert!(
         shards.contains("href=\"/trax/shards/2/jobs?state=queued\""),
@@ -195,7 +195,7 @@ async fn a_shard_that_is_away_is_named_and_the_others_are_shown() {
     assert!(done.body.contains(": done</h1>"), "{}", done.body);
     cluster.router.get("select trax_router.open_shard(1)").await;
 
-    // A router that does not answer hides no shard that it named before.
+    // Shards that the router named before stay visible while it does not answer.
     harness::eventually("it is back", harness::PATIENCE, async || {
         let page = web.page("/jobs").await;
         match page.contains("<h2>Shard 1</h2>") {
@@ -284,7 +284,7 @@ async fn a_reader_of_the_cluster_looks_and_does_nothing() {
     }
     let form = web.get("/act/pause").await;
     assert_eq!(form.status, 403, "{}", form.body);
-    // On one shard it has lost what it had.
+    // The role has lost its rights on one shard.
     cluster
         .shard(2)
         .get(&format!("select trax.revoke_access('{role}')"))

@@ -1,4 +1,4 @@
-//! What is done on the pages of a router: on the shard that has it, wherever that is now.
+//! Acts on the pages of a router: performed on the shard that holds the object, after moves too.
 
 use super::cluster::{cluster, location, waiting, web};
 use crate::router::has_plproxy;
@@ -20,7 +20,7 @@ async fn a_job_that_moved_with_its_group_is_found_where_it_is() {
     assert_eq!(location(&found), format!("/shards/2/jobs/{id}"));
     let old = web.get(&format!("/shards/1/jobs/{id}")).await;
     assert_eq!(location(&old), format!("/jobs/{id}"));
-    // One that ended before the move is queued again where its group is now.
+    // A job that ended before the move is queued again on its group's new shard.
     cluster
         .shard(2)
         .get("select trax.complete(job_id, token) from trax.claim_next('w')")
@@ -68,7 +68,7 @@ async fn a_job_is_queued_again_by_its_manifest_wherever_that_is() {
             Some("select trax.unschedule('report')"),
         ),
         ("build {\"n\": 7}", Some(&*schedule)),
-        // Another manifest of the same name is not the one that it came from.
+        // Another manifest with the same name is not the job's manifest.
         ("build {\"n\": 7}", None),
     ] {
         let done = web.act(&act, &format!("job={id}"), &[]).await;
@@ -110,7 +110,7 @@ async fn an_act_is_done_on_the_shard_or_on_each_that_it_is_about() {
         .await;
     assert_eq!(answer.status, 400, "{}", answer.body);
 
-    // A group of one shard gets no settings on another; a spread one has them on all.
+    // A group on one shard gets no settings on another; a spread group has them on all.
     let settings =
         |group: &str| format!("select enabled from trax.manifest_group where name = '{group}'");
     let one = &groups[1];

@@ -1,4 +1,4 @@
-//! Dead letters: found by what failed, and resolved together.
+//! Dead letters: grouped by their failure, and resolved together.
 
 use super::client::Web;
 use harness::session::session;
@@ -64,7 +64,7 @@ async fn many_are_requeued_at_a_pace() {
     };
     let made = many().await;
     assert!(made.body.contains("<b>1000</b>"), "{}", made.body);
-    // Ten seconds for a thousand.
+    // The limit is ten seconds per thousand.
     let refused = many().await;
     assert_eq!(refused.status, 429, "{}", refused.body);
     assert!(
@@ -74,7 +74,7 @@ async fn many_are_requeued_at_a_pace() {
     );
     let waiting = "select count(*) from trax.work_queue";
     assert_eq!(s.get(waiting).await, "1000", "and nothing was requeued");
-    // One by one is at nobody's pace but the person's.
+    // Single acts have no limit.
     let letter = s
         .get("select id from trax.dead_letter where status = 'awaiting_intervention'")
         .await;

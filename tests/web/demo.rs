@@ -17,7 +17,7 @@ async fn the_demo_ends_in_a_browser() {
         .split("http://127.0.0.1:")
         .nth(1)
         .and_then(|rest| rest.split('/').next()?.parse().ok());
-    // Its server asks for no password, and so is reached by its user alone.
+    // The server accepts connections without a password, so only its own user may reach it.
     let word = |name: &str| {
         let rest = said
             .split_once(name)

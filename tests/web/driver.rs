@@ -46,14 +46,14 @@ impl Browser {
     }
 
     pub(super) async fn size(&self, width: u32, height: u32) {
-        // A headless window is never narrower than 500 by itself.
+        // A headless window is otherwise at least 500 pixels wide.
         let metrics =
             json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
         self.devtools("Emulation.setDeviceMetricsOverride", metrics)
             .await;
     }
 
-    /// Calls a function of the browser's own protocol.
+    /// Calls a function of the browser's DevTools protocol.
     pub(super) async fn devtools(&self, name: &str, parameters: Value) -> Value {
         let command = json!({"cmd": name, "params": parameters});
         self.post("goog/cdp/execute", command).await
@@ -71,7 +71,7 @@ impl Browser {
         }
     }
 
-    /// Opens a page on a large and a small screen: it has a title, fits, and keeps nobody out.
+    /// Opens a page on a large and a small screen; checks its title, width and accessibility.
     pub(super) async fn reads(&self, link: &str, name: &str) {
         for width in [1280, 390] {
             self.size(width, 900).await;
@@ -90,7 +90,7 @@ impl Browser {
         }
     }
 
-    /// Returns what axe-core finds serious on the page, a line for each element.
+    /// Returns the serious findings of axe-core on the page, a line for each element.
     pub(super) async fn barriers(&self) -> Vec<String> {
         let place = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../target/tools/axe/node_modules/axe-core/axe.min.js");
@@ -110,7 +110,7 @@ impl Browser {
         found.iter().map(Value::to_string).collect()
     }
 
-    /// Returns what a function of the page returns.
+    /// Evaluates a script on the page and returns its result.
     pub(super) async fn script(&self, text: &str) -> Value {
         self.post("execute/sync", json!({"script": text, "args": []}))
             .await
@@ -141,7 +141,7 @@ impl Browser {
             .to_owned()
     }
 
-    /// Writes what is to be seen of the whole page into target/.
+    /// Writes a picture of the whole page into target/.
     pub(super) async fn picture(&self, name: &str) {
         let all = json!({"captureBeyondViewport": true});
         let image = self.devtools("Page.captureScreenshot", all).await;
@@ -163,8 +163,8 @@ impl Browser {
         std::fs::write(directory.join(name), bytes).expect("it is written");
     }
 
-    /// Waits until a function of the page returns this: a click may return before the next page is
-    /// there.
+    /// Waits until a script on the page returns this, since a click may return before the next page
+    /// loads.
     pub(super) async fn shows(&self, text: &str, expected: &str) {
         eventually(expected, PATIENCE, async || match self.script(text).await {
             Value::String(now) if now == expected => Ok(()),
@@ -173,7 +173,7 @@ impl Browser {
         .await;
     }
 
-    /// Returns what the browser complained of.
+    /// Returns the browser's console messages.
     pub(super) async fn complaints(&self) -> String {
         self.post("se/log", json!({"type": "browser"}))
             .await
@@ -182,7 +182,7 @@ impl Browser {
 }
 
 impl Drop for Browser {
-    /// Ends the browser: the driver that is killed leaves it behind.
+    /// Ends the browser, which a killed driver would leave behind.
     fn drop(&mut self) {
         let end = || -> std::io::Result<()> {
             let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port))?;
@@ -192,7 +192,7 @@ impl Drop for Browser {
                 stream,
                 "DELETE /session/{session} HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n"
             )?;
-            // The answer comes when it has ended.
+            // The answer arrives when the browser has ended.
             stream.read(&mut [0; 1024]).map(|_| ())
         };
         if let Err(error) = end() {
@@ -201,14 +201,14 @@ impl Drop for Browser {
     }
 }
 
-/// Starts the driver; returns it with the port that it has chosen.
+/// Starts the driver; returns it with its port.
 async fn start_driver() -> (Process, u16) {
     const STARTED: &str = "successfully on port ";
     loop {
         let mut command = Command::new("chromedriver");
         command.arg("--port=0");
         let driver = Process::start(command);
-        // It takes a free port of IPv6, and ends if another program has that of IPv4.
+        // The driver takes a free IPv6 port, and ends if another program uses the same IPv4 port.
         let said = eventually("the driver starts or ends", PATIENCE, async || {
             let said = driver.output();
             match said.contains(STARTED) || said.contains("port not available") {
@@ -241,7 +241,7 @@ async fn ask(port: u16, method: &str, path: &str, body: Option<&Value>) -> Value
         .write_all(request.as_bytes())
         .await
         .expect("it reads");
-    // The driver keeps the connection open: read as much as it announces.
+    // The driver keeps the connection open, so read the announced length.
     let mut answer = Vec::new();
     let mut part = vec![0; 65_536];
     loop {

@@ -1,4 +1,5 @@
-//! What viewers share: it is asked once, by the same role, and never from before an act.
+//! The cache that viewers share: each query runs once, as the same role, and its result is never
+//! older than an act.
 
 use super::client::Web;
 use harness::process::Scratch;
@@ -13,8 +14,8 @@ async fn many_who_look_ask_once() {
     web.page("/jobs").await;
     let blocker = Session::of(&database).await;
     blocker.get("begin; lock trax.dead_letter").await;
-    // Eight look at the same time: one of them waits for the lock, the others for its answer. They
-    // look again when that takes too long for a page.
+    // Eight viewers at the same time: one waits for the lock, and the others for its answer. They
+    // reload when a page takes too long.
     let is_over = AtomicBool::new(false);
     let look = async || {
         while !is_over.load(Ordering::Relaxed) {

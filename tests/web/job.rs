@@ -1,4 +1,4 @@
-//! Jobs: what filters find, and what the page of one job shows.
+//! Jobs: the results of filters, and the page of a job.
 
 use super::client::{Web, between};
 use harness::session::session;
@@ -14,7 +14,7 @@ pub(super) fn ids(page: &str) -> Vec<i64> {
 #[tokio::test]
 async fn each_filter_finds_its_jobs_and_says_how_many() {
     let (database, s) = session().await;
-    // 1 later, 2 runs, 3 behind the key of 2, 4 ready, 5 ended two hours ago.
+    // 1 is delayed, 2 runs, 3 is behind the key of 2, 4 is ready, and 5 ended two hours ago.
     s.get(
         "select trax.enqueue('mail', '{\"to\": \"ada\", \"copies\": 2}', run_at => now() + interval '3 hours');
         select trax.enqueue('key', concurrency_key => 'disk');

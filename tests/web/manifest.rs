@@ -1,4 +1,4 @@
-//! Manifests: what stands around one, how it went, and a change that is tried first.
+//! Manifests: related manifests, past runs, and a change with a preview.
 
 use super::client::{Web, between};
 use harness::session::session;

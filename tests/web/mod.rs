@@ -1,4 +1,4 @@
-//! `trax web`: real pages of a real server, asked as browsers and attackers ask.
+//! `trax web`: real pages of a real server, requested as by browsers and attackers.
 
 mod act;
 mod browser;

@@ -1,10 +1,10 @@
-//! The first page: the last hour, the busiest groups, who works.
+//! The first page: the last hour, the busiest groups, and the workers.
 
 use super::client::{Web, between};
 use harness::session::session;
 use harness::shared_server;
 
-/// Writes a row of history for each step of so many seconds up to now, as they would have ended.
+/// Writes a history row for each step over the last `seconds`, with realistic end times.
 fn history(seconds: i64, step: &str, state: &str, kind: &str, input: &str) -> String {
     format!(
         "insert into trax.run (job_id, queued_at, run_at, started_at, finished_at, attempt, priority, final, state, failure_kind, task, group_name, input)
@@ -13,7 +13,7 @@ fn history(seconds: i64, step: &str, state: &str, kind: &str, input: &str) -> St
     )
 }
 
-/// Returns how many of a state the page counts within the hour.
+/// Returns the page's count of a state within the hour.
 fn within_the_hour(page: &str, state: &str) -> i64 {
     let said = page
         .split(&format!(" {state} within the hour"))
@@ -26,7 +26,7 @@ fn within_the_hour(page: &str, state: &str) -> i64 {
 #[tokio::test]
 async fn the_last_hour_is_there_on_first_sight() {
     let (database, s) = session().await;
-    // A program of its own: one that was asked a moment ago answers as it did then.
+    // A separate program, since answers are cached for a moment.
     let before = Web::of(shared_server(), &database, &[]).await;
     assert_eq!(within_the_hour(&before.page("/").await, "completed"), 0);
     drop(before);

@@ -1,4 +1,4 @@
-//! What the pages show, and what they do not let through.
+//! The contents of the pages, and the requests that they refuse.
 
 use super::client::Web;
 use harness::session::{Session, session};

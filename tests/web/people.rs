@@ -1,4 +1,4 @@
-//! The files that say who people are, and connections of nobody.
+//! The files that define people, and connections without a login.
 
 use super::client::Web;
 use harness::process::{Scratch, run, send_signal, trax_binary};
@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use trax_client::testkit::Database;
 
-/// A reader, and a role that connects and may become it.
+/// A reader, and a role that connects and may become the reader.
 async fn reader_and_door(database: &Database, s: &Session) -> (String, String) {
     let name = database.name();
     let (reader, door) = (format!("r_{name}"), format!("d_{name}"));
@@ -128,7 +128,7 @@ async fn a_stream_ends_with_the_right_to_look() {
     }
 }
 
-/// A connection on which no request was sent, but some bytes.
+/// Opens a connection and sends some bytes but no full request.
 async fn silent(web: &Web, bytes: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", web.port))
         .await
@@ -148,10 +148,10 @@ async fn connections_that_say_nothing_take_no_room_from_others() {
         others.push(silent(&web, b"GET / HT").await);
     }
     let end = tokio::time::timeout(PATIENCE, first.read(&mut [0; 1])).await;
-    // The oldest of too many is closed.
+    // The oldest connection above the limit is closed.
     assert!(matches!(end, Ok(Ok(0) | Err(_))), "{end:?}");
     web.page("/").await;
-    // Each is closed, some time after it came.
+    // Each connection is closed after some time.
     let last = others.last_mut().expect("there are others");
     let end = tokio::time::timeout(PATIENCE, last.read_to_end(&mut Vec::new())).await;
     assert!(end.is_ok(), "it stays open");

@@ -1,4 +1,4 @@
-//! What the pages read of a long history.
+//! The rows of a long history that the pages read.
 
 use super::client::Web;
 use harness::session::session;
@@ -7,7 +7,7 @@ use harness::{PATIENCE, eventually, shared_server};
 #[tokio::test]
 async fn no_page_reads_history_from_end_to_end() {
     let (database, s) = session().await;
-    // A day of history, all of it in the partition of today; some of it of a manifest, some failed.
+    // A day of history in today's partition, some of it of a manifest, and some failed.
     s.get(
         "select trax.schedule('m', task => 't', cron => '@daily');
         select trax.schedule('child', task => 't', depends_on => '{m}');
@@ -56,7 +56,7 @@ async fn no_page_reads_history_from_end_to_end() {
     ] {
         web.page(path).await;
     }
-    // A session reports what it read when it ends.
+    // A session reports its reads when it ends.
     drop(web);
     eventually("the connections of the pages are gone", PATIENCE, async || {
         let left = "select count(*) from pg_stat_activity where datname = current_database() and application_name like 'trax%'";
@@ -67,7 +67,7 @@ async fn no_page_reads_history_from_end_to_end() {
     })
     .await;
     assert_eq!(s.number(&scans).await, before, "history was read whole");
-    // The count is one that such a read changes.
+    // A sequential scan does change this counter.
     s.get("set enable_indexscan = off; set enable_bitmapscan = off; set enable_indexonlyscan = off; select count(*) from trax.run where job_id = 5; select pg_stat_force_next_flush()")
         .await;
     assert!(s.number(&scans).await > before, "it is counted");

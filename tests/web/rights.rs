@@ -1,11 +1,11 @@
-//! Who may do what with the pages, and what a forged request comes to.
+//! The rights to the pages, and the results of forged requests.
 
 use super::client::{Web, between};
 use harness::process::Scratch;
 use harness::session::session;
 use harness::shared_server;
 
-/// Lines, a form, and the status of the answer.
+/// Header lines, a form, and the expected status.
 type Forged<'a> = (&'a [(&'a str, &'a str)], &'a str, u16);
 
 const FORM: (&str, &str) = ("Content-Type", "application/x-www-form-urlencoded");
@@ -62,7 +62,7 @@ async fn an_act_needs_our_host_our_origin_and_our_token() {
     let long = format!("{right}&reason={}", "x".repeat(20_000));
     let answer = web.ask("POST", "/act/cancel", &ours, &long).await;
     assert_eq!(answer.status, 413, "{}", answer.body);
-    // A value that is too long is not cut.
+    // A value that is too long is refused, not truncated.
     let long = format!("{right}&reason={}", "x".repeat(1_001));
     let answer = web.ask("POST", "/act/cancel", &ours, &long).await;
     assert_eq!(answer.status, 400, "{}", answer.body);
@@ -144,7 +144,7 @@ async fn a_reader_has_no_button_and_a_forged_act_is_refused() {
     let asked = web.get(&format!("/act/cancel?job={id}")).await;
     assert_eq!(asked.status, 403, "{}", asked.body);
 
-    // A form that was given while the role had the right, and is sent when it has it no more.
+    // A form served while the role had the right, and submitted after the right was revoked.
     let revoke = format!("revoke execute on function trax.cancel(bigint) from {reader}");
     s.get(&revoke.replace("revoke", "grant").replace(" from ", " to "))
         .await;
@@ -273,7 +273,7 @@ async fn a_password_of_the_file_opens_the_pages() {
     let (database, _s) = session().await;
     let files = Scratch::new("passwords");
     let passwords = files.path().join("passwords");
-    // anna:secret, as htpasswd -nbBC 4 writes it.
+    // anna:secret, in the format of htpasswd -nbBC 4.
     let line = "anna:$2b$04$OLQ0tSN20k40HSoAtXUHouNlPjVWaORfbPv87UmWG2mPWXcPhuP5G";
     std::fs::write(&passwords, line).expect("it is written");
     let passwords = passwords.display().to_string();
@@ -365,7 +365,7 @@ async fn who_guesses_passwords_is_soon_not_listened_to() {
     .await;
     let wrong = [("Authorization", "Basic YW5uYTp3cm9uZw==")];
     let right = [("Authorization", "Basic YW5uYTpzZWNyZXQ=")];
-    // Two browsers give the right one; a third has a cookie that is its own invention.
+    // Two browsers give the right password; a third has an invented cookie.
     let cookie = |digit: &str| format!("trax_session={}", digit.repeat(32));
     let (a, b, c) = (cookie("a"), cookie("b"), cookie("c"));
     for browser in [&a, &b] {
@@ -386,7 +386,7 @@ async fn who_guesses_passwords_is_soon_not_listened_to() {
         let lines = [wrong[0], ("Cookie", browser.as_str())];
         assert_eq!(web.ask("GET", "/", &lines, "").await.status, 429);
     }
-    // Nobody else learns whether a password is right.
+    // Other clients cannot learn whether a password is right.
     let lines = [right[0], ("Cookie", c.as_str())];
     for lines in [&right[..], &lines] {
         assert_eq!(web.ask("GET", "/", lines, "").await.status, 429);

@@ -1,4 +1,4 @@
-//! Producing jobs: ids, unique keys, delays, priorities, and what a rollback leaves.
+//! Enqueueing: ids, unique keys, delays, priorities, and the effects of a rollback.
 
 mod unique_for;
 
@@ -191,7 +191,7 @@ async fn a_unique_key_is_free_after_every_kind_of_end() {
     }
 }
 
-/// Two sessions at once: the second waits for the first to end its transaction.
+/// Two sessions take a key: the second waits for the first one's transaction.
 async fn two_take_one_key(end: &str) -> (Session, i64, i64) {
     let (db, first) = session().await;
     let second = Session::of(&db).await;
@@ -398,7 +398,7 @@ async fn run_now_makes_a_job_claimable_before_its_time_and_says_where_a_job_is()
     assert_eq!(place(id).await, "in_progress");
     s.get(&format!("select trax.fail({}, 'no')", job.key()))
         .await;
-    // Another session knows by now that there is nothing to claim.
+    // Another session has found that nothing is claimable.
     let other = Session::of(&db).await;
     assert_eq!(other.claim_ids("").await, [0; 0]);
     s.get("begin").await;

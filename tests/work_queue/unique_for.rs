@@ -1,4 +1,4 @@
-//! Unique keys that outlive their jobs: once in a time, whatever becomes of the job.
+//! Unique keys that outlive their jobs: one job per period, whatever its outcome.
 
 use harness::scheduler::scheduling;
 use harness::session::{Session, session};
@@ -6,13 +6,13 @@ use harness::session::{Session, session};
 const QUEUED: &str = "'a', unique_key => 'k', unique_for => '1 h'";
 const KEYS: &str = "select count(*) from trax.unique_key";
 
-/// As if the time of all keys were over.
+/// Makes the period of every key end.
 async fn pass_time(s: &Session) {
     s.get("update trax.unique_key set alive_until = now() - interval '1 s'")
         .await;
 }
 
-/// Claims the one job there is and completes it.
+/// Claims the only job and completes it.
 async fn complete(s: &Session) -> i64 {
     let job = s.claim_one("").await;
     let done = s.get(&format!("select trax.complete({})", job.key())).await;
@@ -123,7 +123,7 @@ async fn an_end_that_is_rolled_back_leaves_the_key_with_its_job() {
     s.assert_healthy().await;
 }
 
-/// A database with a key whose job has ended and whose time is over.
+/// A database with a key whose job has ended and whose period is over.
 async fn with_key_that_is_over() -> (trax_client::testkit::Database, Session, i64) {
     let (db, s) = session().await;
     let first = s.enqueue(QUEUED).await;
@@ -287,7 +287,7 @@ async fn a_prepared_transaction_holds_its_key_until_it_ends() {
         assert_eq!(result == first.to_string(), end == "commit", "{end}");
         assert_eq!(s.number("select count(*) from trax.work_queue").await, 1);
 
-        // Its end, prepared, leaves the key with the same job whichever way it ends.
+        // A prepared completion leaves the key with the same job, whether it commits or rolls back.
         let job = s.claim_one("").await;
         s.get("begin").await;
         s.get(&format!("select trax.complete({})", job.key())).await;

@@ -1,4 +1,5 @@
-//! A cancel reaches a running handler at once: under leases whose heartbeats nobody here waits for.
+//! A cancel reaches a running handler at once, with leases whose heartbeats are too rare to deliver
+//! it.
 
 use super::{enqueue, obedient, start, state_becomes, worker_at};
 use harness::scheduler::{connect, execute, live_database, value};
@@ -8,18 +9,18 @@ use tokio_postgres::Client;
 use trax_client::testkit::Database;
 use trax_client::{JobId, Worker};
 
-/// Heartbeats come every third of it.
+/// Heartbeats are sent every third of the lease.
 const LEASE: Duration = Duration::from_secs(3600);
 
-/// A worker whose handler ends only when it is asked to; never behind a pooler, which passes on no
-/// notification.
+/// A worker whose handler ends only when asked to; it connects without the pooler, which does not
+/// forward notifications.
 fn waiting(database: &Database) -> Worker {
     worker_at(database.config())
         .lease(LEASE)
         .handle("wait", obedient)
 }
 
-/// Waits until so many attempts have begun, as heartbeats report it.
+/// Waits until this many attempts have begun, as reported by heartbeats.
 async fn begun(client: &Client, count: i64) {
     eventually(
         "attempts that have begun",
@@ -53,7 +54,7 @@ async fn a_cancel_reaches_handlers_before_the_next_heartbeat() {
     for job in jobs {
         state_becomes(&client, job, "cancelled").await;
     }
-    // More than one notification names.
+    // More jobs than one notification can name.
     for _ in 0..100 {
         enqueue(&client, "many", ()).await;
     }
@@ -81,7 +82,7 @@ async fn a_cancel_while_the_connection_is_gone_is_heard_on_the_next() {
     let running = start(waiting(&database).name("deaf"));
     let job = enqueue(&client, "wait", ()).await;
     begun(&client, 1).await;
-    // In one transaction: the worker cannot be back before the cancel is there.
+    // In one transaction, so that the worker cannot return before the cancel is visible.
     execute(
         &client,
         &format!(

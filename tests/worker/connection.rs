@@ -1,4 +1,4 @@
-//! Connections that break, and a database that is the wrong one.
+//! Broken connections, and a wrong database.
 
 use super::{careless, enqueue, start, state_becomes, worker};
 use harness::scheduler::{connect, execute, scheduling, value, violations};

@@ -1,7 +1,7 @@
-//! What breaks while a worker works: the connection at each message, signals at any moment, the
-//! server, the handler.
+//! Faults while a worker runs: the connection breaks at each message, signals arrive at any moment,
+//! and the server or the handler fails.
 //!
-//! `TRAX_FAULTS=whole` cuts at every message and stops at 200 moments; without it a part of them is
+//! `TRAX_FAULTS=whole` cuts at every message and stops at 200 moments; by default only some are
 //! tried.
 
 use super::signal::child_worker;
@@ -17,7 +17,7 @@ use tokio_postgres::Client;
 use trax_client::testkit::{Database, Stop};
 use trax_client::{Client as Trax, Context, HandlerResult, JobError, JobOptions, NewJobs};
 
-/// Retries at once, and looks after leases 20 times a second.
+/// Sets immediate retries, and makes the cycle check leases 20 times a second.
 pub(super) async fn hasty(database: &Database, client: &Client) {
     let name = database.name();
     let sql = format!(
@@ -96,7 +96,7 @@ async fn a_job_that_runs_on_is_soon_known_to_have_begun() {
         .await
         .expect("jobs are enqueued");
     let stays = |_: u32, _: Context| std::future::pending::<HandlerResult<()>>();
-    // Its first heartbeat comes in twenty minutes.
+    // The first heartbeat is due in twenty minutes.
     let running = start(
         worker(&database)
             .concurrency(3)
@@ -116,8 +116,8 @@ async fn a_job_that_runs_on_is_soon_known_to_have_begun() {
     running.drain().await;
 }
 
-/// A worker whose connections are cut before message `cut_at` passes; returns whether there were so
-/// many.
+/// Runs a worker whose connections are cut before message `cut_at`; returns whether that many
+/// messages were sent.
 async fn cut_before(cut_at: i64) -> bool {
     let database = live_database().await;
     let client = connect(&database).await;
@@ -143,8 +143,7 @@ async fn cut_before(cut_at: i64) -> bool {
     let cut = proxy.has_cut();
     running.drain().await;
     all_complete(&client, 4).await;
-    // Its scheduler holds one of the server's places for workers, and there are more cuts than
-    // places.
+    // The scheduler occupies one of the server's worker slots, and there are more cuts than slots.
     drop(client);
     let elsewhere = connect(&live_server().existing("postgres")).await;
     execute(
@@ -157,7 +156,7 @@ async fn cut_before(cut_at: i64) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cut_at_any_message_of_claim_heartbeat_and_completion_loses_nothing() {
-    // The scenario takes about 100 messages; polls of the idle queue come behind them.
+    // The scenario takes about 100 messages, followed by polls of the idle queue.
     let step = if whole_faults() { 1 } else { 9 };
     let cuts: Vec<i64> = (1..=120).step_by(step).collect();
     let mut cut = 0;
@@ -185,14 +184,14 @@ async fn a_signal_at_any_moment_loses_no_job_and_spends_no_attempt() {
         );
         execute(&client, &sql).await;
         let mut child = child_worker(&database, PATIENCE);
-        // Spread over its start, its work and its idle time, by the golden ratio.
+        // Spread over the start, the work and the idle time, by the golden ratio.
         let moment = f64::from(round) * 0.618_033_988_749 % 1.0 * 400.0;
         tokio::time::sleep(Duration::from_millis(moment as u64)).await;
         child.says("the child is running", PATIENCE).await;
         send_signal("TERM", child.id());
         let status = child.ends(PATIENCE).await;
         assert!(status.success(), "round {round}: {}", child.output());
-        // What it runs takes some milliseconds and ends within the grace.
+        // The running jobs take some milliseconds and end within the grace period.
         let output = child.says("the child ended", PATIENCE).await;
         assert!(output.contains("ended: Drained"), "round {round}: {output}");
         let sql = "select count(*) from trax.lease";
@@ -213,7 +212,7 @@ async fn a_signal_at_any_moment_loses_no_job_and_spends_no_attempt() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crash_of_the_server_and_the_end_of_its_sessions_under_load_lose_nothing() {
-    // What was committed is there after a crash.
+    // Commits must survive a crash.
     let server = scheduling().setting("synchronous_commit", "on");
     let mut server = server.start().expect("a server starts");
     let database = server

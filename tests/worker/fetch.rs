@@ -1,4 +1,4 @@
-//! What a worker takes next: no job waits for a slow one, and tasks get their shares.
+//! The worker's choice of jobs: no job waits for a slow one, and tasks get their shares.
 
 use super::{run, start, worker};
 use harness::scheduler::{connect, value};
@@ -27,7 +27,7 @@ async fn completed(client: &Client, wanted: i64) {
     .await;
 }
 
-/// A handler that never ends by itself when its input is 0, and at once otherwise.
+/// Never ends by itself if its input is 0, and ends at once otherwise.
 async fn endless(input: u32, _: Context) -> HandlerResult<()> {
     match input {
         0 => std::future::pending().await,
@@ -83,7 +83,7 @@ async fn jobs_fetched_ahead_of_a_slow_one_go_back_for_others_to_take() {
     other.drain().await;
 }
 
-/// The tasks in the order in which their jobs began, as one text.
+/// Returns the order in which jobs began, as one text of their tasks.
 async fn order(database: &Database, prepare: impl FnOnce(Worker) -> Worker) -> String {
     let order = Arc::new(Mutex::new(String::new()));
     let noted = Arc::clone(&order);
@@ -128,6 +128,7 @@ async fn with_turns_a_backlog_of_one_task_does_not_hold_up_the_others() {
     assert_eq!(seen.len(), 551, "all ran");
     let at = |task: char| seen.rfind(task).map_or(0, |at| at + 1);
     assert!(at('c') <= 20, "the one job of c is soon done: {seen}");
-    // Half of what runs while b has jobs is b's, but for the first claims and the last turns.
+    // Half of the jobs that run while b has jobs are b's, apart from the first claims and the last
+    // turns.
     assert!((90..=140).contains(&at('b')), "{}: {seen}", at('b'));
 }

@@ -1,4 +1,4 @@
-//! Whether a worker lives and is ready, and who is told: probes by HTTP, and systemd.
+//! Liveness and readiness of a worker, reported to HTTP probes and to systemd.
 
 use super::{enqueue, run, start, state_becomes, worker, worker_config};
 use harness::http::{get, status_becomes};
@@ -10,13 +10,12 @@ use std::time::Duration;
 use trax_client::testkit::{Database, Stop};
 use trax_client::{Context, Error, Event, HandlerResult, JobError, Worker};
 
-/// How long a loop may stand still where that is tested.
+/// The time that a loop may stall, in tests of a stall.
 const STALL: Duration = Duration::from_millis(600);
-/// The same where a loop that does not must be seen alive, on a machine that is busy with other
-/// things.
+/// The same in tests where a running loop must count as alive on a loaded machine.
 const LONG_STALL: Duration = Duration::from_secs(3);
 
-/// A worker that serves its health, and the port when it does.
+/// A worker that serves its health, and a receiver of the port.
 fn watched(database: &Database, stall_limit: Duration) -> (Worker, Receiver<u16>) {
     let (tell, told) = channel();
     let tell = Mutex::new(tell);
@@ -135,7 +134,7 @@ async fn a_full_worker_whose_calls_all_succeed_is_ready() {
     let health = full.health();
     let running = start(full);
     state_becomes(&client, job, "in_progress").await;
-    // The job is claimed a moment before the worker hears of it.
+    // The job is claimed slightly before the worker receives it.
     let is_ready = async || health.ready().map_err(|why| why.to_string());
     eventually("the worker is ready", PATIENCE, is_ready).await;
     let begun = std::time::Instant::now();
@@ -167,7 +166,7 @@ fn a_blocked_runtime_is_said_by_the_thread_that_answers_for_it() {
         let ended = Arc::clone(&ended);
         async move {
             let ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
-            // On the runtime's only thread, until the test has seen what it came for.
+            // Blocks the runtime's only thread until the test has finished its checks.
             ended.recv_timeout(PATIENCE)?;
             Ok::<_, JobError>(())
         }

@@ -1,4 +1,4 @@
-//! A worker that knows several hosts, of which one at a time takes writes.
+//! A worker with several hosts, one of which accepts writes at a time.
 
 use super::start;
 use harness::scheduler::{connect, execute, scheduling, value, violations};
@@ -34,14 +34,14 @@ async fn a_worker_with_two_hosts_goes_over_to_the_one_that_was_promoted() {
         .await
         .expect("jobs are enqueued");
 
-    // The standby stands first: it takes connections, and no writes.
+    // The standby comes first: it accepts connections, but no writes.
     let address = format!(
         "host=127.0.0.1,127.0.0.1 port={},{} user=postgres dbname=app target_session_attrs=read-write",
         standby.port(),
         primary.port()
     );
     let address: Address = address.parse().expect("it is an address");
-    // From some job on they wait until the primary has stopped: it leaves something to do.
+    // Later jobs wait until the primary has stopped, so that some are left.
     let (open, gate) = tokio::sync::watch::channel(false);
     let begun = Arc::new(AtomicUsize::new(0));
     let work = move |millis: u64, _: Context| {
@@ -66,7 +66,7 @@ async fn a_worker_with_two_hosts_goes_over_to_the_one_that_was_promoted() {
     completed(&client, 500).await;
     assert_eq!(health.ready(), Ok(()));
 
-    // An orderly stop sends all that was written to the standby first.
+    // A fast shutdown first sends all WAL to the standby.
     tokio::task::block_in_place(|| primary.stop(Stop::Fast)).expect("the primary stops");
     eventually("nobody takes writes", PATIENCE, async || {
         match health.ready() {

@@ -1,4 +1,4 @@
-//! Inputs that a type of Rust cannot hold, and what becomes of the jobs beside them.
+//! Inputs that Rust types cannot represent, and the other jobs of the same claim.
 
 use super::{Trax, enqueue, run, worker};
 use harness::database;
@@ -23,8 +23,8 @@ async fn an_input_that_no_type_can_hold_fails_its_own_job_for_good_and_no_other(
     }
     let any = |_: Value, _: Context| async { HandlerResult::Ok(()) };
     let summary = run(worker(&database).handle("t", any)).await;
-    // With serde_json's feature arbitrary_precision, which the command turns on for all that is
-    // built with it, only the arrays have no room.
+    // With serde_json's feature arbitrary_precision, which the command enables for everything built
+    // with it, only the arrays do not fit.
     let unfit = match serde_json::from_str::<Value>("1e400") {
         Ok(_) => 1,
         Err(_) => 3,
@@ -76,7 +76,7 @@ async fn a_type_with_room_for_the_digits_gets_them() {
     );
 }
 
-/// What a program gives to every call that takes JSON comes back with all its digits.
+/// JSON passed to every call comes back with all its digits.
 #[tokio::test]
 async fn every_call_of_the_client_keeps_every_digit() {
     const TEXT: &str = "{\"id\": 12345678901234567890123, \"price\": 1.10}";

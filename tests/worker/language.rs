@@ -1,5 +1,4 @@
-//! The packages for Python and Node where the way to the server is a special one: TLS, and a
-//! transaction pooler.
+//! The Python and Node packages with special connections: TLS and a transaction pooler.
 
 use harness::pooler::Pooler;
 use harness::process::run;
@@ -30,7 +29,7 @@ fn programs() -> [(Command, &'static [&'static str]); 2] {
     ]
 }
 
-/// Runs both programs at an address; their jobs are completed.
+/// Runs both programs at an address and checks that their jobs complete.
 async fn work_at(url: &str, database: &Database) {
     let client = connect(database).await;
     execute(&client, "delete from trax.run").await;
@@ -63,8 +62,8 @@ async fn the_packages_work_behind_a_transaction_pooler() {
     .await;
 }
 
-/// Makes certificates in the server's directory: its own, which is its own CA, and another; and a
-/// list that revokes its own.
+/// Makes certificates in the server's directory: a self-signed one for the server, another one, and
+/// a list that revokes the server's own.
 fn certify(server: &Server) {
     for name in ["server", "other"] {
         let mut make = server.command("/usr/bin/openssl");
@@ -118,7 +117,7 @@ async fn the_packages_verify_the_certificate_and_the_name_of_the_server() {
     let full = |root: &str| format!("sslmode=verify-full&sslrootcert={}", file(root));
     let revoked = format!("{}&sslcrl={}", full("server.crt"), file("revoked.crl"));
     work_at(&url("localhost", &full("server.crt")), &database).await;
-    // The server takes no connection without TLS: the default tries it.
+    // The server requires TLS, which the default mode tries.
     work_at(&url("localhost", ""), &database).await;
     let signed = format!("sslmode=verify-ca&sslrootcert={}", file("server.crt"));
     work_at(&url("127.0.0.1", &signed), &database).await;

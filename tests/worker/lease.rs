@@ -1,4 +1,4 @@
-//! Leases that last, and leases that are asked for or taken away.
+//! Leases that are extended, lost, or taken away.
 
 use super::{enqueue, obedient, run, runs, start, state_becomes, worker};
 use harness::scheduler::{connect, execute, live_database, value, violations};
@@ -10,8 +10,8 @@ use trax_client::{
     Cancelled, Client as Trax, Context, HandlerResult, JobError, JobOptions, NewJob, Reason,
 };
 
-/// The lease of the tests below: a worker that a busy machine holds up for less than two seconds
-/// keeps it. Schedulers reap 60 times in it.
+/// The lease in these tests: a worker that is delayed by less than two seconds keeps it. Schedulers
+/// reap 60 times within it.
 const LEASE: Duration = Duration::from_secs(3);
 
 async fn hasty_database() -> Database {
@@ -46,7 +46,7 @@ async fn a_handler_that_blocks_its_thread_for_three_leases_keeps_the_lease() {
     let database = hasty_database().await;
     let client = connect(&database).await;
     let job = enqueue(&client, "block", 1).await;
-    // This test's runtime has one thread: while it is blocked, nothing else of the worker runs on
+    // The test's runtime has one thread: while it is blocked, no other part of the worker runs on
     // it.
     let block = |_: u32, _: Context| async {
         std::thread::sleep(LEASE * 3);
@@ -158,7 +158,7 @@ async fn a_handler_whose_lease_was_taken_away_is_reported_so() {
         }
     })
     .await;
-    // As if no heartbeat had come for a lease.
+    // As if no heartbeat had arrived for the length of a lease.
     execute(
         &client,
         "update trax.lease set lease_expires_at = now() - interval '1 s', reap_at = now() - interval '1 s';
@@ -253,7 +253,7 @@ async fn a_listener_that_panics_costs_neither_a_lease_nor_the_worker() {
         if !lasts {
             return Err(JobError::permanent("told by the loop"));
         }
-        // Too large: told by the thread of the heartbeats.
+        // Too large: reported by the heartbeat thread.
         ctx.progress("x".repeat(10_000))?;
         tokio::select! {
             () = tokio::time::sleep(LEASE * 2) => Ok(()),

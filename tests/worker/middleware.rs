@@ -1,4 +1,4 @@
-//! What is around an execution: its order, what it sees, and what it can refuse.
+//! Middleware around an execution: its order, its view of the job, and its refusals.
 
 use super::{careless, enqueue, run, runs, worker};
 use harness::database;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use trax_client::{Context, Error, HandlerResult, JobError, Next, Outcome};
 
-/// What happened, in order.
+/// The events in order.
 #[derive(Clone, Default)]
 struct Diary(Arc<Mutex<Vec<String>>>);
 
@@ -18,13 +18,13 @@ impl Diary {
         pages.push(what.into());
     }
 
-    /// What was noted since it was last read.
+    /// Returns the events since the last call.
     fn read(&self) -> Vec<String> {
         let mut pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *pages)
     }
 
-    /// A middleware that notes when it is entered and with what it is left.
+    /// A middleware that records its entry and the result of the execution.
     fn around(
         &self,
         name: &'static str,

@@ -36,13 +36,12 @@ use trax_client::{
     Shutdown, Stopped, Summary, Worker,
 };
 
-/// A worker whose events are not the test's output, and that leaves signals alone.
+/// A worker that prints no events and leaves signals alone.
 fn worker(database: &Database) -> Worker {
     worker_at(worker_config(database))
 }
 
-/// How a worker reaches a database: over the socket, or through a pooler when all these tests run
-/// behind one.
+/// The worker's address of a database: the socket, or a pooler if all these tests run behind one.
 fn worker_config(database: &Database) -> Config {
     static PORTS: [OnceLock<u16>; 2] = [OnceLock::new(), OnceLock::new()];
     let mut config = database.config();
@@ -71,7 +70,7 @@ fn worker_at(config: Config) -> Worker {
         .poll_interval(Duration::from_millis(20))
 }
 
-/// A worker that runs in a task of its own until it is told to stop.
+/// A worker that runs in a separate task until it is stopped.
 struct Running {
     shutdown: Shutdown,
     task: tokio::task::JoinHandle<trax_client::Result<Summary>>,
@@ -110,7 +109,7 @@ async fn enqueue(client: &Client, task: &str, input: impl Serialize) -> JobId {
         .expect("a job is enqueued")
 }
 
-/// `state failure_kind error` of the runs of a job, in order.
+/// Returns `state failure_kind error` of the runs of a job, in order.
 async fn runs(client: &Client, job: JobId) -> Vec<String> {
     let sql = "select concat_ws(' ', state, failure_kind, error) from trax.run where job_id = $1 order by attempt";
     let rows = client
@@ -198,7 +197,7 @@ async fn a_typed_handler_gets_its_input_and_its_output_is_kept() {
     assert_eq!(violations(&client).await, Vec::<String>::new());
 }
 
-/// Fails until its last attempt, and tells which that is and since when the job has been queued.
+/// Fails until its last attempt, then returns its number and the time the job was queued.
 async fn until_the_last(_: u32, ctx: Context) -> HandlerResult<(i32, u64)> {
     if ctx.attempt() < ctx.max_attempts() {
         return Err(JobError::new("there is another"));
@@ -274,13 +273,13 @@ async fn never_more_handlers_run_than_the_concurrency_allows() {
     assert_eq!(most.load(Ordering::SeqCst), 5);
 }
 
-/// Waits until it is asked to stop, and tells why.
+/// Waits until it is asked to stop, and reports the reason.
 async fn obedient(_: serde_json::Value, ctx: Context) -> HandlerResult<Outcome> {
     let reason = ctx.cancelled().await;
     Err(JobError::new(format!("stopped: {reason:?}")))
 }
 
-/// Writes and completes in one transaction; the first attempt of an even input is rolled back.
+/// Writes and completes in one transaction; rolls back the first attempt if the input is even.
 async fn pay(amount: i32, ctx: Context<Database>) -> HandlerResult<Outcome> {
     let mut client = ctx.state().connect().await?;
     let tx = client.transaction().await?;
@@ -372,7 +371,7 @@ async fn a_handler_cancels_its_own_job_for_a_reason() {
             false => Err(JobError::cancelled("so is the shop")),
         }
     };
-    // What a worker may do is enough for it.
+    // The level worker gives enough rights for it.
     execute(
         &client,
         "create role worker_that_cancels login; select trax.grant_access('worker_that_cancels', 'worker')",

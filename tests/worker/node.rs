@@ -9,7 +9,7 @@ fn root() -> PathBuf {
     here.parent().expect("the workspace").to_path_buf()
 }
 
-/// Runs the script, which must succeed, and returns what it printed.
+/// Runs the script, which must succeed, and returns its output.
 fn succeeds(verb: &str) -> String {
     let url = format!(
         "postgresql://postgres@127.0.0.1:{}/postgres",
@@ -26,7 +26,7 @@ fn succeeds(verb: &str) -> String {
     said
 }
 
-/// One after the other: each compiles.
+/// In sequence, since each compiles the package.
 #[test]
 fn the_package_for_node_is_packed_with_our_version_and_its_tests_pass() {
     let said = succeeds("package");

@@ -1,4 +1,4 @@
-//! A worker behind a transaction pooler, where no session is its own.
+//! A worker behind a transaction pooler, which shares its sessions.
 
 use super::{run, worker_at};
 use harness::pooler::Pooler;
@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 use trax_client::{Client as Trax, Context, JobError, NewJobs};
 
-/// Set for the tests that run behind a pooler: `worker_config` obeys it.
+/// Set for the tests that run behind a pooler; read by `worker_config`.
 pub(super) const POOLED: &str = "TRAX_TEST_POOLED";
 
 #[tokio::test]
@@ -17,7 +17,7 @@ async fn every_test_of_the_worker_passes_behind_a_transaction_pooler() {
     let mut tests = Command::new("timeout");
     let this = std::env::current_exe().expect("a process knows its program");
     tests.arg("900").arg(this);
-    // Not those that restart the server or start workers of their own.
+    // Except the tests that restart the server or start their own workers.
     tests.args(["worker::", "--test-threads", "4"]);
     for left_out in [
         "pooler::",

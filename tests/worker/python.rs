@@ -1,4 +1,4 @@
-//! The Python package (`trax_client/python`): its tests, checks and distribution, by
+//! The Python package (`trax_client/python`): its tests, checks and distribution, run by
 //! `scripts/python`.
 
 use harness::process::Scratch;
@@ -11,7 +11,7 @@ fn root() -> PathBuf {
     here.parent().expect("the workspace").to_path_buf()
 }
 
-/// Runs the script, which must succeed, and returns what it printed.
+/// Runs the script, which must succeed, and returns its output.
 async fn succeeds(arguments: &[&str], url: String) -> String {
     let mut command = Command::new(root().join("scripts/python"));
     command.args(arguments);
@@ -58,7 +58,7 @@ async fn the_python_package_is_built_and_has_our_version() {
     let wheel = format!("trax_worker-{}-py3-none-any.whl", env!("CARGO_PKG_VERSION"));
     let wheel = Path::new(&into).join(wheel);
     let python = root().join("target/languages/trax-python/bin/python3");
-    // As an installation sees it: from the wheel alone, not from the source.
+    // Installed from the wheel alone, without the source.
     let program = "import trax, importlib.resources as r; assert '.whl' in trax.__file__;
 assert r.files('trax').joinpath('py.typed').is_file(); print(trax.__version__)";
     let output = Command::new(python)

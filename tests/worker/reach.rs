@@ -1,4 +1,4 @@
-//! Hosts that are silent, and servers that come back: how long a worker is without one.
+//! Silent hosts and restarted servers: the time that a worker is without a server.
 
 use super::{enqueue, start, state_becomes, worker_at, worker_config};
 use harness::proxy::{BlackHole, Freezer};
@@ -14,7 +14,7 @@ use trax_client::{Client as Trax, Context, JobError, NewJobs, Worker};
 
 const LEASE: Duration = Duration::from_secs(6);
 
-/// These ports of this machine, in this order.
+/// The address of these ports on this machine, in this order.
 fn hosts(database: &Database, ports: &[u16]) -> Config {
     let mut config = Config::new();
     for port in ports {
@@ -33,7 +33,7 @@ fn napping(config: Config) -> Worker {
     worker_at(config).lease(LEASE).handle("nap", nap)
 }
 
-/// How much is left of the lease, at the least, while a job runs.
+/// Returns the shortest remaining time of the lease while a job runs.
 async fn least_left(client: &Client) -> f64 {
     let mut least = f64::MAX;
     let sql = "select extract(epoch from min(lease_expires_at) - clock_timestamp())::float8 from trax.lease";
@@ -63,7 +63,7 @@ async fn with_two_of_three_hosts_silent_a_worker_works_and_keeps_its_leases() {
     let summary = running.drain().await;
     assert_eq!((summary.completed, summary.lost), (1, 0), "{summary}");
     assert!(claimed < Duration::from_secs(3), "{claimed:?}");
-    // A third passes until the first heartbeat, which needs less than another third.
+    // The first heartbeat is sent after a third of the lease, and needs less than another third.
     assert!(least > LEASE.as_secs_f64() / 3.0, "{least}");
 }
 
@@ -84,7 +84,7 @@ async fn a_server_that_freezes_costs_neither_the_lease_nor_the_claims_that_anoth
         }
     })
     .await;
-    // A claim that is on its way would take the next job, and its answer would not arrive.
+    // A claim in progress would take the next job, and its answer would be lost.
     freezer.freeze_when_answered().await;
     let frozen = Instant::now();
     let next = enqueue(&client, "nap", 0).await;
@@ -99,7 +99,7 @@ async fn a_server_that_freezes_costs_neither_the_lease_nor_the_claims_that_anoth
     state_becomes(&client, job, "completed").await;
     let summary = running.drain().await;
     assert_eq!((summary.completed, summary.lost), (2, 0), "{summary}");
-    // Half a lease for the call that is not answered, and a try of the silent host.
+    // Half a lease for the unanswered call, and an attempt to reach the silent host.
     assert!(claimed < LEASE, "{claimed:?}");
     assert!(least > LEASE.as_secs_f64() / 4.0, "{least}");
 }
@@ -158,7 +158,7 @@ async fn a_worker_is_back_within_two_seconds_of_its_server() {
     running.drain().await;
 }
 
-/// How many sessions workers have in this database that `what` holds for.
+/// Returns the number of workers' sessions in this database that match `what`.
 async fn of_workers(client: &Client, what: &str) -> i64 {
     let sql = format!(
         "select count(*) from pg_stat_activity
@@ -176,7 +176,7 @@ async fn a_worker_is_back_within_two_seconds_of_a_host_that_swallowed_its_packet
     let mut config = hosts(&database, &[hole.port()]);
     config.connect_timeout(Duration::from_secs(15));
     let running = start(napping(config).lease(10 * LEASE));
-    // The kernel sends again what was sent first after 7 s, and next after 11 or 15.
+    // The kernel retransmits after 7 s, and then after 11 or 15.
     tokio::time::sleep(Duration::from_millis(7300)).await;
     let _server = hole.lead_to(shared_server().port());
     let back = Instant::now();
@@ -264,7 +264,7 @@ async fn a_standby_that_does_not_answer_costs_no_lease() {
         state_becomes(&client, job, "completed").await;
     }
     let summary = running.drain().await;
-    // Of the completion that was not answered nobody knows that it counts.
+    // The worker cannot know whether the unanswered completion was recorded.
     assert_eq!(summary.completed + summary.lost, 2, "{summary}");
     let attempts = "select count(*) from trax.run where attempt = 1 and state = 'completed'";
     assert_eq!(value::<i64>(&client, attempts).await, 2);

@@ -1,4 +1,4 @@
-//! Who is alive: workers as `trax.worker_state` shows them.
+//! Live workers, as `trax.worker_state` shows them.
 
 use super::{enqueue, start, worker, worker_at};
 use harness::process::{Process, send_signal, trax_binary};
@@ -157,7 +157,7 @@ async fn who_is_not_heard_of_for_two_reports_is_gone_and_not_counted() {
             .await,
         "h"
     );
-    // A claim says nothing of one that reports by itself.
+    // A claim does not update a worker that sends reports itself.
     s.enqueue("'t'").await;
     s.claim_one("worker => 'b'").await;
     assert_eq!(
@@ -267,8 +267,8 @@ async fn reports_of_a_thousand_workers_leave_their_rows_where_they_are() {
     s.get("select trax.report_worker('w' || n, '1 h') from generate_series(1, 1000) n")
         .await;
     let size = "select pg_relation_size('trax.worker') / 8192";
-    // Nothing that changes is in an index. A session that begins anywhere keeps dead rows for a
-    // moment, and a new row then goes to another page: on a busy machine a third of them.
+    // No updated column is indexed. A new session anywhere keeps dead rows for a moment, and new
+    // row versions then go to other pages: a third of them on a busy machine.
     let mut seen = Vec::new();
     for _ in 0..5 {
         s.get("vacuum trax.worker").await;
@@ -295,7 +295,7 @@ async fn reports_of_a_thousand_workers_leave_their_rows_where_they_are() {
 async fn a_worker_that_ends_at_once_leaves_nothing() {
     let database = database().await;
     let client = connect(&database).await;
-    // Its last report has half a second, which a machine that others load may not have.
+    // The last report has half a second, which may be too short on a loaded machine.
     let mut left = vec![0];
     for _ in 0..5 {
         for _ in 0..20 {

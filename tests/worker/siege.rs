@@ -1,9 +1,9 @@
-//! A worker process under siege: the server restarts again and again, sessions are ended, others
-//! hold connections.
+//! A worker process under stress: the server restarts repeatedly, sessions are terminated, and
+//! others hold connections.
 //!
-//! In the end all work is done, nobody had to help, and the process has not grown.
-//! `TRAX_FAULTS=whole` is the long form: ten restarts, a minute of five ended sessions a second,
-//! 300 idle connections.
+//! In the end all jobs are done without help, and the process has not grown. `TRAX_FAULTS=whole` is
+//! the long form: ten restarts, a minute of five terminated sessions a second, 300 idle
+//! connections.
 
 use super::fault::{all_complete, hasty};
 use super::signal::child_of;
@@ -16,21 +16,21 @@ use tokio_postgres::Client;
 use trax_client::testkit::{Database, Server, Stop};
 use trax_client::{Client as Trax, NewJob, NewJobs};
 
-/// Of the worker's leases: a claim whose answer was lost costs so much time.
+/// The worker's lease; a claim whose answer is lost delays its jobs by this time.
 const LEASE: Duration = Duration::from_secs(2);
-/// What the process may grow by: the allocator's own coming and going.
+/// The allowed growth of the process, due to the allocator.
 const GROWTH_KB: u64 = 4096;
-/// How long one job takes, in milliseconds.
+/// The duration of a job, in milliseconds.
 const NAP: i32 = 2;
 
-/// What a worker process says of itself: see `vitals` in `signal`.
+/// The report of a worker process: see `vitals` in `signal`.
 #[derive(Debug, Deserialize)]
 struct Vitals {
     tasks: usize,
     rss_kb: u64,
 }
 
-/// A database with a scheduler, and a worker process.
+/// A server and database with a scheduler, and a worker process.
 struct Siege {
     server: Server,
     database: Database,
@@ -56,7 +56,7 @@ impl Siege {
             worker,
             jobs: 0,
         };
-        // Every path has been gone before memory is looked at.
+        // Every code path has run before memory is measured.
         siege.add(1000).await;
         siege.completed(1000).await;
         siege
@@ -70,7 +70,7 @@ impl Siege {
         self.jobs += jobs as i64;
     }
 
-    /// Waits until so many jobs are completed.
+    /// Waits until this many jobs have completed.
     async fn completed(&self, jobs: i64) {
         eventually(&format!("{jobs} completions"), PATIENCE, async || {
             let sql = "select count(*) from trax.run where state = 'completed'";
@@ -101,11 +101,12 @@ impl Siege {
         serde_json::from_str(&said).expect("the worker says what is asked")
     }
 
-    /// Nobody helps; all is done, no lease is left, and the process is as small as before.
+    /// Checks that all jobs complete without help, that no lease is left, and that the process has
+    /// not grown.
     async fn end(mut self, before: &Vitals) {
         all_complete(&self.client, self.jobs).await;
         let mut after = self.vitals().await;
-        // At any one moment a connection may be on its way out, or a thread being woken.
+        // At any moment a connection may be closing, or a thread waking.
         for _ in 0..20 {
             if after.tasks <= before.tasks {
                 break;
@@ -152,14 +153,14 @@ async fn sessions_ended_five_a_second_beside_many_idle_ones_cost_a_worker_neithe
         true => (Duration::from_secs(60), 300),
         false => (Duration::from_secs(3), 40),
     };
-    // Beside the others there is room for the worker, this test, and little more.
+    // The server has room for the idle connections, the worker, this test, and little more.
     let mut siege = Siege::begin("hunted", idle + 10).await;
     let mut others = Vec::new();
     for _ in 0..idle {
         others.push(connect(&siege.database).await);
     }
     let before = siege.vitals().await;
-    // Whoever works in this database: the worker's two sessions, the scheduler.
+    // The sessions in this database: two of the worker, and the scheduler.
     execute(
         &siege.client,
         "create view prey as
@@ -171,7 +172,7 @@ async fn sessions_ended_five_a_second_beside_many_idle_ones_cost_a_worker_neithe
     let begun = Instant::now();
     let mut pace = tokio::time::interval(Duration::from_millis(200));
     let (mut ended, wanted) = (0, time.as_secs() as i64 * 3);
-    // A busy machine may need longer for as many.
+    // A busy machine may need longer for the same number.
     while begun.elapsed() < time || (ended < wanted && begun.elapsed() < PATIENCE) {
         pace.tick().await;
         siege.add(100).await;

@@ -11,15 +11,15 @@ use std::time::Duration;
 use trax_client::testkit::{Database, Server};
 use trax_client::{Address, Context, HandlerResult, Worker};
 
-/// Where the child process of a test works: see `a_child_worker`.
+/// The database of a test's child process: see `a_child_worker`.
 const CHILD: &str = "TRAX_TEST_CHILD_WORKER";
 /// The length of its leases in milliseconds.
 const CHILD_LEASE: &str = "TRAX_TEST_CHILD_LEASE";
 
-/// How long its handlers may go on after a signal, in milliseconds.
+/// The grace period of its handlers after a signal, in milliseconds.
 const CHILD_GRACE: &str = "TRAX_TEST_CHILD_GRACE";
 
-/// Ends when the file that its input names exists.
+/// Ends when the file named by its input exists.
 async fn until_file(path: PathBuf, _: Context) -> HandlerResult<()> {
     while !path.exists() {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -27,7 +27,7 @@ async fn until_file(path: PathBuf, _: Context) -> HandlerResult<()> {
     Ok(())
 }
 
-/// How much the process holds: tasks of its runtime, and memory.
+/// Reports the number of tasks in its runtime, and its memory.
 async fn vitals(_: (), _: Context) -> HandlerResult<Value> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -38,7 +38,7 @@ async fn vitals(_: (), _: Context) -> HandlerResult<Value> {
     Ok(json!({"tasks": tasks, "rss_kb": rss}))
 }
 
-/// Not a test by itself: the worker process of the tests below.
+/// The worker process of the tests below, not a test by itself.
 #[tokio::test]
 #[ignore = "other tests start it as a child process"]
 async fn a_child_worker() {
@@ -72,7 +72,7 @@ async fn a_child_worker() {
     })
     .run();
     tokio::pin!(worker);
-    // Once it has been polled it obeys signals.
+    // The worker handles signals once it has been polled.
     let ended = tokio::select! {
         biased;
         ended = &mut worker => Some(ended),
@@ -130,7 +130,7 @@ async fn sigterm_drains_what_ends_in_time_and_gives_the_rest_back_with_its_attem
     let mut child = child_worker(&database, Duration::from_secs(12));
     state_becomes(&client, quick, "in_progress").await;
     state_becomes(&client, deaf, "in_progress").await;
-    // Both places are taken: this one stays in the queue.
+    // Both slots are taken, so this job stays in the queue.
     let late = enqueue(&client, "deaf", 2).await;
 
     send_signal("TERM", child.id());
@@ -161,7 +161,7 @@ async fn sigterm_drains_what_ends_in_time_and_gives_the_rest_back_with_its_attem
 async fn a_second_signal_gives_everything_back_at_once() {
     let database = live_database().await;
     let client = connect(&database).await;
-    // The grace would be given to it if the second signal did not count.
+    // If the second signal had no effect, the job would have the whole grace period.
     let files = Scratch::new("second-signal");
     let job = enqueue(&client, "until.file", files.path().join("never")).await;
     let mut child = child_worker(&database, 10 * PATIENCE);

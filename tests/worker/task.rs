@@ -1,5 +1,5 @@
-//! Tasks as types, extractors, schedules beside their handlers, progress, and what a worker says at
-//! its start.
+//! Tasks as types, extractors, schedules declared with their handlers, progress, and a worker's
+//! report at its start.
 
 use super::{run, start, state_becomes, worker, worker_config};
 use harness::scheduler::{connect, execute, value};
@@ -48,7 +48,7 @@ impl FromState<App> for Greeting {
     }
 }
 
-/// Every extractor at once, and an error type of its own.
+/// Uses every extractor, and a custom error type.
 async fn greet(
     greet: Greet,
     State(greeting): State<Greeting>,
@@ -164,7 +164,7 @@ async fn the_tasks_that_wait_without_a_handler_are_reported_at_the_start_and_lef
     let told = Arc::new(Mutex::new(Vec::new()));
     let worker = {
         let events = Arc::clone(&told);
-        // The level worker is enough.
+        // The level worker gives enough rights.
         let mut config = worker_config(&database);
         config.user("only_a_worker_of_tasks");
         Worker::new(config)

@@ -20,8 +20,7 @@ fn caller() -> TraceContext {
         .expect("it is well-formed")
 }
 
-/// What attempt it is and what its handler knows of the trace; every attempt before the third
-/// fails.
+/// Reports its attempt and trace context; every attempt before the third fails.
 async fn tell(_: Value, ctx: Context) -> HandlerResult<()> {
     let trace = ctx.trace_context().map(|trace| {
         let state = trace.tracestate().unwrap_or_default();

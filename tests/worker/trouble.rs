@@ -1,5 +1,5 @@
-//! A server that has no time, no lock or no room at the moment of an outcome: finished work is told
-//! again until it is kept.
+//! A server without time, locks or room at the moment of an outcome: finished work is reported
+//! again until it is recorded.
 
 use super::{enqueue, run, runs, start, worker, worker_at};
 use harness::proxy::Proxy;
@@ -11,7 +11,7 @@ use tokio_postgres::Client;
 use trax_client::testkit::Database;
 use trax_client::{Context, Event, HandlerResult, JobError, Json, Worker};
 
-/// Jobs that end when the gate opens, all of them begun.
+/// Jobs that end when the gate opens; returns once all have begun.
 async fn begun(
     client: &Client,
     worker: Worker,
@@ -48,7 +48,7 @@ async fn recorded(client: &Client, jobs: i64) {
         PATIENCE,
         async || match value::<i64>(client, "select count(*) from trax.run").await {
             seen if seen == jobs => Ok(()),
-            // With what waits for a lock, and for whom.
+            // With the sessions that wait for a lock, and their blockers.
             seen => {
                 let waiting = "select coalesce(string_agg(concat_ws(' ', pid, 'waits for', pg_blocking_pids(pid), query), e'\n'), '')
                     from pg_stat_activity where wait_event_type = 'Lock'";
@@ -59,7 +59,7 @@ async fn recorded(client: &Client, jobs: i64) {
     .await;
 }
 
-/// What was told is what the handlers said, at their first attempt.
+/// Checks that the recorded outcomes are those of the handlers, at their first attempt.
 async fn kept(client: &Client, running: super::Running, jobs: i64) {
     recorded(client, jobs).await;
     let wrong = "select count(*) from trax.run
@@ -77,7 +77,7 @@ async fn kept(client: &Client, running: super::Running, jobs: i64) {
     );
 }
 
-/// Two leases are locked by somebody; a worker waits for them no longer than the server lets it.
+/// Locks two leases; the worker waits for them no longer than the server allows.
 async fn some_are_locked(database: &Database, worker: Worker) {
     let client = connect(database).await;
     let (running, open) = begun(&client, worker.lease(Duration::from_secs(6)), 40).await;
@@ -97,7 +97,8 @@ async fn some_are_locked(database: &Database, worker: Worker) {
     kept(&client, running, 41).await;
 }
 
-/// The same with a setting of the worker's sessions. Not behind a pooler, which takes no options.
+/// As [`some_are_locked`], with a setting of the worker's sessions. Not behind a pooler, which
+/// accepts no options.
 async fn some_are_locked_with(setting: &str) {
     let database = database().await;
     let mut config = database.config();
@@ -153,13 +154,13 @@ async fn a_stop_soon_reports_again_what_was_reported_in_vain_for_long() {
     let waited = tokio::time::timeout(PATIENCE, long).await;
     waited.expect("it is told ever less often");
     running.shutdown.drain();
-    // The one of the stop.
+    // The pause of the shutdown.
     pause.changed().await.expect("the worker runs");
     lock.rollback().await.expect("it ends");
     kept(&client, running, 3).await;
 }
 
-/// What records outcomes.
+/// Saves the functions that record outcomes.
 const SAVE: &str = "create table saved as
     select pg_get_functiondef(oid) as definition from pg_proc
     where pronamespace = 'trax'::regnamespace and proname in ('complete', 'complete_many', 'complete_and_claim', 'fail')";
@@ -207,7 +208,7 @@ fn through(proxy: &Proxy, database: &Database) -> tokio_postgres::Config {
     config
 }
 
-/// As a message that is longer than the server takes does it.
+/// As with a message that is longer than the server accepts.
 #[tokio::test]
 async fn an_outcome_that_ends_the_connection_each_time_ends_as_failed_and_holds_up_no_other() {
     let database = database().await;
@@ -242,8 +243,8 @@ async fn an_outcome_that_ends_the_connection_each_time_ends_as_failed_and_holds_
     assert!(value::<bool>(&client, times).await, "the others came first");
 }
 
-/// An administrator, a failover, a pooler: whoever ends sessions at such a moment says so, and the
-/// outcome is not to blame.
+/// An administrator, a failover or a pooler ends the session with an error that names the cause, so
+/// the outcome is not at fault.
 #[tokio::test]
 async fn sessions_that_are_terminated_at_each_outcome_cost_no_finished_work() {
     let database = database().await;
@@ -285,7 +286,7 @@ async fn an_output_that_is_nested_too_deeply_ends_its_job_at_once_and_holds_up_n
     );
 }
 
-/// The bytes of one output take longer than a call may.
+/// Sending the output takes longer than a call may.
 #[tokio::test]
 async fn an_output_that_takes_too_long_to_send_ends_its_job_and_holds_up_no_other() {
     let database = database().await;

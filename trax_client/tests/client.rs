@@ -79,7 +79,7 @@ async fn a_role_gets_what_its_level_needs_and_no_more() -> Result {
     let database = database(&server).await?;
     let db = database.connect().await?;
     let client = Client::new(&db);
-    // A name that only quotes keep whole.
+    // A name that must be quoted.
     let name = "Pro \"1\"";
     db.batch_execute("create role \"Pro \"\"1\"\"\" login")
         .await?;

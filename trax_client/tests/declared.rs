@@ -1,4 +1,4 @@
-//! What the code of a worker declares, and what the program around it sees of it.
+//! The declarations in a worker's code, and the reports about them.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ async fn nothing(_: Json, _: Context) -> HandlerResult<()> {
     Ok(())
 }
 
-/// Runs a worker that declares these; returns what it reported of them.
+/// Runs a worker with these declarations; returns its reports about them.
 async fn declare(
     database: &Database,
     source: &str,
@@ -80,7 +80,7 @@ async fn the_manifests_of_the_code_are_what_is_stored() -> Result {
     summary?;
     assert!(reported.is_empty(), "{reported:?}");
     assert_eq!(db.query_one(audited, &[]).await?.get::<_, i64>(0), acts);
-    // What is no longer said has its default, what is gone is removed.
+    // An omitted option gets its default, and a removed manifest is deleted.
     let (summary, reported) = declare(&database, "app", vec![a()]).await?;
     summary?;
     assert_eq!(reported, ["manifests of \"app\": a changed, b removed"]);
@@ -111,7 +111,7 @@ async fn fifty_replicas_that_start_at_once_make_one_change() -> Result {
         let named = |n| Manifest::new(format!("m{n}"), "t").every(Duration::from_secs(every));
         (0..20).map(named).collect()
     };
-    // Made, changed in every row and in another order, and not changed.
+    // Created, changed in every row and in another order, and unchanged.
     for (every, wanted, acts) in [(86_400, 1, 20), (172_800, 1, 40), (172_800, 0, 40)] {
         let replicas = (0..50).map(|replica| {
             let database = database.clone();

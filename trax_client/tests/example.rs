@@ -1,4 +1,4 @@
-//! The examples do what they say, on a real server.
+//! The examples work as described, on a real server.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader};
@@ -12,7 +12,7 @@ use trax_client::{Client, NewJob};
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
-/// Returns the command of an example that cargo has built beside this test, with its database.
+/// Returns the command of an example, which cargo has built beside this test, with its database.
 fn example(name: &str, server: &Server, database: &Database) -> Result<Command> {
     let test = std::env::current_exe()?;
     let target: PathBuf = test.ancestors().nth(2).ok_or("no target directory")?.into();
@@ -107,8 +107,8 @@ async fn a_transfer_happens_once_wherever_its_worker_dies() -> Result {
             "nothing was kept of the first attempt"
         );
 
-        // The lease of the dead worker runs out; the job is retried at once. The worker may have
-        // died before it could report the begin: then it has used up no attempt.
+        // The dead worker's lease expires, and the job is retried at once. If the worker died
+        // before it could report the start of the job, no attempt was spent.
         let sql = "select count(*) = 1 from trax.work_queue";
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(90);
         while !db.query_one(sql, &[]).await?.get::<_, bool>(0) {

@@ -11,7 +11,7 @@ impl Task for Welcome {
     const NAME: &str = "mail.welcome";
 }
 
-/// Refuses what is no address: the handler that is tested.
+/// The handler under test; refuses a text that is not an address.
 async fn welcome(mail: Welcome, State(sender): State<&'static str>) -> Result<String, JobError> {
     match mail.to.contains('@') {
         true => Ok(format!("{sender} greets {}", mail.to)),

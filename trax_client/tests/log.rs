@@ -1,7 +1,6 @@
-//! What a worker and its handlers log by `tracing`.
+//! The `tracing` log of a worker and its handlers.
 //!
-//! One test, because of what a thread without a subscriber does to those that have one of their
-//! own.
+//! A single test, since a thread without a subscriber affects threads with their own.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +9,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use trax_client::testkit::Server;
 use trax_client::{Client, Context, HandlerResult, JobError, NewJob, Next, Worker};
 
-/// Lines of a log, kept.
+/// Collects the lines of a log.
 #[derive(Clone, Default)]
 struct Paper(Arc<Mutex<Vec<u8>>>);
 
@@ -36,7 +35,7 @@ impl MakeWriter<'_> for Paper {
 }
 
 impl Paper {
-    /// Returns the one line that holds all of these.
+    /// Returns the only line that contains all these parts.
     #[track_caller]
     fn line(&self, parts: &[&str]) -> String {
         let text = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,7 +73,7 @@ async fn what_handlers_log_and_how_they_end_shows_job_attempt_and_task()
         let meeting = Arc::clone(&meeting);
         tracing::info!("parcel {parcel} is taken");
         async move {
-            // Both run at once, and each in its own span.
+            // Both run at once, each in its own span.
             meeting.wait().await;
             tracing::info!("parcel {parcel} is packed");
             if parcel == 2 {

@@ -1,4 +1,4 @@
-//! A producer that is kept: over broken connections, restarts, and a server that is not there.
+//! A long-lived producer: broken connections, restarts, and an unreachable server.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -80,7 +80,7 @@ async fn a_connection_that_ended_is_replaced() -> Result {
         producer.enqueue(&NewJob::new("t", round)).await?;
         let ended = "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'trax producer'";
         assert_eq!(count(&db, ended).await?, 1);
-        // Until the driver has heard of it, a call without a key fails with it.
+        // Until the driver detects the broken connection, a call without a key fails.
         producer.enqueue(&unique(&format!("round {round}"))).await?;
     }
     assert_eq!(count(&db, "select count(*) from trax.work_queue").await?, 6);

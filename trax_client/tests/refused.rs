@@ -1,10 +1,10 @@
-//! What the compiler says of a handler or a producer that is wrong names what is wrong.
+//! The compiler's message names the error in a wrong handler or producer.
 //!
-//! `TRYBUILD=overwrite` writes the messages again, for another compiler.
+//! `TRYBUILD=overwrite` rewrites the messages, for another compiler.
 
 use std::process::Command;
 
-/// The compiler whose messages are stored: each has its own words.
+/// The compiler whose messages are stored; each version words them differently.
 const COMPILER: &str = "rustc 1.95.";
 
 #[test]

@@ -1,5 +1,5 @@
-//! A machine that sleeps: what a worker and a token hold then ends meanwhile. Alone in its process,
-//! whose clock it turns.
+//! A suspended machine: leases and tokens held by a worker end meanwhile. The only test in its
+//! process, since it changes the clock.
 
 use std::error::Error;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use trax_client::{TokenGuard, TokenRequest, Worker};
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
 const DEADLINE: Duration = Duration::from_secs(90);
-/// Nothing but the clock ends it here: heartbeats come 20 minutes later.
+/// Only the clock ends it here: heartbeats are sent 20 minutes later.
 const LEASE: Duration = Duration::from_secs(3600);
 
 #[tokio::test]
@@ -51,7 +51,7 @@ async fn after_a_sleep_of_the_machine_no_lease_and_no_token_counts_as_held() -> 
     let reason = next().await?.flatten();
     assert_eq!(reason, Some(trax_client::Reason::LeaseLost));
     tokio::time::timeout(DEADLINE, token.lost()).await?;
-    // To the server it is held still, and is given back without a spent attempt.
+    // The server still considers it held, and it is released without spending an attempt.
     assert_eq!(next().await?, Some(None), "it runs again");
     let sql = "select attempt from trax.lease where job_id = $1";
     let attempt: i32 = client.query_one(sql, &[&job.0]).await?.get(0);

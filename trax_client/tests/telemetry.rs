@@ -1,4 +1,4 @@
-//! What is exported to OpenTelemetry about jobs, read from the exporter that keeps it in memory.
+//! OpenTelemetry exports about jobs, read from an in-memory exporter.
 
 use std::error::Error;
 use std::time::Duration;
@@ -20,8 +20,8 @@ use trax_client::{
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
-/// A server, and a collector of all that this thread traces; the runtimes of these tests have no
-/// other.
+/// A server, and a collector of all traces of this thread, which is the only thread of the tests'
+/// runtimes.
 struct Scene {
     spans: InMemorySpanExporter,
     connection: Connection,
@@ -60,7 +60,7 @@ impl Scene {
             .until_empty()
     }
 
-    /// Returns the ended spans of this name, in the order of their ends.
+    /// Returns the ended spans with this name, in the order of their ends.
     fn named(&self, name: &str) -> Result<Vec<SpanData>> {
         let all = self.spans.get_finished_spans()?;
         Ok(all.into_iter().filter(|span| span.name == name).collect())
@@ -81,7 +81,7 @@ fn said(span: &SpanData, key: &str) -> String {
         .unwrap_or_default()
 }
 
-/// Returns `trace span` of what a span is linked to.
+/// Returns `trace span` of a span's links.
 fn links(span: &SpanData) -> Vec<String> {
     let links = span.links.iter();
     links.map(|link| name_of(&link.span_context)).collect()

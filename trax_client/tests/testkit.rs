@@ -1,4 +1,4 @@
-//! Throw-away servers are really thrown away, and survive being killed.
+//! Throw-away servers are removed, even after they are killed.
 
 use std::error::Error;
 use trax_client::testkit::{Server, Stop};

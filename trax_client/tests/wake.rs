@@ -1,5 +1,4 @@
-//! Waking up: how soon an idle worker starts what was enqueued, and what it does where nobody
-//! tells it of work.
+//! Waking up: the delay until an idle worker starts a job, and its behavior without notifications.
 #![cfg(feature = "testkit")]
 
 use std::error::Error as StdError;
@@ -16,7 +15,7 @@ use trax_client::{
 type Result<T = ()> = std::result::Result<T, Box<dyn StdError>>;
 
 const DEADLINE: Duration = Duration::from_secs(90);
-/// A poll interval that no test waits for.
+/// A poll interval longer than any test.
 const NEVER: Duration = Duration::from_secs(600);
 
 async fn database(options: Options) -> Result<(Server, Database, Connection)> {
@@ -38,7 +37,7 @@ async fn until(connection: &Connection, sql: &str) -> Result {
     Err(format!("never became true: {sql}").into())
 }
 
-/// A worker that has nothing to do, and reports when it started a job.
+/// An idle worker that reports when it starts a job.
 struct Idle<'a> {
     connection: &'a Connection,
     started: mpsc::UnboundedReceiver<Instant>,
@@ -48,7 +47,7 @@ struct Idle<'a> {
 }
 
 impl<'a> Idle<'a> {
-    /// Begins with a job that its first claim finds, and returns when that is over.
+    /// Starts with a job that its first claim finds, and returns after that job.
     async fn begin(
         database: &Database,
         connection: &'a Connection,
@@ -77,7 +76,7 @@ impl<'a> Idle<'a> {
         Ok(idle)
     }
 
-    /// Waits until the worker is idle again; returns when the next job was started.
+    /// Waits until the worker is idle again; returns the time at which the last job started.
     async fn ended(&mut self) -> Result<Instant> {
         let started = tokio::time::timeout(DEADLINE, self.started.recv()).await?;
         self.jobs += 1;
@@ -87,7 +86,7 @@ impl<'a> Idle<'a> {
         Ok(started.ok_or("the worker has ended")?)
     }
 
-    /// Returns the time from before a job is enqueued to its start.
+    /// Returns the time from just before a job is enqueued to its start.
     async fn delay(&mut self) -> Result<Duration> {
         let begun = Instant::now();
         Client::new(self.connection)
@@ -119,7 +118,7 @@ async fn an_idle_worker_starts_a_job_as_soon_as_it_is_enqueued() -> Result {
         delays.push(idle.delay().await?);
     }
     println!("enqueued to started: {delays:?}");
-    // Neither a poll nor a cycle comes by in that time; on a busy machine some take longer.
+    // No poll or cycle occurs in that time; on a busy machine some starts take longer.
     let soon = delays.iter().min();
     assert!(soon < Some(&Duration::from_millis(100)), "{delays:?}");
     let sql = "select query from pg_stat_activity \
@@ -212,7 +211,7 @@ async fn a_wait_for_work_ends_when_a_job_is_committed() -> Result {
     let (_server, database, connection) = database(Server::options()).await?;
     let waiter = database.connect().await?;
     let client = Client::new(&waiter);
-    // Everything before it is looked at.
+    // The claim has read all earlier work.
     assert!(client.claim(&ClaimOptions::new()).await?.is_empty());
     let wait = tokio::spawn(async move {
         let waited = Client::new(&waiter).wait_for_work(Some(NEVER)).await;

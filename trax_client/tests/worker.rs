@@ -1,4 +1,4 @@
-//! The worker against a real server: what a handler may do, and what becomes of its job.
+//! The worker against a real server: the actions of handlers, and the outcomes of their jobs.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use trax_client::{
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
 const DEADLINE: Duration = Duration::from_secs(90);
-/// A worker that a busy machine holds up for less than two seconds keeps it.
+/// A worker that is delayed by less than two seconds keeps this lease.
 const LEASE: Duration = Duration::from_secs(3);
 
 async fn database() -> Result<(Server, Database)> {
@@ -125,7 +125,7 @@ async fn a_handler_that_blocks_the_runtime_keeps_its_lease() -> Result {
                 let ended = ended
                     .lock()
                     .map_err(|error| JobError::new(error.to_string()))?;
-                // On the runtime's only thread, until three leases are over.
+                // Blocks the runtime's only thread until three leases have passed.
                 ended.recv_timeout(DEADLINE)?;
                 Ok(())
             }
@@ -246,7 +246,8 @@ async fn outcomes_survive_a_restart_of_the_server() -> Result {
         let client = Client::new(&connection);
         client.enqueue_many(&NewJobs::new("slow", &inputs)).await?;
     }
-    // All are claimed before the stop and end during it: only their outcomes meet it.
+    // All jobs are claimed before the stop and end during it, so that only their outcomes meet the
+    // stopped server.
     let (open, gate) = tokio::sync::watch::channel(false);
     let worker = worker(&database)
         .lease(Duration::from_secs(30))
@@ -264,7 +265,7 @@ async fn outcomes_survive_a_restart_of_the_server() -> Result {
     tokio::task::block_in_place(|| server.stop(Stop::Fast))?;
     open.send_replace(true);
     let begun = Instant::now();
-    // Each handler has a gate until it ends, and the worker has one.
+    // Each handler holds a gate until it ends, and the worker holds one.
     while open.receiver_count() > 1 {
         let left = open.receiver_count();
         assert!(begun.elapsed() < DEADLINE, "{left} have not ended");
@@ -355,7 +356,7 @@ async fn an_attempt_over_its_timeout_learns_it_and_fails_as_timed_out() -> Resul
     Ok(())
 }
 
-/// Takes its time to go, as something that ends what it started does.
+/// Takes its time to drop, like a value that stops its children.
 struct SlowToGo(Arc<AtomicUsize>);
 
 impl Drop for SlowToGo {
@@ -415,7 +416,7 @@ async fn a_handler_that_blocks_its_thread_does_not_hold_up_the_end() -> Result {
                     let ended = ended
                         .lock()
                         .map_err(|error| JobError::new(error.to_string()))?;
-                    // Until the test has seen what it came for.
+                    // Until the test has finished its checks.
                     tokio::task::block_in_place(|| ended.recv_timeout(DEADLINE))?;
                     Ok(())
                 }

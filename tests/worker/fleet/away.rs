@@ -1,4 +1,4 @@
-//! Databases that do not answer, and those that refuse.
+//! Databases that do not answer, and ones that refuse.
 
 use super::{COMPLETED, Gate, Heard, nothing, through};
 use crate::router::{Cluster, has_plproxy};
@@ -94,7 +94,8 @@ async fn one_that_comes_back_not_ready_is_waited_for_when_no_place_is_free_at_it
     server.start().expect("it starts");
     let there = server.plain_database("later").await;
     let there = there.expect("a database is made");
-    // It connects without a claim, and the first claim meets a database without the extension.
+    // The worker connects without a claim, and its first claim finds a database without the
+    // extension.
     heard.hears(&["claim: works again"]).await;
     gate.open.add_permits(1);
     heard.hears(&["schema \"trax\" does not exist"]).await;
@@ -127,7 +128,7 @@ async fn one_that_hangs_keeps_no_place_and_no_stop_waits_long_for_it() {
         },
     )
     .await;
-    // Its next claim, which keeps places, gets no answer.
+    // The next claim, which reserves slots, gets no answer.
     freezer.freeze();
     t.get("select count(trax.enqueue('t')) from generate_series(1, 9)")
         .await;
@@ -143,7 +144,7 @@ async fn one_that_hangs_keeps_no_place_and_no_stop_waits_long_for_it() {
     gate.open.add_permits(999);
     s.becomes(COMPLETED, "99").await;
     assert_eq!((health.live(), health.ready()), (Ok(()), Ok(())));
-    // What is not reported is tried for ten seconds.
+    // An unreported outcome is retried for ten seconds.
     let begun = Instant::now();
     let summary = worker.drain().await;
     let took = begun.elapsed();
@@ -154,7 +155,7 @@ async fn one_that_hangs_keeps_no_place_and_no_stop_waits_long_for_it() {
     );
 }
 
-/// Returns the address of a router as a role that may work on all shards but the second.
+/// Returns the address of a router for a role that may work on all shards except the second.
 async fn with_a_role_that_shard_2_refuses(cluster: &Cluster) -> Config {
     let role = format!("{}_worker", cluster.database.name());
     let make = format!("create role {role} login");
@@ -219,7 +220,7 @@ async fn a_shard_whose_address_is_none_stops_its_own_jobs_only() {
     }
     let cluster = Cluster::of(2).await;
     let s = &cluster.router;
-    // PL/Proxy knows this word, and the driver does not.
+    // PL/Proxy accepts this parameter, and the driver does not.
     s.get("update trax_router.shard set address = address || ' passfile=/x' where number = 2")
         .await;
     let config = || cluster.database.config();
@@ -233,7 +234,7 @@ async fn a_shard_whose_address_is_none_stops_its_own_jobs_only() {
     let told: Vec<String> = heard.heard.try_iter().collect();
     let names = |said: &&String| said.contains("the address of shard 2");
     assert_eq!(told.iter().filter(names).count(), 1, "{told:?}");
-    // Who says that all queues are empty has not seen that one.
+    // With an unknown shard, the worker cannot conclude that all queues are empty.
     let error = worker_at(config())
         .router()
         .until_empty()

@@ -1,4 +1,4 @@
-//! One worker, several databases.
+//! A worker of several databases.
 
 mod away;
 mod places;
@@ -17,7 +17,7 @@ use tokio_postgres::Config;
 use trax_client::testkit::Database;
 use trax_client::{Context, HandlerResult, Stopped, Worker};
 
-/// How many handlers run, of each database, and what lets them end.
+/// The number of running handlers of each database, and the gate that lets them end.
 #[derive(Clone)]
 struct Gate {
     running: Arc<Mutex<HashMap<String, usize>>>,
@@ -54,7 +54,7 @@ impl Gate {
         running.get(database.name()).copied().unwrap_or_default()
     }
 
-    /// Lets one of four running handlers end, once the place of the last that did is taken again.
+    /// Lets one of four running handlers end, once the slot of the previous one is taken again.
     fn end_one(&self, running: usize) {
         if running == 4 && self.open.available_permits() == 0 {
             self.open.add_permits(1);
@@ -74,18 +74,18 @@ impl Gate {
     }
 }
 
-/// What a worker has reported.
+/// The events that a worker has reported.
 struct Heard {
     heard: Receiver<String>,
     all: Mutex<String>,
 }
 
 impl Heard {
-    /// Returns the worker, and what it will report.
+    /// Returns the worker and its future events.
     fn of(worker: Worker) -> (Worker, Self) {
         let (said, heard) = channel();
         let worker = worker.on_event(move |event| {
-            // A test that has ended does not listen.
+            // The receiver is gone after the end of the test.
             said.send(event.to_string()).ok();
         });
         let all = Mutex::default();
@@ -152,14 +152,14 @@ async fn the_queues_are_empty_when_each_was_after_the_end_of_the_last_job() {
     let (here, a) = (second.name().to_owned(), Arc::new(a));
     let there = Arc::clone(&a);
     let worker = worker(&first).also(second.config());
-    // Nothing is polled for: only a claim that is due for a reason finds what was queued.
+    // No polling: only a claim with another cause finds the queued job.
     let worker = worker.poll_interval(Duration::from_secs(3600));
     let worker = worker.handle_any(move |_: serde_json::Value, ctx: Context| {
         let is_here = ctx.database().and_then(|at| at.get_dbname()) == Some(&here);
         let there = Arc::clone(&there);
         async move {
             if is_here {
-                // The claim that came with this found the other queue empty.
+                // The claim that took this job found the other queue empty.
                 there.becomes(COMPLETED, "1").await;
                 there.get("select trax.enqueue('t')").await;
             }
@@ -190,7 +190,7 @@ async fn one_database_is_worked_for_as_each_role_that_is_named() {
             _ => worker.also(config),
         };
     }
-    // Named twice, a role is one.
+    // A database and role named twice counts once.
     let worker = worker.also({
         let mut config = database.config();
         config.user(format!("{}_bills", database.name()));
@@ -254,7 +254,7 @@ async fn a_router_names_the_shards_and_those_that_are_added() {
         let left = "select count(*) from trax.work_queue";
         cluster.shard(number).becomes(left, "0").await;
     }
-    // It hears of new ones, and need not ask.
+    // The worker learns of new shards without polling.
     let server = shard_server();
     let mut completed = 60;
     let limit = Duration::from_secs(5);

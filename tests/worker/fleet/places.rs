@@ -1,4 +1,4 @@
-//! The places for running jobs, of several databases.
+//! The slots for running jobs, shared by several databases.
 
 use super::{Gate, through};
 use crate::worker::{start, worker};
@@ -30,7 +30,7 @@ async fn places_are_shared_and_a_database_without_work_leaves_them() {
     sees(4, 0).await;
     b.get("select trax.enqueue('t') from generate_series(1, 1000)")
         .await;
-    // What becomes free goes to the one that has less, until each has its half.
+    // A free slot goes to the database with fewer running jobs, until each has half.
     eventually("each has its half", PATIENCE, async || {
         match (gate.of(&first), gate.of(&second)) {
             (2, 2) => Ok(()),
@@ -41,7 +41,7 @@ async fn places_are_shared_and_a_database_without_work_leaves_them() {
         }
     })
     .await;
-    // And all to the one that has work.
+    // All slots go to the database with work.
     b.get("select trax.cancel_group('default')").await;
     gate.open.add_permits(30);
     sees(4, 0).await;
@@ -53,8 +53,8 @@ async fn places_are_shared_and_a_database_without_work_leaves_them() {
     assert_eq!(most, 4);
 }
 
-/// Runs jobs of so many databases that have enough of them in so many places; returns how many each
-/// has begun of the last, since all have begun some.
+/// Runs jobs of this many databases with enough jobs in this many slots; returns the databases'
+/// shares of the last jobs, once all databases have begun some.
 async fn shares(databases: usize, places: usize, last: usize) -> Vec<usize> {
     let mut all = Vec::new();
     for _ in 0..databases {
@@ -75,7 +75,7 @@ async fn shares(databases: usize, places: usize, last: usize) -> Vec<usize> {
         note.lock().expect("no test panics here").push(database);
         async { Ok(()) }
     });
-    // None waits here for a place: each has to claim when it has one.
+    // No job waits for a slot: each database claims when it has one.
     let worker = start(worker.concurrency(places).prefetch(0));
     let counted = Mutex::new(Vec::new());
     eventually("all run jobs", PATIENCE, async || {
@@ -118,7 +118,7 @@ async fn a_slow_one_has_its_share_of_the_places_and_no_more() {
             .get("select count(trax.enqueue('t')) from generate_series(1, 900)")
             .await;
     }
-    // A round trip is longer than places are kept for it.
+    // A round trip takes longer than slots are reserved for it.
     let delay = Duration::from_millis(75);
     let slow = Slow::before(harness::shared_server().port(), delay).await;
     let worker = worker(&here).also(through(slow.port(), &there));

@@ -1,8 +1,8 @@
-//! Very many callers of one process that wait for jobs, over one connection.
+//! Many callers in one process that wait for jobs, over one connection.
 //!
-//! Each waits for a job of its own that is being executed. The time begins when the completion of
-//! one of them is sent and ends when its caller has the output; the floor is that completion alone,
-//! while nobody waits.
+//! Each waits for a separate executing job. The time is measured from sending a completion until
+//! the caller of that job has the output; the floor is the completion alone, without waiting
+//! callers.
 
 use std::time::{Duration, Instant};
 
@@ -17,12 +17,12 @@ use super::report::{Figure, Round, Sample, Unit};
 use trax_terminal::Failure;
 
 const DEADLINE: Duration = Duration::from_secs(60);
-/// So long nothing happens between two jobs: each finds a call that sleeps.
+/// The pause between two jobs, after which the call sleeps.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Jobs that one call completes at the end.
+/// The number of jobs that one call completes at the end.
 const BATCH: usize = 100;
 
-/// The waiter's connection, once it sleeps in its call.
+/// The waiter's connection, once its call sleeps.
 const ASLEEP: &str = "select min(a.pid) from pg_stat_activity a
     where a.application_name = 'trax job waiter' and a.datname = current_database()
         and a.wait_event_type = 'Extension' and a.query_start < clock_timestamp() - interval '300 ms'";
@@ -82,7 +82,7 @@ fn rounds_of(rounds: &[[(Spread, f64); 2]], of: impl Fn(&(Spread, f64)) -> f64) 
     rounds.collect()
 }
 
-/// Returns jobs that are being executed, with what completes them.
+/// Returns executing jobs with their tokens.
 async fn executing(bench: &BenchDatabase) -> Result<Vec<(i64, Uuid)>, Failure> {
     bench.clear().await?;
     bench.load(bench.sizes.callers, "").await?;
@@ -107,7 +107,7 @@ async fn complete(connection: &Connection, (id, token): (i64, Uuid)) -> Result<(
     Ok(())
 }
 
-/// Completes jobs by sets.
+/// Completes jobs in batches.
 async fn complete_all(connection: &Connection, jobs: &[(i64, Uuid)]) -> Result<(), Failure> {
     for batch in jobs.chunks(BATCH) {
         let (ids, tokens): (Vec<i64>, Vec<Uuid>) = batch.iter().copied().unzip();
@@ -158,7 +158,7 @@ async fn awaited(bench: &BenchDatabase, memory: &mut String) -> Result<(Spread, 
     });
     let callers: Vec<_> = callers.collect();
     let pid = asleep(bench).await?;
-    // Of the first round: later ones find memory that is free again.
+    // Measured in the first round, since later ones reuse freed memory.
     if memory.is_empty() {
         *memory = format!(
             "{} connection, {} KiB of the client's process and {} of its backend",
@@ -190,7 +190,7 @@ async fn awaited(bench: &BenchDatabase, memory: &mut String) -> Result<(Spread, 
     Ok((Spread::of(times), took))
 }
 
-/// Waits until all callers are waited for; returns the process that does.
+/// Waits until the waiter sleeps with all callers; returns its backend's process id.
 async fn asleep(bench: &BenchDatabase) -> Result<i32, Failure> {
     let begun = Instant::now();
     loop {
@@ -205,7 +205,7 @@ async fn asleep(bench: &BenchDatabase) -> Result<i32, Failure> {
     }
 }
 
-/// The memory of a process of this machine that is its own, in KiB; 0 when nobody knows.
+/// The resident memory of a process, in KiB; 0 if unknown.
 fn resident(process: &str) -> i64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status

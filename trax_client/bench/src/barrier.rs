@@ -1,4 +1,4 @@
-//! A barrier before the start: a lock on the queue that every session waits for.
+//! A barrier before the start: every session waits for a lock on the queue.
 //!
 //! The clock starts when all connections are open and the first claims are sent, so that neither
 //! loading nor connecting is measured.
@@ -18,7 +18,7 @@ pub(crate) struct Barrier {
 }
 
 impl Barrier {
-    /// Locks the table: from now on nobody changes it.
+    /// Locks the table against changes.
     pub(crate) async fn raise(bench: &BenchDatabase, table: &str) -> Result<Self, Failure> {
         let connection = bench.connect().await?;
         let sql = format!("begin; lock table {table} in share row exclusive mode");

@@ -1,5 +1,4 @@
-//! The fresh database that a scenario runs in: connections, loading by sets, and the order of
-//! rounds.
+//! The fresh database of a scenario: connections, loading in batches, and the order of rounds.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -17,15 +16,15 @@ use super::sizes::Sizes;
 use trax_terminal::Failure;
 use trax_terminal::address;
 
-/// The task of every job here.
+/// The task of every job in the bench.
 pub(crate) const TASK: &str = "bench";
 /// The payload of every job, as SQL that may use n: 80 bytes as jsonb.
 const PAYLOAD: &str =
     "jsonb_build_object('n', n, 'to', 'somebody@example.org', 'text', 'eighty bytes')";
-/// How many jobs one call of a load queues.
+/// The number of jobs that one call of a load queues.
 const LOAD_BATCH: i64 = 10_000;
 
-/// Where jobs and their history are, trax's and the floor's.
+/// The tables of jobs and their history, of trax and of the floor.
 const CLEARED: [&str; 6] = [
     "trax.work_queue",
     "trax.lease",
@@ -34,9 +33,9 @@ const CLEARED: [&str; 6] = [
     "bench.plain",
     "bench.shape",
 ];
-/// How long the server may take to run what it runs by itself, some of it each minute.
+/// The time limit for the server's background work, some of which runs once a minute.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// How long the last outcomes may take to arrive.
+/// The time limit for the last outcomes.
 const SOON: Duration = Duration::from_secs(5);
 
 /// Returns the same payload as text.
@@ -48,7 +47,7 @@ pub(crate) struct BenchDatabase {
     config: Address,
     pub(crate) sizes: Sizes,
     pub(crate) meter: Meter,
-    /// For what is not measured.
+    /// The connection for work that is not measured.
     pub(crate) hand: Connection,
     progress: Progress,
 }
@@ -76,7 +75,7 @@ impl BenchDatabase {
         self.config.clone()
     }
 
-    /// Makes one more database, which goes with this one.
+    /// Makes another database, which is dropped with this one.
     pub(crate) async fn another(&self, name: &str) -> Result<Address, Failure> {
         let name = format!("{}_{name}", self.name());
         self.sql(&format!("create database {name} template template0"))
@@ -94,12 +93,12 @@ impl BenchDatabase {
         Ok(address::connect(&self.config).await?.into_client())
     }
 
-    /// Shows the current step to a person.
+    /// Shows the current step.
     pub(crate) fn step(&self, step: &str) {
         self.progress.step(step);
     }
 
-    /// Runs floor and measurement in turn: one round of both that warms up, then those that count.
+    /// Runs floor and measurement in turn: a warm-up round of both, then the rounds that count.
     pub(crate) async fn rounds(
         &self,
         floor: impl AsyncFn() -> Result<Sample, Failure>,
@@ -119,11 +118,10 @@ impl BenchDatabase {
         Ok(rounds)
     }
 
-    /// Removes all jobs, and what was before leaves no trace in the WAL of what follows: after a
-    /// checkpoint every page is new, so that full page images do not fall on one round and not on
-    /// the other.
+    /// Removes all jobs, and writes a checkpoint, so that full page images do not fall into some
+    /// rounds and not into others.
     pub(crate) async fn clear(&self) -> Result<(), Failure> {
-        // One by one: the scheduler's cycle may be on its way through several of them.
+        // One at a time, since a cycle of the scheduler may be using several of them.
         for table in CLEARED {
             self.sql(&format!("truncate {table}")).await?;
         }
@@ -135,12 +133,12 @@ impl BenchDatabase {
         Ok(self.hand.batch_execute(sql).await?)
     }
 
-    /// Returns the one number that a statement returns.
+    /// Returns the number that a statement yields.
     pub(crate) async fn number(&self, sql: &str) -> Result<i64, Failure> {
         Ok(self.hand.query_typed_one(sql, &[]).await?.try_get(0)?)
     }
 
-    /// Waits until the number that a statement returns is zero.
+    /// Waits until a statement yields zero.
     pub(crate) async fn wait_for_zero(&self, sql: &str) -> Result<(), Failure> {
         let begun = Instant::now();
         while self.number(sql).await? != 0 {
@@ -152,13 +150,13 @@ impl BenchDatabase {
         Ok(())
     }
 
-    /// Queues jobs by sets. `options` are further arguments of `trax.enqueue_many` that may use
-    /// `b`, the number of the set.
+    /// Queues jobs in batches. `options` are further arguments of `trax.enqueue_many` that may use
+    /// `b`, the number of the batch.
     pub(crate) async fn load(&self, jobs: i64, options: &str) -> Result<(), Failure> {
         self.load_by(jobs, LOAD_BATCH, options).await
     }
 
-    /// Does the same in sets of so many.
+    /// As [`load`](Self::load), in batches of `set` jobs.
     pub(crate) async fn load_by(&self, jobs: i64, set: i64, options: &str) -> Result<(), Failure> {
         let sql = format!(
             "select count(*)
@@ -180,7 +178,7 @@ impl BenchDatabase {
         self.sql("vacuum (analyze) trax.work_queue").await
     }
 
-    /// Does the same while the last ones may still be on their way.
+    /// As [`expect_completed`](Self::expect_completed), but waits for the last outcomes.
     pub(crate) async fn expect_completed_soon(&self, jobs: i64) -> Result<(), Failure> {
         let begun = Instant::now();
         loop {
@@ -193,7 +191,7 @@ impl BenchDatabase {
         }
     }
 
-    /// Checks that nothing is lost and nothing was done twice: so many jobs, each completed once.
+    /// Checks that no job is lost and none was done twice: this many jobs, each completed once.
     pub(crate) async fn expect_completed(&self, jobs: i64) -> Result<(), Failure> {
         let sql = "select count(*) from trax.run where final and state = 'completed'";
         expect("runs completed", self.number(sql).await?, jobs)?;
@@ -205,7 +203,7 @@ impl BenchDatabase {
     }
 }
 
-/// Fails when a number is not the expected one: a figure must count what it claims to count.
+/// Fails if a number is not the expected one, since a figure must count exactly its jobs.
 pub(crate) fn expect(what: &str, seen: i64, expected: i64) -> Result<(), Failure> {
     if seen == expected {
         return Ok(());
@@ -222,7 +220,7 @@ pub(crate) fn spawn(work: impl Future<Output = Result<(), Failure>> + Send + 'st
     tokio::spawn(work)
 }
 
-/// Waits for all; the first failure is the result.
+/// Waits for all tasks; returns the first failure.
 pub(crate) async fn join(tasks: Vec<LoadTask>) -> Result<(), Failure> {
     for task in tasks {
         task.await
@@ -231,7 +229,7 @@ pub(crate) async fn join(tasks: Vec<LoadTask>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns a figure of a scenario that has but one.
+/// Returns the figure of a scenario that has only one.
 pub(crate) fn figure(unit: Unit, what: String, floor: &str, rounds: Vec<Round>) -> Vec<Figure> {
     vec![Figure {
         measure: String::new(),

@@ -1,17 +1,17 @@
--- What trax is compared with.
+-- Tables and functions that trax is compared with.
 
 create schema bench;
 
--- The least that is a queue.
+-- A minimal queue.
 create table bench.plain (
     id bigint generated always as identity primary key,
     payload jsonb not null
 );
 
--- What a waiting job looks like, with nothing behind it.
+-- A table with the shape of a waiting job.
 create table bench.shape (like trax.work_queue including all);
 
--- The same call as trax.enqueue, without what makes it a queue.
+-- The signature of trax.enqueue, without its queue logic.
 create function bench.enqueue(task text, input jsonb)
 returns bigint
 language plpgsql volatile security definer

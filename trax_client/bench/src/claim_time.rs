@@ -1,7 +1,7 @@
-//! How long one claim takes, whatever else waits.
+//! The time of one claim, at several numbers of other waiting jobs.
 //!
-//! Times of single round trips of `trax.claim_next`, without waiting for the disk
-//! (synchronous_commit off): what is asked is how much a claim looks at.
+//! Times of single round trips of `trax.claim_next`. They do not wait for the disk
+//! (synchronous_commit off), since the question is how much a claim reads.
 
 use std::time::{Duration, Instant};
 
@@ -12,16 +12,16 @@ use super::bench_database::{BenchDatabase, TASK, figure};
 use super::report::{Figure, Round, Sample, Unit, median};
 use trax_terminal::Failure;
 
-/// How many jobs wait at the shallow end, and behind what is blocked, beside those that will be
-/// claimed.
+/// The number of waiting jobs at the shallow end, and behind the blocked ones, in addition to those
+/// that will be claimed.
 const SHALLOW: i64 = 1000;
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Claims of a new connection that do not count.
+/// Claims of a new connection that are not counted.
 const WARM_UP: u32 = 20;
 
 pub(crate) async fn depth(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
-    // A deep queue takes long to fill: it is measured once, with the shallow one before and after
-    // it.
+    // A deep queue takes long to fill, so it is measured once, between two measurements of the
+    // shallow one.
     bench.step(&format!("{SHALLOW} jobs wait"));
     let before = at_depth(bench, SHALLOW).await?;
     bench.step(&format!("{} jobs wait", bench.sizes.deep));
@@ -41,7 +41,7 @@ pub(crate) async fn depth(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure>
     Ok(figure(Unit::Milliseconds, what, &floor, rounds.collect()))
 }
 
-/// Returns a median for each round, while about so many jobs wait.
+/// Returns a median for each round, with about this many waiting jobs.
 async fn at_depth(bench: &BenchDatabase, jobs: i64) -> Result<Vec<f64>, Failure> {
     bench.clear().await?;
     bench.load(jobs, "").await?;
@@ -111,12 +111,12 @@ struct ClaimTimes {
     later: f64,
 }
 
-/// Returns the claim times of free jobs with blocked ones before them.
+/// Returns the claim times of free jobs behind blocked ones.
 async fn measure(bench: &BenchDatabase, options: Option<&str>) -> Result<ClaimTimes, Failure> {
     bench.clear().await?;
     if let Some(options) = options {
         bench.load(bench.sizes.blocked + 1, options).await?;
-        // From here on the others wait for this one.
+        // The other jobs wait for this one from now on.
         let sql = "select job_id, token, input from trax.claim_next(lease => '1 day')";
         bench.hand.query_typed_one(sql, &[]).await?;
     }
@@ -128,7 +128,7 @@ async fn measure(bench: &BenchDatabase, options: Option<&str>) -> Result<ClaimTi
     })
 }
 
-/// Claims until one brings a job: the first ones may only put aside what is blocked.
+/// Claims until a job is returned; the first claims may only move blocked jobs aside.
 async fn first_claim(bench: &BenchDatabase) -> Result<f64, Failure> {
     let begun = Instant::now();
     loop {
@@ -142,12 +142,12 @@ async fn first_claim(bench: &BenchDatabase) -> Result<f64, Failure> {
     }
 }
 
-/// Returns how many jobs one measurement takes.
+/// Returns the number of jobs that one measurement claims.
 fn taken(bench: &BenchDatabase) -> i64 {
     i64::from(bench.sizes.samples + WARM_UP) + 1
 }
 
-/// Returns the median of single claims in milliseconds; each job is completed, outside of its time.
+/// Returns the median of single claims in milliseconds; completions are not timed.
 async fn claim_time(bench: &BenchDatabase) -> Result<f64, Failure> {
     let connection = bench.connect().await?;
     connection

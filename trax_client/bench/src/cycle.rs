@@ -1,7 +1,6 @@
-//! What a cycle costs: with manifests that are not due, and with those that are.
+//! The cost of a cycle, with manifests that are not due and with ones that are.
 //!
-//! The scheduler of the database is paused; every cycle here is a call of `trax.tick()` by one
-//! session.
+//! The scheduler of the database is paused; every cycle is a call of `trax.tick()` by one session.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +10,9 @@ use super::bench_database::{BenchDatabase, expect};
 use super::report::{Figure, Round, Sample, Unit, median};
 use trax_terminal::Failure;
 
-/// Nothing of them is due within this.
+/// No manifest is due before this time.
 const LATER: &str = "clock_timestamp() + interval '1 day' + interval '1 s' * n";
-/// As if it had been due a moment ago.
+/// Due a moment ago.
 const NOW: &str = "clock_timestamp() - interval '1 s'";
 
 pub(crate) async fn manifests(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
@@ -141,7 +140,7 @@ pub(crate) async fn firing(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure
     ])
 }
 
-/// Queues everything that is due, in one cycle or in as many as it takes.
+/// Queues all due manifests, in one cycle or in several.
 async fn fire(bench: &BenchDatabase, at_once: bool) -> Result<Sample, Failure> {
     bench.clear().await?;
     arm(bench, "true").await?;
@@ -196,17 +195,17 @@ async fn fire_plainly(bench: &BenchDatabase) -> Result<Sample, Failure> {
     Ok(Sample::rate(rows, cost))
 }
 
-/// Runs one cycle that must queue so many; returns its time in milliseconds.
+/// Runs one cycle that must queue this many manifests; returns its time in milliseconds.
 async fn tick(connection: &Connection, expected: i64) -> Result<f64, Failure> {
     let (queued, time) = run_cycle(connection).await?;
     expect("manifests queued in a cycle", queued, expected)?;
     Ok(time)
 }
 
-/// How often a cycle is tried while another session runs one: a paused scheduler looks each second.
+/// The number of tries while another session runs a cycle: a paused scheduler polls each second.
 const TRIES: u32 = 1000;
 
-/// Runs one cycle; returns how many manifests it queued, and its time in milliseconds.
+/// Runs one cycle; returns the number of queued manifests, and its time in milliseconds.
 pub(crate) async fn run_cycle(connection: &Connection) -> Result<(i64, f64), Failure> {
     for _ in 0..TRIES {
         let sent = Instant::now();
@@ -224,7 +223,7 @@ pub(crate) async fn run_cycle(connection: &Connection) -> Result<(i64, f64), Fai
     Err(Failure::new("another session runs cycles all the time"))
 }
 
-/// Makes these due a moment ago, with nothing of them queued.
+/// Makes these manifests due a moment ago, with no job queued.
 async fn arm(bench: &BenchDatabase, which: &str) -> Result<(), Failure> {
     bench
         .sql(&format!(
@@ -235,7 +234,7 @@ async fn arm(bench: &BenchDatabase, which: &str) -> Result<(), Failure> {
         .await
 }
 
-/// Stores manifests by sets, each with its own state. Their occurrences are half a year away.
+/// Stores manifests in batches, each with its own state. Their occurrences are half a year away.
 async fn store(
     bench: &BenchDatabase,
     prefix: &str,

@@ -1,4 +1,4 @@
-//! Draining a full queue: the Rust worker, and plain SQL.
+//! Draining a full queue, with the Rust worker and with plain SQL.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -18,8 +18,8 @@ use super::meter::Cost;
 use super::report::{Figure, Sample, Unit};
 use trax_terminal::Failure;
 
-/// How many handlers of one worker run at once, and how many jobs wait in it: tuned for jobs that
-/// do nothing.
+/// The number of concurrent handlers of one worker, and of jobs prefetched by it: tuned for empty
+/// jobs.
 const CONCURRENCY: usize = 200;
 const PREFETCH: usize = 300;
 
@@ -56,7 +56,7 @@ pub(crate) async fn run_sql(bench: &BenchDatabase) -> Result<Vec<Figure>, Failur
     Ok(figure(Unit::JobsPerSecond, what, DRAIN_FLOOR, rounds))
 }
 
-/// Removes all jobs, then queues so many as programs do it.
+/// Removes all jobs, then queues jobs as programs do.
 async fn fill(bench: &BenchDatabase) -> Result<Cost, Failure> {
     bench.clear().await?;
     let filled = enqueue::enqueue(bench, &bench.connect().await?, bench.sizes.jobs).await?;
@@ -99,7 +99,7 @@ async fn by_sql(bench: &BenchDatabase) -> Result<Sample, Failure> {
     Ok(Sample::rate_with(jobs, drained, filled + drained))
 }
 
-/// Completes so many jobs that wait.
+/// Completes this many waiting jobs.
 pub(crate) async fn drain_by_sql(bench: &BenchDatabase, jobs: i64) -> Result<Cost, Failure> {
     let line = Barrier::raise(bench, "trax.work_queue").await?;
     let done = Arc::new(AtomicI64::new(0));
@@ -115,7 +115,7 @@ pub(crate) async fn drain_by_sql(bench: &BenchDatabase, jobs: i64) -> Result<Cos
     Ok(cost)
 }
 
-/// One connection that completes what it has and claims again.
+/// A connection that completes its jobs and claims more in one call.
 pub(crate) struct Drainer {
     connection: Connection,
     statement: Statement,
@@ -140,7 +140,7 @@ impl Drainer {
         })
     }
 
-    /// Makes one call; returns how many were completed, and how many claimed.
+    /// Makes one call; returns the numbers of completed and claimed jobs.
     pub(crate) async fn turn(&mut self) -> Result<(i64, i64), Failure> {
         let completed = self.ids.len() as i64;
         let rows = self
@@ -174,7 +174,7 @@ impl Drainer {
             let (completed, claimed) = self.turn().await?;
             done.fetch_add(completed, Ordering::Relaxed);
             if claimed == 0 {
-                // The other connections hold the rest, or released it a moment ago.
+                // The other connections hold the remaining jobs, or have just released them.
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }

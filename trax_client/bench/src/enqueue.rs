@@ -1,5 +1,5 @@
-//! Queueing in bulk: `trax.enqueue_many`, and COPY into `trax.new_job`, beside COPY into a table of
-//! the same shape.
+//! Queueing in bulk: `trax.enqueue_many`, and COPY into `trax.new_job`, compared with COPY into a
+//! table of the same shape.
 
 use bytes::{BufMut, BytesMut};
 use tokio_postgres::Client as Connection;
@@ -52,7 +52,7 @@ async fn measure(
     Ok(Sample::rate(jobs, cost))
 }
 
-/// Queues so many jobs as a program would, and returns what it cost.
+/// Queues this many jobs as a program would, and returns the cost.
 pub(crate) async fn enqueue(
     bench: &BenchDatabase,
     connection: &Connection,
@@ -78,7 +78,7 @@ async fn copy(bench: &BenchDatabase, connection: &Connection, jobs: i64) -> Resu
     bench.meter.end(begun).await
 }
 
-/// JSON that is text already: what a COPY also begins with.
+/// JSON that is already text, as in a COPY.
 #[derive(Debug)]
 pub(crate) struct Json(pub(crate) String);
 
@@ -88,7 +88,7 @@ impl ToSql for Json {
         _: &Type,
         out: &mut BytesMut,
     ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
-        // On the wire: the version, then the text.
+        // The binary format: the version, then the text.
         out.put_u8(1);
         out.put_slice(self.0.as_bytes());
         Ok(IsNull::No)

@@ -1,6 +1,6 @@
-//! The floor: what PostgreSQL itself can do, with neither lease, nor retry, nor history, nor limit.
+//! The floor: PostgreSQL's own speed, without leases, retries, history and limits.
 //!
-//! Measured from Rust, over as many connections as trax gets and with prepared statements; not with
+//! Measured from Rust, with prepared statements over as many connections as trax gets; not with
 //! pgbench.
 
 use std::fmt::Write;
@@ -19,16 +19,16 @@ use super::report::{Figure, Round, Sample, Unit};
 use trax_terminal::Failure;
 
 pub(crate) const COMMITTERS: i64 = 8;
-/// How many connections drain, and how many jobs each takes at once.
+/// The number of draining connections, and the jobs that each takes at once.
 pub(crate) const DRAINERS: i64 = 2;
 pub(crate) const DRAIN_BATCH: i64 = 100;
-/// How many jobs are queued at once.
+/// The number of jobs queued at once.
 pub(crate) const QUEUE_BATCH: i64 = 1000;
 
 pub(crate) const DRAIN_FLOOR: &str = "2 connections that delete by 100 (ctid = any(array(select ctid ... order by id limit 100 for \
      update skip locked)) returning) from a table of bigint and jsonb; its CPU and WAL with COPY into it";
 
-/// The statement that takes jobs out of the plain table.
+/// Takes jobs out of the plain table.
 const TAKE: &str = "delete from bench.plain
     where ctid = any (array(
         select ctid
@@ -94,7 +94,7 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     ])
 }
 
-/// Fills the plain table and drains it: the rate of the drain, CPU and WAL of both.
+/// Fills the plain table and drains it: the rate of the drain, with CPU and WAL of both.
 pub(crate) async fn drain(bench: &BenchDatabase) -> Result<Sample, Failure> {
     let jobs = bench.sizes.jobs;
     bench.clear().await?;
@@ -132,7 +132,7 @@ async fn take_all(connection: Connection, jobs: i64, taken: Arc<AtomicI64>) -> R
     Ok(())
 }
 
-/// Copies into the table that has the shape of the work queue.
+/// Copies into the table with the shape of the work queue.
 pub(crate) async fn copy(bench: &BenchDatabase) -> Result<Sample, Failure> {
     let jobs = bench.sizes.jobs;
     bench.clear().await?;
@@ -155,7 +155,7 @@ pub(crate) async fn copy(bench: &BenchDatabase) -> Result<Sample, Failure> {
     Ok(Sample::rate(jobs, cost))
 }
 
-/// Copies so many rows, `QUEUE_BATCH` a statement and commit.
+/// Copies this many rows, `QUEUE_BATCH` per statement and commit.
 pub(crate) async fn copy_in(
     connection: &Connection,
     table: &str,
@@ -177,7 +177,7 @@ pub(crate) async fn copy_in(
     Ok(())
 }
 
-/// Inserts one durable row a transaction, over so many connections, for a while.
+/// Inserts one durable row per transaction, over this many connections, for a while.
 pub(crate) async fn commit(bench: &BenchDatabase, connections: i64) -> Result<Sample, Failure> {
     bench.clear().await?;
     let mut tasks = Vec::new();

@@ -1,8 +1,8 @@
-//! How soon a job begins on a system that has nothing else to do.
+//! The delay until a job begins on an otherwise idle system.
 //!
-//! The time begins when the COMMIT of the enqueueing transaction is sent and ends where the handler
-//! begins. That transaction does not wait for the disk (synchronous_commit off): so the flush of
-//! the producer, which is no part of waking anybody, is not counted; the one of the claim is.
+//! The time is measured from sending the COMMIT of the enqueueing transaction to the start of the
+//! handler. That transaction does not wait for the disk (synchronous_commit off), so the producer's
+//! flush is not counted; the claim's flush is.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use super::report::{Figure, Round, Sample, Unit};
 use trax_terminal::Failure;
 
 const DEADLINE: Duration = Duration::from_secs(20);
-/// So long nothing happens between two jobs: everybody sleeps again.
+/// The pause between two jobs, after which every process sleeps again.
 const PAUSE: Duration = Duration::from_millis(5);
 
 const FLOOR: &str = "trax.claim_next alone, by a session that knows that the job is there";
@@ -65,7 +65,7 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     Ok(figures)
 }
 
-/// The middle, the 99th percentile and the longest of many times, in milliseconds.
+/// The median, the 99th percentile and the maximum, in milliseconds.
 pub(crate) struct Spread(pub(crate) [f64; 3]);
 
 impl Spread {
@@ -85,7 +85,7 @@ impl Spread {
     }
 }
 
-/// Queues one job at a time and asks each time when it was begun.
+/// Queues one job at a time and waits for its start.
 struct Producer {
     connection: Connection,
     begun: UnboundedReceiver<Instant>,
@@ -105,7 +105,7 @@ impl Producer {
         let enqueue = format!("select trax.enqueue('{TASK}', '{}')", payload(1));
         let enqueue = self.connection.prepare(&enqueue).await?;
         let mut times = Vec::new();
-        // The first one finds a connection that is still being made.
+        // The first job meets a connection that is still being opened.
         for number in 0..=bench.sizes.samples {
             self.connection.batch_execute("begin").await?;
             self.connection.query_one(&enqueue, &[]).await?;
@@ -158,7 +158,7 @@ async fn plain_loop(bench: &BenchDatabase) -> Result<Spread, Failure> {
     spread
 }
 
-/// Does what a worker in any language does; ends when the receiver is gone.
+/// Waits and claims as a worker in any language; ends when the receiver is dropped.
 async fn wait_and_claim(
     connection: Connection,
     begun_times: UnboundedSender<Instant>,

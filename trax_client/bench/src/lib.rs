@@ -1,10 +1,10 @@
-//! `trax bench`: what trax costs on this server, beside what PostgreSQL itself can do there.
+//! `trax bench`: the cost of trax on this server, compared with the speed of PostgreSQL itself.
 //!
 //! Words: a *scenario* is one question; a *figure* is one line of its answer; the *floor* is the
-//! least that the server could do for the same end, measured in the same run. Rounds of floor and
-//! measurement alternate, after one of each that warms up and does not count; a figure is the
-//! median of its rounds. Everything happens in a separate database, made again for each scenario
-//! and dropped at the end.
+//! least work that the server could do for the same result, measured in the same run. Rounds of
+//! floor and measurement alternate, after a warm-up round of each that does not count; a figure is
+//! the median of its rounds. Each scenario runs in a new, separate database, which is dropped at
+//! the end.
 
 mod await_jobs;
 mod barrier;
@@ -68,7 +68,7 @@ pub struct Arguments {
 }
 
 pub async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
-    // From here on a signal ends the run in order, also while the database is being made.
+    // From here on a signal ends the run cleanly, even while the database is being created.
     let mut signals = Signals::listen()?;
     let sizes = Sizes::new(&arguments.sizes, arguments.all);
     let chosen = scenario::chosen(&arguments.scenarios, arguments.all);
@@ -77,7 +77,7 @@ pub async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, 
     let report = Rc::new(RefCell::new(Report::new(machine, arguments.json)));
     report.borrow().begin()?;
 
-    // A separate task: after a panic the database goes too.
+    // A separate task, so that the database is dropped even after a panic.
     let local = LocalSet::new();
     let running = local.spawn_local(play(server.clone(), chosen, sizes, Rc::clone(&report)));
     let outcome = tokio::select! {
@@ -103,7 +103,7 @@ pub async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, 
     }
 }
 
-/// Runs all scenarios, each in a fresh database.
+/// Runs the chosen scenarios, each in a fresh database.
 async fn play(
     server: BenchServer,
     chosen: Vec<&'static Scenario>,
@@ -121,7 +121,7 @@ async fn play(
     Ok(())
 }
 
-/// What asks a program to end.
+/// The signals that end the program.
 struct Signals {
     int: Signal,
     term: Signal,

@@ -1,4 +1,4 @@
-//! Limits that many groups have, beside none.
+//! Limits on many groups, compared with no limits.
 
 use super::bench_database::{BenchDatabase, expect};
 use super::drain::drain_by_sql;
@@ -6,10 +6,10 @@ use super::floor::{DRAIN_BATCH, DRAINERS};
 use super::report::{Figure, Round, Sample, Unit};
 use trax_terminal::Failure;
 
-/// How many jobs of one group may run at once.
+/// The limit of each group.
 const LIMIT: i64 = 2;
 
-/// Groups that ran more jobs at once than their limit, by the server's clock.
+/// Groups that exceeded their limit at some time, by the server's clock.
 const VIOLATIONS: &str = "with span as (
         select group_name, started_at, finished_at from trax.run where started_at is not null
         union all
@@ -62,12 +62,13 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     Ok(figures)
 }
 
-/// Returns how many jobs each group has: a tenth of what bulk gets, and enough to meet the limit.
+/// Returns the number of jobs of each group: a tenth of the bulk size, and enough to reach the
+/// limit.
 fn each(bench: &BenchDatabase) -> i64 {
     (bench.sizes.jobs / 10 / bench.sizes.groups).max(2 * LIMIT)
 }
 
-/// Drains all groups under this limit (0 is none); `set` jobs of a group stand side by side.
+/// Drains all groups under this limit (0 means none), with `set` jobs of a group in a row.
 async fn drain(bench: &BenchDatabase, limit: i64, set: i64) -> Result<Sample, Failure> {
     let groups = bench.sizes.groups;
     let jobs = each(bench) * groups;

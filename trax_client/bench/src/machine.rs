@@ -1,4 +1,4 @@
-//! On what it was measured, and what speaks against the figures.
+//! The measured machine, and conditions that make the figures unreliable.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::server::BenchServer;
 use trax_terminal::Failure;
 
-/// More runnable processes than this for each core before the bench began are noise.
+/// More runnable processes per core than this before the bench are noise.
 const QUIET: f64 = 0.25;
 
 /// The machine of this program, and the server.
@@ -23,7 +23,7 @@ pub(crate) struct Machine {
     warnings: Vec<String>,
 }
 
-/// What decides about speed.
+/// The settings that determine speed.
 const SETTINGS: &str = "select s.name::text, pg_catalog.current_setting(s.name)
     from pg_catalog.pg_settings s
     where s.name in (

@@ -1,4 +1,4 @@
-//! What a stretch of time cost: wall clock, CPU of the server's processes, WAL.
+//! The cost of an interval: wall clock, CPU of the server's processes, WAL.
 
 use std::fs;
 use std::time::Instant;
@@ -10,19 +10,19 @@ use trax_terminal::Failure;
 /// Reads the counters of one server.
 pub(crate) struct Meter {
     connection: Connection,
-    /// None where the server's processes cannot be seen from here.
+    /// `None` if the server's processes are not visible from here.
     postmaster: Option<i32>,
     ticks_per_second: f64,
 }
 
-/// The counters when a stretch began.
+/// The counters at the start of an interval.
 pub(crate) struct Reading {
     at: Instant,
     cpu: Option<u64>,
     wal: i64,
 }
 
-/// What a stretch cost.
+/// The cost of an interval.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub(crate) seconds: f64,
@@ -39,7 +39,7 @@ impl Cost {
         }
     }
 
-    /// Returns the cost of a stretch whose own clock says how long it was.
+    /// Returns the cost with a duration measured by another clock.
     pub(crate) fn lasting(self, seconds: f64) -> Self {
         Cost { seconds, ..self }
     }
@@ -105,7 +105,7 @@ impl Meter {
     }
 }
 
-/// Returns the parent of a backend, if the backend runs on this machine: its title names our
+/// Returns the parent of a backend, if it runs on this machine; its process title must name the
 /// database.
 fn postmaster_of(backend: i32, database: &str) -> Option<i32> {
     let title = fs::read(format!("/proc/{backend}/cmdline")).ok()?;
@@ -116,12 +116,12 @@ fn postmaster_of(backend: i32, database: &str) -> Option<i32> {
     Some(Process::read(backend)?.parent)
 }
 
-/// Returns what all processes of a server have used; those that have ended count in their parent.
+/// Returns the CPU time of all processes of a server; ended processes are included in their parent.
 fn cpu_ticks(postmaster: i32) -> Option<u64> {
     loop {
         let own = Process::read(postmaster)?;
         let ticks = own.used + own.used_by_ended_children + cpu_ticks_of_children(postmaster)?;
-        // One that ended meanwhile was counted as neither.
+        // A process that ended during the loop would be missing from both sums.
         if Process::read(postmaster)?.used_by_ended_children == own.used_by_ended_children {
             return Some(ticks);
         }
@@ -145,7 +145,7 @@ fn cpu_ticks_of_children(postmaster: i32) -> Option<u64> {
     Some(ticks)
 }
 
-/// One line of /proc/PID/stat; times in clock ticks.
+/// A line of /proc/PID/stat; times in clock ticks.
 #[derive(Debug, Eq, PartialEq)]
 struct Process {
     parent: i32,
@@ -158,8 +158,8 @@ impl Process {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// Parses the file that proc(5) describes: the name in parentheses may hold anything, also
-    /// blanks and parentheses.
+    /// Parses the file described in proc(5); the name in parentheses may contain any text,
+    /// including blanks and parentheses.
     fn parse(stat: &str) -> Option<Self> {
         let (_, rest) = stat.rsplit_once(") ")?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();

@@ -1,4 +1,4 @@
-//! What enqueueing adds to transactions that commit anyway.
+//! The cost that enqueueing adds to transactions that commit anyway.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -17,14 +17,14 @@ pub(crate) const PRODUCERS: i64 = 32;
 pub(crate) const FLOOR: &str = "the same with a function (plpgsql) that inserts an identical row into a table of the shape of trax.work_queue, and \
      wakes nobody";
 
-/// What a producer calls beside its own insert.
+/// The call that a producer adds to its own insert.
 pub(crate) const PLAIN: &str = "select bench.enqueue($1, $2)";
 const TRAX: &str = "select trax.enqueue($1, $2)";
 const NOTIFY: &str = "select bench.enqueue($1, $2), pg_catalog.pg_notify('bench_work', '')";
 
 pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     make_tables(bench).await?;
-    // Somebody listens, or nobody would be notified.
+    // Notifications are only sent if a session listens.
     let listener = bench.connect().await?;
     listener
         .batch_execute("listen trax_work; listen bench_work")
@@ -78,7 +78,7 @@ pub(crate) async fn make_tables(bench: &BenchDatabase) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs all producers for a while; returns how many transactions were committed.
+/// Runs all producers for a while; returns the number of committed transactions.
 pub(crate) async fn produce(
     bench: &BenchDatabase,
     call: &str,

@@ -1,4 +1,4 @@
-//! What a person sees meanwhile: a bar on a terminal, a line for each scenario elsewhere.
+//! The progress display: a bar on a terminal, a line for each scenario elsewhere.
 
 use std::cell::Cell;
 use std::io::IsTerminal;
@@ -39,14 +39,14 @@ impl Progress {
         }
     }
 
-    /// Shows what the scenario does now.
+    /// Shows the current step of the scenario.
     pub(crate) fn step(&self, step: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(format!("{}: {step}", self.scenario.get()));
         }
     }
 
-    /// Ends the scenario; `print` writes its lines where the bar is not.
+    /// Ends the scenario; `print` writes its lines while the bar is hidden.
     pub(crate) fn end<T>(&self, print: impl FnOnce() -> T) -> T {
         match &self.bar {
             Some(bar) => {
@@ -61,7 +61,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        // The last of all that write to it.
+        // Only the last handle clears the bar.
         if let Some(bar) = &self.bar
             && Rc::strong_count(&self.scenario) == 1
         {

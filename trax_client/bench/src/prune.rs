@@ -1,4 +1,4 @@
-//! Forgetting history: a day of finished runs goes at once.
+//! Pruning history: a whole day of finished runs is dropped at once.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use super::report::{Figure, Sample, Unit};
 use trax_terminal::Failure;
 
 pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
-    // Or the scheduler would do it first.
+    // Otherwise the scheduler would do it first.
     bench
         .hand
         .query_typed("select trax.pause('bench')", &[])
@@ -52,7 +52,7 @@ async fn cycle(bench: &BenchDatabase) -> Result<Sample, Failure> {
         .await?;
     expect("runs without a partition", elsewhere, 0)?;
     bench.sql("checkpoint").await?;
-    // A session looks after history once a minute: a new one does at once.
+    // A session checks the history once a minute, and a new one at once.
     let connection = bench.connect().await?;
     connection
         .batch_execute("set trax.run_retention = '7 d'")

@@ -1,5 +1,5 @@
-//! An outbox and its relay, in the database that its jobs are for: what the source pays, how fast
-//! rows are carried, and how late a row is at a steady pace.
+//! An outbox and its relay in the target database: the cost at the source, the rate of carrying
+//! rows, and the delay of a row at a steady pace.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -15,9 +15,9 @@ use super::producer;
 use super::report::{Figure, Round, Sample, Unit};
 use trax_terminal::Failure;
 
-/// Rows in one transaction of the target, as trax relay has them.
+/// The rows of one transaction in the target, as in trax relay.
 const BATCH: i64 = 500;
-/// The pace: so many connections, each of which commits so often.
+/// The pace: the number of connections, and the interval between commits of each.
 const COMMITTERS: i64 = 8;
 const EACH: Duration = Duration::from_millis(8);
 
@@ -91,12 +91,12 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     Ok(figures)
 }
 
-/// Returns a tenth of what bulk gets.
+/// Returns a tenth of the bulk size.
 fn rows(bench: &BenchDatabase) -> i64 {
     (bench.sizes.jobs / 10).max(BATCH)
 }
 
-/// Removes the rows of the rounds before.
+/// Removes the rows of earlier rounds.
 async fn empty(bench: &BenchDatabase) -> Result<(), Failure> {
     bench.clear().await?;
     bench
@@ -118,7 +118,7 @@ fn seat() -> Seat {
     Seat::of(1).remove(0)
 }
 
-/// Makes the jobs of a round without an outbox.
+/// Queues the jobs of a round without an outbox.
 async fn directly(bench: &BenchDatabase) -> Result<Sample, Failure> {
     empty(bench).await?;
     let connection = bench.connect().await?;
@@ -159,7 +159,7 @@ async fn expect_jobs(bench: &BenchDatabase, rows: i64) -> Result<(), Failure> {
     expect("jobs queued", jobs, rows)
 }
 
-/// Commits at a steady pace while a relay runs; returns how late its rows were.
+/// Commits at a steady pace while a relay runs; returns the delay of its rows.
 async fn lag(bench: &BenchDatabase) -> Result<Spread, Failure> {
     empty(bench).await?;
     let address = bench.config();
@@ -204,7 +204,7 @@ async fn commit_steadily(
     );
     let statement = connection.prepare(&sql).await?;
     let mut ticks = tokio::time::interval(EACH);
-    // One that is late is made up for: the pace holds.
+    // A late commit is followed by faster ones, so that the pace holds.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let each = Duration::from_secs(seconds).as_millis() / EACH.as_millis();
     for _ in 0..each {

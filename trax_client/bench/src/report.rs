@@ -7,7 +7,7 @@ use super::meter::Cost;
 use trax_terminal::Failure;
 use trax_terminal::{print, stdout};
 
-/// What a figure counts.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 pub(crate) enum Unit {
     #[serde(rename = "jobs/s")]
@@ -37,7 +37,7 @@ impl Unit {
     }
 }
 
-/// One measurement of one thing.
+/// A single measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     value: f64,
@@ -46,7 +46,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// Returns a value that nothing else belongs to, such as one time among many.
+    /// Returns a value without costs, such as a time.
     pub(crate) fn bare(value: f64) -> Self {
         Sample {
             value,
@@ -55,12 +55,12 @@ impl Sample {
         }
     }
 
-    /// Returns the rate of so many in a stretch of time, and what each cost.
+    /// Returns the rate of this many in an interval, and the cost of each.
     pub(crate) fn rate(count: i64, cost: Cost) -> Self {
         Self::rate_with(count, cost, cost)
     }
 
-    /// Returns the rate of one stretch, with the costs of a longer one.
+    /// Returns the rate in one interval, with the costs of a longer one.
     pub(crate) fn rate_with(count: i64, timed: Cost, whole: Cost) -> Self {
         let each = |sum: f64| sum / count.max(1) as f64;
         Sample {
@@ -71,26 +71,26 @@ impl Sample {
     }
 }
 
-/// A measurement and the floor that was measured beside it.
+/// A measurement and its floor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
     pub(crate) measured: Sample,
     pub(crate) floor: Option<Sample>,
 }
 
-/// One line of an answer.
+/// A line of an answer.
 pub(crate) struct Figure {
-    /// Part of the scenario; empty when there is but one.
+    /// The part of the scenario; empty if there is only one.
     pub(crate) measure: String,
     pub(crate) unit: Unit,
-    /// What was measured, exactly.
+    /// The measured quantity.
     pub(crate) what: String,
-    /// And against what; empty without a floor.
+    /// The floor; empty without one.
     pub(crate) floor: String,
     pub(crate) rounds: Vec<Round>,
 }
 
-/// A round as programs read it.
+/// A round in the JSON output.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Numbers {
     value: f64,
@@ -116,8 +116,8 @@ impl Numbers {
         }
     }
 
-    /// Returns the median of every number. That of the ratios is one of two numbers measured side
-    /// by side.
+    /// Returns the median of every number. The median ratio is of two numbers measured side by
+    /// side.
     fn median(rounds: &[Numbers]) -> Self {
         let of = |number: fn(&Numbers) -> Option<f64>| {
             median(rounds.iter().filter_map(number).collect())
@@ -134,7 +134,7 @@ impl Numbers {
     }
 }
 
-/// Returns the middle one, or the mean of the two in the middle.
+/// Returns the median.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -146,7 +146,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     })
 }
 
-/// A figure as programs read it.
+/// A figure in the JSON output.
 #[derive(Serialize)]
 struct Line {
     scenario: &'static str,
@@ -176,7 +176,7 @@ impl Report {
         }
     }
 
-    /// Writes what stands above the figures.
+    /// Writes the lines above the figures.
     pub(crate) fn begin(&self) -> Result<(), Failure> {
         if !self.json {
             for line in self.machine.lines() {
@@ -212,7 +212,7 @@ impl Report {
         Ok(())
     }
 
-    /// Returns the document, or what the lines of the table mean.
+    /// Writes the JSON document, or the legend of the table.
     pub(crate) fn end(&self) -> Result<(), Failure> {
         if self.json {
             let text = serde_json::to_string(self).map_err(trax_client::Error::from)?;
@@ -253,7 +253,7 @@ impl Line {
             value(n.floor),
             n.ratio.map_or(String::new(), |ratio| format!("{ratio:.2}")),
             match (n.cpu_us_per_job, n.wal_bytes_per_job) {
-                // The server's processes cannot be seen from here.
+                // The server's processes are not visible from here.
                 (None, Some(_)) => "n/a".to_owned(),
                 (cpu, _) => pair(cpu, n.floor_cpu_us_per_job),
             },
@@ -277,7 +277,7 @@ fn columns(cells: [String; 6]) -> String {
         .to_owned()
 }
 
-/// Returns a number with three significant digits and its thousands apart.
+/// Formats a number with three significant digits and separated thousands.
 fn number(value: f64) -> String {
     match value.abs() {
         ..0.0005 => "0".to_owned(),

@@ -1,4 +1,4 @@
-//! The questions, by name.
+//! The scenarios, by name.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,12 +13,12 @@ use trax_terminal::Failure;
 
 type Answer<'g> = Pin<Box<dyn Future<Output = Result<Vec<Figure>, Failure>> + 'g>>;
 
-/// One question.
+/// A scenario, which answers one question.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// What it asks, for a person who chooses.
+    /// The question, as shown in the help.
     about: &'static str,
-    /// Whether it belongs to the set that runs when none is named.
+    /// Whether it runs by default.
     quick: bool,
     pub(crate) run: for<'g> fn(&'g BenchDatabase) -> Answer<'g>,
 }
@@ -158,7 +158,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ),
 ];
 
-/// Returns those that were named, in the order of the table; else the quick ones, or all.
+/// Returns the named scenarios, in the order of the table; without names the quick ones, or all.
 pub(crate) fn chosen(named: &[&'static Scenario], all: bool) -> Vec<&'static Scenario> {
     let is_chosen = |scenario: &Scenario| match named {
         [] => all || scenario.quick,

@@ -1,4 +1,4 @@
-//! One look at all numbers, whatever the queue and the history hold.
+//! A scrape of all metrics, at several sizes of queue and history.
 
 use std::time::Instant;
 
@@ -6,15 +6,15 @@ use super::bench_database::{BenchDatabase, TASK, figure};
 use super::report::{Figure, Round, Sample, Unit, median};
 use trax_terminal::Failure;
 
-/// How many runs and waiting jobs there are at the small end.
+/// The number of runs and of waiting jobs at the small end.
 const SMALL: i64 = 1000;
-/// The jobs are of so many groups.
+/// The number of groups.
 const GROUPS: i64 = 10;
-/// More looks than this make no better median.
+/// More scrapes do not improve the median.
 const MOST_LOOKS: u32 = 50;
 
 pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
-    // Filling takes long: it is measured once, with the small end before and after it.
+    // Filling takes long, so it is measured once, between two measurements of the small end.
     let (runs, jobs) = (bench.sizes.history, bench.sizes.waiting);
     bench.step(&format!("{SMALL} runs and jobs"));
     let before = with(bench, SMALL, SMALL).await?;

@@ -1,4 +1,4 @@
-//! The database of the bench: found out whether it may be made, made, and dropped whatever happens.
+//! The database of the bench: checks whether it can be created, creates it, and always drops it.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,12 @@ use trax_client::Address;
 use trax_terminal::Failure;
 use trax_terminal::address;
 
-/// The first part of the name of every database that a bench makes.
+/// The prefix of every bench database.
 pub(crate) const PREFIX: &str = "trax_bench_";
-/// How long a new database may take: until it is there, and until a preloaded server has started
-/// its scheduler.
+/// The time limit for creating a database, and for a preloaded server to start its scheduler.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server, and the name of a database there that is the bench's own.
+/// A server, and the name of the bench's database there.
 #[derive(Clone)]
 pub(crate) struct BenchServer {
     given: Address,
@@ -24,7 +23,7 @@ pub(crate) struct BenchServer {
 }
 
 impl BenchServer {
-    /// Checks whether a bench is possible; changes nothing.
+    /// Checks whether a bench can run; changes nothing.
     pub(crate) async fn find(mut given: Address) -> Result<Self, Failure> {
         if given.get_dbname().is_none() {
             given.dbname("postgres");
@@ -87,7 +86,7 @@ impl BenchServer {
         self.preloaded
     }
 
-    /// Returns a connection to the database that was named: it exists before and after.
+    /// Returns a connection to the database of the given address, which is not the bench's.
     pub(crate) async fn outside(&self) -> Result<Connection, Failure> {
         Ok(address::connect(&self.given).await?.into_client())
     }
@@ -99,7 +98,7 @@ impl BenchServer {
         config
     }
 
-    /// Makes a new database with the extension; drops the one before.
+    /// Makes a new database with the extension; drops the previous one.
     pub(crate) async fn make_database(&self) -> Result<(), Failure> {
         self.drop_database().await?;
         let sql = format!(
@@ -115,7 +114,7 @@ impl BenchServer {
         Ok(())
     }
 
-    /// Waits for the scheduler: what its start costs must not fall into a measurement.
+    /// Waits for the scheduler, so that its start does not fall into a measurement.
     async fn await_scheduler(&self, connection: &Connection) -> Result<(), Failure> {
         let begun = Instant::now();
         let sql = "select value from trax.status() where item = 'scheduler'";
@@ -137,7 +136,7 @@ impl BenchServer {
 
     pub(crate) async fn drop_database(&self) -> Result<(), Failure> {
         let connection = self.outside().await?;
-        // When this program was told to end while it made the database, the server still makes it.
+        // After an interrupt during CREATE DATABASE, the server may still be creating the database.
         let sql = "select count(*)
             from pg_catalog.pg_stat_activity
             where state = 'active'
@@ -152,7 +151,7 @@ impl BenchServer {
         }
         let sql = format!("drop database if exists {} with (force)", self.name);
         connection.batch_execute(&sql).await?;
-        // Those that a scenario made beside it.
+        // Additional databases that a scenario made.
         let sql = "select d.datname::text
             from pg_catalog.pg_database d
             where pg_catalog.starts_with(d.datname, $1 || '_')";
@@ -165,7 +164,7 @@ impl BenchServer {
         Ok(())
     }
 
-    /// Returns the databases that benches before this one left behind, which nobody uses.
+    /// Returns unused databases left by earlier benches.
     pub(crate) async fn left_over(&self) -> Result<Vec<String>, Failure> {
         let sql = "select d.datname::text
             from pg_catalog.pg_database d

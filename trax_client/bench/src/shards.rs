@@ -1,5 +1,5 @@
-//! A cluster: what the router adds to a call, on this server; and what a job costs one fleet of
-//! several servers, which the bench starts for it.
+//! A cluster: the cost that the router adds to a call, on this server; and the cost of a job with a
+//! fleet over several servers, which the bench starts.
 
 use std::time::{Duration, Instant};
 
@@ -15,9 +15,9 @@ use super::latency::Spread;
 use super::meter::{Cost, Meter};
 use super::report::{Figure, Round, Sample, Unit};
 
-/// How many servers the fleet works.
+/// The numbers of servers that the fleet works for.
 const FLEETS: [usize; 3] = [1, 2, 4];
-/// How many handlers of the worker run at once, and how many jobs wait in it, with any number of
+/// The number of concurrent handlers of the worker, and of prefetched jobs, for any number of
 /// databases.
 const CONCURRENCY: usize = 400;
 const PREFETCH: usize = 300;
@@ -37,7 +37,7 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     Ok(figures)
 }
 
-/// One database of the cluster.
+/// A database of the cluster.
 struct Shard {
     address: Address,
     hand: Connection,
@@ -51,7 +51,7 @@ impl Shard {
         Ok(Shard { address, hand })
     }
 
-    /// Where it is, as PL/Proxy of the same server reads it.
+    /// Its address, as a PL/Proxy connection string on the same server.
     fn words(&self) -> Result<String, Failure> {
         let host = match self.address.get_hosts().first() {
             Some(Host::Tcp(name)) => name.clone(),
@@ -63,7 +63,7 @@ impl Shard {
         Ok(format!("host={host} port={port} dbname={database}"))
     }
 
-    /// Removes all jobs, then queues so many.
+    /// Removes all jobs, then queues this many.
     async fn fill(&self, jobs: i64) -> Result<(), Failure> {
         for table in ["trax.work_queue", "trax.lease", "trax.run"] {
             self.hand
@@ -87,7 +87,7 @@ impl Shard {
     }
 }
 
-/// Times the same call at the shard and through a router in front of it.
+/// Times the same call directly at the shard and through a router.
 async fn routed(bench: &BenchDatabase, shard: &Shard) -> Result<Vec<Figure>, Failure> {
     let router = address::connect(&bench.another("router").await?).await?;
     let words = shard.words()?;
@@ -98,7 +98,7 @@ async fn routed(bench: &BenchDatabase, shard: &Shard) -> Result<Vec<Figure>, Fai
     );
     router.batch_execute(&sql).await?;
     let direct = address::connect(&shard.address).await?.into_client();
-    // The flush of the shard is in both and is not the question.
+    // The shard's flush is part of both calls and not of interest.
     let database = shard.address.get_dbname().unwrap_or_default();
     let sql = format!("alter database {database} set synchronous_commit = off");
     bench.sql(&sql).await?;
@@ -143,7 +143,7 @@ async fn call(connection: &Connection, samples: u32) -> Result<Spread, Failure> 
     );
     let statement = connection.prepare(&sql).await?;
     let mut times: Vec<Duration> = Vec::new();
-    // The first one makes the connection of the router.
+    // The first call opens the router's connection.
     for number in 0..=samples {
         let begun = Instant::now();
         connection.query_one(&statement, &[]).await?;
@@ -154,7 +154,7 @@ async fn call(connection: &Connection, samples: u32) -> Result<Spread, Failure> 
     Ok(Spread::of(times))
 }
 
-/// A shard on a server of its own, which goes with it.
+/// A shard on a separate server, which stops with this value.
 struct OwnServer {
     shard: Shard,
     meter: Meter,
@@ -184,7 +184,7 @@ impl OwnServer {
     }
 }
 
-/// Drains as many jobs by one worker of one, two and four servers.
+/// Drains the same number of jobs with one worker for one, two and four servers.
 async fn fleets(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     let mut servers = Vec::new();
     for number in 1..=FLEETS[2] {

@@ -29,7 +29,7 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     Ok(figure(Unit::JobsPerSecond, what, floor, rounds))
 }
 
-/// Returns a tenth of what bulk gets: each is so much slower.
+/// Returns a tenth of the bulk size, since each job is much slower.
 fn jobs(bench: &BenchDatabase) -> i64 {
     (bench.sizes.jobs / 10).max(COMMITTERS)
 }
@@ -73,7 +73,7 @@ async fn take_each(
     let name = format!("bench {number}");
     while done.load(Ordering::Relaxed) < jobs {
         let Some(row) = connection.query_opt(&claim, &[&name]).await? else {
-            // The last ones are in the tasks of others.
+            // Other tasks hold the last jobs.
             tokio::time::sleep(Duration::from_millis(1)).await;
             continue;
         };

@@ -1,4 +1,4 @@
-//! Sizes of scenarios: as requested, or else the quick or, with `--all`, the full size.
+//! Sizes of scenarios: the requested ones, or the quick ones, or the full ones with `--all`.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ pub(crate) struct SizeArguments {
     samples: Option<u32>,
 }
 
-/// Every size that a scenario may ask for.
+/// Every size used by a scenario.
 #[derive(Clone, Debug)]
 pub(crate) struct Sizes {
     pub(crate) jobs: i64,

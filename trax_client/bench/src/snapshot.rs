@@ -1,4 +1,4 @@
-//! A steady load while another session holds its snapshot: dead rows cannot be removed meanwhile.
+//! A steady load while another session holds a snapshot, which keeps dead rows from being removed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -14,15 +14,15 @@ use super::floor::{DRAINERS, QUEUE_BATCH};
 use super::report::{Figure, Round, Sample, Unit};
 use trax_terminal::Failure;
 
-/// The producer waits while more jobs than this wait: the load is what can be drained.
+/// The producer pauses while more jobs than this wait, so the load adapts to the consumers.
 const BACKLOG: i64 = 20_000;
-/// Before anything is measured.
+/// The time before the measurement.
 const WARM_UP: Duration = Duration::from_secs(1);
-/// How soon a load that broke off is noticed.
+/// The interval for checking that the load still runs.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
-    // Each load is its own warm-up: what it measures is its end.
+    // Each load includes its own warm-up, since only its end is measured.
     let mut rounds = Vec::new();
     for number in 1..=bench.sizes.rounds {
         let round = format!("round {number} of {}", bench.sizes.rounds);
@@ -46,12 +46,12 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     ))
 }
 
-/// Returns how long both are measured, in seconds.
+/// Returns the length of the measurement, in seconds.
 fn window(bench: &BenchDatabase) -> u64 {
     bench.sizes.seconds.min(bench.sizes.hold)
 }
 
-/// Returns the end of a load during all of which another session holds a snapshot, or nobody does.
+/// Measures the end of a load; with `is_held`, another session holds a snapshot throughout.
 async fn load(bench: &BenchDatabase, is_held: bool) -> Result<Sample, Failure> {
     let holder = bench.connect().await?;
     let load = Load::begin(bench).await?;
@@ -93,7 +93,7 @@ impl Load {
         Ok(Load { tasks, counts })
     }
 
-    /// Waits, unless a part breaks off.
+    /// Waits, unless a task fails.
     async fn lasts(&self, length: Duration) -> Result<(), Failure> {
         let end = Instant::now() + length;
         loop {

@@ -1,5 +1,4 @@
-//! Statements that the server runs by itself: how soon one begins, and how many tiny ones it
-//! completes a second.
+//! SQL jobs: the delay until one begins, and the number of tiny statements completed per second.
 
 use std::time::Duration;
 
@@ -9,11 +8,11 @@ use super::report::{Figure, Round, Sample, Unit};
 use super::sql_peer::{self, Pgbench};
 use trax_terminal::Failure;
 
-/// How many executors complete tiny statements: one, and as many as run at once by default.
+/// The numbers of executors for tiny statements: one, and the default maximum.
 const EXECUTORS: [i64; 2] = [1, 2];
-/// How many starts without an executor are measured in a round: each starts a process.
+/// The number of starts without an executor in a round; each starts a process.
 const COLD: u32 = 10;
-/// Holds back what is to be run at once.
+/// The group that holds back statements until they run together.
 const GROUP: &str = "statements";
 
 pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
@@ -74,7 +73,7 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     Ok(figures)
 }
 
-/// Lets so many executors run, and waits for one of them.
+/// Allows this many executors, and waits for one of them.
 async fn allow(bench: &BenchDatabase, executors: i64) -> Result<(), Failure> {
     bench.clear().await?;
     let name = bench.name();
@@ -93,7 +92,7 @@ async fn end_all(bench: &BenchDatabase) -> Result<(), Failure> {
     bench.number(sql).await.map(drop)
 }
 
-/// Returns a fiftieth of what bulk gets.
+/// Returns a fiftieth of the bulk size.
 fn jobs(bench: &BenchDatabase) -> i64 {
     (bench.sizes.jobs / 50).max(2)
 }
@@ -113,7 +112,7 @@ async fn drain(bench: &BenchDatabase) -> Result<Sample, Failure> {
         .await?;
     expect("jobs queued", queued, jobs)?;
     bench.settle_queue().await?;
-    // An executor is there.
+    // An executor is running.
     one(bench).await?;
     let begun = bench.meter.begin().await?;
     bench
@@ -127,13 +126,13 @@ async fn drain(bench: &BenchDatabase) -> Result<Sample, Failure> {
     Ok(Sample::rate(jobs, cost))
 }
 
-/// Returns how long single statements wait, by the server's clock.
+/// Returns the delays of single statements, by the server's clock.
 async fn starts(bench: &BenchDatabase, count: u32, cold: bool) -> Result<Spread, Failure> {
     bench.clear().await?;
     one(bench).await?;
     for _ in 0..count {
         if cold {
-            // Not one that is about to end.
+            // Not an executor that is about to end.
             end_all(bench).await?;
         }
         one(bench).await?;

@@ -1,4 +1,5 @@
-//! Statements by others: the same transaction by pgbench, and the same minute by pg_cron.
+//! Statements run by other programs: the same transaction by pgbench, and the same minute by
+//! pg_cron.
 
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -16,10 +17,10 @@ use trax_terminal::address;
 
 /// A tiny statement and the record of its completion, in one transaction.
 const SCRIPT: &str = "with done as (insert into bench.plain (payload) values ('true') returning id) select 1 from done;";
-/// How many statements are due each minute: with more pg_cron, which runs 32 at once, has a queue.
+/// The number of statements due each minute; more would queue in pg_cron, which runs 32 at once.
 const EACH_MINUTE: i64 = 30;
 
-/// pgbench, or what is measured in its place where it is not installed.
+/// pgbench, or the replacement that is measured if it is not installed.
 pub(crate) struct Pgbench {
     is_there: bool,
 }
@@ -46,7 +47,7 @@ impl Pgbench {
         }
     }
 
-    /// Runs as many transactions as the floor of a commit has.
+    /// Runs as many transactions as the commit floor has.
     pub(crate) async fn commit(
         &self,
         bench: &BenchDatabase,
@@ -90,7 +91,7 @@ impl Pgbench {
     }
 }
 
-/// Runs a program to its end, with this text as its input.
+/// Runs a program to its end, with this text as its standard input.
 async fn output_for(mut command: Command, text: &str) -> std::io::Result<Output> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut program = command.stderr(Stdio::piped()).spawn()?;
@@ -122,8 +123,8 @@ fn pgbench(bench: &BenchDatabase) -> Command {
     command
 }
 
-/// Measures how long after the minute its statements begin, here and by pg_cron, one after the
-/// other; nothing where pg_cron is not installed.
+/// Measures the delay of statements after the minute, in trax and in pg_cron one after the other;
+/// returns nothing if pg_cron is not installed.
 pub(crate) async fn each_minute(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     let sql = "select current_setting('cron.database_name', true)";
     let place: Option<String> = bench.hand.query_typed_one(sql, &[]).await?.try_get(0)?;

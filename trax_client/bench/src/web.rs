@@ -1,5 +1,5 @@
-//! The pages of `trax web` over a long history: how soon each is there at a steady pace, how large
-//! the first one is, and what many who look at live numbers cost the server.
+//! The pages of `trax web` over a long history: the time of each at a steady pace, the size of the
+//! first one, and the server's cost of many viewers of live numbers.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::bench_database::{BenchDatabase, TASK};
 use super::report::{Figure, Round, Sample, Unit};
 use trax_terminal::Failure;
 
-/// The pages, and what each is called in the table.
+/// The pages, with their names in the table.
 const PAGES: [(&str, &str); 11] = [
     ("overview", "/"),
     ("jobs", "/jobs"),
@@ -26,15 +26,15 @@ const PAGES: [(&str, &str); 11] = [
     ("doctor", "/doctor"),
     ("audit", "/audit"),
 ];
-/// What a first visit fetches.
+/// The requests of a first visit.
 const FIRST: [&str; 3] = ["/", "/style.css", "/script.js"];
-/// One request each so often: 20 a second.
+/// The interval between requests: 20 a second.
 const PACE: Duration = Duration::from_millis(50);
 const VIEWERS: usize = 100;
-/// How long their cost is measured.
+/// The length of the measurement with viewers.
 const LOOK: Duration = Duration::from_secs(10);
 const GROUPS: i64 = 10;
-/// More requests of one page than this make no better percentile.
+/// More requests of a page do not improve the percentile.
 const MOST: u32 = 100;
 
 pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
@@ -97,7 +97,7 @@ fn bare(value: f64) -> Round {
     }
 }
 
-/// Writes a history of one attempt each millisecond up to now, and queues jobs.
+/// Writes a history with one attempt per millisecond up to now, and queues jobs.
 async fn fill(bench: &BenchDatabase, runs: i64, jobs: i64) -> Result<(), Failure> {
     bench.clear().await?;
     let history = format!(
@@ -122,8 +122,8 @@ async fn fill(bench: &BenchDatabase, runs: i64, jobs: i64) -> Result<(), Failure
     bench.sql("vacuum (analyze) trax.run").await
 }
 
-/// Asks for every page so often, one request each 50 ms whether others are answered or not, and
-/// returns the 95th percentile of each in milliseconds.
+/// Requests every page `samples` times, one request per 50 ms without waiting for answers; returns
+/// the 95th percentile of each in milliseconds.
 async fn pace(port: u16, samples: u32) -> Result<Vec<f64>, Failure> {
     let mut ticks = tokio::time::interval(PACE);
     let mut asked = JoinSet::new();
@@ -152,7 +152,7 @@ fn percentile(mut times: Vec<f64>) -> f64 {
     times.get(place).copied().unwrap_or(0.0)
 }
 
-/// Returns the size of all that a first visit fetches, in thousands of bytes.
+/// Returns the total size of a first visit, in thousands of bytes.
 async fn first_visit(port: u16) -> Result<f64, Failure> {
     let mut size = 0;
     for path in FIRST {
@@ -161,8 +161,8 @@ async fn first_visit(port: u16) -> Result<f64, Failure> {
     Ok(size as f64 / 1e3)
 }
 
-/// Returns how many percent of a core the server uses while many look; none where its processes
-/// cannot be seen.
+/// Returns the percentage of a core that the server uses with all viewers; `None` if its processes
+/// are not visible.
 async fn watched(bench: &BenchDatabase, port: u16) -> Result<Option<f64>, Failure> {
     let mut viewers = JoinSet::new();
     for _ in 0..VIEWERS {
@@ -170,7 +170,7 @@ async fn watched(bench: &BenchDatabase, port: u16) -> Result<Option<f64>, Failur
         stream
             .write_all(b"GET /live HTTP/1.1\r\nHost: bench\r\n\r\n")
             .await?;
-        // All look before anything is measured.
+        // All viewers are connected before the measurement.
         let mut part = vec![0; 4096];
         if stream.read(&mut part).await? == 0 {
             return Err(Failure::new("the stream of live numbers ended"));
