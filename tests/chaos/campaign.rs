@@ -1,5 +1,5 @@
-//! One campaign: starts the participants, applies and heals the planned faults, waits until all
-//! jobs have ended, and runs the checkers.
+//! A campaign: starts the participants, applies and heals the planned faults, waits until all jobs
+//! have ended, and runs the checkers.
 
 use crate::caller;
 use crate::check::Violation;

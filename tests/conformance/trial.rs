@@ -1,5 +1,5 @@
-//! One worker program in one scenario: a separate database, and checks with a deadline that return
-//! a value.
+//! A worker program in a scenario: a separate database, and checks with a deadline that return a
+//! value.
 
 use super::log::{self, Line};
 use super::program::Program;
@@ -39,7 +39,7 @@ pub(super) struct Start {
 }
 
 impl Start {
-    /// One job at a time, with a lease that does not expire.
+    /// A single job at a time, with a lease that does not expire.
     pub(super) const CALM: Start = Start {
         name: "calm",
         concurrency: 1,

@@ -3,8 +3,8 @@
 use super::let_leases_expire;
 use harness::session::{Claimed, Session, session};
 
-/// One session locks the lease's row with `first` in an open transaction, and the other waits in
-/// `second`.
+/// Locks the lease's row with `first` in an open transaction of one session, while another session
+/// waits in `second`.
 async fn race(first: &str, second: &str) -> (Session, Claimed, String) {
     let (db, a) = session().await;
     let (b, looker) = (Session::of(&db).await, Session::of(&db).await);

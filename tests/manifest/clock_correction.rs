@@ -109,7 +109,7 @@ async fn armed_ahead(ran: &str, also: &str) -> String {
 #[tokio::test]
 async fn a_manifest_that_was_armed_by_a_clock_ahead_runs_at_its_next_occurrence() {
     assert_eq!(armed_ahead("last", "").await, "-1");
-    // That run had another schedule, which has changed since.
+    // The run had another schedule, which has changed since.
     let changed = "update trax.manifest set updated_at = now() + interval '2 days'";
     assert_eq!(armed_ahead("last - interval '7 min'", changed).await, "-1");
 }

@@ -39,8 +39,8 @@ async fn a_trigger_that_meets_an_unschedule_leaves_no_orphan() {
     looker.assert_healthy().await;
 }
 
-/// One session locks the rows that `locked` selects, as the first half of `first` does; another
-/// waits in `second`; then the first continues with `first`. Both must succeed.
+/// A session locks the rows that `locked` selects, as the first half of `first` does; another waits
+/// in `second`; then the first continues with `first`. Both must succeed.
 async fn cross(
     s: &Session,
     db: &trax_client::testkit::Database,

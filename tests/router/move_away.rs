@@ -90,7 +90,7 @@ async fn a_group_comes_back_from_a_shard_that_went_away() {
     let settings = "select max_active_jobs, enabled from trax.manifest_group";
     assert_eq!(first.get(settings).await, "5|t");
     show(&cluster, 2, &address).await;
-    // One of these batches goes there and back.
+    // A batch among them goes there and back.
     assert_eq!(s.get(&call(&group, 1)).await, "3");
     assert_eq!(second.get(LEFT).await, "0");
     let waiting = "select string_agg(task, ' ' order by task) from trax.work_queue";

@@ -405,7 +405,7 @@ async fn a_group_on_several_shards_is_gathered_however_much_each_has() {
     }
     let cluster = Cluster::of(3).await;
     let s = &cluster.router;
-    // One batch on one of the source shards, and none on the other.
+    // A batch on one source shard, and none on the other.
     let key = "select 'k' || n from generate_series(1, 1000) n where trax_router.shard_of_group('default', 'k' || n) = 1 limit 1";
     let key = s.get(key).await;
     s.get(&format!(

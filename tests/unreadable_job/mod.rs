@@ -6,7 +6,7 @@ use trax_client::testkit::Database;
 
 /// A text too long and too random to be stored in its row.
 const LARGE: &str = "(select jsonb_build_object('x', string_agg(md5(i::text || random()), '')) from generate_series(1, 300) i)";
-/// Damages all out-of-line values of a table, and returns their state.
+/// Removes all out-of-line values of a table, so that the rows cannot be read.
 const DAMAGE: &str = "do $$
     declare beside regclass := (select reltoastrelid from pg_class where oid = 'trax.{table}'::regclass);
     begin

@@ -102,7 +102,7 @@ async fn work_that_came_after_the_last_look_ends_the_wait_at_once() {
             .batch_execute("call trax.wait_for_work('10 min')")
             .await
             .expect("a wait ends");
-        // One of two jobs is claimed, so a worker that waits now must not sleep.
+        // Of two jobs one is claimed, so a worker that waits now must not sleep.
         let claimed = waiter
             .query("select job_id from trax.claim_next()", &[])
             .await;
@@ -272,7 +272,8 @@ async fn work_queued_while_the_scheduler_waits_for_a_lock_is_told_after_it() {
     let scheduler = scheduler_of(&client, "locked", PATIENCE).await;
     let (_listener, mut hears) = listening(&database).await;
     let mut delays = Vec::new();
-    // Each wake-up is followed by two seconds of sleep, in which the job arrives.
+    // Right after a wake-up the next one is two seconds away, so a notification within 500 ms is
+    // due to the queued job.
     for _ in 0..5 {
         scheduler_wakes(&client, "locked", 1).await;
         execute(&locker, "begin; lock trax.lease").await;

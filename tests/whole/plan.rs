@@ -381,7 +381,7 @@ async fn check_reads_the_history_of_the_last_hour_once_and_none_of_the_days_befo
     println!("check: {before} buffers, {with_old} with old and {with_new} with {pages} new pages");
     // Live jobs are looked up in each partition, whose trees are deeper.
     assert!(with_old < before + 300, "{before} and {with_old} buffers");
-    // One read of the ended jobs, and one for attempts that ended before they began.
+    // A read of the ended jobs, and another for attempts that ended before they began.
     assert!(
         with_new < with_old + 2 * pages + 200,
         "{with_old} and {with_new} buffers, {pages} pages"

@@ -224,8 +224,8 @@ async fn the_end_of_a_transaction_that_was_prepared_before_a_crash_wakes_who_wai
     let (server, s) = two_phase().await;
     s.get("begin; select trax.enqueue('t')").await;
     s.get("prepare transaction 'enqueued'").await;
-    // The server restarts with new shared memory but keeps its start time. It accepts connections
-    // until it notices the crash; a new checkpointer shows that it has restarted.
+    // The server restarts with new shared memory but the same start time. Connections are accepted
+    // until the crash is noticed; a new checkpointer shows that the server has restarted.
     let checkpointer =
         "select max(pid)::text from pg_stat_activity where backend_type = 'checkpointer'";
     let before = s.get(checkpointer).await;

@@ -4,7 +4,7 @@
 //! paused worker takes no step, which needs no action here. A *killed* one loses its open
 //! transaction and its belief, and starts again.
 //!
-//! Every action is named after the function that it models. It does the work of the functions of
+//! Every action is named after the function that it models, and does the work of the functions of
 //! `trax_pg` and the statements of `sql/query` listed below, under the same locks. Others see the
 //! changes of a transaction after its `Commit`; a locked row is skipped (`skip locked`) or waited
 //! for, which here means that the action is not possible yet.

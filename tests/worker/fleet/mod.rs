@@ -190,7 +190,7 @@ async fn one_database_is_worked_for_as_each_role_that_is_named() {
             _ => worker.also(config),
         };
     }
-    // A database and role named twice counts once.
+    // A role named twice counts once.
     let worker = worker.also({
         let mut config = database.config();
         config.user(format!("{}_bills", database.name()));

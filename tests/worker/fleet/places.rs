@@ -53,8 +53,8 @@ async fn places_are_shared_and_a_database_without_work_leaves_them() {
     assert_eq!(most, 4);
 }
 
-/// Runs jobs of this many databases with enough jobs in this many slots; returns the databases'
-/// shares of the last jobs, once all databases have begun some.
+/// Runs jobs of this many databases, each with enough jobs, in this many slots. Once every database
+/// has begun a job, counts each database's share of the next `last` jobs.
 async fn shares(databases: usize, places: usize, last: usize) -> Vec<usize> {
     let mut all = Vec::new();
     for _ in 0..databases {

@@ -121,7 +121,7 @@ impl BenchDatabase {
     /// Removes all jobs, and writes a checkpoint, so that full page images do not fall into some
     /// rounds and not into others.
     pub(crate) async fn clear(&self) -> Result<(), Failure> {
-        // One at a time, since a cycle of the scheduler may be using several of them.
+        // Truncated separately, since a cycle of the scheduler may be using several of them.
         for table in CLEARED {
             self.sql(&format!("truncate {table}")).await?;
         }

@@ -1,7 +1,7 @@
 //! The delay until a job begins on an otherwise idle system.
 //!
 //! The time is measured from sending the COMMIT of the enqueueing transaction to the start of the
-//! handler. That transaction does not wait for the disk (synchronous_commit off), so the producer's
+//! handler. The transaction does not wait for the disk (synchronous_commit off), so the producer's
 //! flush is not counted; the claim's flush is.
 
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! One job at a time: every claim and every completion is a separate round trip and commit.
+//! A single job at a time: every claim and every completion is a separate round trip and commit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
