@@ -43,7 +43,6 @@ async fn furnished(s: &Session) -> Claimed {
 
 /// Makes the clock seem to have gone forward by a hundred days. Returns a session that has seen no
 /// other time.
-/// clock.
 async fn jumped(db: &Database, s: &Session) -> Session {
     s.get("update trax.believed_clock set shown_at = shown_at - interval '100 days', believed_at = believed_at - interval '100 days';
            update trax.run set queued_at = queued_at - interval '100 days', run_at = run_at - interval '100 days',

@@ -17,7 +17,6 @@ const DRAIN: Duration = Duration::from_secs(240);
 /// The time limit for the scheduler and each worker to resume: the promised time, times 4 for a
 /// loaded machine. A scheduler is back in 6 s and sees settings and zone data within 10 s, the
 /// longest lease lasts 6 s, and due jobs wait up to 15 s for a clock that went back.
-/// a clock that went back by 15 s.
 pub(crate) const REVIVAL: Duration = Duration::from_secs(4 * (6 + 10 + 6 + 15));
 /// The interval between looks at the tables.
 pub(crate) const WATCH: Duration = Duration::from_secs(2);

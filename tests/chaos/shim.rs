@@ -38,9 +38,6 @@ impl Shim {
     ///
     /// # Panics
     /// If the shim cannot be built.
-    ///
-    /// # Panics
-    /// When the shim cannot be built.
     pub(crate) fn enter() -> Self {
         let Some(place) = std::env::var_os(PLACE) else {
             Self::begin_again();
