@@ -3,7 +3,7 @@
 //!
 //!     make chaos SEED=7 SECONDS=120
 //!     CHAOS_ONLY=Promote,Cut make chaos SEED=7        only these kinds of faults
-//!     make chaos SEED=7 SHARDS=3                      a router and so many shards
+//!     make chaos SEED=7 SHARDS=3                      a router and this many shards
 //!
 //! The seed decides the plan: the faults, their times, durations and targets. The effects of the
 //! kernel and of the machine's load cannot be repeated; the plan is printed as it proceeds.

@@ -1,7 +1,7 @@
-/* Preloaded into every process of a campaign, whose clock, disk and zone data the driver changes over a shared page.
+/* Preloaded into every process of a campaign. The driver changes their clock, disk and zone data through a shared page.
  *
  * One clock for all: the driver, the workers and the servers see the same steps, as on a machine whose clock is set.
- * A full disk refuses what makes a file under one directory longer. Zone data comes from a copy beside the page. */
+ * On a full disk, calls that extend a file under one directory fail. Zone data comes from a copy beside the page. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -22,7 +22,7 @@
 
 #define ZONES "/usr/share/zoneinfo"
 
-/* src/shim.rs writes it. */
+/* Written by shim.rs. */
 struct control {
     volatile long long offset; /* microseconds */
     volatile int full;

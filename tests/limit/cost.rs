@@ -204,8 +204,8 @@ async fn cost_of_a_sweep(count: i64) -> i64 {
         s.get(CLAIM).await;
     }
     s.get("vacuum analyze trax.work_queue").await;
-    // A backend sweeps in its first cycle. The comparison with another backend shows the cost of
-    // its first accesses.
+    // A backend sweeps in its first cycle. Every measurement uses a new backend, so the cost of its
+    // first accesses is the same in all.
     let manager = Session::of(&db).await;
     buffers(&manager, "select * from trax.tick()").await
 }

@@ -1,4 +1,4 @@
-//! Too few worker slots or executors: the role that has waited longest is next.
+//! Too few worker slots or executors: the longest wait is served first.
 
 use super::{ended, queue, queue_with, role, sleeper_of};
 use harness::scheduler::{connect, new_name, scheduler_of, scheduling, status, value};

@@ -135,7 +135,7 @@ async fn a_token_lasts_for_its_ttl_from_the_grant_and_from_each_extension() {
     s.get(&acquire("n", 1, "100 s")).await;
     assert_eq!(s.get(length).await, "00:01:40");
     for (ttl, why) in [("2 days", "it may become longer"), ("1 h", "and shorter")] {
-        // In one transaction both calls use the same start time.
+        // In one transaction, now() is the same in both statements.
         let sql = format!(
             "begin; select trax.extend_token(name, token, '{ttl}') from trax.concurrency_token;
              select expires_at - now() between '{ttl}' and interval '{ttl}' + '1 min' from trax.concurrency_token;

@@ -47,7 +47,8 @@ async fn five_waiters(db: &Database, s: &Session) -> Vec<Waiting> {
     waiting
 }
 
-/// A server with the preloaded library, and a database whose scheduler does no work.
+/// A server with the preloaded library and schedulers, a database on it, and a session in the
+/// database.
 async fn preloaded() -> (Server, Database, Session) {
     let server = scheduling().start().expect("a server starts");
     let database = server

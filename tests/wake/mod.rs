@@ -150,7 +150,7 @@ async fn work_that_is_there_ends_the_wait_of_a_session_that_has_not_looked() {
         let database = server.database("fresh").await.expect("a database is made");
         let (client, producer) = (connect(&database).await, connect(&database).await);
         execute(&producer, "select trax.enqueue('t')").await;
-        // Also at the second wait, since the job may not have been claimed.
+        // The second wait also ends, since another session may be the one that claims.
         for _ in 0..2 {
             let waited = waited(&client, "10 min").await;
             assert!(waited < PATIENCE, "{preloaded}: {waited:?}");

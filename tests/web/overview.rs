@@ -4,7 +4,8 @@ use super::client::{Web, between};
 use harness::session::session;
 use harness::shared_server;
 
-/// Writes a history row for each step over the last `seconds`, with realistic end times.
+/// Writes a history row for each `step` of the last `seconds`, in the order in which jobs would
+/// have ended.
 fn history(seconds: i64, step: &str, state: &str, kind: &str, input: &str) -> String {
     format!(
         "insert into trax.run (job_id, queued_at, run_at, started_at, finished_at, attempt, priority, final, state, failure_kind, task, group_name, input)

@@ -16,7 +16,7 @@
 //! | `Complete` | `outcome::completion` | the lease's row |
 //! | `Fail` | `outcome`: `lease_take`, `run_fail` | the lease's row |
 //! | `Release` | `lease`: `lease_release` | the lease's row |
-//! | `FreeKeys` | `limit::free`, after what ended a lease; `unblock` | the key's, waited for and not kept |
+//! | `FreeKeys` | `limit::free`, after the end of a lease; `unblock` | the key's, waited for and not kept |
 //! | `ReapExpiredLeases` | `outcome`: `lease_overdue`, `run_fail`, `unblock` | rows, skip locked; the key's, not waited for |
 //! | `Sweep` | `limit`: `sweep` | rows, skip locked |
 //! | `ConfigureGroup` | `group`: `group_configure`, `lease_count_limited` | the group's, exclusive, waited for |
