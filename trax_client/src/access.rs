@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Access levels of a role.
 
 use std::error::Error as StdError;
 
@@ -7,16 +7,16 @@ use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 
 use crate::sql::{Argument, quoted};
 
-/// What a role may do.
+/// The rights of a role.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Access {
-    /// Nothing: the rights of an earlier level are revoked.
+    /// No rights: those of an earlier level are revoked.
     Nothing,
-    /// Read the tables except tokens, `status` and `check`.
+    /// Read all tables except tokens; call `status` and `check`.
     Reader,
-    /// Enqueue, trigger and cancel.
+    /// Enqueue, trigger and cancel jobs.
     Producer,
-    /// Claim, report outcomes, and enqueue.
+    /// Claim jobs, report outcomes, and enqueue.
     Worker,
     /// Everything.
     Admin,
@@ -34,7 +34,7 @@ impl Access {
     }
 }
 
-/// The name of a role, for an argument that is a `regrole`.
+/// The name of a role, for an argument of type `regrole`.
 #[derive(Debug)]
 pub(crate) struct Role<'a>(pub(crate) &'a str);
 
@@ -44,7 +44,7 @@ impl ToSql for Role<'_> {
         _: &Type,
         out: &mut BytesMut,
     ) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {
-        // The server parses the text as an identifier; in quotes, case and digits are preserved.
+        // The server parses the text as an identifier; quotes preserve case and leading digits.
         out.extend_from_slice(quoted(self.0).as_bytes());
         Ok(IsNull::No)
     }

@@ -1,8 +1,8 @@
-//! Where the database is, and how the connection is protected.
+//! The address of the database and the protection of the connection.
 //!
-//! Words: an *address* is a connection string of libpq, as a URL or as `key=value` pairs. The
-//! driver knows all of its parameters except those for TLS beyond on and off, which are taken out
-//! here and stored beside its `Config`.
+//! An *address* is a connection string of libpq, as a URL or as `key=value` pairs. The driver
+//! parses all of its parameters except the TLS parameters beyond on and off. This module takes
+//! those out and stores them beside the driver's `Config`.
 
 use std::future::poll_fn;
 use std::ops::{Deref, DerefMut};
@@ -21,26 +21,26 @@ use crate::parameter;
 use crate::tls::{Connector, connector};
 use crate::tls_parameter::{PARAMETERS, Tls, choices};
 
-/// Whether and how TLS is used: libpq's `sslmode`.
+/// The use of TLS: libpq's `sslmode`.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum SslMode {
     /// No TLS.
     Disable,
-    /// No TLS unless the server requires it; a certificate is verified only if that is possible.
+    /// No TLS unless the server requires it. The certificate is verified only if a CA is available.
     Allow,
-    /// TLS when the server offers it, and none when it fails. The default.
+    /// TLS when the server offers it; falls back to no TLS when it fails. The default.
     Prefer,
-    /// TLS, or no connection. The certificate is verified only when `sslrootcert` is there, as
-    /// `VerifyCa` does.
+    /// TLS is required. The certificate is verified only when `sslrootcert` is set, as with
+    /// `VerifyCa`.
     Require,
     /// The certificate must be signed by a CA of `sslrootcert`.
     VerifyCa,
-    /// In addition it must match the host in the address.
+    /// As `VerifyCa`, and the certificate must match the host in the address.
     VerifyFull,
 }
 
 impl SslMode {
-    /// Returns the word as in an address.
+    /// Returns the mode as written in an address.
     pub fn as_str(self) -> &'static str {
         match self {
             SslMode::Disable => "disable",
@@ -72,7 +72,7 @@ impl FromStr for SslMode {
     }
 }
 
-/// Where the database is: the driver's `Config`, which it is otherwise used as, and libpq's
+/// The address of the database: the driver's `Config`, which it dereferences to, and libpq's
 /// parameters for TLS: `sslmode`, `sslrootcert`, `sslcert`, `sslkey`, `sslcrl`, `sslcrldir`,
 /// `sslsni`, `ssl_min_protocol_version`, `ssl_max_protocol_version` and `channel_binding`.
 ///
@@ -86,13 +86,13 @@ impl FromStr for SslMode {
 /// # Ok::<(), trax_client::Error>(())
 /// ```
 ///
-/// TLS needs the cargo feature `tls`; without it every mode from `require` on is refused when
-/// connecting. The files are read again for each connection, so a certificate can be renewed under
-/// a running worker. `sslrootcert=system` means the CAs of the machine, and `verify-full`. Files
-/// that are not named are looked up in `~/.postgresql`, as in libpq. Through a Unix socket no TLS
-/// is used. Unlike in libpq, a revocation list that is named and cannot be read is an error, a key
-/// with a passphrase cannot be read, and a server's certificate of X.509 version 1 that a CA has
-/// signed cannot be verified.
+/// TLS needs the cargo feature `tls`; without it, connecting fails in every mode from `require` on.
+/// The files are read for each connection, so a certificate can be renewed while a worker runs.
+/// `sslrootcert=system` uses the CAs of the machine and implies `verify-full`. Files that are not
+/// named are looked up in `~/.postgresql`, as in libpq. TLS is not used over a Unix socket. Three
+/// things differ from libpq: a named revocation list that cannot be read is an error, a key with a
+/// passphrase is not supported, and neither is a server certificate of X.509 version 1 signed by a
+/// CA.
 #[derive(Clone, Debug)]
 pub struct Address {
     config: Config,
@@ -139,25 +139,27 @@ impl DerefMut for Address {
     }
 }
 
-/// Returns whether a server that refuses a connection with TLS, or without, may accept the other.
+/// Returns whether a server that refused a connection with TLS may accept one without, or the
+/// reverse.
 fn may_do_otherwise(refused: &Error) -> bool {
     let by_rule = |report: &Report| report.sqlstate == "28000";
     matches!(refused, Error::Tls(_)) || refused.report().is_some_and(by_rule)
 }
 
-/// A client, and what drives its connection.
+/// A client, and the driver of its connection.
 pub(crate) type Opened = (Client, Driver);
 
 type Driver = Connection<Socket, <Connector as MakeTlsConnect<Socket>>::Stream>;
 
 impl Address {
-    /// Takes TLS parameters that the address does not set from libpq's variables: PGSSLMODE,
-    /// PGSSLROOTCERT, PGSSLCERT, PGSSLKEY, PGSSLCRL, PGSSLCRLDIR, PGSSLSNI,
+    /// Sets the TLS parameters that the address does not set from libpq's environment variables:
+    /// PGSSLMODE, PGSSLROOTCERT, PGSSLCERT, PGSSLKEY, PGSSLCRL, PGSSLCRLDIR, PGSSLSNI,
     /// PGSSLMINPROTOCOLVERSION, PGSSLMAXPROTOCOLVERSION, PGCHANNELBINDING.
     ///
     /// # Errors
-    /// [`Error::Address`] when one of them has a value that libpq does not accept, or when
-    /// PGREQUIREAUTH, PGREQUIREPEER, PGSSLCERTMODE or PGGSSENCMODE asks for what only libpq can do.
+    /// [`Error::Address`] when a variable has a value that libpq does not accept, or when
+    /// PGREQUIREAUTH, PGREQUIREPEER, PGSSLCERTMODE or PGGSSENCMODE asks for a feature that only
+    /// libpq has.
     pub fn or_environment(mut self, variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
         libpq::refuse_what_is_beyond_us(&variable)?;
         for (parameter, name) in PARAMETERS {
@@ -172,8 +174,8 @@ impl Address {
         Ok(self)
     }
 
-    /// Takes TLS parameters that this address does not set from another, and those that demand more
-    /// than its own do.
+    /// Copies the TLS parameters that this address does not set from `other`, and raises `sslmode`
+    /// to that of `other` if that is stricter.
     pub(crate) fn complete_tls(&mut self, other: &Address) {
         self.tls.complete(&other.tls);
         let (floor, is_said) = (other.sslmode(), other.tls.get("sslmode").is_some());
@@ -182,7 +184,8 @@ impl Address {
         }
     }
 
-    /// Returns the variables that set the TLS parameters of this address, for a child process.
+    /// Returns the environment variables that set the TLS parameters of this address, for a child
+    /// process.
     pub fn environment(&self) -> Vec<(&'static str, &str)> {
         let said = |(parameter, name)| Some((name, self.tls.get(parameter)?));
         PARAMETERS.into_iter().filter_map(said).collect()
@@ -206,29 +209,29 @@ impl Address {
         Address { config, tls }
     }
 
-    /// Opens a new connection, driven by a separate task until the client is dropped.
+    /// Opens a new connection. A separate task drives it until the client is dropped.
     ///
-    /// Each host may take `connect_timeout` including the handshake, or 10 s. A host that does not
-    /// answer delays the next by at most a quarter of a second: then both are tried.
+    /// Each host is given `connect_timeout`, or 10 s if that is not set, including the handshake.
+    /// If a host has not answered within 250 ms at most, the next host is tried in parallel.
     ///
     /// # Errors
-    /// [`Error::Tls`] when the server or its certificate is not what the address asks for,
-    /// [`Error::Connection`] when it cannot be reached, or the error of the server.
+    /// [`Error::Tls`] when the server or its certificate does not satisfy the address,
+    /// [`Error::Connection`] when no host can be reached, or the error of the server.
     pub async fn connect(&self) -> Result<Client> {
         let (client, connection) = self.open().await?;
         drive(connection);
         Ok(client)
     }
 
-    /// Does the same; `heard` is called with each notification of what the connection listens for,
-    /// and with none when the connection has ended.
+    /// Connects as [`connect`](Self::connect) does. Calls `heard` with each notification on the
+    /// channels that the connection listens to, and with `None` when the connection has ended.
     pub async fn connect_hearing(
         &self,
         heard: impl Fn(Option<&Notification>) + Send + 'static,
     ) -> Result<Client> {
         let (client, mut connection) = self.open().await?;
         tokio::spawn(async move {
-            // On an error the client's next call finds the connection closed.
+            // The client's next call reports the error: it finds the connection closed.
             while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
                 if let AsyncMessage::Notification(notification) = message {
                     heard(Some(&notification));
@@ -239,7 +242,8 @@ impl Address {
         Ok(client)
     }
 
-    /// Connects to the server of this name over an open stream, such as a tunnel or a proxy.
+    /// Connects over an open stream, such as a tunnel or a proxy. `host` is the server's name for
+    /// TLS.
     pub async fn connect_over<S>(&self, stream: S, host: &str) -> Result<Client>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -247,8 +251,8 @@ impl Address {
         let mut connector = connector(self)?;
         let tls = MakeTlsConnect::<S>::make_tls_connect(&mut connector, host)
             .map_err(|error| Error::Tls(error.to_string()))?;
-        // The host is not in the address, and the stream may lead anywhere: no socket of this
-        // machine is taken for granted.
+        // The stream may lead to any host, so the exemption of local sockets from TLS does not
+        // apply.
         let way = match self.sslmode() {
             SslMode::Disable | SslMode::Allow => DriverMode::Disable,
             SslMode::Prefer => DriverMode::Prefer,
@@ -265,7 +269,7 @@ impl Address {
         connect::open(self).await
     }
 
-    /// Opens a connection to an address with one host.
+    /// Opens a connection to an address that has a single host.
     pub(crate) async fn open_one(&self) -> Result<Opened> {
         let ways = self.ways();
         let first = self.open_by(ways[0]).await;
@@ -286,8 +290,7 @@ impl Address {
         Ok(self.driver_config(way).connect(connector).await?)
     }
 
-    /// Returns which TLS modes of the driver to try, in order: libpq's `allow` and
-    /// `prefer` try both.
+    /// Returns the TLS modes of the driver to try, in order. libpq's `allow` and `prefer` try both.
     fn ways(&self) -> &'static [DriverMode] {
         let is_socket = |host: &Host| matches!(host, Host::Unix(_));
         let hosts = self.get_hosts();
@@ -314,7 +317,7 @@ impl Address {
         config
     }
 
-    /// Returns a file of libpq's own directory, if it is there.
+    /// Returns the path of a file in `~/.postgresql`, if it exists.
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "for TLS alone"))]
     pub(crate) fn home_file(name: &str) -> Option<PathBuf> {
         let path = PathBuf::from(std::env::var_os("HOME")?)

@@ -1,28 +1,28 @@
-//! A clock that keeps running while this machine sleeps, as the server's does: leases and tokens
+//! A clock that advances while this machine is suspended, as the server's does. Leases and tokens
 //! are measured by it.
 //!
-//! `Instant` and all timers stop in suspend: code that waits for a moment checks at least once in
-//! [`CHECK_PERIOD`].
+//! `Instant` and all timers stop during suspend. Code that waits for a moment therefore checks at
+//! least once per [`CHECK_PERIOD`].
 
 use std::ops::Add;
 #[cfg(feature = "testkit")]
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How soon after a sleep of the machine it is noticed what has ended meanwhile.
+/// The delay after resume within which an expiry that passed during suspend is noticed.
 pub(crate) const CHECK_PERIOD: Duration = Duration::from_secs(1);
 
-/// A point on that clock, which never goes back, even when the time of day is set.
+/// A point on that clock, which is monotonic even if the time of day is set.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Moment(Duration);
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const CLOCK: libc::clockid_t = libc::CLOCK_BOOTTIME;
-/// Elsewhere this one counts sleep.
+/// On other platforms this clock includes suspend.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const CLOCK: libc::clockid_t = libc::CLOCK_MONOTONIC;
 
-/// In tests, how long the machine pretends to have slept, in milliseconds.
+/// In tests, the simulated suspend time in milliseconds.
 #[cfg(feature = "testkit")]
 pub(crate) static SLEPT: AtomicU64 = AtomicU64::new(0);
 
@@ -42,7 +42,8 @@ impl Moment {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        // SAFETY: it writes to `time` alone; the clock exists in every kernel that Rust runs on.
+        // SAFETY: the call writes to `time` only; the clock exists in every kernel that Rust
+        // supports.
         unsafe { libc::clock_gettime(CLOCK, &raw mut time) };
         let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -53,7 +54,7 @@ impl Moment {
         self.0.checked_add(length).map(Moment)
     }
 
-    /// Returns how long it is from `now` until then; none when it has come.
+    /// Returns the time from `now` until this moment; `None` if it has passed.
     pub(crate) fn after(self, now: Self) -> Option<Duration> {
         self.0.checked_sub(now.0).filter(|left| !left.is_zero())
     }

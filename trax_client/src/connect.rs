@@ -1,9 +1,9 @@
-//! Connecting to the first of several hosts that answers.
+//! Connects to the first of several hosts that answers.
 //!
-//! Enters: an address, whose hosts may have several IP addresses each. Leaves: a connection that is
-//! ready for calls, after its handshake, or the most informative of the errors. Holds: no host
-//! delays another for longer than a `stagger`, and none takes longer than its limit; a silent one
-//! is tried again meanwhile. Hosts that come first in the address are preferred if they answer.
+//! Input: an address, whose hosts may have several IP addresses each. Output: a connection after
+//! its handshake, or the most informative error. Invariants: no host delays the next by more than a
+//! `stagger`, no host takes longer than its limit, and a silent host is tried again meanwhile.
+//! Among hosts that answer, the first in the address is preferred.
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -17,12 +17,12 @@ use tokio_postgres::config::{Host, LoadBalanceHosts};
 use crate::address::{Address, Opened};
 use crate::error::{Blame, Error, Result};
 
-/// How long one host may take when the address does not limit it.
+/// The time for one host if the address sets no limit.
 const LIMIT: Duration = Duration::from_secs(10);
-/// How long one host is tried alone before the next is tried as well.
+/// How long one host is tried alone before the next one is tried in parallel.
 const STAGGER: Duration = Duration::from_millis(250);
-/// How long a silent host is waited for before it is tried again beside: the kernel waits ever
-/// longer until it sends a lost packet again, at first for 1 s.
+/// How long to wait for a silent host before a second attempt begins in parallel. The kernel
+/// resends a lost packet after 1 s at first, then ever more rarely.
 const AGAIN: Duration = Duration::from_millis(1500);
 
 /// Connects to one of the hosts.
@@ -51,7 +51,7 @@ pub(crate) async fn open(address: &Address) -> Result<Opened> {
     race(tries.collect(), stagger(limit)).await
 }
 
-/// Drives a connection in a separate task until its client is dropped.
+/// Drives a connection in a separate task until the client is dropped.
 pub(crate) fn drive<E>(connection: impl Future<Output = Result<(), E>> + Send + 'static)
 where
     E: Send + 'static,
@@ -66,7 +66,7 @@ fn stagger(limit: Duration) -> Duration {
     STAGGER.min(limit / 8)
 }
 
-/// One host of an address.
+/// A host of an address.
 #[derive(Clone)]
 struct HostAddress {
     host: Option<Host>,
@@ -75,7 +75,7 @@ struct HostAddress {
 }
 
 impl HostAddress {
-    /// Returns what an error calls it.
+    /// Returns the host's name for error messages.
     fn name(&self) -> String {
         match (&self.host, self.ip) {
             (Some(Host::Tcp(name)), _) => format!("{name}:{}", self.port),
@@ -88,7 +88,7 @@ impl HostAddress {
     }
 }
 
-/// Returns the hosts in the order in which they are tried.
+/// Returns the hosts in the order in which to try them.
 fn hosts(address: &Address) -> Result<Vec<HostAddress>> {
     let (names, ips) = (address.get_hosts(), address.get_hostaddrs());
     let ports = address.get_ports();
@@ -149,7 +149,8 @@ async fn open_target(address: &Address, target: &HostAddress) -> Result<Opened> 
     .await
 }
 
-/// Returns what the first of several tries returns, each begun when none has ended for a while.
+/// Returns the result of the first attempt that ends. Another attempt begins whenever none has
+/// ended for `pause`.
 async fn insist<T, F>(pause: Duration, begin: impl Fn() -> F) -> Result<T>
 where
     T: Send + 'static,
@@ -164,7 +165,7 @@ where
     }
 }
 
-/// Returns the configuration with only one of its hosts.
+/// Returns the configuration reduced to one of its hosts.
 fn only(config: &Config, target: &HostAddress) -> Config {
     let mut one = Config::new();
     match &target.host {
@@ -221,8 +222,8 @@ async fn bounded<T>(limit: Duration, opening: impl Future<Output = Result<T>>) -
     }
 }
 
-/// Returns the first that succeeds; each begins when the one before has failed, or has not answered
-/// for a `stagger`.
+/// Returns the first success. Each attempt begins when the previous one has failed, or has not
+/// answered within `stagger`.
 async fn race<T, F>(tries: Vec<impl FnOnce() -> F>, stagger: Duration) -> Result<T>
 where
     T: Send + 'static,
@@ -251,8 +252,8 @@ where
     }
 }
 
-/// Returns the more informative error: an error of a server rather than no answer; of hosts that
-/// cannot be reached, what is wrong with each.
+/// Returns the more informative error: a server's error wins over no answer; for hosts that cannot
+/// be reached, the reasons are joined.
 fn more_informative(one: Option<Error>, other: Error) -> Error {
     let weight = |error: &Error| match error.blame() {
         Blame::Connection => u8::from(error.is_starting()),
@@ -293,7 +294,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_error_names_each_host_with_its_own_reason() {
-        // Bound, and not listened to: refused for as long as this lives.
+        // The sockets are bound and do not listen, so connections are refused while they exist.
         let closed: Vec<TcpSocket> = (0..2)
             .map(|_| {
                 let socket = TcpSocket::new_v4().expect("a socket");
@@ -339,7 +340,7 @@ mod tests {
         let begun = tokio::time::Instant::now();
         let answers = |at: u64, answer: Option<u32>| {
             insist(AGAIN, move || async move {
-                // What was sent before the host was back is lost.
+                // Packets sent before the host was back are lost.
                 if begun.elapsed() < Duration::from_millis(at) {
                     sleep(Duration::from_secs(60)).await;
                 }

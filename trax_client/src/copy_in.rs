@@ -1,4 +1,5 @@
-//! Jobs by COPY: any number in one statement, each with its own options, and memory for one.
+//! Enqueueing by COPY: any number of jobs in one statement, each with its own options, in constant
+//! memory.
 
 use std::error::Error as StdError;
 use std::pin::{Pin, pin};
@@ -34,21 +35,21 @@ const TYPES: [Type; 12] = [
     Type::INTERVAL,
 ];
 
-/// A running COPY into the queue, of [`Client::copy_in`](crate::Client::copy_in).
+/// A running COPY into the queue, from [`Client::copy_in`](crate::Client::copy_in).
 ///
-/// It begins a transaction if none is open, and [`finish`](Self::finish) commits it. If it is
-/// dropped before that it queues nothing, and the transaction that it is part of fails.
+/// The COPY begins a transaction if none is open, and [`finish`](Self::finish) commits it. Dropping
+/// it before that queues nothing and fails the surrounding transaction.
 pub struct CopyIn<'a> {
     writer: Pin<Box<BinaryCopyInWriter>>,
     rollback: Rollback<'a>,
     enqueueing: Enqueueing,
-    /// The trace of jobs that have none.
+    /// The trace for jobs that set none.
     trace: Option<json::Json>,
     input: Vec<u8>,
 }
 
-/// Returns whether a transaction is open: by itself a statement begins one at the time of its own
-/// beginning.
+/// Returns whether a transaction is open. Outside one, a statement's transaction begins at the time
+/// of the statement.
 async fn is_in_transaction(db: &tokio_postgres::Client) -> Result<bool> {
     let sql = "select pg_catalog.statement_timestamp() operator(pg_catalog.<>) pg_catalog.transaction_timestamp()";
     let messages = db.simple_query(sql).await?;
@@ -57,8 +58,8 @@ async fn is_in_transaction(db: &tokio_postgres::Client) -> Result<bool> {
 }
 
 impl<'a> CopyIn<'a> {
-    /// Begins a transaction if there is none: the end of a COPY alone is acknowledged before it
-    /// commits, and the driver reads no further, so a failed commit would go unnoticed.
+    /// Begins a transaction if there is none. The server acknowledges the end of a lone COPY before
+    /// it commits, and the driver reads no further, so a failed commit would go unnoticed.
     pub(crate) async fn begin(db: &'a tokio_postgres::Client) -> Result<Self> {
         let is_own = !is_in_transaction(db).await?;
         let rollback = Rollback { db, is_due: is_own };
@@ -76,10 +77,10 @@ impl<'a> CopyIn<'a> {
         })
     }
 
-    /// Sends one job; waits until the server has accepted enough of those before.
+    /// Sends one job. Waits while the send buffer is full.
     ///
     /// # Errors
-    /// Errors of the server may be returned only by [`finish`](Self::finish).
+    /// Errors of the server may surface only in [`finish`](Self::finish).
     pub async fn add<T: Serialize>(&mut self, job: &NewJob<T>) -> Result<()> {
         self.input.clear();
         serde_json::to_writer(&mut self.input, &job.input)?;
@@ -101,11 +102,11 @@ impl<'a> CopyIn<'a> {
         Ok(self.writer.as_mut().write(&row).await?)
     }
 
-    /// Ends the statement, and returns how many jobs the server accepted. That includes jobs whose
-    /// unique key is alive, which queued nothing.
+    /// Ends the statement and returns how many jobs the server accepted, including those that
+    /// queued nothing because a job with the same unique key is alive.
     ///
     /// # Errors
-    /// After an error in one job, whose row number is in the message, none is queued.
+    /// If one job caused an error, no job is queued; the message has the row number.
     pub async fn finish(mut self) -> Result<u64> {
         let (writer, rollback) = (self.writer.as_mut(), &mut self.rollback);
         let ending = async {
@@ -119,7 +120,7 @@ impl<'a> CopyIn<'a> {
     }
 }
 
-/// The end of a transaction that was begun for a COPY, unless it has been committed.
+/// Rolls back the transaction begun for a COPY unless it was committed.
 struct Rollback<'a> {
     db: &'a tokio_postgres::Client,
     is_due: bool,
@@ -130,14 +131,14 @@ impl Drop for Rollback<'_> {
         if !self.is_due {
             return;
         }
-        // The first poll sends it. There is no need to wait for the answer: the next statement on
+        // The first poll sends the statement. The answer need not be awaited: the next statement on
         // this connection runs after it.
         let rollback = pin!(self.db.batch_execute("rollback"));
         drop(rollback.poll(&mut Context::from_waker(Waker::noop())));
     }
 }
 
-/// JSON that is text already.
+/// JSON that is already text.
 #[derive(Debug)]
 struct Json<'a>(&'a [u8]);
 
@@ -147,7 +148,7 @@ impl ToSql for Json<'_> {
         _: &Type,
         out: &mut BytesMut,
     ) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {
-        // On the wire: the version, then the text.
+        // Wire format: a version byte, then the text.
         out.put_u8(1);
         out.put_slice(self.0);
         Ok(IsNull::No)

@@ -1,4 +1,4 @@
-//! Every failure of a call, sorted by SQLSTATE.
+//! The errors of calls, classified by SQLSTATE.
 
 use std::time::Duration;
 use std::{fmt, io};
@@ -7,16 +7,16 @@ use tokio_postgres::error::{DbError, SqlState};
 
 use crate::tls::explain;
 
-/// An error of the server: the message, and its DETAIL and HINT if there are any.
+/// An error of the server: the message, and DETAIL and HINT if present.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Report {
-    /// The five letters of the SQLSTATE.
+    /// The five-character SQLSTATE.
     pub sqlstate: String,
     /// One line, lower case.
     pub message: String,
     /// Full sentences about the cause.
     pub detail: Option<String>,
-    /// What to type.
+    /// The action to take, often a command.
     pub hint: Option<String>,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Why a call failed. A race that occurs in normal operation is not an error, but a result.
+/// The reason for a failed call. A race that occurs in normal operation is a result, not an error.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -51,15 +51,15 @@ pub enum Error {
     WrongState(Report),
     /// 40001, 40P01, 23505: a conflict with a concurrent transaction; a retry may succeed.
     Conflict(Report),
-    /// 57014, 55P03 and the classes 53 and 58: the server had no time, no room or no lock for it; a
-    /// retry may succeed.
+    /// 57014, 55P03 and the classes 53 and 58: out of time or resources, or a lock was not
+    /// available; a retry may succeed.
     Busy(Report),
     /// 42501: the role lacks the right; `trax.grant_access` grants it.
     NotPermitted(Report),
-    /// 42883, 3F000, 42P01: the extension, or this function or table of it, is not in this
+    /// 42883, 3F000, 42P01: the extension, or this function or table of it, does not exist in this
     /// database.
     NotInstalled(Report),
-    /// 0A000: a part of the contract that this version does not have yet.
+    /// 0A000: a feature that this version of the extension does not have.
     Unsupported(Report),
     /// Any other error of the server.
     Database(Report),
@@ -71,9 +71,9 @@ pub enum Error {
     /// The server offers no TLS, its certificate is not trusted, or a certificate of the client
     /// cannot be read.
     Tls(String),
-    /// The worker is configured wrong; the text says what to do.
+    /// The worker is misconfigured; the text has the remedy.
     Setup(String),
-    /// A value could not be written as, or read from, JSON or its SQL type.
+    /// A value cannot be converted to or from JSON or its SQL type.
     Conversion(Box<dyn std::error::Error + Send + Sync>),
 }
 
@@ -81,7 +81,7 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Returns the error of the server, if it is one.
+    /// Returns the error of the server, if the server reported one.
     pub fn report(&self) -> Option<&Report> {
         match self {
             Error::UnknownManifest(report)
@@ -94,7 +94,7 @@ impl Error {
             | Error::NotInstalled(report)
             | Error::Unsupported(report)
             | Error::Database(report) => Some(report),
-            // Of a router, whose shard is away.
+            // From a router whose shard is unavailable.
             Error::Connection(cause) => cause.downcast_ref::<Told>().map(|told| &told.0),
             Error::Address(_) | Error::Tls(_) | Error::Setup(_) | Error::Conversion(_) => None,
         }
@@ -120,8 +120,8 @@ impl Error {
     }
 
     /// Returns whether the server would refuse these values again: an output that is too large or
-    /// nested too deeply, a number that it cannot store, or a constraint or trigger that rejects
-    /// them. The table of the conformance suite (`sqlstates.txt`) is the same for all clients.
+    /// nested too deeply, a number that cannot be stored, or a value that a constraint or trigger
+    /// rejects. The conformance table `sqlstates.txt` is the same for all clients.
     pub(crate) fn is_of_the_values(&self) -> bool {
         match self {
             Error::InvalidArgument(_) | Error::TooLarge(_) | Error::Conversion(_) => true,
@@ -134,21 +134,22 @@ impl Error {
         matches!(self, Error::Connection(cause) if cause.is::<Unanswered>())
     }
 
-    /// Returns whether the message that was sent may have ended the connection: it closed without a
-    /// word, or the server could not read it. What it says of itself is its own trouble.
+    /// Returns whether the message sent may have ended the connection: the connection closed
+    /// without an error, or the server could not read the message. An error of the server about
+    /// itself does not count.
     pub(crate) fn may_be_of_the_message(&self) -> bool {
         matches!(self, Error::Connection(cause)
             if cause.is::<tokio_postgres::Error>() || cause.is::<Unreadable>())
     }
 
-    /// Returns whether a server answered that may soon accept calls: one that is starting, or a
+    /// Returns whether a server answered that may accept calls soon: a starting server or a
     /// standby.
     pub(crate) fn is_starting(&self) -> bool {
         matches!(self, Error::Connection(cause) if cause.is::<Starting>()
             || cause.downcast_ref::<Unreached>().is_some_and(|hosts| hosts.is_starting))
     }
 
-    /// Returns the same error with the name of the host that could not be reached.
+    /// Returns the same error with the name of the unreachable host.
     pub(crate) fn of_host(self, name: &str) -> Self {
         let is_starting = self.is_starting();
         match self {
@@ -161,8 +162,8 @@ impl Error {
         }
     }
 
-    /// Adds what is wrong with another host that could not be reached; returns the other error when
-    /// one of them is about something else.
+    /// Adds the reason for another unreachable host. Returns `other` if either error has a
+    /// different cause.
     pub(crate) fn add_host(&mut self, other: Self) -> Option<Self> {
         if let (Error::Connection(one), Error::Connection(two)) = (&mut *self, &other)
             && let Some(one) = one.downcast_mut::<Unreached>()
@@ -175,7 +176,7 @@ impl Error {
         Some(other)
     }
 
-    /// Returns the same error, for another who waits for the same.
+    /// Returns a copy of the error, for another caller that waits for the same result.
     pub(crate) fn again(&self) -> Self {
         match self.report() {
             Some(report) => {
@@ -192,8 +193,8 @@ impl Error {
             "40001" | "40P01" | "23505" => Error::Conflict(report),
             "42501" => Error::NotPermitted(report),
             "42883" | "3F000" => Error::NotInstalled(report),
-            // A table of ours, and not one that a handler's own statement asked for; in each
-            // language it stands in other quotes.
+            // Only tables in the schema `trax`, not those of a handler's own statement. The quotes
+            // around the name depend on the server's language.
             "42P01" if names_ours(&report.message) => Error::NotInstalled(report),
             "0A000" => Error::Unsupported(report),
             "57P03" | "25006" => Error::Connection(Box::new(Starting(report.message))),
@@ -210,44 +211,44 @@ impl Error {
     }
 }
 
-/// Returns whether a message names something in our schema.
+/// Returns whether a message names an object in the schema `trax`.
 fn names_ours(message: &str) -> bool {
     message
         .match_indices("trax.")
         .any(|(at, _)| !message[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
 }
 
-/// What is to blame for an error, which decides whether to retry and on which connection.
+/// The cause of an error, which decides whether to retry and on which connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Blame {
-    /// The connection is gone, or its server accepts no calls: another one may work.
+    /// The connection is gone, or its server accepts no calls: another connection may work.
     Connection,
-    /// The moment: the server was busy, or another session in the way. A retry may succeed.
+    /// The circumstances: the server was busy, or another session held a lock. A retry may succeed.
     Moment,
     /// The call itself.
     Call,
 }
 
-/// Returns the blame for an SQLSTATE; the only place that lists them.
+/// Returns the blame for an SQLSTATE. The only place that lists them.
 fn blame(sqlstate: &str) -> Blame {
     match sqlstate {
-        // Shutting down, crashed, starting, dropped, idle or too long in a transaction; full; a
-        // standby.
+        // Shutdown, crash, startup, dropped database, idle and transaction timeouts, too many
+        // connections, standby.
         "57P01" | "57P02" | "57P03" | "57P04" | "57P05" | "25P03" | "25P04" | "53300" | "25006" => {
             Blame::Connection
         }
-        // statement_timeout or a cancel; lock_timeout; lost a race.
+        // statement_timeout or a cancel; lock_timeout; a lost race.
         "57014" | "55P03" | "55006" | "23505" => Blame::Moment,
         code => match code.get(..2) {
             Some("08") => Blame::Connection,
-            // Rolled back; out of disk, memory and the like; errors of the system beneath.
+            // Rolled back; out of disk, memory or the like; an operating system error.
             Some("40" | "53" | "58") => Blame::Moment,
             _ => Blame::Call,
         },
     }
 }
 
-/// What a server said of a connection: of its own that ends, or of that to a shard.
+/// A server's report about a connection: its own that is ending, or its connection to a shard.
 #[derive(Debug)]
 struct Told(Report);
 
@@ -259,7 +260,7 @@ impl fmt::Display for Told {
 
 impl std::error::Error for Told {}
 
-/// The message of a server that may soon accept calls.
+/// The message of a server that may accept calls soon.
 #[derive(Debug)]
 struct Starting(String);
 
@@ -276,7 +277,7 @@ impl std::error::Error for Starting {}
 struct Unreached {
     reasons: String,
     is_starting: bool,
-    /// Of the first one.
+    /// The cause of the first host's failure.
     cause: Box<dyn std::error::Error + Send + Sync>,
 }
 
@@ -292,7 +293,7 @@ impl std::error::Error for Unreached {
     }
 }
 
-/// The message of a server that could not read ours.
+/// The message of a server that could not read the client's message.
 #[derive(Debug)]
 struct Unreadable(String);
 
@@ -320,7 +321,8 @@ impl From<tokio_postgres::Error> for Error {
         if let Some(db) = error.as_db_error() {
             return Error::from_report(db.code(), Report::from(db));
         }
-        // All other kinds of driver errors are about the connection. The kind is only in the text.
+        // All other driver errors concern the connection. The driver exposes their kind only in the
+        // text.
         let text = error.to_string();
         if text.contains("serializing parameter") || text.contains("deserializing column") {
             return Error::Conversion(error.into());
@@ -337,8 +339,8 @@ impl From<tokio_postgres::Error> for Error {
     }
 }
 
-/// Returns the error of a handshake. One that was interrupted may be retried; one that was refused
-/// will be refused again.
+/// Returns the error of a failed handshake. An interrupted handshake may be retried; a refused one
+/// would be refused again.
 fn from_handshake(error: tokio_postgres::Error) -> Error {
     use std::error::Error as _;
     match error
@@ -398,7 +400,7 @@ pub(crate) fn causes<'e>(
     std::iter::successors(Some(error), |error| error.source())
 }
 
-/// Joins errors on one line; one that the text before it already contains is left out.
+/// Joins errors on one line, leaving out those already contained in the text before them.
 pub(crate) fn joined<'e>(
     errors: impl Iterator<Item = &'e (dyn std::error::Error + 'static)>,
 ) -> String {

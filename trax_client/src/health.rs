@@ -1,4 +1,4 @@
-//! What the server reports about itself.
+//! Reports of the server about its state.
 
 use std::time::SystemTime;
 
@@ -8,30 +8,30 @@ use tokio_postgres::Row;
 use crate::error::Result;
 use crate::id::JobId;
 
-/// One line of `trax.status()`.
+/// A line of `trax.status()`.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct StatusLine {
-    /// What is reported.
+    /// The item reported.
     pub item: String,
     /// Its present value.
     pub value: Option<String>,
     /// False when action is needed.
     pub healthy: Option<bool>,
-    /// What to type.
+    /// The action to take, often a command.
     pub hint: Option<String>,
-    /// Of which shard, from a router.
+    /// The number of the shard, if a router reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shard: Option<i32>,
 }
 
-/// One violated invariant of `trax.check()`.
+/// A violated invariant, from `trax.check()`.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Violation {
     /// The rule.
     pub rule: String,
     /// The row that breaks it.
     pub detail: Option<String>,
-    /// Of which shard, from a router.
+    /// The number of the shard, if a router reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shard: Option<i32>,
 }
@@ -39,13 +39,13 @@ pub struct Violation {
 /// The result of `start_scheduler`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SchedulerStart {
-    /// None was running; one is now.
+    /// No scheduler was running; now it has started.
     Started,
-    /// One was running already.
+    /// A scheduler was running already.
     AlreadyRunning,
 }
 
-/// One step of a manager cycle and what it did.
+/// A step of a manager cycle and its effect.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Step {
     /// The step's name.
@@ -54,26 +54,26 @@ pub struct Step {
     pub affected: i64,
 }
 
-/// A job that failed for good, and waits or waited for a person.
+/// A job that has failed permanently and waits, or waited, for intervention.
 #[derive(Clone, Debug, Serialize)]
 pub struct DeadLetter {
-    /// Its own number.
+    /// The number of the dead letter.
     pub id: i64,
     /// The job.
     pub job_id: JobId,
-    /// The manifest that it came from.
+    /// The manifest that the job came from.
     pub manifest: Option<String>,
     /// The task that failed.
     pub task: String,
     /// `awaiting_intervention`, `requeued` or `acknowledged`.
     pub status: String,
-    /// Why it is dead.
+    /// The reason that the job is dead.
     pub reason: Option<String>,
-    /// How many attempts it had.
+    /// The number of attempts made.
     pub attempts: i32,
-    /// The text of the last one's error.
+    /// The error message of the last attempt.
     pub last_error: Option<String>,
-    /// When it died.
+    /// When the dead letter was created.
     #[serde(skip)]
     pub created_at: SystemTime,
 }

@@ -1,8 +1,9 @@
-//! As much of an HTTP server as a probe or a scraper needs.
+//! A minimal HTTP server for probes and scrapers.
 //!
-//! Enters: GET and HEAD requests, one on each connection. Leaves: the page that a function returns
-//! for the path. Holds: a client that sends nothing, or too much, delays no other: a connection
-//! without a request is closed after a while, or earlier when it is the oldest of too many.
+//! Input: GET and HEAD requests, one per connection. Output: the page that a function returns for
+//! the path. Invariant: a client that sends nothing, or too much, delays no other client. A
+//! connection without a request is closed after a timeout, or earlier if it is the oldest of too
+//! many.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -17,27 +18,27 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-/// How long a client may wait before it sends anything.
+/// How long a client may take to send its first byte.
 const SILENCE: Duration = Duration::from_secs(2);
 /// How long a request may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long making and sending an answer may take; scrapes wait for a database.
+/// How long making and sending an answer may take. Scrapes wait for a database.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(20);
-/// The longest request that is read.
+/// The longest request that is read, in bytes.
 const REQUEST_BYTES: usize = 8 * 1024;
-/// How many connections may wait without a request, and how many be answered, at once.
+/// The limit on connections that wait for a request, and on those being answered.
 const CONNECTIONS: usize = 64;
-/// The pause after a connection that could not be accepted.
+/// The pause after a connection could not be accepted.
 const ACCEPT_DELAY: Duration = Duration::from_millis(100);
 
 /// An answer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Page {
-    /// Code and text: `200 OK`.
+    /// The status code and its text: `200 OK`.
     pub status: &'static str,
     /// The Content-Type.
     pub kind: &'static str,
-    /// What follows the headers.
+    /// The response body.
     pub body: String,
 }
 
@@ -52,10 +53,10 @@ impl Page {
     }
 }
 
-/// Listens on an address; a port alone is reachable from this machine only.
+/// Listens on an address. A port alone binds to the loopback address.
 ///
 /// # Errors
-/// When it is not an address, not one of this machine, or in use.
+/// If the text is not an address, or the address is not local or is in use.
 pub fn listen(address: &str) -> io::Result<std::net::TcpListener> {
     let address = match address.contains(':') {
         true => address.to_owned(),
@@ -66,11 +67,11 @@ pub fn listen(address: &str) -> io::Result<std::net::TcpListener> {
     Ok(listener)
 }
 
-/// Answers with what `page` returns for a path, until it is dropped. `trouble` is called for
-/// connections that cannot be accepted.
+/// Answers requests with the page that `page` returns for their path, until the future is dropped.
+/// Calls `trouble` for connections that cannot be accepted.
 ///
 /// # Errors
-/// When the listener is not one of this runtime's kind.
+/// If the listener cannot be registered with this runtime.
 pub async fn serve<F, Fut>(
     listener: std::net::TcpListener,
     trouble: impl Fn(io::Error),
@@ -86,7 +87,7 @@ where
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
-            // Out of descriptors, or a client that is gone already.
+            // Out of file descriptors, or the client has already gone.
             Err(error) => {
                 trouble(error);
                 tokio::time::sleep(ACCEPT_DELAY).await;
@@ -103,7 +104,7 @@ where
         let asked = Arc::new(AtomicBool::new(false));
         let asks = Arc::clone(&asked);
         let task = tokio::spawn(async move {
-            // A client that disconnects or is too slow gets no answer, and needs none.
+            // A client that disconnects or is too slow gets no answer.
             drop(timeout(ANSWER_PATIENCE, answer(stream, &*page, &asks, &room)).await);
         });
         silent.push_back((task.abort_handle(), asked));

@@ -1,4 +1,4 @@
-//! Jobs as they are enqueued and claimed.
+//! Jobs as enqueued and claimed.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,7 +13,7 @@ use crate::sql::{Call, Interval};
 use crate::task::Task;
 use crate::trace::TraceContext;
 
-/// How a job is queued; options that are not set have the server's defaults.
+/// The options of a job. Options that are not set take the server's defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobOptions {
     pub(crate) run_at: Option<SystemTime>,
@@ -29,56 +29,57 @@ pub struct JobOptions {
 }
 
 impl JobOptions {
-    /// Returns options with none set.
+    /// Returns options with nothing set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the time before which the job is not claimable.
+    /// Sets the time before which the job cannot be claimed.
     pub fn run_at(mut self, at: SystemTime) -> Self {
         self.run_at = Some(at);
         self
     }
 
-    /// Sets the group whose priority, switch and limit apply.
+    /// Sets the group, whose priority, switch and limit apply to the job.
     pub fn group(mut self, name: impl Into<String>) -> Self {
         self.group_name = Some(name.into());
         self
     }
 
-    /// Sets the priority, 0 to 31; higher is claimed first.
+    /// Sets the priority, 0 to 31. A job with a higher priority is claimed first.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// Sets how many attempts may follow the first.
+    /// Sets the number of attempts that may follow the first.
     pub fn max_retries(mut self, retries: i32) -> Self {
         self.max_retries = Some(retries);
         self
     }
 
-    /// Sets the delay before the second attempt; it grows from there.
+    /// Sets the delay before the second attempt. Later delays are longer.
     pub fn retry_delay(mut self, delay: Duration) -> Self {
         self.retry_delay = Some(Interval(delay));
         self
     }
 
-    /// Sets how long one attempt may run.
+    /// Sets the time limit of one attempt.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(Interval(timeout));
         self
     }
 
-    /// Sets a unique key: while a job with this key waits or executes, enqueueing returns its id
+    /// Sets a unique key. While a job with this key waits or executes, enqueueing returns its id
     /// and queues nothing.
     pub fn unique_key(mut self, key: impl Into<String>) -> Self {
         self.unique_key = Some(key.into());
         self
     }
 
-    /// Sets how long the unique key stays alive at least, counted from when the job is queued and
-    /// also when the job has ended: once an hour, and safe to repeat after a lost connection.
+    /// Sets the minimum time that the unique key stays alive, counted from enqueueing, even if the
+    /// job ends earlier. Use it to run a job at most once an hour, or to repeat a call safely after
+    /// a lost connection.
     pub fn unique_for(mut self, time: Duration) -> Self {
         self.unique_for = Some(Interval(time));
         self
@@ -90,20 +91,20 @@ impl JobOptions {
         self
     }
 
-    /// Sets trace data to pass to every attempt of the job. For a W3C trace context use
+    /// Sets trace data that is passed to every attempt of the job. For a W3C trace context use
     /// [`JobOptions::trace_context`].
     pub fn trace(mut self, trace: impl Into<Json>) -> Self {
         self.trace = Some(trace.into());
         self
     }
 
-    /// Sets the span that enqueues the job. With the feature `opentelemetry` it is the current one
-    /// unless this says otherwise.
+    /// Sets the span that enqueues the job. With the feature `opentelemetry` the default is the
+    /// current span.
     pub fn trace_context(self, context: &TraceContext) -> Self {
         self.trace(context.to_json())
     }
 
-    /// Returns these options with those that `over` sets in their place.
+    /// Returns these options, replaced by those that `over` sets.
     pub(crate) fn merged(self, over: JobOptions) -> Self {
         JobOptions {
             run_at: over.run_at.or(self.run_at),
@@ -119,7 +120,7 @@ impl JobOptions {
         }
     }
 
-    /// Adds the options to a call; `trace` replaces that of the options.
+    /// Adds the options to a call. `trace` replaces the trace of the options.
     pub(crate) fn apply<'p>(&'p self, call: Call<'p>, trace: &'p Option<Json>) -> Call<'p> {
         call.option("run_at", &self.run_at)
             .option("group_name", &self.group_name)
@@ -134,7 +135,7 @@ impl JobOptions {
     }
 }
 
-/// A job that is not enqueued yet: its task, its input and its options.
+/// A job to enqueue: its task, its input and its options.
 ///
 /// ```
 /// use trax_client::{JobOptions, NewJob};
@@ -148,16 +149,16 @@ impl JobOptions {
 /// ```
 #[derive(Clone, Debug)]
 pub struct NewJob<T> {
-    /// The name of the code that runs.
+    /// The name of the task, which selects the handler.
     pub task: String,
     /// The input of the job.
     pub input: T,
-    /// How it is queued.
+    /// The options of the job.
     pub options: JobOptions,
 }
 
 impl<T: Serialize> NewJob<T> {
-    /// Returns a job with the server's defaults.
+    /// Returns a job with the server's default options.
     pub fn new(task: impl Into<String>, input: T) -> Self {
         NewJob {
             task: task.into(),
@@ -166,7 +167,7 @@ impl<T: Serialize> NewJob<T> {
         }
     }
 
-    /// Returns a job of the task that this input belongs to, with that task's options.
+    /// Returns a job of the task that the input's type belongs to, with the task's options.
     pub fn of(input: T) -> Self
     where
         T: Task,
@@ -174,21 +175,21 @@ impl<T: Serialize> NewJob<T> {
         NewJob::new(T::NAME, input).with(T::options())
     }
 
-    /// Sets the job's options; those that are not set here stay.
+    /// Sets options of the job. Options not set in `options` keep their values.
     pub fn with(mut self, options: JobOptions) -> Self {
         self.options = self.options.merged(options);
         self
     }
 }
 
-/// The input of a task is a job of it, with that task's options.
+/// Converts the input of a task to a job with the task's options.
 impl<T: Task + Serialize> From<T> for NewJob<T> {
     fn from(input: T) -> Self {
         NewJob::of(input)
     }
 }
 
-/// Jobs of one task that are not enqueued yet, all with the same options.
+/// Jobs of one task to enqueue, all with the same options.
 ///
 /// ```
 /// use trax_client::{JobOptions, NewJobs, Task};
@@ -206,16 +207,16 @@ impl<T: Task + Serialize> From<T> for NewJob<T> {
 /// ```
 #[derive(Clone, Debug)]
 pub struct NewJobs<'a, T> {
-    /// The name of the code that runs.
+    /// The name of the task, which selects the handler.
     pub task: String,
     /// The input of each job.
     pub inputs: &'a [T],
-    /// How they are queued.
+    /// The options of all the jobs.
     pub options: JobOptions,
 }
 
 impl<'a, T: Serialize> NewJobs<'a, T> {
-    /// Returns a job for each input, with the server's defaults.
+    /// Returns a job for each input, with the server's default options.
     pub fn new(task: impl Into<String>, inputs: &'a [T]) -> Self {
         NewJobs {
             task: task.into(),
@@ -224,7 +225,8 @@ impl<'a, T: Serialize> NewJobs<'a, T> {
         }
     }
 
-    /// Returns a job for each input, of the task that they belong to, with that task's options.
+    /// Returns a job for each input, of the task that the inputs' type belongs to, with the task's
+    /// options.
     pub fn of(inputs: &'a [T]) -> Self
     where
         T: Task,
@@ -232,14 +234,14 @@ impl<'a, T: Serialize> NewJobs<'a, T> {
         NewJobs::new(T::NAME, inputs).with(T::options())
     }
 
-    /// Sets the jobs' options; those that are not set here stay.
+    /// Sets options of the jobs. Options not set in `options` keep their values.
     pub fn with(mut self, options: JobOptions) -> Self {
         self.options = self.options.merged(options);
         self
     }
 }
 
-/// What to claim, for whom and for how long; the default is one job of any task.
+/// The parameters of a claim. The default claims one job of any task.
 #[derive(Clone, Debug, Default)]
 pub struct ClaimOptions {
     pub(crate) worker: Option<String>,
@@ -251,43 +253,43 @@ pub struct ClaimOptions {
 }
 
 impl ClaimOptions {
-    /// Returns options that claim one job of any task and group, under the server's default lease.
+    /// Returns options that claim one job of any task and group, with the server's default lease.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the name that the lease and the run show.
+    /// Sets the worker's name, as shown in the lease and the run.
     pub fn worker(mut self, name: impl Into<String>) -> Self {
         self.worker = Some(name.into());
         self
     }
 
-    /// Sets how many jobs to claim at most, 1 to 1000.
+    /// Sets the maximum number of jobs to claim, 1 to 1000.
     pub fn max_jobs(mut self, jobs: i32) -> Self {
         self.max_jobs = Some(jobs);
         self
     }
 
-    /// Claims jobs of these tasks only.
+    /// Limits the claim to jobs of these tasks.
     pub fn tasks<S: Into<String>>(mut self, tasks: impl IntoIterator<Item = S>) -> Self {
         self.tasks = Some(tasks.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Claims jobs of these groups only.
+    /// Limits the claim to jobs of these groups.
     pub fn groups<S: Into<String>>(mut self, groups: impl IntoIterator<Item = S>) -> Self {
         self.groups = Some(groups.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Sets how long the lease lasts without a heartbeat.
+    /// Sets the duration of the lease without a heartbeat.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(Interval(lease));
         self
     }
 
-    /// Sets how many of the jobs, the first ones, begin at once; the others are fetched ahead, and
-    /// use up no attempt when they are lost before the next heartbeat.
+    /// Sets how many of the claimed jobs, from the first, begin at once. The others are fetched
+    /// ahead: one that is lost before the next heartbeat uses up no attempt.
     pub fn places(mut self, places: i32) -> Self {
         self.places = Some(places);
         self
@@ -303,7 +305,7 @@ macro_rules! places {
             pub(crate) fn of(rows: &[Row]) -> Self {
                 let columns = rows.first().map_or(&[][..], Row::columns);
                 let place = |name| columns.iter().position(|column| column.name() == name);
-                // A row has no column at the place of one that is missing, and says so.
+                // No row has a column at this index, so reading a missing column returns an error.
                 $name { $($column: place(stringify!($column)).unwrap_or(usize::MAX)),* }
             }
         }
@@ -311,45 +313,45 @@ macro_rules! places {
 }
 
 places!(
-    /// Where the columns of claimed jobs stand in a result, by their names: looked up once, not for
-    /// each row.
+    /// The positions of a claim's columns by name, looked up once per result instead of once per
+    /// row.
     ClaimedPlaces {
         job_id, attempt, max_attempts, queued_at, token, task, input, manifest, group_name,
         scheduled_for, lease_expires_at, timeout, deadline, trace,
     }
 );
 
-/// A job under lease: one attempt that this process may execute.
+/// A job under lease: an attempt that this process may execute.
 #[derive(Clone, Debug)]
 pub struct Claimed {
     /// The job.
     pub job_id: JobId,
-    /// 1 for the first attempt.
+    /// The number of the attempt; 1 is the first.
     pub attempt: i32,
-    /// How many attempts the job has; this one is the last when [`attempt`](Self::attempt) equals
-    /// it.
+    /// The maximum number of attempts. This attempt is the last if [`attempt`](Self::attempt)
+    /// equals it.
     pub max_attempts: i32,
     /// When the job was first queued, by the server's clock.
     pub queued_at: SystemTime,
-    /// What every outcome of this attempt must carry.
+    /// The fencing token that every outcome of this attempt must carry.
     pub token: Token,
-    /// The name of the code to run.
+    /// The name of the task, which selects the handler.
     pub task: String,
     /// The input of the job.
     pub input: Json,
-    /// The manifest that it came from.
+    /// The manifest that the job came from.
     pub manifest: Option<String>,
-    /// Its group.
+    /// The group of the job.
     pub group_name: Option<String>,
     /// The time for which the manifest scheduled it.
     pub scheduled_for: Option<SystemTime>,
-    /// By the server's clock.
+    /// When the lease expires, by the server's clock.
     pub lease_expires_at: SystemTime,
-    /// How long this attempt may run.
+    /// The time limit of this attempt.
     pub timeout: Option<Duration>,
-    /// When its timeout ends, by the server's clock.
+    /// When the time limit ends, by the server's clock.
     pub deadline: Option<SystemTime>,
-    /// Tracing context given at enqueueing.
+    /// The trace data set at enqueueing.
     pub trace: Option<Json>,
 }
 
@@ -377,65 +379,65 @@ impl Claimed {
         })
     }
 
-    /// Returns the input as the handler's own type.
+    /// Parses the input as the handler's type.
     pub fn input<T: DeserializeOwned>(&self) -> Result<T> {
         Ok(self.input.read()?)
     }
 }
 
-/// What a heartbeat returns about one lease.
+/// The result of a heartbeat for one lease.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Beat {
     /// The job.
     pub job_id: JobId,
-    /// False when the lease is lost.
+    /// Whether the lease is still held.
     pub held: bool,
-    /// The attempt should stop: its job was cancelled, or its timeout is over.
+    /// Whether the attempt should stop: its job was cancelled, or its time limit is over.
     pub cancel_requested: bool,
-    /// The new end of the lease, by the server's clock.
+    /// The new expiry of the lease, by the server's clock.
     pub lease_expires_at: Option<SystemTime>,
 }
 
-/// What happened to the job of a failed attempt.
+/// The state of a job after a failed attempt.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Failed {
-    /// It waits for its next attempt.
+    /// The job waits for its next attempt.
     Retrying,
-    /// It has a dead letter.
+    /// The job has a dead letter.
     Dead,
-    /// The lease was lost; nothing changed.
+    /// The lease was lost. Nothing has changed.
     Lost,
 }
 
 /// The result of a request to cancel a job.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Cancelled {
-    /// It was waiting, and is cancelled.
+    /// The job was waiting and is now cancelled.
     Cancelled,
-    /// It is executing; its worker was asked to stop it.
+    /// The job is executing. Its worker was asked to stop it.
     Requested,
-    /// It had ended before.
+    /// The job had already ended.
     Finished,
-    /// There is no such job.
+    /// The job does not exist.
     Unknown,
 }
 
-/// The state of a job that was to run now.
+/// The state of a job after a request to run it now.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RunNow {
-    /// It can be claimed.
+    /// The job can be claimed.
     Ready,
-    /// It waits for another job, with the same concurrency key or of the same manifest.
+    /// The job waits for another one with the same concurrency key or of the same manifest.
     Blocked,
-    /// It is executing.
+    /// The job is executing.
     InProgress,
-    /// It has ended.
+    /// The job has ended.
     Finished,
-    /// There is no such job.
+    /// The job does not exist.
     Unknown,
 }
 
-/// How an attempt failed, for `Client::fail`.
+/// The failure of an attempt, for `Client::fail`.
 #[derive(Clone, Debug, Default)]
 pub struct Failure {
     pub(crate) error: String,
@@ -445,7 +447,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Returns a failure that is retried after the job's own delay while attempts are left.
+    /// Returns a failure that is retried after the job's own delay if attempts remain.
     pub fn new(error: impl Into<String>) -> Self {
         Failure {
             error: error.into(),
@@ -453,7 +455,7 @@ impl Failure {
         }
     }
 
-    /// Sets structured detail, stored in the run.
+    /// Sets structured detail, which is stored with the run.
     pub fn detail(mut self, detail: impl Into<Json>) -> Self {
         self.detail = Some(detail.into());
         self
@@ -465,7 +467,7 @@ impl Failure {
         self
     }
 
-    /// Allows no further attempt, even if attempts are left.
+    /// Prevents further attempts even if some remain.
     pub fn permanent(mut self) -> Self {
         self.permanent = Some(true);
         self

@@ -1,4 +1,4 @@
-//! Jobs as others see them: where they are, and what became of them.
+//! The state and the result of a job, for callers other than its worker.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -10,23 +10,23 @@ use crate::error::{Error, Result};
 use crate::id::JobId;
 use crate::json::Json;
 
-/// Where a job is.
+/// The state of a job.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum JobState {
-    /// It waits for its first attempt, or the next.
+    /// The job waits for its first or next attempt.
     Queued,
     /// An attempt is being executed.
     InProgress,
-    /// It ended well.
+    /// The job succeeded.
     Completed,
-    /// It failed for good, and may have a dead letter.
+    /// The job failed permanently. A dead letter may exist.
     Failed,
-    /// It was cancelled.
+    /// The job was cancelled.
     Cancelled,
 }
 
 impl JobState {
-    /// Returns whether nothing more will happen to the job.
+    /// Returns whether the state is final.
     pub fn has_ended(self) -> bool {
         !matches!(self, JobState::Queued | JobState::InProgress)
     }
@@ -48,40 +48,40 @@ impl JobState {
     }
 }
 
-/// A job, wherever it is, without its input.
+/// A job in any state, without its input.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Its number.
+    /// The number of the job.
     pub job_id: JobId,
-    /// Where it is.
+    /// The state of the job.
     pub state: JobState,
-    /// How many attempts it had, the one in progress included.
+    /// The number of attempts, including one in progress.
     pub attempt: i32,
     /// The task.
     pub task: String,
-    /// The manifest that it came from.
+    /// The manifest that the job came from.
     pub manifest: Option<String>,
-    /// Its group.
+    /// The group of the job.
     pub group_name: String,
-    /// 0 to 31.
+    /// The priority, 0 to 31.
     pub priority: i32,
-    /// It is not claimed before this time.
+    /// The time before which the job is not claimed.
     pub run_at: SystemTime,
-    /// The occurrence of its manifest that it represents.
+    /// The occurrence of the manifest that the job represents.
     pub scheduled_for: Option<SystemTime>,
-    /// When it was first queued.
+    /// When the job was first queued.
     pub queued_at: SystemTime,
-    /// When its last attempt was claimed.
+    /// When the last attempt was claimed.
     pub started_at: Option<SystemTime>,
-    /// When it ended.
+    /// When the job ended.
     pub finished_at: Option<SystemTime>,
-    /// Who executes or executed it.
+    /// The worker that executes or executed the job.
     pub worker: Option<String>,
-    /// The error of its last attempt, if that failed.
+    /// The error of the last attempt, if it failed.
     pub error: Option<String>,
-    /// What its handler returned.
+    /// The output that the handler returned.
     pub output: Option<Json>,
-    /// How far it is, as its handler last reported.
+    /// The progress that the handler last reported.
     pub progress: Option<Json>,
 }
 
@@ -111,25 +111,25 @@ impl Job {
         })
     }
 
-    /// Returns what became of it, the output as the type that its handler returns.
+    /// Returns the result, with the output parsed as `T`.
     ///
     /// # Errors
-    /// When the output does not fit.
+    /// If the output does not fit the type.
     pub fn result<T: DeserializeOwned>(self) -> Result<JobResult<T>> {
         JobResult::of(self.state, self.output, self.error)
     }
 }
 
-/// What became of a job.
+/// The result of a job.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum JobResult<T> {
-    /// It completed, with this output.
+    /// The job completed with this output.
     Completed(T),
-    /// It failed for good: the error of its last attempt.
+    /// The job failed permanently with this error in its last attempt.
     Failed(String),
-    /// It was cancelled, perhaps with a reason.
+    /// The job was cancelled, perhaps with a reason.
     Cancelled(Option<String>),
-    /// It has not ended.
+    /// The job has not ended.
     NotEnded,
 }
 
@@ -137,7 +137,7 @@ impl<T> JobResult<T> {
     /// Returns the output.
     ///
     /// # Errors
-    /// When the job did not complete.
+    /// If the job did not complete.
     pub fn completed(self) -> std::result::Result<T, NotCompleted> {
         Err(NotCompleted(match self {
             JobResult::Completed(output) => return Ok(output),
@@ -149,7 +149,7 @@ impl<T> JobResult<T> {
     }
 }
 
-/// A job that was to complete and did not; its text says what became of it.
+/// The error for a job that did not complete. Its text has the job's result.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NotCompleted(String);
 

@@ -1,9 +1,9 @@
-//! Waiting for many jobs over one connection.
+//! Waits for many jobs over one connection.
 //!
-//! A task owns the connection. It calls `trax.await_jobs` with all jobs that somebody waits for;
-//! when more come meanwhile it sends the next call, which ends the one before. The server remembers
-//! from call to call, so that a call reads what is new or has ended. Calls are paced by how many
-//! jobs they name.
+//! A task owns the connection and calls `trax.await_jobs` with all jobs that have a waiting caller.
+//! If callers arrive meanwhile, the task sends the next call, which ends the previous one. The
+//! server keeps state between calls, so a call reads only jobs that are new or have ended. The
+//! pause between calls grows with the number of jobs they name.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -20,21 +20,21 @@ use crate::id::JobId;
 use crate::job_result::{Job, JobResult};
 use crate::worker::connection::{Backoff, Connection, answer_within, hardened, open};
 
-/// How long one call waits at most, and how much later its answer may come.
+/// How long one call waits at most, and how long after that its answer may take.
 const CALL: Duration = Duration::from_secs(10);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
-/// From one call to the next there is so much time for each job of it, and at most this.
+/// The pause between calls: `PACE` per job of the call, at most `LONGEST_PACE`.
 const PACE: Duration = Duration::from_micros(2);
 const LONGEST_PACE: Duration = Duration::from_millis(50);
-/// Most jobs of one call; more take turns, from call to call.
+/// The maximum number of jobs in one call. Beyond it, jobs take turns from call to call.
 const BATCH: usize = 65_536;
-/// How long the connection is kept while nobody waits.
+/// How long the connection is kept open without a waiting caller.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Waits for any number of jobs over one connection of its own, which reconnects by itself.
+/// Waits for any number of jobs over a single connection, which is reopened when it breaks.
 ///
-/// Clones share the connection: ten thousand callers of one process need one. It opens with the
-/// first call.
+/// Clones share the connection, so ten thousand callers in a process need only one. The first call
+/// opens it.
 ///
 /// ```no_run
 /// # async fn example(
@@ -60,7 +60,7 @@ pub struct JobWaiter {
     requests: mpsc::UnboundedSender<Request>,
 }
 
-/// A caller who waits for a job.
+/// A request of a caller that waits for a job.
 #[derive(Debug)]
 struct Request {
     job_id: i64,
@@ -68,7 +68,7 @@ struct Request {
 }
 
 impl JobWaiter {
-    /// Returns a waiter; must be called inside a Tokio runtime, on which it works.
+    /// Returns a waiter. Must be called inside a Tokio runtime, on which its task runs.
     pub fn new(address: impl Into<Address>) -> Self {
         let mut address = address.into();
         if address.get_application_name().is_none() {
@@ -87,13 +87,13 @@ impl JobWaiter {
         JobWaiter { requests }
     }
 
-    /// Waits until a job has ended, at most for `timeout`, and returns what became of it, with the
-    /// output as the type that its handler returns. It waits for a server that cannot be reached,
-    /// too.
+    /// Waits until a job has ended, at most for `timeout`, and returns its result, with the output
+    /// parsed as `T`, the type that its handler returns. While the server cannot be reached, the
+    /// call keeps waiting.
     ///
     /// # Errors
-    /// [`Error::UnknownManifest`] (42704) when there is no such job, or it ended longer ago than
-    /// `trax.run_retention`; what the server refuses, such as a job that this role may not see.
+    /// [`Error::UnknownManifest`] (42704) if the job does not exist, or ended longer ago than
+    /// `trax.run_retention`; an error of the server, such as for a job that this role may not see.
     pub async fn await_job<T: DeserializeOwned>(
         &self,
         job_id: JobId,
@@ -105,10 +105,10 @@ impl JobWaiter {
         }
     }
 
-    /// Returns a job when it has ended.
+    /// Waits until a job has ended, and returns it.
     ///
     /// # Errors
-    /// As [`await_job`](Self::await_job).
+    /// The errors of [`await_job`](Self::await_job).
     pub async fn ended(&self, job_id: JobId) -> Result<Job> {
         let gone = || Error::Setup("the runtime of this JobWaiter has ended".to_owned());
         let (answer, answered) = oneshot::channel();
@@ -119,15 +119,15 @@ impl JobWaiter {
     }
 }
 
-/// What the task knows.
+/// The state of the task.
 struct Waiting {
     address: Address,
     incoming: mpsc::UnboundedReceiver<Request>,
     callers: HashMap<i64, Vec<oneshot::Sender<Result<Job>>>>,
-    /// Jobs that no call has been accepted with.
+    /// Jobs not yet part of an accepted call.
     new: HashSet<i64>,
     connection: Option<Connection>,
-    /// How many jobs the calls have named while there were more than one may name.
+    /// The position of the next call in the list of jobs, if there are more than one call may name.
     turn: usize,
 }
 
@@ -146,7 +146,7 @@ impl Waiting {
                 }
                 Err(error) => error,
             };
-            // A connection that broke, or is out of step.
+            // The connection broke, or its protocol state is unknown.
             self.connection = None;
             if error.is_transient() {
                 tokio::time::sleep(backoff.after(&error)).await;
@@ -156,7 +156,7 @@ impl Waiting {
         }
     }
 
-    /// Waits for a caller while there is none; false when none can come.
+    /// Waits for a caller if there is none. Returns false if no caller can come any more.
     async fn next_caller(&mut self) -> bool {
         let first = match timeout(IDLE, self.incoming.recv()).await {
             Ok(first) => first,
@@ -174,7 +174,7 @@ impl Waiting {
         }
     }
 
-    /// Returns whether nobody waits for the job yet.
+    /// Adds a request. Returns whether the job had no caller before.
     fn add(&mut self, request: Request) -> bool {
         let callers = self.callers.entry(request.job_id).or_default();
         let is_new = callers.is_empty();
@@ -185,7 +185,7 @@ impl Waiting {
         is_new
     }
 
-    /// Forgets callers that no longer wait.
+    /// Removes callers that no longer wait.
     fn prune(&mut self) {
         self.callers.retain(|_, callers| {
             callers.retain(|caller| !caller.is_closed());
@@ -195,7 +195,7 @@ impl Waiting {
         self.new.retain(|job_id| callers.contains_key(job_id));
     }
 
-    /// Calls until jobs have ended, and answers for these.
+    /// Calls until jobs have ended, and answers their callers.
     async fn wait(&mut self) -> Result<()> {
         let connection = match self.connection.take() {
             Some(connection) => connection,
@@ -216,7 +216,7 @@ impl Waiting {
             if !self.add(request) {
                 continue;
             }
-            // Others come with it.
+            // More requests may arrive meanwhile and join the next call.
             tokio::select! {
                 ended = &mut answer => break ended?,
                 () = sleep_until(sent + pace(&call)) => {}
@@ -224,21 +224,21 @@ impl Waiting {
             while let Ok(request) = self.incoming.try_recv() {
                 self.add(request);
             }
-            // The next message ends the call.
+            // The next message ends the current call.
             let next = self.call();
             sent = Instant::now();
             let mut next_answer = Box::pin(asked(&connection, next.clone()));
             let ended = tokio::select! {
                 biased;
                 ended = &mut answer => ended?,
-                // Polled, so that it is sent; the answer to the one before comes first.
+                // Polled so that the message is sent. The answer to the previous call comes first.
                 ended = &mut next_answer => break ended?,
             };
             self.accepted(&call);
             call = next;
             answer = next_answer;
             if !ended.is_empty() {
-                // To ask for these ends the next call too.
+                // The query for these jobs also ends the next call.
                 let (more, answered) = tokio::join!(&mut answer, self.answer(&connection, &ended));
                 answered?;
                 break more?;
@@ -267,7 +267,7 @@ impl Waiting {
         }
     }
 
-    /// Answers those who wait for these jobs, which have ended or do not exist.
+    /// Answers the callers of these jobs, which have ended or do not exist.
     async fn answer(&mut self, connection: &Connection, ended: &[i64]) -> Result<()> {
         let job_ids: Vec<JobId> = ended.iter().copied().map(JobId).collect();
         let client = Client::new(&**connection);
@@ -280,15 +280,15 @@ impl Waiting {
             }
             for caller in self.callers.remove(job_id).unwrap_or_default() {
                 let answer = job.clone().ok_or_else(|| unknown(*job_id));
-                // Who no longer waits needs no answer.
+                // A caller that no longer waits needs no answer.
                 caller.send(answer).ok();
             }
         }
         Ok(())
     }
 
-    /// Answers whoever waits for the job that the server refused a call for; all, if it is none of
-    /// the new ones.
+    /// Answers the callers of the job for which the server refused a call, or all callers if none
+    /// of the new jobs is the cause.
     async fn refuse(&mut self, error: &Error) {
         let mut refused = Vec::new();
         if let Ok(connection) = open(&self.address).await {
@@ -315,7 +315,7 @@ impl Waiting {
     }
 }
 
-/// Returns all jobs, or the next `at_most` of them by `turn`, which it advances.
+/// Returns all jobs, or the next `at_most` of them from `turn`, which it advances.
 fn in_turn(
     jobs: impl ExactSizeIterator<Item = i64> + Clone,
     at_most: usize,
@@ -329,13 +329,13 @@ fn in_turn(
     jobs.cycle().skip(begin).take(at_most).collect()
 }
 
-/// Returns how long after a call with these jobs the next may be sent.
+/// Returns the pause between a call with these jobs and the next call.
 fn pace(call: &[i64]) -> Duration {
     (PACE * u32::try_from(call.len()).unwrap_or(u32::MAX)).min(LONGEST_PACE)
 }
 
-/// Sends one call, by the protocol in which nothing follows a message, and returns the jobs that
-/// have ended.
+/// Sends one call in the simple query protocol, where nothing follows the message, and returns the
+/// jobs that have ended.
 async fn asked(connection: &Connection, job_ids: Vec<i64>) -> Result<Vec<i64>> {
     let names: Vec<String> = job_ids.iter().map(i64::to_string).collect();
     let sql = format!(
@@ -356,7 +356,7 @@ async fn asked(connection: &Connection, job_ids: Vec<i64>) -> Result<Vec<i64>> {
     Ok(ended)
 }
 
-/// Returns the error of the server for a job that it does not know.
+/// Returns the server's error for an unknown job.
 fn unknown(job_id: i64) -> Error {
     Error::UnknownManifest(Report {
         sqlstate: "42704".to_owned(),

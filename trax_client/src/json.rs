@@ -1,4 +1,4 @@
-//! JSON kept as text: no number loses a digit, and the content is parsed only when it is needed.
+//! JSON kept as text: no number loses a digit, and the text is parsed only on demand.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-/// A JSON value as its text: the input of a job, or its output.
+/// A JSON value as text: the input or output of a job.
 ///
 /// As the input type of a handler it accepts every job unchanged. `serde_json::Value` and other
 /// types can lose digits.
@@ -32,10 +32,10 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 pub struct Json(Box<str>);
 
 impl Json {
-    /// Writes a value.
+    /// Serializes a value.
     ///
     /// # Errors
-    /// When it cannot be written as JSON.
+    /// If the value cannot be represented as JSON.
     pub fn of<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<Self> {
         to_raw_value(value).map(Json::from)
     }
@@ -45,15 +45,15 @@ impl Json {
         &self.0
     }
 
-    /// Parses it as the type `T`.
+    /// Parses the text as `T`.
     ///
     /// # Errors
-    /// When it does not fit.
+    /// If the text does not fit the type.
     pub fn read<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
         serde_json::from_str(self.text())
     }
 
-    /// Returns whether it is `null`.
+    /// Returns whether the value is `null`.
     pub fn is_null(&self) -> bool {
         self.text() == "null"
     }
@@ -99,7 +99,7 @@ impl FromStr for Json {
     }
 }
 
-/// The same text.
+/// Compares the texts.
 impl PartialEq for Json {
     fn eq(&self, other: &Self) -> bool {
         self.text() == other.text()
@@ -120,7 +120,7 @@ impl fmt::Debug for Json {
     }
 }
 
-/// On the wire `jsonb` is this version, then the text.
+/// The version byte that precedes the text of a `jsonb` on the wire.
 const VERSION: u8 = 1;
 
 impl ToSql for Json {
@@ -146,7 +146,7 @@ impl ToSql for Json {
 impl<'a> FromSql<'a> for Json {
     fn from_sql(ty: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn StdError + Sync + Send>> {
         match raw.split_first() {
-            // The server has made the text from what it had parsed: it is not checked again.
+            // The server produced the text from parsed JSON, so it is not validated again.
             Some((&VERSION, text)) if *ty == Type::JSONB => {
                 Ok(Json(std::str::from_utf8(text)?.into()))
             }

@@ -1,10 +1,10 @@
 //! The client of trax, the job scheduler that lives inside PostgreSQL.
 //!
-//! It is thin: all decisions are made in the database. [`Client`] calls the functions of trax on
-//! any connection or transaction, [`Worker`] runs handlers, and the package `trax_cli` provides the
-//! command `trax`.
+//! The client is thin: all decisions are made in the database. [`Client`] calls the functions of
+//! trax on any connection or transaction, [`Worker`] runs handlers, and the package `trax_cli`
+//! provides the command `trax`.
 //!
-//! A complete example, from nothing to a job that ran:
+//! A complete example that installs trax and runs a job:
 //!
 //! ```no_run
 #![doc = include_str!("../examples/hello.rs")]

@@ -1,9 +1,9 @@
-//! What libpq's variables may require of a connection and this library does not implement. To
-//! continue without it would be less than was asked for.
+//! The libpq environment variables whose requirements this library cannot meet. Ignoring them would
+//! make the connection weaker than requested.
 
 use crate::error::{Error, Result};
 
-/// The variables, each with the values that ask for nothing.
+/// The variables, each with the values that require nothing.
 const BEYOND_US: [(&str, &[&str]); 4] = [
     ("PGREQUIREAUTH", &[""]),
     ("PGREQUIREPEER", &[""]),
@@ -11,7 +11,7 @@ const BEYOND_US: [(&str, &[&str]); 4] = [
     ("PGGSSENCMODE", &["", "disable", "prefer"]),
 ];
 
-/// Refuses when one of them asks for something.
+/// Returns an error if one of the variables sets a requirement.
 pub(crate) fn refuse_what_is_beyond_us(variable: impl Fn(&str) -> Option<String>) -> Result<()> {
     for (name, idle) in BEYOND_US {
         if let Some(value) = variable(name).filter(|value| !idle.contains(&value.as_str())) {

@@ -12,7 +12,7 @@ use crate::json::Json;
 use crate::sql::{Call, Interval};
 use crate::task::Task;
 
-/// A manifest to create or change; values that are not set keep their present value.
+/// A manifest to create or change. Values that are not set keep their current value.
 ///
 /// ```
 /// use trax_client::Manifest;
@@ -26,7 +26,7 @@ use crate::task::Task;
 #[derive(Clone, Debug, Default)]
 pub struct Manifest {
     name: String,
-    /// None of one with a statement.
+    /// `None` for a manifest with a SQL statement.
     task: Option<String>,
     sql: Option<String>,
     run_as: Option<String>,
@@ -57,7 +57,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Returns a manifest that runs only when it is triggered, until it gets a schedule.
+    /// Returns a manifest that runs only when triggered, until a schedule is set.
     pub fn new(name: impl Into<String>, task: impl Into<String>) -> Self {
         Manifest {
             name: name.into(),
@@ -66,8 +66,8 @@ impl Manifest {
         }
     }
 
-    /// Returns a manifest whose work is a statement, or several in one transaction: an executor
-    /// inside the server runs it, as the role that stores it or as that of
+    /// Returns a manifest that runs a SQL statement, or several in one transaction. An executor
+    /// inside the server runs it as the role that stores the manifest or as the role set by
     /// [`run_as`](Self::run_as).
     pub fn sql(name: impl Into<String>, command: impl Into<String>) -> Self {
         Manifest {
@@ -83,17 +83,17 @@ impl Manifest {
         self
     }
 
-    /// Returns its unique name.
+    /// Returns the manifest's unique name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns a manifest of the task that this input belongs to.
+    /// Returns a manifest of the task that the input's type belongs to.
     pub fn of<T: Task + Serialize>(name: impl Into<String>, input: &T) -> Result<Self> {
         Manifest::new(name, T::NAME).input(input)
     }
 
-    /// Returns the code that it runs: `sql` for a statement.
+    /// Returns the name of the task; `sql` for a statement.
     pub fn task(&self) -> &str {
         self.task.as_deref().unwrap_or("sql")
     }
@@ -110,91 +110,91 @@ impl Manifest {
         self
     }
 
-    /// Sets a fixed delay after the last success; the first run is immediate.
+    /// Sets a fixed delay between the last success and the next run. The first run is immediate.
     pub fn every(mut self, delay: Duration) -> Self {
         self.every = Some(Interval(delay));
         self
     }
 
-    /// Runs it once, at this time.
+    /// Schedules a single run at this time.
     pub fn run_at(mut self, at: SystemTime) -> Self {
         self.run_at = Some(at);
         self
     }
 
-    /// Sets the time zone of `cron`, an IANA name.
+    /// Sets the time zone of `cron`, by its IANA name.
     pub fn timezone(mut self, name: impl Into<String>) -> Self {
         self.timezone = Some(name.into());
         self
     }
 
-    /// Sets the group whose priority, switch and limit apply.
+    /// Sets the group, whose priority, switch and limit apply to the jobs.
     pub fn group(mut self, name: impl Into<String>) -> Self {
         self.group_name = Some(name.into());
         self
     }
 
-    /// Sets the priority, 0 to 31; higher is claimed first.
+    /// Sets the priority, 0 to 31. A job with a higher priority is claimed first.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// Sets how many attempts may follow the first.
+    /// Sets the number of attempts that may follow the first.
     pub fn max_retries(mut self, retries: i32) -> Self {
         self.max_retries = Some(retries);
         self
     }
 
-    /// Sets the delay before the second attempt; it grows from there.
+    /// Sets the delay before the second attempt. Later delays are longer.
     pub fn retry_delay(mut self, delay: Duration) -> Self {
         self.retry_delay = Some(Interval(delay));
         self
     }
 
-    /// Sets how long one attempt may run.
+    /// Sets the time limit of one attempt.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(Interval(timeout));
         self
     }
 
-    /// Runs after the success of these manifests: of each of them, or of any (`any_parent`).
+    /// Sets the manifests whose success starts a run: all of them, or any one with `any_parent`.
     pub fn depends_on<N: Into<String>>(mut self, parents: impl IntoIterator<Item = N>) -> Self {
         self.depends_on = Some(parents.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Makes the success of one parent enough.
+    /// Makes the success of a single parent sufficient.
     pub fn any_parent(mut self) -> Self {
         self.depends_mode = Some("any".to_owned());
         self
     }
 
-    /// Runs only when its parent's run activates it.
+    /// Makes the manifest run only when the run of a parent activates it.
     pub fn dormant(mut self) -> Self {
         self.dormant = Some(true);
         self
     }
 
-    /// Sets what to do about runs that are too late: `fire_once`, `fire_all` or `skip`.
+    /// Sets the policy for runs that are too late: `fire_once`, `fire_all` or `skip`.
     pub fn misfire(mut self, policy: impl Into<String>) -> Self {
         self.misfire = Some(policy.into());
         self
     }
 
-    /// Sets how late a run must be to count as too late.
+    /// Sets the delay after which a run counts as too late.
     pub fn misfire_threshold(mut self, late: Duration) -> Self {
         self.misfire_threshold = Some(Interval(late));
         self
     }
 
-    /// Sets how many missed runs `fire_all` catches up on.
+    /// Sets the maximum number of missed runs that `fire_all` makes up for.
     pub fn misfire_limit(mut self, runs: i32) -> Self {
         self.misfire_limit = Some(runs);
         self
     }
 
-    /// Sets what to do when it is due while it runs: `queue`, `skip` or `allow`.
+    /// Sets the policy for a run that is due while another executes: `queue`, `skip` or `allow`.
     pub fn overlap(mut self, policy: impl Into<String>) -> Self {
         self.overlap = Some(policy.into());
         self
@@ -206,44 +206,44 @@ impl Manifest {
         self
     }
 
-    /// Sets the longest random delay of each run.
+    /// Sets the maximum random delay of each run.
     pub fn variance(mut self, most: Duration) -> Self {
         self.variance = Some(Interval(most));
         self
     }
 
-    /// Sets when it does not run: days of the week, dates, ranges, windows, in the format of
+    /// Sets the times without runs: days of the week, dates, ranges, windows, in the format of
     /// `trax.schedule`.
     pub fn exclusions(mut self, exclusions: Value) -> Self {
         self.exclusions = Some(exclusions);
         self
     }
 
-    /// Sets the time before which it does not run.
+    /// Sets the time before which no run is scheduled.
     pub fn starts_at(mut self, at: SystemTime) -> Self {
         self.starts_at = Some(at);
         self
     }
 
-    /// Sets the time after which it does not run.
+    /// Sets the time after which no run is scheduled.
     pub fn ends_at(mut self, at: SystemTime) -> Self {
         self.ends_at = Some(at);
         self
     }
 
-    /// Sets whether it runs at all.
+    /// Enables or disables the manifest.
     pub fn enabled(mut self, enabled: bool) -> Self {
         self.enabled = Some(enabled);
         self
     }
 
-    /// Sets what an unresolved dead letter means for the schedule: `stop` or `continue`.
+    /// Sets the effect of an unresolved dead letter on the schedule: `stop` or `continue`.
     pub fn on_dead_letter(mut self, policy: impl Into<String>) -> Self {
         self.on_dead_letter = Some(policy.into());
         self
     }
 
-    /// Returns it as a member of a document of `trax.apply`.
+    /// Returns the manifest as a member of a document for `trax.apply`.
     fn members(&self) -> serde_json::Result<BTreeMap<&'static str, Json>> {
         let text = |text: &Option<String>| text.clone().map(Value::from);
         let number = |number: Option<i32>| number.map(Value::from);
@@ -287,7 +287,7 @@ impl Manifest {
                 all.insert(key, Json::of(&value)?);
             }
         }
-        // As text: no number loses a digit.
+        // Kept as text, so that no number loses a digit.
         if let Some(input) = &self.input {
             all.insert("input", input.clone());
         }
@@ -329,15 +329,15 @@ impl Manifest {
     }
 }
 
-/// Returns manifests as the document of `trax.apply`.
+/// Returns manifests as a document for `trax.apply`.
 pub(crate) fn document(manifests: &[Manifest]) -> Result<Json> {
     let manifests = manifests.iter().map(Manifest::members);
     let manifests: Vec<_> = manifests.collect::<serde_json::Result<_>>()?;
     Ok(Json::of(&BTreeMap::from([("manifests", manifests)]))?)
 }
 
-/// Returns a time as PostgreSQL reads it in every session: the day by its Julian number, as in
-/// `J2440588 10:00:00.000000+00`.
+/// Returns a time in a form that PostgreSQL reads alike in every session, with the day as a Julian
+/// number: `J2440588 10:00:00.000000+00`.
 pub(crate) fn utc(at: SystemTime) -> String {
     const DAY: i128 = 86_400_000_000;
     const EPOCH: i128 = 2_440_588;
@@ -352,7 +352,7 @@ pub(crate) fn utc(at: SystemTime) -> String {
     format!("J{day} {hour:02}:{minute:02}:{second:02}.{micros:06}+00")
 }
 
-/// A change to a group; values that are not set keep their present value.
+/// A change to a group. Values that are not set keep their current value.
 #[derive(Clone, Debug, Default)]
 pub struct Group {
     pub(crate) max_active_jobs: Option<i32>,
@@ -362,25 +362,25 @@ pub struct Group {
 }
 
 impl Group {
-    /// Returns a change of nothing.
+    /// Returns a change that sets nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets how many of its jobs may execute at once; 0 is no limit.
+    /// Sets how many jobs of the group may execute at once; 0 means no limit.
     pub fn max_active_jobs(mut self, jobs: i32) -> Self {
         self.max_active_jobs = Some(jobs);
         self
     }
 
-    /// Sets the priority, 0 to 31; takes precedence over the jobs' own, and also applies to jobs
-    /// that already wait.
+    /// Sets the priority, 0 to 31. It takes precedence over the priority of the jobs, including
+    /// those that already wait.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// Sets whether its jobs may be claimed.
+    /// Sets whether jobs of the group may be claimed.
     pub fn enabled(mut self, enabled: bool) -> Self {
         self.enabled = Some(enabled);
         self

@@ -1,8 +1,8 @@
-//! The schemas that programs of trax use by name, and whether each is what its name says.
+//! The schemas that programs of trax use by name, and checks of their ownership.
 //!
-//! A role that may create schemas in a database can make one of these names, with functions, views
-//! and triggers of its own, which run with the rights of the role that uses them, and which name
-//! addresses to connect to. So every program asks for the owner first.
+//! A role that may create schemas can take one of these names and put functions, views and triggers
+//! into the schema. These would run with the rights of the role that uses them, or name addresses
+//! to connect to. Every program therefore checks the owner first.
 
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::Type;
@@ -14,20 +14,20 @@ use crate::sql::quoted;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Neighbor {
-    /// `trax`, of the extension, or of the extension `trax_router`.
+    /// `trax`, of the extension `trax` or `trax_router`.
     Trax,
-    /// `trax_router`, of the extension of this name.
+    /// `trax_router`, of the extension of the same name.
     Router,
-    /// `trax_outbox`, made by `outbox.sql`.
+    /// `trax_outbox`, created by `outbox.sql`.
     Outbox,
-    /// `trax_relay`, made by `relay.sql`.
+    /// `trax_relay`, created by `relay.sql`.
     Relay,
     /// `cron`, of the extension `pg_cron`, or a superuser's copy of it.
     PgCron,
 }
 
 impl Neighbor {
-    /// All of them.
+    /// All schemas.
     pub const ALL: [Neighbor; 5] = [
         Neighbor::Trax,
         Neighbor::Router,
@@ -47,7 +47,7 @@ impl Neighbor {
         }
     }
 
-    /// Returns the extensions that make it; none: a file of SQL does.
+    /// Returns the extensions that create the schema; `None` if a SQL file creates it.
     fn extensions(self) -> Option<&'static [&'static str]> {
         match self {
             Neighbor::Trax => Some(&["trax", "trax_router"]),
@@ -57,12 +57,12 @@ impl Neighbor {
         }
     }
 
-    /// Returns whether the database has the schema, and it is what its name says. Reads catalogs
-    /// alone, in one round trip.
+    /// Returns whether the database has the schema, with trusted owners. Reads only catalogs, in
+    /// one round trip.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`], when the schema is not of its extension, or an object in it belongs
-    /// to a role that the current one has no reason to trust.
+    /// [`Error::NotPermitted`] if the schema does not belong to its extension, or an object in it
+    /// belongs to a role that the current one has no reason to trust.
     pub async fn is_in<C: GenericClient + Sync>(self, database: &C) -> Result<bool> {
         let (schema, extensions) = (self.schema(), self.extensions());
         let arguments: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
@@ -108,11 +108,11 @@ impl Neighbor {
     }
 }
 
-/// Returns whether a database is a router. A schema of that name that is somebody else's makes
-/// none: `trax doctor` tells of it.
+/// Returns whether a database is a router. A schema of that name with another owner does not count:
+/// `trax doctor` reports it.
 ///
 /// # Errors
-/// When the catalogs cannot be read.
+/// If the catalogs cannot be read.
 pub async fn is_router<C: GenericClient + Sync>(database: &C) -> Result<bool> {
     match Neighbor::Router.is_in(database).await {
         Err(Error::NotPermitted(_)) => Ok(false),

@@ -1,4 +1,4 @@
-//! Calls about many jobs, and about what will run when.
+//! Calls about many jobs, and about future runs.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,35 +15,35 @@ use crate::sql::{Call, Interval};
 /// A future run of a manifest.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Upcoming {
-    /// When, by the server's clock.
+    /// When the run is due, by the server's clock.
     pub run_at: SystemTime,
-    /// The same in the manifest's zone, with its offset.
+    /// The same time in the manifest's zone, with its offset.
     pub local_time: Option<String>,
-    /// What moved it: excluded times, or a change of the clock.
+    /// The reason for a moved run: an exclusion, or a clock change.
     pub note: Option<String>,
 }
 
-/// One reason for which a manifest does or does not run now.
+/// A reason why a manifest does or does not run now.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Explanation {
-    /// The reason, in one word.
+    /// The reason, as one word.
     pub reason: String,
-    /// The reason, in a sentence.
+    /// The reason, as a sentence.
     pub detail: Option<String>,
-    /// What to do about it, if anything.
+    /// The action to take, if any.
     pub action: Option<String>,
 }
 
-/// What `apply` did, or would do, to one group or manifest.
+/// A change that `apply` made, or would make, to a group or manifest.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct AppliedChange {
-    /// What is done to it.
+    /// The action: for example create or change.
     pub action: String,
     /// `group` or `manifest`.
     pub kind: String,
-    /// Its name.
+    /// The name of the group or manifest.
     pub name: String,
-    /// What is different.
+    /// The difference.
     pub detail: Option<String>,
 }
 
@@ -60,7 +60,7 @@ impl AppliedChange {
     }
 }
 
-/// Which dead letters to queue again. Filters that are not set exclude none.
+/// A selection of dead letters to queue again. Filters that are not set exclude none.
 #[derive(Clone, Debug, Default)]
 pub struct DeadLetters {
     task: Option<String>,
@@ -71,36 +71,36 @@ pub struct DeadLetters {
 }
 
 impl DeadLetters {
-    /// Returns all that wait for a person.
+    /// Selects all dead letters that await intervention.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Selects those of this task.
+    /// Limits the selection to this task.
     pub fn task(mut self, name: impl Into<String>) -> Self {
         self.task = Some(name.into());
         self
     }
 
-    /// Selects those of this manifest.
+    /// Limits the selection to this manifest.
     pub fn manifest(mut self, name: impl Into<String>) -> Self {
         self.manifest = Some(name.into());
         self
     }
 
-    /// Selects those of this group.
+    /// Limits the selection to this group.
     pub fn group(mut self, name: impl Into<String>) -> Self {
         self.group_name = Some(name.into());
         self
     }
 
-    /// Selects those of jobs that died at this time or later.
+    /// Limits the selection to jobs that died at this time or later.
     pub fn since(mut self, time: SystemTime) -> Self {
         self.since = Some(time);
         self
     }
 
-    /// Selects at most this many, oldest first.
+    /// Limits the selection to this many, oldest first.
     pub fn max_count(mut self, count: i32) -> Self {
         self.max_count = Some(count);
         self
@@ -108,7 +108,7 @@ impl DeadLetters {
 }
 
 impl<C: GenericClient + Sync> Client<'_, C> {
-    /// Queues a job of a manifest that can be claimed after this delay.
+    /// Queues a job of a manifest that becomes claimable after this delay.
     pub async fn trigger_in(
         &self,
         name: &str,
@@ -122,12 +122,12 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         Ok(JobId(call.arg("delay", &delay).value(self.db()).await?))
     }
 
-    /// Queues a job of every enabled manifest of a group; returns how many.
+    /// Queues a job of every enabled manifest of a group, and returns their number.
     pub async fn trigger_group(&self, group: &str) -> Result<i64> {
         self.count("trigger_group", "group_name", group).await
     }
 
-    /// Queues a dormant manifest from inside the run of a parent, and returns the job.
+    /// Queues a job of a dormant manifest from inside the run of a parent, and returns its id.
     pub async fn activate(&self, name: &str, input: Option<Json>) -> Result<JobId> {
         let call = Call::new("activate")
             .arg("name", &name)
@@ -135,17 +135,19 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         Ok(JobId(call.value(self.db()).await?))
     }
 
-    /// Cancels the waiting jobs of a manifest, and asks the running ones to stop; returns how many.
+    /// Cancels the waiting jobs of a manifest, and asks the executing ones to stop. Returns their
+    /// number.
     pub async fn cancel_manifest(&self, name: &str) -> Result<i64> {
         self.count("cancel_manifest", "name", name).await
     }
 
-    /// Cancels the waiting jobs of a group, and asks the running ones to stop; returns how many.
+    /// Cancels the waiting jobs of a group, and asks the executing ones to stop. Returns their
+    /// number.
     pub async fn cancel_group(&self, group: &str) -> Result<i64> {
         self.count("cancel_group", "name", group).await
     }
 
-    /// Queues the work of many dead letters again; returns how many.
+    /// Queues the work of many dead letters again, and returns their number.
     pub async fn requeue_dead_letters(&self, which: &DeadLetters) -> Result<i64> {
         Call::new("requeue_dead_letters")
             .option("task", &which.task)
@@ -158,7 +160,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     }
 
     /// Creates or changes groups and manifests to match a document: see `trax.apply`. `prune`
-    /// removes those that an earlier document had; with `dry_run` it only reports the changes.
+    /// removes those that an earlier document had. With `dry_run` it only reports the changes.
     pub async fn apply<T: Serialize + ?Sized>(
         &self,
         document: &T,
@@ -175,14 +177,14 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         rows.iter().map(AppliedChange::from_row).collect()
     }
 
-    /// Makes these the manifests of a source, which is a program or a repository: creates and
-    /// changes those that differ, resets what they no longer say to its default, and removes those
-    /// that the source had before. Returns those that changed: none when everything was so already.
+    /// Makes these the only manifests of a source, which is a program or a repository. Creates and
+    /// changes those that differ, resets values no longer set to their defaults, and removes
+    /// manifests that the source declared before. Returns the changes; empty if there are none.
     ///
-    /// Needs the level `admin`.
+    /// Requires the level `admin`.
     ///
     /// # Errors
-    /// [`Error::WrongState`](crate::Error::WrongState) when one of them belongs to another source.
+    /// [`Error::WrongState`](crate::Error::WrongState) if a manifest belongs to another source.
     pub async fn declare(
         &self,
         source: &str,
@@ -206,7 +208,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         self.previewed(name, None, count).await
     }
 
-    /// Returns the runs of a manifest that follow a time, whatever the time is now.
+    /// Returns the runs of a manifest that follow a given time.
     pub async fn preview_after(
         &self,
         name: &str,

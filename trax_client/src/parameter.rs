@@ -1,5 +1,5 @@
-//! The parameters of a connection string, read as libpq reads it, and more carefully where a
-//! mistake would make a part of a password something that errors show.
+//! The parameters of a connection string, parsed as libpq does, and more strictly where a mistake
+//! would put a part of a password into error messages.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,10 +9,10 @@ use tokio_postgres::Config;
 
 use crate::error::{Error, chain};
 
-/// Each parameter with its last value. A password may be any bytes.
+/// Each parameter with its last value. A password may contain any bytes.
 pub(crate) type Parameters = BTreeMap<String, Vec<u8>>;
 
-/// What is wrong with a text; never a part of it that may be secret.
+/// The reason why a text is invalid. Never contains a part of it that may be secret.
 #[derive(Debug)]
 pub(crate) struct Fault(Cow<'static, str>);
 
@@ -46,13 +46,14 @@ pub(crate) fn parse(text: &str) -> Result<Parameters, Fault> {
     }
 }
 
-/// Returns the driver's configuration; `text` is where the parameters stood.
+/// Returns the driver's configuration. `text` is the connection string that the parameters come
+/// from.
 pub(crate) fn config(mut parameters: Parameters, text: &str) -> Result<Config, Fault> {
     let password = parameters.remove("password");
     let mut pairs = String::new();
     for (name, value) in parameters {
         let value = text_of(value)?;
-        // As in libpq, nothing is said by an empty value of these.
+        // As in libpq, an empty value of these counts as not set.
         let may_be_empty = [
             "host",
             "hostaddr",
@@ -71,7 +72,7 @@ pub(crate) fn config(mut parameters: Parameters, text: &str) -> Result<Config, F
                 format!("{name} is an address; give it alone, as the address").into(),
             ));
         }
-        // The driver's name for it.
+        // The driver's name for the parameter.
         let name = match name.as_str() {
             "keepalives_count" => "keepalives_retries",
             name => name,
@@ -90,14 +91,14 @@ pub(crate) fn config(mut parameters: Parameters, text: &str) -> Result<Config, F
     Ok(config)
 }
 
-/// Returns whether what stands where a parameter's name or value is may be a part of a password.
+/// Returns whether the text of a parameter's name or value may be part of a password.
 pub(crate) fn may_be_secret(text: &str) -> bool {
     let query = text.split_once('?').map_or("", |(_, query)| query);
     text.contains("password") || query.contains('@')
 }
 
-/// Returns what the driver has against a parameter. It shows the name of one that it does not know,
-/// which may be a part of a password.
+/// Returns the driver's error about a parameter. An error about an unknown name is replaced, as the
+/// name may be part of a password.
 fn refused_by_driver(name: &str, error: &tokio_postgres::Error, text: &str) -> Fault {
     let said = std::error::Error::source(error).map_or_else(|| chain(error), chain);
     if !said.starts_with("unknown option") {
@@ -123,8 +124,8 @@ fn of_url(text: &str) -> Result<Parameters, Fault> {
         Some((user, password)) => (user, Some(password)),
         None => (credentials, None),
     };
-    // libpq takes what stands behind the first @ for the host, and so for what an error shows. In a
-    // password with a %XX no @ was forgotten.
+    // libpq takes the text after the first @ as the host, which errors show. A password that
+    // contains %XX was encoded, so every @ in it was as well.
     let is_open = place.contains('@')
         || user.contains('?')
         || credentials.contains("password=")
@@ -149,7 +150,7 @@ fn of_url(text: &str) -> Result<Parameters, Fault> {
     Ok(read)
 }
 
-/// Reads `host:port,[ip]:port`; returns where it ends.
+/// Parses `host:port,[ip]:port` and returns where it ends.
 fn hosts(
     place: &str,
     add: &mut impl FnMut(&str, &str) -> Result<(), Fault>,
@@ -202,7 +203,7 @@ fn of_query(query: &str, read: &mut Parameters) -> Result<(), Fault> {
             .ok_or("what follows the ? must be name=value, joined by &; write other = and & as %3D and %26")?;
         let name = text_of(decoded(name)?)?;
         let value = decoded(value)?;
-        // The driver for Java says it so.
+        // The spelling of the JDBC driver.
         match name.as_str() {
             "ssl" if value == b"true" => read.insert("sslmode".to_owned(), b"require".to_vec()),
             _ => read.insert(name, value),
@@ -229,7 +230,7 @@ fn decoded(text: &str) -> Result<Vec<u8>, Fault> {
     Ok(bytes)
 }
 
-/// Returns a value that must be text.
+/// Returns a value as text, or an error if it is not UTF-8.
 pub(crate) fn text_of(value: Vec<u8>) -> Result<String, Fault> {
     String::from_utf8(value).map_err(|_| "a value is not UTF-8".into())
 }
@@ -256,7 +257,7 @@ fn of_pairs(text: &str) -> Result<Parameters, Fault> {
     Ok(read)
 }
 
-/// Returns the value at the beginning of a text, without its quotes, and what follows it.
+/// Returns the value at the beginning of a text, without its quotes, and the rest of the text.
 fn value(text: &str, space: impl Fn(char) -> bool) -> Result<(String, &str), Fault> {
     let (quoted, text) = match text.strip_prefix('\'') {
         Some(inner) => (true, inner),
@@ -284,7 +285,7 @@ mod tests {
     use rand::seq::IndexedRandom;
     use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
-    /// What libpq returns for each parameter.
+    /// An entry of the array that libpq returns, one for each parameter.
     #[repr(C)]
     struct LibpqOption {
         keyword: *const c_char,
@@ -298,34 +299,35 @@ mod tests {
 
     type Parse = unsafe extern "C" fn(*const c_char, *mut *mut c_char) -> *const LibpqOption;
 
-    /// The library that psql uses; `None`, and a word, where there is none.
+    /// Returns libpq's parser, from the library that psql uses. If there is none, prints a message
+    /// and returns `None`.
     fn libpq() -> Option<Parse> {
-        // SAFETY: the name ends with a zero; loading libpq runs nothing of a caller's.
+        // SAFETY: the name is NUL-terminated; loading libpq runs no code of the caller.
         let library = unsafe { libc::dlopen(c"libpq.so.5".as_ptr(), libc::RTLD_NOW) };
         if library.is_null() {
             eprintln!("skipped: there is no libpq.so.5 to compare with");
             return None;
         }
-        // SAFETY: the library stays loaded, and the name ends with a zero.
+        // SAFETY: the library stays loaded, and the name is NUL-terminated.
         let found = unsafe { libc::dlsym(library, c"PQconninfoParse".as_ptr()) };
         assert!(!found.is_null());
-        // SAFETY: this is the function's type since libpq 5.3.
+        // SAFETY: the function has had this type since libpq 5.3.
         Some(unsafe { std::mem::transmute::<*mut c_void, Parse>(found) })
     }
 
-    /// Returns what libpq reads; its memory is the test's to lose.
+    /// Returns the parameters that libpq parses. The memory is leaked, which is harmless in a test.
     fn read_by(parse: Parse, text: &str) -> Result<Parameters, String> {
         let text = CString::new(text).expect("no text here has a zero");
         let mut message = std::ptr::null_mut();
-        // SAFETY: the text ends with a zero, and the message is only written.
+        // SAFETY: the text is NUL-terminated, and the message is only written.
         let mut option = unsafe { parse(text.as_ptr(), &mut message) };
         if option.is_null() {
-            // SAFETY: without a result there is a message, which ends with a zero.
+            // SAFETY: without a result there is a message, which is NUL-terminated.
             let message = unsafe { CStr::from_ptr(message) };
             return Err(message.to_string_lossy().into_owned());
         }
         let mut read = Parameters::new();
-        // SAFETY: an array that ends with an element without a keyword, of texts with a zero.
+        // SAFETY: the array of NUL-terminated texts ends with an element without a keyword.
         while let Some(keyword) = unsafe { (*option).keyword.as_ref() } {
             // SAFETY: as above.
             let (keyword, value) = unsafe { (CStr::from_ptr(keyword), (*option).value.as_ref()) };
@@ -334,7 +336,7 @@ mod tests {
                 let value = unsafe { CStr::from_ptr(value) }.to_bytes().to_vec();
                 read.insert(keyword.to_string_lossy().into_owned(), value);
             }
-            // SAFETY: the last element has no keyword, and this one has.
+            // SAFETY: the last element has no keyword, and this element has one.
             option = unsafe { option.add(1) };
         }
         Ok(read)
@@ -405,7 +407,8 @@ user=\u{a0}x
 dbname=postgres://u:s@h/d
 host=ä user='ö ü'";
 
-    /// Either both read the same, or both refuse; an @ that libpq takes at its word may be refused.
+    /// Asserts that both parse the text alike or both refuse it. An @ that libpq accepts may be
+    /// refused.
     fn compare(parse_by_libpq: Parse, text: &str) {
         match (parse(text), read_by(parse_by_libpq, text)) {
             (Ok(ours), Ok(theirs)) => assert_eq!(ours, theirs, "{text}"),
@@ -416,7 +419,7 @@ host=ä user='ö ü'";
                 assert!(known, "{text}: {ours:?}, and libpq says {theirs}");
             }
             (Err(ours), Ok(theirs)) => {
-                // Not in an IP address, where libpq takes any sign at first.
+                // Except in an IP address, where libpq accepts any character at first.
                 let may = [OPEN_AT, NEITHER, "a value is not UTF-8"].contains(&&*ours.0);
                 assert!(
                     may || text.contains('['),

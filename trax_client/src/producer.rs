@@ -1,8 +1,8 @@
-//! A producer that a service keeps: it connects when it is needed, and again after a failure.
+//! A long-lived producer for a service: it connects on demand and reconnects after a failure.
 //!
-//! Enters: jobs and questions, from any number of tasks. Leaves: the server's answer, or the error
-//! after the patience is over. Holds: one connection, which nobody has to themselves; a call is
-//! repeated only if it cannot happen twice.
+//! Input: jobs and queries from any number of tasks. Output: the server's answer, or the error once
+//! the time limit is over. Invariants: all tasks share one connection, and a call is repeated only
+//! if it cannot take effect twice.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -21,26 +21,28 @@ use crate::queue::{Attempt, QueueDepth};
 use crate::sql::Interval;
 use crate::worker::connection::{Backoff, Connection, answer_within, hardened, open};
 
-/// How long a call may take, connecting and repeating included.
+/// The time limit of a call, including connecting and retries.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The least time that is left for an answer.
+/// The minimum time left for an answer.
 const LEAST: Duration = Duration::from_millis(100);
-/// As of a worker: what limits how long a dead connection goes unnoticed.
+/// Sizes the keepalive settings as for a worker's lease: limits how long a dead connection goes
+/// unnoticed.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// Enqueues jobs over a connection of its own, for a service that keeps it for as long as it runs.
+/// Enqueues jobs over a dedicated connection, for a service that keeps the producer as long as it
+/// runs.
 ///
-/// It connects with the first call, to the primary of several hosts, with TLS as the address says,
-/// and again when the connection broke. A clone is the same producer, and cheap. Calls of many
-/// tasks share the connection.
+/// The first call connects, to the primary of several hosts, with TLS as the address sets it; a
+/// broken connection is reopened. A clone is cheap and is the same producer. Calls of many tasks
+/// share the connection.
 ///
-/// A call that failed is repeated until the patience (10 s) is over, if it cannot happen twice: one
-/// that was never sent, or that the server refused for the moment; questions; jobs whose key lasts
-/// that long ([`unique_for`](JobOptions::unique_for)). Other jobs whose connection broke end as
-/// [`Error::Connection`]: they may have been queued.
+/// A failed call is retried until the time limit (10 s) if it cannot take effect twice: a call that
+/// was never sent or that the server refused temporarily, a query, or a job whose unique key lasts
+/// at least as long as the limit ([`unique_for`](JobOptions::unique_for)). If the connection breaks
+/// during other calls, they return [`Error::Connection`]: their jobs may have been queued.
 ///
-/// A job that belongs to other writes is enqueued in their transaction, with a [`Client`] on a
-/// connection or pool of the program.
+/// To enqueue a job in a transaction together with other writes, use a [`Client`] on a connection
+/// or pool of the program.
 ///
 /// ```no_run
 /// # async fn example(address: trax_client::Address) -> trax_client::Result<()> {
@@ -64,7 +66,7 @@ struct Shared {
     connection: Mutex<Option<Arc<Connection>>>,
 }
 
-/// Makes a call until it has its answer, or must not be made again.
+/// Repeats a call until it has an answer or may not be repeated.
 macro_rules! answered {
     ($producer:expr, $repeatable:expr, |$client:ident| $call:expr) => {{
         let mut tries = Tries::of(&$producer.0);
@@ -81,12 +83,12 @@ macro_rules! answered {
 }
 
 impl Producer {
-    /// Returns a producer that is not connected yet.
+    /// Returns a producer that has not connected yet.
     pub fn new(address: impl Into<Address>) -> Self {
         Self::with_patience(address, PATIENCE)
     }
 
-    /// Returns one whose calls take no longer than this.
+    /// Returns a producer with this time limit for its calls.
     pub fn with_patience(address: impl Into<Address>, patience: Duration) -> Self {
         let mut address = address.into();
         if address.get_application_name().is_none() {
@@ -103,15 +105,15 @@ impl Producer {
         }))
     }
 
-    /// Connects, if it is not connected: to find at its start that a service cannot enqueue.
+    /// Connects if necessary, so that a service finds at startup whether it can enqueue.
     ///
     /// # Errors
-    /// Of the address or the server; [`Error::Connection`] when the patience is over.
+    /// The errors of the address or the server; [`Error::Connection`] once the time limit is over.
     pub async fn connect(&self) -> Result<()> {
         Tries::of(&self.0).connection().await.map(|_| ())
     }
 
-    /// Queues one job and returns its id, as [`Client::enqueue`].
+    /// Queues one job and returns its id, as [`Client::enqueue`] does.
     pub async fn enqueue<T: Serialize>(&self, job: &NewJob<T>) -> Result<JobId> {
         answered!(
             self,
@@ -120,7 +122,7 @@ impl Producer {
         )
     }
 
-    /// Queues one job for each input, as [`Client::enqueue_many`].
+    /// Queues one job for each input, as [`Client::enqueue_many`] does.
     pub async fn enqueue_many<T: Serialize>(&self, jobs: &NewJobs<'_, T>) -> Result<Vec<JobId>> {
         answered!(
             self,
@@ -129,30 +131,30 @@ impl Producer {
         )
     }
 
-    /// Returns how many jobs are ready, as [`Client::queue_depths`].
+    /// Returns the number of ready jobs, as [`Client::queue_depths`] does.
     pub async fn queue_depths(&self, count_up_to: i64) -> Result<Vec<QueueDepth>> {
         answered!(self, true, |client| client.queue_depths(count_up_to))
     }
 
-    /// Returns the ended attempts of a job, as [`Client::attempts`].
+    /// Returns the ended attempts of a job, as [`Client::attempts`] does.
     pub async fn attempts(&self, job_id: JobId) -> Result<Vec<Attempt>> {
         answered!(self, true, |client| client.attempts(job_id))
     }
 
-    /// Returns the dead letters that wait for a person, as [`Client::dead_letters`].
+    /// Returns the dead letters that await intervention, as [`Client::dead_letters`] does.
     pub async fn dead_letters(&self, limit: i64) -> Result<Vec<DeadLetter>> {
         answered!(self, true, |client| client.dead_letters(limit))
     }
 }
 
-/// Returns whether a job that is queued again within the patience is the same job, even if it ended
-/// meanwhile.
+/// Returns whether queueing the job again within the time limit yields the same job, even if it has
+/// ended meanwhile.
 fn is_repeatable(options: &JobOptions, patience: Duration) -> bool {
     let lasts = |time: &Interval| time.0 >= patience;
     options.unique_key.is_some() && options.unique_for.as_ref().is_some_and(lasts)
 }
 
-/// The tries of one call.
+/// The attempts of one call.
 struct Tries<'p> {
     shared: &'p Shared,
     deadline: Instant,
@@ -174,7 +176,8 @@ impl<'p> Tries<'p> {
             .max(LEAST)
     }
 
-    /// Returns the connection, or opens one. Others wait meanwhile: they need the same one.
+    /// Returns the connection, opening it if necessary. Other callers wait meanwhile, as they need
+    /// the same connection.
     async fn connection(&mut self) -> Result<Arc<Connection>> {
         loop {
             let left = self.left();
@@ -186,7 +189,7 @@ impl<'p> Tries<'p> {
         }
     }
 
-    /// Returns what to do with an answer; an error that may pass is waited out.
+    /// Decides what to do after an answer. Waits after an error that may be temporary.
     async fn after<T>(
         &mut self,
         answer: Result<T>,
@@ -200,7 +203,8 @@ impl<'p> Tries<'p> {
         if broken {
             self.shared.forget(connection).await;
         }
-        // What the server refused did not happen. What broke with the connection may have.
+        // A call that the server refused had no effect. A call that broke with the connection may
+        // have had one.
         let may_repeat = repeatable || !broken || error.is_starting();
         match may_repeat && self.waits_after(&error).await {
             true => ControlFlow::Continue(()),
@@ -208,7 +212,7 @@ impl<'p> Tries<'p> {
         }
     }
 
-    /// Waits before the next try; false when there is none.
+    /// Waits before the next attempt. Returns false if there is none.
     async fn waits_after(&mut self, error: &Error) -> bool {
         let delay = self.backoff.after(error);
         let in_time = Instant::now() + delay < self.deadline;
@@ -232,7 +236,7 @@ impl Shared {
         }
     }
 
-    /// Forgets a connection that broke, unless another has taken its place.
+    /// Drops a broken connection, unless another has already replaced it.
     async fn forget(&self, broken: &Arc<Connection>) {
         let mut connection = self.connection.lock().await;
         connection.take_if(|open| Arc::ptr_eq(open, broken));

@@ -1,4 +1,4 @@
-//! What waits, and what became of a job's attempts.
+//! The depth of the queue, and the attempts of a job.
 
 use std::time::SystemTime;
 
@@ -14,45 +14,45 @@ use crate::json::Json;
 /// The jobs of one task in one group that can be claimed now.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct QueueDepth {
-    /// The task.
+    /// The name of the task.
     pub task: String,
-    /// The group.
+    /// The name of the group.
     pub group_name: String,
-    /// How many, counted up to the limit of the call.
+    /// The number of jobs, counted up to the limit of the call.
     pub ready: i64,
-    /// When the one that is claimed first became ready.
+    /// When the job that would be claimed first became ready.
     #[serde(skip)]
     pub first_ready_at: SystemTime,
 }
 
-/// One ended attempt of a job.
+/// An ended attempt of a job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Attempt {
-    /// 1 for the first; 0 when the job ended before it was claimed.
+    /// The number of the attempt, from 1; 0 if the job ended before it was claimed.
     pub attempt: i32,
     /// `completed`, `failed` or `cancelled`.
     pub state: String,
-    /// Of a failed one: `error`, `lease_expired`, `timeout` or `expired`.
+    /// For a failed attempt: `error`, `lease_expired`, `timeout` or `expired`.
     pub failure_kind: Option<String>,
-    /// Who executed it.
+    /// The worker that executed the attempt.
     pub worker: Option<String>,
-    /// When it was claimed, by the server's clock.
+    /// When the attempt was claimed, by the server's clock.
     #[serde(skip)]
     pub started_at: Option<SystemTime>,
-    /// When it ended, by the server's clock.
+    /// When the attempt ended, by the server's clock.
     #[serde(skip)]
     pub finished_at: SystemTime,
-    /// The text of its error.
+    /// The error message.
     pub error: Option<String>,
-    /// The structured detail of its error.
+    /// The structured detail of the error.
     pub detail: Option<Json>,
-    /// Its output.
+    /// The output of the attempt.
     pub output: Option<Json>,
 }
 
 impl<C: GenericClient + Sync> Client<'_, C> {
-    /// Returns how many jobs are ready to be claimed, by task and group; those without any are left
-    /// out. Each is counted up to `count_up_to`, so that a long queue costs no more than that.
+    /// Returns the number of claimable jobs by task and group, without those that have none. Each
+    /// is counted up to `count_up_to`, which bounds the cost for a long queue.
     pub async fn queue_depths(&self, count_up_to: i64) -> Result<Vec<QueueDepth>> {
         let sql = "select l.task, l.group_name, c.ready, l.run_at \
                    from trax.lane l cross join lateral (\
@@ -73,8 +73,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         rows.iter().map(depth).collect()
     }
 
-    /// Returns the ended attempts of a job, the first first; none when it has not ended one, or
-    /// history no longer has it.
+    /// Returns the ended attempts of a job in order. Empty if no attempt has ended, or the history
+    /// no longer has them.
     pub async fn attempts(&self, job_id: JobId) -> Result<Vec<Attempt>> {
         let sql = "select attempt, state, failure_kind, worker, started_at, finished_at, error, \
                    detail, output from trax.run where job_id operator(pg_catalog.=) $1 \

@@ -1,5 +1,5 @@
-//! Calling a function of the contract by argument name, in one round trip, without a prepared
-//! statement: that also works behind a transaction pooler.
+//! Calls a function of the contract with named arguments, in one round trip and without a prepared
+//! statement, so that calls work behind a transaction pooler.
 
 use std::error::Error as StdError;
 use std::time::{Duration, SystemTime};
@@ -30,7 +30,7 @@ impl ToSql for Interval {
         _: &Type,
         out: &mut BytesMut,
     ) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {
-        // On the wire: microseconds, days, months.
+        // Wire format: microseconds, days, months.
         let micros = i64::try_from(self.0.as_micros())?;
         out.extend_from_slice(&micros.to_be_bytes());
         out.extend_from_slice(&[0; 8]);
@@ -63,7 +63,7 @@ impl<'a> FromSql<'a> for Interval {
     }
 }
 
-/// A Rust type that stands for exactly one SQL type.
+/// A Rust type that maps to exactly one SQL type.
 pub(crate) trait Argument: ToSql + Sync {
     const TYPE: Type;
 }
@@ -92,12 +92,12 @@ arguments! {
     Vec<Option<Json>> => JSONB_ARRAY,
 }
 
-/// One call; arguments that are not set have the function's defaults.
+/// A call. Arguments that are not set take the function's defaults.
 pub(crate) struct Call<'p> {
     function: &'static str,
     names: Vec<&'static str>,
     values: Vec<(&'p (dyn ToSql + Sync), Type)>,
-    /// The first of the values is the lock timeout.
+    /// Whether the first value is the lock timeout.
     has_lock_timeout: bool,
 }
 
@@ -111,7 +111,7 @@ impl<'p> Call<'p> {
         }
     }
 
-    /// Sets `lock_timeout` for its transaction; must come before any argument.
+    /// Sets `lock_timeout` for the call's transaction. Must precede any argument.
     pub(crate) fn lock_timeout(mut self, timeout: Option<&'p String>) -> Self {
         if let Some(timeout) = timeout {
             self.values.push((timeout, Type::TEXT));
@@ -133,9 +133,9 @@ impl<'p> Call<'p> {
         }
     }
 
-    /// Returns `trax.f(a => $1, b => $2)`: only names written in this crate, never a value. A lock
-    /// timeout is set while the first argument is computed, and so before the function begins: in
-    /// the same statement, for its transaction alone.
+    /// Returns `trax.f(a => $1, b => $2)`, which contains only names written in this crate, never a
+    /// value. A lock timeout is set while the first argument is evaluated, so it takes effect
+    /// before the function begins, in the same statement and for its transaction alone.
     fn text(&self) -> String {
         let before = usize::from(self.has_lock_timeout);
         let argument = |(i, name): (usize, &&str)| match (i, before) {
@@ -158,7 +158,7 @@ impl<'p> Call<'p> {
         Ok(db.query_typed(&sql, &self.values).await?)
     }
 
-    /// Returns the one value of a scalar function.
+    /// Returns the value of a scalar function.
     pub(crate) async fn value<C, T>(self, db: &C) -> Result<T>
     where
         C: GenericClient + Sync,

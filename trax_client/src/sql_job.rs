@@ -1,8 +1,8 @@
-//! A job whose work is a statement: an executor inside the server runs it, no worker.
+//! A job that runs a SQL statement: an executor inside the server runs it, not a worker.
 
 use crate::job::JobOptions;
 
-/// A statement to queue as a job.
+/// A SQL statement to queue as a job.
 ///
 /// ```
 /// use trax_client::{JobOptions, SqlJob};
@@ -13,17 +13,17 @@ use crate::job::JobOptions;
 /// ```
 #[derive(Clone, Debug)]
 pub struct SqlJob {
-    /// One statement or several, which are then one transaction.
+    /// One statement, or several that form one transaction.
     pub command: String,
-    /// The role in whose session it runs, and whose rights it has; without one the role that
-    /// queues it, which must otherwise be a member of this one.
+    /// The role that the statement runs as, with its rights; by default the role that queues it.
+    /// Another role can be set only by a member of that role.
     pub run_as: Option<String>,
-    /// How it is queued. A trace is not used: nothing of it reaches a statement.
+    /// The options of the job. A trace is not used, as a statement has no access to it.
     pub options: JobOptions,
 }
 
 impl SqlJob {
-    /// Returns a job with the server's defaults, that runs as the role that queues it.
+    /// Returns a job with the server's default options that runs as the role that queues it.
     pub fn new(command: impl Into<String>) -> Self {
         SqlJob {
             command: command.into(),
@@ -32,13 +32,13 @@ impl SqlJob {
         }
     }
 
-    /// Sets the role that runs it.
+    /// Sets the role that the statement runs as.
     pub fn run_as(mut self, role: impl Into<String>) -> Self {
         self.run_as = Some(role.into());
         self
     }
 
-    /// Sets the job's options; those that are not set here stay.
+    /// Sets options of the job. Options not set in `options` keep their values.
     pub fn with(mut self, options: JobOptions) -> Self {
         self.options = self.options.merged(options);
         self

@@ -1,4 +1,4 @@
-//! Jobs in connections and transactions of `sqlx` (feature `sqlx`).
+//! Enqueueing through connections and transactions of `sqlx` (feature `sqlx`).
 //!
 //! ```no_run
 //! # #[derive(serde::Serialize)] struct ShipOrder { order: i64 }
@@ -29,7 +29,7 @@ use crate::manifest::utc;
 use crate::sql::Interval;
 use crate::telemetry::Enqueueing;
 
-/// Queues one job and returns its id, as [`Client::enqueue`](crate::Client::enqueue).
+/// Queues one job and returns its id, as [`Client::enqueue`](crate::Client::enqueue) does.
 pub async fn enqueue<'e, T: Serialize>(db: impl PgExecutor<'e>, job: &NewJob<T>) -> Result<JobId> {
     let enqueueing = Enqueueing::of(&job.task, None);
     let trace = enqueueing.trace(job.options.trace.as_ref());
@@ -45,7 +45,7 @@ pub async fn enqueue<'e, T: Serialize>(db: impl PgExecutor<'e>, job: &NewJob<T>)
     Ok(JobId(enqueueing.around(queued, |id| Some(*id)).await?))
 }
 
-/// Queues one job for each input, as [`Client::enqueue_many`](crate::Client::enqueue_many).
+/// Queues one job for each input, as [`Client::enqueue_many`](crate::Client::enqueue_many) does.
 pub async fn enqueue_many<'e, T: Serialize>(
     db: impl PgExecutor<'e>,
     jobs: &NewJobs<'_, T>,
@@ -54,7 +54,7 @@ pub async fn enqueue_many<'e, T: Serialize>(
     let trace = enqueueing.trace(jobs.options.trace.as_ref());
     let mut call = Call::of("enqueue_many");
     call.add("task", "text", jobs.task.clone());
-    // One text: an array of documents, taken apart by the server.
+    // The inputs are sent as one JSON array, which the server splits.
     let inputs = Json::of(jobs.inputs)?.text().to_owned();
     call.add("inputs", "jsonb", inputs);
     call.add_options(&jobs.options, trace);
@@ -67,9 +67,9 @@ pub async fn enqueue_many<'e, T: Serialize>(
     Ok(ids.into_iter().map(JobId).collect())
 }
 
-/// Records a completion, as [`Client::complete`](crate::Client::complete): in the transaction that
-/// has the effects of a handler, so that they happen once. The handler then returns
-/// [`Outcome::Recorded`](crate::Outcome::Recorded).
+/// Records a completion, as [`Client::complete`](crate::Client::complete) does. Use it in the
+/// transaction with the effects of a handler, so that they happen exactly once. The handler then
+/// returns [`Outcome::Recorded`](crate::Outcome::Recorded).
 pub async fn complete<'e, T: Serialize>(
     db: impl PgExecutor<'e>,
     job_id: JobId,
@@ -84,7 +84,7 @@ pub async fn complete<'e, T: Serialize>(
     call.query::<bool>(&sql).fetch_one(db).await.map_err(error)
 }
 
-/// A call whose arguments are texts: no type of a feature of sqlx is needed.
+/// A call whose arguments are sent as text, so that no optional type feature of sqlx is needed.
 struct Call {
     function: &'static str,
     arguments: Vec<(&'static str, &'static str, String)>,
@@ -127,7 +127,7 @@ impl Call {
         }
     }
 
-    /// Only names written here, never a value.
+    /// Returns the SQL text, which contains only names written here, never a value.
     fn text(&self) -> String {
         let argument = |(i, (name, sql_type, _)): (usize, &(&str, &str, String))| {
             let n = i + 1;
@@ -147,7 +147,7 @@ impl Call {
     where
         (T,): for<'r> ::sqlx::FromRow<'r, ::sqlx::postgres::PgRow>,
     {
-        // Nothing is kept prepared: that also works behind a transaction pooler.
+        // No statement stays prepared, so calls work behind a transaction pooler.
         let query = ::sqlx::query_scalar(sql).persistent(false);
         self.arguments
             .iter()

@@ -1,8 +1,9 @@
-//! Tasks as types: what a job is made of, and what a handler takes.
+//! Tasks as types: the input of a job, which its handler takes.
 
 use crate::job::JobOptions;
 
-/// A type that is the input of one task: ties it to the task's name and to how its jobs are queued.
+/// The input type of a task. It ties the type to the task's name and to the default options of its
+/// jobs.
 ///
 /// ```
 /// use serde::{Deserialize, Serialize};
@@ -27,10 +28,10 @@ use crate::job::JobOptions;
     note = "tie it to one: `impl Task for {Self} {{ const NAME: &str = \"mail.send\"; }}`"
 )]
 pub trait Task {
-    /// The name of the task, in the database.
+    /// The name of the task in the database.
     const NAME: &'static str;
 
-    /// Returns how its jobs are queued unless the producer overrides it: group, priority,
+    /// Returns the options of the task's jobs unless the producer overrides them: group, priority,
     /// retries, timeout.
     fn options() -> JobOptions {
         JobOptions::new()

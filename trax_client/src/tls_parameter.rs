@@ -1,12 +1,13 @@
-//! The parameters of an address that are about TLS: libpq's, by the names that it gives them.
+//! The TLS parameters of an address, under their libpq names.
 
 use std::collections::BTreeMap;
 
-/// The TLS parameters of an address, each as libpq accepts it; missing ones have libpq's defaults.
+/// The TLS parameters of an address, with values as libpq accepts them. Missing ones have libpq's
+/// defaults.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Tls(BTreeMap<&'static str, String>);
 
-/// The parameters that are not the driver's, each with libpq's environment variable.
+/// The parameters that the driver does not have, each with libpq's environment variable.
 pub(crate) const PARAMETERS: [(&str, &str); 10] = [
     ("sslmode", "PGSSLMODE"),
     ("sslrootcert", "PGSSLROOTCERT"),
@@ -41,7 +42,7 @@ pub(crate) fn choices(parameter: &str) -> &'static [&'static str] {
 }
 
 impl Tls {
-    /// An error shows the value if it is not `secret`.
+    /// Sets a parameter. An error shows the value unless it may be secret.
     pub(crate) fn set(
         &mut self,
         parameter: &str,
@@ -50,7 +51,7 @@ impl Tls {
     ) -> Result<(), String> {
         let known = PARAMETERS.iter().find(|(name, _)| *name == parameter);
         let (parameter, _) = known.expect("only these parameters are taken out");
-        // As in libpq: an empty value counts as not set.
+        // As in libpq, an empty value counts as not set.
         if value.is_empty() {
             return Ok(());
         }
@@ -78,10 +79,10 @@ impl Tls {
         self.0.insert(parameter, value.to_owned());
     }
 
-    /// Takes the parameters that are not set here from another, and the oldest protocol and the
-    /// channel binding also when those demand more.
+    /// Copies the parameters that are not set here from `other`. The minimum protocol version and
+    /// the channel binding are also copied if those of `other` are stricter.
     pub(crate) fn complete(&mut self, other: &Tls) {
-        // A key belongs to its certificate.
+        // A key is useful only with its own certificate.
         let has_certificate = self.get("sslcert").is_some();
         for (&parameter, theirs) in &other.0 {
             let takes = match (parameter, self.get(parameter)) {

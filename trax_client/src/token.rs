@@ -1,5 +1,5 @@
 //! Concurrency tokens: the right to one of a limited number of slots of a name, and a guard that
-//! keeps it.
+//! maintains it.
 
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -15,11 +15,11 @@ use crate::error::{Error, Result};
 use crate::id::Token;
 use crate::worker::connection::{Backoff, Connection, hardened, open};
 
-/// How long a guard that is dropped tries to release its token.
+/// How long a dropped guard tries to release its token.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How much longer than the server the client waits for an answer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
-/// Keepalive probes are sent as for a lease of at most this length, four times in it.
+/// Keepalive probes are timed as for a lease of at most this length, with four probes in it.
 const LONGEST_SILENCE: Duration = Duration::from_secs(120);
 /// The shortest time to live that a guard can maintain over a network.
 const SHORTEST_TTL: Duration = Duration::from_millis(30);
@@ -29,16 +29,16 @@ const SHORTEST_TTL: Duration = Duration::from_millis(30);
 pub struct Grant {
     /// The number of the slot, from 1.
     pub slot: i32,
-    /// Identifies this grant: a stale one can neither extend nor release.
+    /// Identifies this grant. A stale token can neither be extended nor released.
     pub token: Token,
-    /// When it expires unless extended, by the server's clock.
+    /// When the token expires unless it is extended, by the server's clock.
     pub expires_at: SystemTime,
 }
 
 impl Grant {
     pub(crate) const COLUMNS: &'static str = "slot, token, expires_at";
 
-    /// Returns `None` when the columns are null: the wait timed out.
+    /// Returns `None` if the columns are null, which means that the wait timed out.
     pub(crate) fn from_row(row: &Row) -> Result<Option<Self>> {
         let Some(slot) = row.try_get(0)? else {
             return Ok(None);
@@ -51,8 +51,7 @@ impl Grant {
     }
 }
 
-/// The name to hold, the holder, how many may hold it, and how long it is held without an
-/// extension.
+/// A request for a token: the name to hold, the holder, the number of slots, and the time to live.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TokenRequest {
     pub(crate) name: String,
@@ -62,7 +61,7 @@ pub struct TokenRequest {
 }
 
 impl TokenRequest {
-    /// Returns a request for one holder at a time and 30 s.
+    /// Returns a request for a name with a single slot and a time to live of 30 s.
     pub fn new(name: impl Into<String>, holder: impl Into<String>) -> Self {
         TokenRequest {
             name: name.into(),
@@ -72,22 +71,22 @@ impl TokenRequest {
         }
     }
 
-    /// Sets how many may hold the name at once (1 to 1000). The most recent call of any program
-    /// counts.
+    /// Sets how many holders the name may have at once, 1 to 1000. The value in the most recent
+    /// call of any program applies.
     pub fn max_holders(mut self, holders: i32) -> Self {
         self.max_holders = holders;
         self
     }
 
-    /// Sets how long the token is held without an extension.
+    /// Sets the time to live: how long the token is held without an extension.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 }
 
-/// Holds a token: extends it three times in its time to live, on a connection and thread of its
-/// own, so that a program that blocks does not lose it.
+/// Holds a token and extends it three times per time to live, on a dedicated connection and thread,
+/// so that a program that blocks does not lose it.
 ///
 /// ```no_run
 /// # async fn example(address: trax_client::Address) -> trax_client::Result<()> {
@@ -109,18 +108,18 @@ impl TokenRequest {
 /// # async fn import() {}
 /// ```
 ///
-/// Dropping it releases the token in the background if possible; a program that ends right away
+/// Dropping the guard releases the token in the background if possible. A program about to exit
 /// should call [`TokenGuard::release`].
 #[derive(Debug)]
 pub struct TokenGuard {
     grant: Grant,
     lost: watch::Receiver<bool>,
-    /// Dropped without a message it means: release, no one waits for the result.
+    /// If dropped without a message, the token is released and no caller waits for the result.
     stop: oneshot::Sender<oneshot::Sender<Result<bool>>>,
 }
 
 impl TokenGuard {
-    /// Takes a token if one is free; never waits for one.
+    /// Takes a token if one is free, without waiting.
     pub async fn try_acquire(
         address: impl Into<Address>,
         request: TokenRequest,
@@ -128,8 +127,8 @@ impl TokenGuard {
         Self::begin(address.into(), request, None).await
     }
 
-    /// Waits for a token, first come, first served; `None` on timeout. Dropping the future
-    /// leaves the queue.
+    /// Waits for a token, first come, first served; `None` on timeout. Dropping the future leaves
+    /// the queue.
     pub async fn wait(
         address: impl Into<Address>,
         request: TokenRequest,
@@ -154,7 +153,7 @@ impl TokenGuard {
         let (stop, stopped) = oneshot::channel();
         let (report, lost) = watch::channel(false);
         let keeper = Keeper {
-            // A waiting connection sends nothing; a lost server must be noticed all the same.
+            // A waiting connection sends nothing, yet a lost server must be noticed.
             address: hardened(address, &request.holder, request.ttl.min(LONGEST_SILENCE)),
             request: TokenRequest {
                 ttl: request.ttl.max(SHORTEST_TTL),
@@ -173,7 +172,7 @@ impl TokenGuard {
         Ok(grant.map(|grant| TokenGuard { grant, lost, stop }))
     }
 
-    /// Returns what was granted.
+    /// Returns the grant.
     pub fn grant(&self) -> &Grant {
         &self.grant
     }
@@ -183,15 +182,15 @@ impl TokenGuard {
         *self.lost.borrow()
     }
 
-    /// Returns when the token is lost: the server reported it, or could not be reached until the
-    /// token had expired.
+    /// Completes when the token is lost: the server reported the loss, or could not be reached
+    /// until the token had expired.
     pub async fn lost(&self) {
         let mut lost = self.lost.clone();
-        // An error means that the thread has ended, and so the token is lost as well.
+        // An error means that the thread has ended, so the token is lost as well.
         lost.wait_for(|lost| *lost).await.ok();
     }
 
-    /// Releases the token; false when it was lost.
+    /// Releases the token. Returns false if it was lost.
     pub async fn release(self) -> Result<bool> {
         let (answer, answered) = oneshot::channel();
         if self.stop.send(answer).is_err() {
@@ -218,7 +217,7 @@ impl Keeper {
     ) {
         let granted = tokio::select! {
             granted = self.acquire(wait) => granted,
-            // The caller has stopped waiting; this closes the connection.
+            // The caller has stopped waiting. Returning closes the connection.
             () = answer.closed() => return,
         };
         let (token, held_until) = match granted {
@@ -230,7 +229,7 @@ impl Keeper {
                 (token, held_until)
             }
             nothing => {
-                // When it cannot be sent the caller has stopped waiting.
+                // Sending fails if the caller has stopped waiting.
                 return drop(answer.send(nothing.map(|_| None)));
             }
         };
@@ -254,7 +253,8 @@ impl Keeper {
         }
     }
 
-    /// Takes the token, and returns until when it is certainly held by this machine's clock.
+    /// Takes the token. Returns the moment until which it is certainly held, by this machine's
+    /// clock.
     async fn acquire(&mut self, wait: Option<Duration>) -> Result<Option<(Grant, Moment)>> {
         let connection = open(&self.address).await?;
         let client = Client::new(&*connection);
@@ -271,7 +271,7 @@ impl Keeper {
             return Ok(None);
         };
         if wait.is_some() {
-            // Only the server knows when during the wait it was granted.
+            // Only the server knows at what moment of the wait the token was granted.
             asked = Moment::now();
             let (name, ttl) = (&self.request.name, self.request.ttl);
             if !client.extend_token(name, grant.token, ttl).await? {
@@ -303,7 +303,7 @@ impl Keeper {
                     next = asked + period;
                 }
                 Ok(Ok(false)) => return,
-                // Retried on another connection until the token has expired.
+                // Another connection is tried until the token has expired.
                 Ok(Err(_)) | Err(_) => next = Moment::now() + backoff.next(),
             }
         }
@@ -326,12 +326,12 @@ impl Keeper {
             .await
     }
 
-    /// Releases the token of a guard that was dropped. If that fails the token expires by itself.
+    /// Releases the token of a dropped guard. If that fails, the token expires.
     async fn release_quietly(&mut self, token: Token) {
         timeout(RELEASE_TIMEOUT, self.release(token)).await.ok();
     }
 
-    /// Takes out the connection; only one that answered is put back.
+    /// Takes the connection out. A connection is put back only after it has answered.
     async fn connected(&mut self) -> Result<Connection> {
         match self.connection.take() {
             Some(connection) if !connection.is_closed() => Ok(connection),

@@ -1,10 +1,10 @@
-//! W3C trace context: which span of a distributed trace enqueued a job.
+//! W3C trace context: the span of a distributed trace that enqueued a job.
 //!
-//! It travels in the argument `trace` of `trax.enqueue` under the names of the two HTTP headers, so
-//! that a worker in any language can read and write it: `{"traceparent": "00-<trace>-<span>-01",
-//! "tracestate": "vendor=value"}`. Every attempt of the job has the same one. Enters: those two
-//! texts. Leaves: a [`TraceContext`] that is right by <https://www.w3.org/TR/trace-context>, or why
-//! it is not one.
+//! The context is stored in the argument `trace` of `trax.enqueue` under the names of the two HTTP
+//! headers, so that workers in all languages can read and write it: `{"traceparent":
+//! "00-<trace>-<span>-01", "tracestate": "vendor=value"}`. All attempts of the job share it. Input:
+//! those two texts. Output: a [`TraceContext`] that is valid by
+//! <https://www.w3.org/TR/trace-context>, or the reason why it is invalid.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -17,13 +17,13 @@ use crate::json::Json;
 
 const TRACEPARENT: &str = "traceparent";
 const TRACESTATE: &str = "tracestate";
-/// Sampled, and random: the flags that the specification gives a meaning.
+/// The flags that the specification defines: sampled and random.
 const KNOWN_FLAGS: u8 = 0b11;
 const SAMPLED: u8 = 0b01;
-/// The most vendors of a `tracestate`.
+/// The maximum number of members of a `tracestate`.
 const MAX_MEMBERS: usize = 32;
 
-/// The span that enqueued a job, as other systems name it.
+/// The span that enqueued a job, in the form shared by tracing systems.
 ///
 /// ```
 /// use trax_client::{JobOptions, TraceContext};
@@ -42,7 +42,7 @@ pub struct TraceContext {
     state: Option<String>,
 }
 
-/// Why a text is no trace context.
+/// The reason why a text is not a valid trace context.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MalformedTrace(String);
 
@@ -61,7 +61,7 @@ fn malformed<T>(header: &str, why: impl fmt::Display) -> Result<T, MalformedTrac
 impl FromStr for TraceContext {
     type Err = MalformedTrace;
 
-    /// Reads a `traceparent`.
+    /// Parses a `traceparent`.
     fn from_str(text: &str) -> Result<Self, MalformedTrace> {
         let mut parts = text.splitn(5, '-');
         let mut part = |what: &str, digits: usize| match parts.next() {
@@ -77,7 +77,7 @@ impl FromStr for TraceContext {
         let trace_id = part("trace id", 32)?;
         let span_id = part("span id", 16)? as u64;
         let flags = part("flags", 2)? as u8;
-        // A later version may have more to say.
+        // Later versions may have more fields.
         if version == 0xff || (version == 0 && parts.next().is_some()) {
             return malformed(
                 TRACEPARENT,
@@ -100,8 +100,7 @@ impl fmt::Display for TraceContext {
 }
 
 impl TraceContext {
-    /// Returns the context of ids that another library made; flags that have no meaning yet are
-    /// left out.
+    /// Returns a context from the ids of another library. Undefined flags are cleared.
     pub fn of(trace_id: u128, span_id: u64, flags: u8) -> Result<Self, MalformedTrace> {
         if trace_id == 0 || span_id == 0 {
             return malformed(TRACEPARENT, "an id of zero is invalid");
@@ -114,18 +113,18 @@ impl TraceContext {
         })
     }
 
-    /// Adds a `tracestate`, what vendors of tracing systems add; an empty one is none.
+    /// Adds a `tracestate`, the vendor-specific part. An empty text sets none.
     pub fn with_state(mut self, tracestate: &str) -> Result<Self, MalformedTrace> {
         self.state = state(tracestate)?;
         Ok(self)
     }
 
-    /// Returns the trace.
+    /// Returns the trace id.
     pub fn trace_id(&self) -> u128 {
         self.trace_id
     }
 
-    /// Returns the span in it that enqueued the job.
+    /// Returns the id of the span that enqueued the job.
     pub fn span_id(&self) -> u64 {
         self.span_id
     }
@@ -135,7 +134,7 @@ impl TraceContext {
         self.flags
     }
 
-    /// Returns whether whoever enqueued the job recorded its span.
+    /// Returns whether the caller that enqueued the job recorded its span.
     pub fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0
     }
@@ -145,12 +144,12 @@ impl TraceContext {
         self.to_string()
     }
 
-    /// Returns the `tracestate` beside it.
+    /// Returns the `tracestate`, if set.
     pub fn tracestate(&self) -> Option<&str> {
         self.state.as_deref()
     }
 
-    /// Returns it as it travels with the job.
+    /// Returns the JSON form that is stored with the job.
     pub(crate) fn to_json(&self) -> Json {
         let json = match &self.state {
             Some(state) => json!({TRACEPARENT: self.to_string(), TRACESTATE: state}),
@@ -160,15 +159,15 @@ impl TraceContext {
     }
 }
 
-/// The two headers in a `trace`, whatever else it holds.
+/// The two headers in a `trace`; other members are ignored.
 #[derive(Default, Deserialize)]
 struct Headers {
     traceparent: Option<Value>,
     tracestate: Option<Value>,
 }
 
-/// Returns what came with a job, and what of it had to be dropped. A `trace` that names no
-/// `traceparent` is the program's own affair: neither.
+/// Returns the context stored with a job, and the error for any part that was dropped. Both are
+/// `None` for a `trace` without a `traceparent`, which belongs to the program.
 pub(crate) fn received(trace: Option<&Json>) -> (Option<TraceContext>, Option<MalformedTrace>) {
     let object = trace.filter(|trace| trace.text().trim_start().starts_with('{'));
     let headers: Headers = object
@@ -190,14 +189,14 @@ pub(crate) fn received(trace: Option<&Json>) -> (Option<TraceContext>, Option<Ma
         Some(Value::String(text)) => state(&text),
         Some(_) => malformed(TRACESTATE, "it is not a string"),
     };
-    // A bad state does not spoil its parent.
+    // An invalid tracestate does not invalidate the traceparent.
     match stated {
         Ok(state) => (Some(TraceContext { state, ..context }), None),
         Err(error) => (Some(context), Some(error)),
     }
 }
 
-/// Returns a `tracestate` without its empty members; none when nothing is left.
+/// Returns a `tracestate` without its empty members; `None` if no member is left.
 fn state(text: &str) -> Result<Option<String>, MalformedTrace> {
     let blank = |c: char| c == ' ' || c == '\t';
     let members: Vec<&str> = text
@@ -225,8 +224,8 @@ fn is_lower_hex(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
-/// Returns whether it is `vendor` or `tenant@vendor`, by the grammar of the specification's second
-/// level.
+/// Returns whether a key is `vendor` or `tenant@vendor`, by the grammar of level 2 of the
+/// specification.
 fn is_key(key: &str) -> bool {
     let begins = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let goes_on = |b: &u8| begins(b) || b"_-*/@".contains(b);
@@ -234,7 +233,8 @@ fn is_key(key: &str) -> bool {
     bytes.len() <= 256 && bytes.first().is_some_and(begins) && bytes.iter().all(goes_on)
 }
 
-/// Returns whether it is a value. The member was trimmed and split: no blank at its end, no comma.
+/// Returns whether a value is valid. The member is already trimmed and split, so there is no
+/// trailing blank and no comma.
 fn is_value(value: &str) -> bool {
     let allowed = |b: u8| matches!(b, 0x20..=0x7e) && b != b'=';
     !value.is_empty() && value.len() <= 256 && value.bytes().all(allowed)

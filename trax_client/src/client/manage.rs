@@ -18,7 +18,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         manifest.store(self.db).await
     }
 
-    /// Removes a manifest.
+    /// Removes a manifest by name.
     pub async fn unschedule(&self, name: &str) -> Result<()> {
         Call::new("unschedule")
             .arg("name", &name)
@@ -26,7 +26,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Enables a manifest; its misfire policy applies to runs that it missed while it was disabled.
+    /// Enables a manifest. Its misfire policy applies to the runs it missed while disabled.
     pub async fn enable_manifest(&self, name: &str) -> Result<()> {
         Call::new("enable_manifest")
             .arg("name", &name)
@@ -34,7 +34,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Disables a manifest; jobs that wait or run are not affected.
+    /// Disables a manifest. Jobs that wait or run are not affected.
     pub async fn disable_manifest(&self, name: &str) -> Result<()> {
         Call::new("disable_manifest")
             .arg("name", &name)
@@ -42,7 +42,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Queues a job of a manifest now, with another input if one is given.
+    /// Queues a job of a manifest now, with `input` in place of the manifest's input if given.
     pub async fn trigger(&self, name: &str, input: Option<Json>) -> Result<JobId> {
         let call = Call::new("trigger")
             .arg("name", &name)
@@ -62,13 +62,13 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Runs one manager cycle; empty when another one was running.
+    /// Runs one manager cycle and returns its steps; empty if another cycle was running.
     pub async fn tick(&self) -> Result<Vec<Step>> {
         let rows = Call::new("tick").rows(self.db, Step::COLUMNS).await?;
         rows.iter().map(Step::from_row).collect()
     }
 
-    /// Pauses the scheduler of this database until `resume`, even across restarts of the server.
+    /// Pauses the scheduler of this database until `resume`, across restarts of the server.
     pub async fn pause(&self, reason: Option<&str>) -> Result<()> {
         Call::new("pause")
             .option("reason", &reason)
@@ -81,19 +81,19 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         Call::new("resume").run(self.db).await
     }
 
-    /// Believes at once what the clock of the server shows after it has jumped; false when it had
-    /// not.
+    /// Accepts the server's clock at once after a jump. Returns false if the clock had not jumped.
     pub async fn believe_clock(&self) -> Result<bool> {
         Call::new("believe_clock").value(self.db).await
     }
 
-    /// Makes the jobs in a copy (a restored dump, a clone) this database's own, so that they run.
+    /// Makes the jobs in a copy of a database (a restored dump, a clone) belong to it, so that they
+    /// run.
     pub async fn adopt(&self) -> Result<()> {
         Call::new("adopt").run(self.db).await
     }
 
-    /// Starts the scheduler of this database, until the next restart of a server that does not
-    /// preload the library.
+    /// Starts the scheduler of this database. If the server does not preload the library, the
+    /// scheduler runs until the next restart.
     pub async fn start_scheduler(&self) -> Result<SchedulerStart> {
         let verdict: String = Call::new("start_scheduler").value(self.db).await?;
         match verdict.as_str() {
@@ -103,13 +103,14 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         }
     }
 
-    /// Sets what a role may do, for any task and group; `role` is its name without quotes.
+    /// Sets the access level of a role, for all tasks and groups. `role` is its name without
+    /// quotes.
     pub async fn grant_access(&self, role: &str, level: Access) -> Result<()> {
         self.grant_limited_access(role, level, None, None).await
     }
 
-    /// Sets what a role may do, limited to these tasks and groups for a producer or worker; `None`
-    /// means all of them.
+    /// Sets the access level of a role. A producer or worker can be limited to these tasks and
+    /// groups; `None` means all.
     pub async fn grant_limited_access(
         &self,
         role: &str,
@@ -128,7 +129,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Returns what runs, what is missing and what to do about it.
+    /// Returns the components that run, those that are missing, and a hint for each problem.
     pub async fn status(&self) -> Result<Vec<StatusLine>> {
         let rows = Call::new("status")
             .rows(self.db, StatusLine::COLUMNS)
@@ -136,13 +137,13 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         rows.iter().map(StatusLine::from_row).collect()
     }
 
-    /// Returns the violated invariants; none when healthy.
+    /// Returns the violated invariants; empty if there are none.
     pub async fn check(&self) -> Result<Vec<Violation>> {
         let rows = Call::new("check").rows(self.db, Violation::COLUMNS).await?;
         rows.iter().map(Violation::from_row).collect()
     }
 
-    /// Returns the dead letters that wait for a person, oldest first, at most `limit`.
+    /// Returns at most `limit` dead letters that await intervention, oldest first.
     pub async fn dead_letters(&self, limit: i64) -> Result<Vec<DeadLetter>> {
         let sql = "select id, job_id, manifest, task, status, reason, attempts, last_error, \
                    created_at from trax.dead_letter \
@@ -162,7 +163,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         Ok(JobId(call.value(self.db).await?))
     }
 
-    /// Closes a dead letter without running it again; false when it was closed before.
+    /// Closes a dead letter without running it again. Returns false if it was closed already.
     pub async fn acknowledge_dead_letter(&self, id: i64, note: Option<&str>) -> Result<bool> {
         Call::new("acknowledge_dead_letter")
             .arg("id", &id)

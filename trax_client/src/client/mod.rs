@@ -1,4 +1,4 @@
-//! The functions of trax as typed methods, on any connection or transaction; in this file those
+//! The functions of trax as typed methods, on any connection or transaction. This file has those
 //! that enqueue jobs.
 
 mod manage;
@@ -39,7 +39,7 @@ pub struct Client<'a, C> {
 }
 
 impl<'a, C: GenericClient + Sync> Client<'a, C> {
-    /// Uses this connection or transaction; opens nothing itself.
+    /// Returns a client on this connection or transaction. Opens no connection.
     pub fn new(db: &'a C) -> Self {
         Client {
             db,
@@ -47,14 +47,14 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         }
     }
 
-    /// Limits how long claims, heartbeats, outcomes and reports, each in a separate transaction,
-    /// wait for a lock.
+    /// Sets the lock timeout of claims, heartbeats, outcomes and reports, each of which runs in a
+    /// separate transaction.
     pub(crate) fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = Some(format!("{}ms", timeout.as_millis().max(1)));
         self
     }
 
-    /// Returns a call of a worker about its jobs.
+    /// Returns a call that a worker makes about its jobs.
     fn work<'p>(&'p self, function: &'static str) -> Call<'p> {
         Call::new(function).lock_timeout(self.lock_timeout.as_ref())
     }
@@ -65,7 +65,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
 
     /// Queues one job and returns its id.
     ///
-    /// If a job with its unique key is alive, it returns that job's id and queues nothing.
+    /// If a job with the same unique key is alive, returns its id and queues nothing.
     pub async fn enqueue<T: Serialize>(&self, job: &NewJob<T>) -> Result<JobId> {
         let input = Json::of(&job.input)?;
         let enqueueing = Enqueueing::of(&job.task, None);
@@ -77,7 +77,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         Ok(JobId(enqueueing.around(call, |id| Some(*id)).await?))
     }
 
-    /// Queues a statement, which an executor inside the server runs.
+    /// Queues a SQL statement. An executor inside the server runs it.
     pub async fn enqueue_sql(&self, job: &SqlJob) -> Result<JobId> {
         let call = Call::new("enqueue_sql")
             .arg("command", &job.command)
@@ -85,7 +85,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         Ok(JobId(job.options.apply(call, &None).value(self.db).await?))
     }
 
-    /// Queues one job for each input in one call; the ids are in the order of the inputs.
+    /// Queues one job for each input in one call. The ids are in the order of the inputs.
     pub async fn enqueue_many<T: Serialize>(&self, jobs: &NewJobs<'_, T>) -> Result<Vec<JobId>> {
         let NewJobs {
             task,
@@ -103,14 +103,14 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         rows.iter().map(|row| Ok(JobId(row.try_get(0)?))).collect()
     }
 
-    /// Queues any number of jobs in one statement, all or none, each with its own options;
-    /// returns how many the server accepted. That includes jobs whose unique key is alive, which
-    /// queue nothing. The input of a [`Task`](crate::Task) stands for a job with the task's
-    /// options.
+    /// Queues any number of jobs in one statement, all or none, each with its own options. Returns
+    /// how many the server accepted, including those that queued nothing because a job with the
+    /// same unique key is alive. The input of a [`Task`](crate::Task) stands for a job with the
+    /// task's options.
     ///
-    /// They are read one by one, so that millions need no more memory than one. In a transaction
-    /// they become claimable when it commits. Behind a transaction pooler this must run in a
-    /// transaction.
+    /// The jobs are read from the iterator one by one, so memory use does not grow with their
+    /// number. In a transaction the jobs become claimable when it commits. Behind a transaction
+    /// pooler, call this in a transaction.
     ///
     /// ```no_run
     /// # async fn example(db: &tokio_postgres::Client) -> trax_client::Result<()> {
@@ -126,7 +126,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
     /// ```
     ///
     /// # Errors
-    /// After an error in one job, whose row number is in the message, none is queued.
+    /// If one job causes an error, no job is queued; the message has the row number.
     pub async fn enqueue_all<T: Serialize, J: Into<NewJob<T>>>(
         &self,
         jobs: impl IntoIterator<Item = J>,
@@ -138,13 +138,13 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         copy.finish().await
     }
 
-    /// Queues jobs as [`enqueue_all`](Self::enqueue_all) does, for jobs from a stream or a loop of
-    /// the caller.
+    /// Queues jobs as [`enqueue_all`](Self::enqueue_all) does, one at a time from a stream or a
+    /// loop of the caller.
     pub async fn copy_in(&self) -> Result<CopyIn<'_>> {
         CopyIn::begin(self.db.client()).await
     }
 
-    /// Cancels a waiting job, or asks the worker of an executing one to stop.
+    /// Cancels a waiting job, or asks the worker of an executing job to stop.
     pub async fn cancel(&self, job_id: JobId) -> Result<Cancelled> {
         let verdict: String = Call::new("cancel")
             .arg("job_id", &job_id.0)
@@ -159,7 +159,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         }
     }
 
-    /// Makes a job claimable now that waits for its next attempt or its time.
+    /// Makes a job claimable now although its `run_at` or its next attempt lies in the future.
     pub async fn run_now(&self, job_id: JobId) -> Result<RunNow> {
         let verdict: String = Call::new("run_now")
             .arg("job_id", &job_id.0)
@@ -175,8 +175,9 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         }
     }
 
-    /// Limits how long, from now or from its `run_at`, a job may wait: one that waits longer fails.
-    /// `None` removes the limit. False when the job does not wait.
+    /// Limits how long a job may wait, counted from now or from its `run_at` if that is later: a
+    /// job that waits longer fails. `None` removes the limit. Returns false if the job is not
+    /// waiting.
     pub async fn limit_queue_time(
         &self,
         job_id: JobId,

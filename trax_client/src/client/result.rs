@@ -1,4 +1,4 @@
-//! What became of jobs.
+//! The state and the results of jobs.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::job_result::{Job, JobResult};
 use crate::sql::{Call, Interval};
 
 impl<C: GenericClient + Sync> Client<'_, C> {
-    /// Returns a job, wherever it is; `None` when there is none, or it ended longer ago than
+    /// Returns a job in any state. `None` if the job does not exist, or ended longer ago than
     /// `trax.run_retention`.
     pub async fn job(&self, job_id: JobId) -> Result<Option<Job>> {
         Ok(self.jobs(&[job_id]).await?.pop())
     }
 
-    /// Returns those of the jobs that exist, in no order.
+    /// Returns the jobs that exist among these, in no particular order.
     pub async fn jobs(&self, job_ids: &[JobId]) -> Result<Vec<Job>> {
         let ids: Vec<i64> = job_ids.iter().map(|job_id| job_id.0).collect();
         let rows = Call::new("get_jobs")
@@ -28,14 +28,14 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         rows.iter().map(Job::from_row).collect()
     }
 
-    /// Waits until a job has ended, at most for `timeout`, and returns what became of it, with the
-    /// output as the type that its handler returns.
+    /// Waits until a job has ended, at most for `timeout`, and returns its result. The output is
+    /// parsed as `T`, the type that its handler returns.
     ///
-    /// Every other call on the connection waits for it: for many jobs at once there is
+    /// The connection serves no other call meanwhile. To wait for many jobs use
     /// [`JobWaiter`](crate::JobWaiter).
     ///
     /// # Errors
-    /// [`Error::UnknownManifest`] (42704) when there is no such job, [`Error::WrongState`] inside a
+    /// [`Error::UnknownManifest`] (42704) if the job does not exist, [`Error::WrongState`] inside a
     /// transaction.
     pub async fn await_job<T: DeserializeOwned>(
         &self,

@@ -11,8 +11,8 @@ use crate::sql::{Call, Interval};
 use crate::token::{Grant, TokenRequest};
 
 impl<C: GenericClient + Sync> Client<'_, C> {
-    /// Takes the lowest free slot of a name; `None` when all are held, or reserved for those who
-    /// wait. Commit at once.
+    /// Takes the lowest free slot of a token. `None` if all slots are held, or reserved for
+    /// sessions that wait. Commit at once.
     pub async fn acquire_token(&self, request: &TokenRequest) -> Result<Option<Grant>> {
         let ttl = Interval(request.ttl);
         let rows = Call::new("acquire_token")
@@ -25,10 +25,10 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         rows.first().map_or(Ok(None), Grant::from_row)
     }
 
-    /// Waits for a slot of a name, first come, first served; `None` on timeout.
+    /// Waits for a slot of a token, first come, first served. `None` on timeout.
     ///
-    /// Every other call on the connection waits for it. The server notices within about a second
-    /// when the connection ends, and serves the next waiter.
+    /// The connection serves no other call meanwhile. If the connection ends, the server notices
+    /// within about a second and serves the next waiter.
     ///
     /// # Errors
     /// [`Error::WrongState`] inside a transaction.
@@ -49,8 +49,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         rows.first().map_or(Ok(None), Grant::from_row)
     }
 
-    /// Extends a token to `ttl` from now; false when it is lost, for example because it has
-    /// expired.
+    /// Extends a token to `ttl` from now. Returns false if the token is lost, for example because
+    /// it has expired.
     pub async fn extend_token(&self, name: &str, token: Token, ttl: Duration) -> Result<bool> {
         let ttl = Interval(ttl);
         Call::new("extend_token")
@@ -61,7 +61,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Releases a token; false when it was lost.
+    /// Releases a token. Returns false if it was lost.
     pub async fn release_token(&self, name: &str, token: Token) -> Result<bool> {
         Call::new("release_token")
             .arg("name", &name)

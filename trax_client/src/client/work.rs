@@ -14,7 +14,7 @@ use crate::json::Json;
 use crate::sql::{Call, Interval};
 
 impl<C: GenericClient + Sync> Client<'_, C> {
-    /// Claims waiting jobs. Commit at once: the lease starts here.
+    /// Claims waiting jobs. Commit at once: the lease begins with this call.
     pub async fn claim(&self, options: &ClaimOptions) -> Result<Vec<Claimed>> {
         let rows = claiming(self.work("claim_next"), options)
             .rows(self.db, Claimed::COLUMNS)
@@ -26,7 +26,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     }
 
     /// Records completions and then claims waiting jobs, in one round trip and one commit. Returns
-    /// the ids of the recorded completions, and the claimed jobs.
+    /// the ids of the recorded completions and the claimed jobs.
     pub async fn complete_and_claim(
         &self,
         leases: &[(JobId, Token)],
@@ -54,9 +54,10 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     }
 
     /// Returns when there may be jobs that this connection has not tried to claim, or after
-    /// `timeout` (30 s by default). Without the preloaded library the server checks twice a second.
+    /// `timeout` (30 s by default). If the library is not preloaded, the server checks twice a
+    /// second.
     ///
-    /// Every other call on the connection waits for it.
+    /// The connection serves no other call meanwhile.
     ///
     /// # Errors
     /// [`Error::WrongState`] inside a transaction.
@@ -68,7 +69,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Extends leases, and returns which of them were cancelled or lost.
+    /// Extends leases and reports for each whether it is still held and whether its cancellation
+    /// was requested.
     pub async fn heartbeat(
         &self,
         leases: &[(JobId, Token)],
@@ -78,7 +80,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     }
 
     /// Extends leases as [`heartbeat`](Self::heartbeat) does, for a worker that fetches jobs ahead
-    /// (`ClaimOptions::places`): those in `ahead` have not begun yet.
+    /// (`ClaimOptions::places`). The jobs in `ahead` have not begun yet.
     pub async fn heartbeat_ahead(
         &self,
         leases: &[(JobId, Token)],
@@ -110,7 +112,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     }
 
     /// Reports the progress of an attempt: a number, a text or a small document, which `trax.job`
-    /// shows until the lease ends. False when the lease was lost.
+    /// shows until the lease ends. Returns false if the lease was lost.
     pub async fn report_progress<T: Serialize>(
         &self,
         job_id: JobId,
@@ -126,9 +128,10 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Registers a worker, whether it has claimed anything or not, and reports that it lives; it
-    /// is gone when it is not heard of for two `period`s. [`Worker`](crate::Worker) does so by
-    /// itself. False: another transaction held its entry, and nothing was noted.
+    /// Registers a worker, even one without jobs, and records that it is alive. A worker that has
+    /// not reported for two `period`s counts as gone. [`Worker`](crate::Worker) calls this by
+    /// itself. Returns false if another transaction held the worker's row; nothing is recorded
+    /// then.
     pub(crate) async fn report_worker(
         &self,
         name: &str,
@@ -146,7 +149,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Returns the tasks that have jobs ready to be claimed, in any group or in these.
+    /// Returns the tasks that have claimable jobs, in all groups or in these.
     pub async fn waiting_tasks(&self, groups: Option<&[String]>) -> Result<Vec<String>> {
         let groups = groups.map(<[String]>::to_vec);
         let rows = Call::new("waiting_tasks")
@@ -156,7 +159,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
-    /// Records the completion; false when the lease was lost or the completion recorded before.
+    /// Records the completion. Returns false if the lease was lost or the completion was recorded
+    /// before.
     pub async fn complete<T: Serialize>(
         &self,
         job_id: JobId,
@@ -167,7 +171,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         self.record(job_id, token, &output, &None).await
     }
 
-    /// Records the completion; the detail says what was left out of the output.
+    /// Records the completion; the detail names the parts left out of the output.
     pub(crate) async fn record(
         &self,
         job_id: JobId,
@@ -184,7 +188,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Records many completions in one commit, and returns the ids of those recorded.
+    /// Records many completions in one commit, and returns the ids of the recorded ones.
     pub async fn complete_many(
         &self,
         leases: &[(JobId, Token)],
@@ -222,7 +226,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         }
     }
 
-    /// Releases a job without using up an attempt; false when the lease was lost.
+    /// Releases a job without using up an attempt. Returns false if the lease was lost.
     pub async fn release(
         &self,
         job_id: JobId,
@@ -238,7 +242,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Ends an attempt whose cancellation was requested; false when the lease was lost.
+    /// Ends an attempt whose cancellation was requested. Returns false if the lease was lost.
     pub async fn acknowledge_cancel(&self, job_id: JobId, token: Token) -> Result<bool> {
         self.work("acknowledge_cancel")
             .arg("job_id", &job_id.0)
@@ -247,8 +251,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Cancels the job of an attempt because its worker finds it no longer worth doing; false when
-    /// the lease was lost.
+    /// Cancels the job of an attempt on the worker's own decision. Returns false if the lease was
+    /// lost.
     pub async fn cancel_own(
         &self,
         job_id: JobId,
@@ -268,12 +272,12 @@ fn split(leases: &[(JobId, Token)]) -> (Vec<i64>, Vec<Uuid>) {
     leases.iter().map(|(id, token)| (id.0, token.0)).unzip()
 }
 
-/// Returns none when no job has an output, to send nothing for each of them.
+/// Returns `None` if no job has an output, so that no array of nulls is sent.
 fn any_output(outputs: Vec<Option<Json>>) -> Option<Vec<Option<Json>>> {
     outputs.iter().any(Option::is_some).then_some(outputs)
 }
 
-/// Adds the arguments that both calls that claim have.
+/// Adds the arguments that the two claiming calls share.
 fn claiming<'p>(call: Call<'p>, options: &'p ClaimOptions) -> Call<'p> {
     call.option("worker", &options.worker)
         .option("max_jobs", &options.max_jobs)

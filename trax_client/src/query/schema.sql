@@ -1,9 +1,10 @@
--- Whose a schema is, from catalogs alone: nothing in the schema is read or called. No row: there is
--- no such schema. $1 its name; $2 the extensions that may have made it, null if a file of SQL does.
+-- Returns the owner of a schema from catalogs alone: nothing in the schema is read or called. No
+-- row means that there is no such schema. $1 is its name; $2 the extensions that may have created
+-- it, null if a SQL file does.
 --
--- An owner is trusted if it gains nothing by what this role runs for it: a superuser, the owner of
--- the extension, or a role that may become this one. What a file made may also belong to the owner
--- of the database, except for a superuser.
+-- An owner is trusted if it gains no rights from code that this role runs for it: a superuser, the
+-- owner of the extension, or a role that may become this one. Objects made by a file may also
+-- belong to the owner of the database, unless the current role is a superuser.
 with here as materialized (
     select n.oid, n.nspowner, x.extowner, x.extension
     from pg_catalog.pg_namespace n

@@ -1,7 +1,8 @@
-//! What tracing systems see of jobs: a span around each execution and, with OpenTelemetry, one
-//! around each enqueueing.
+//! Jobs in tracing systems: a span around each execution and, with OpenTelemetry, one around each
+//! enqueueing.
 //!
-//! The rest of the crate calls these two whatever its features are; without them they do nothing.
+//! The rest of the crate uses [`Execution`] and [`Enqueueing`] regardless of its features; without
+//! the features they do nothing.
 
 #[cfg(feature = "opentelemetry")]
 mod opentelemetry;
@@ -14,21 +15,21 @@ use crate::error::Result;
 use crate::json::Json;
 use crate::worker::context::Context;
 
-/// What `tracing` calls all that comes from here: `RUST_LOG=trax=debug` shows it.
+/// The `tracing` target of all events of this crate: `RUST_LOG=trax=debug` shows them.
 #[cfg(feature = "tracing")]
 pub(crate) const TARGET: &str = "trax";
 
-/// How an execution ended, in few words.
+/// The end of an execution, for a span.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(feature = "tracing"), expect(dead_code))]
 pub(crate) struct Ended<'a> {
     /// `completed`, `failed`, `released`, `cancelled` or `timeout`.
     pub(crate) outcome: &'static str,
-    /// The kind and the text of the failure, if it is one.
+    /// The kind and the text of the failure, if any.
     pub(crate) failure: Option<(&'static str, &'a str)>,
 }
 
-/// The span of one execution.
+/// The span of an execution.
 pub(crate) struct Execution {
     #[cfg(feature = "tracing")]
     span: span::Span,
@@ -41,7 +42,7 @@ impl Execution {
         Execution { span }
     }
 
-    /// Runs it within the span, so that what it logs shows the job.
+    /// Runs a future within the span, so that its log events show the job.
     pub(crate) fn around<F: Future>(&self, running: F) -> impl Future<Output = F::Output> + use<F> {
         span::within(&self.span, running)
     }
@@ -64,7 +65,7 @@ impl Execution {
     pub(crate) fn ended(&self, _: Ended<'_>) {}
 }
 
-/// The span of one call that enqueues jobs.
+/// The span of a call that enqueues jobs.
 pub(crate) struct Enqueueing {
     #[cfg(feature = "opentelemetry")]
     span: span::Span,
@@ -72,26 +73,27 @@ pub(crate) struct Enqueueing {
 
 #[cfg(feature = "opentelemetry")]
 impl Enqueueing {
-    /// Begins the span of one job, or of a batch of so many.
+    /// Begins the span for one job, or for a batch of `batch` jobs.
     pub(crate) fn of(task: &str, batch: Option<usize>) -> Self {
         let span = opentelemetry::enqueueing(task, batch);
         Enqueueing { span }
     }
 
-    /// Begins the span of any number of jobs of any tasks.
+    /// Begins the span for any number of jobs of any tasks.
     pub(crate) fn of_any() -> Self {
         let span = opentelemetry::copying();
         Enqueueing { span }
     }
 
-    /// Returns what travels with the jobs: what the caller gave, or this span.
+    /// Returns the trace that is stored with the jobs: the caller's if given, otherwise this
+    /// span's.
     pub(crate) fn trace(&self, given: Option<&Json>) -> Option<Json> {
         given
             .cloned()
             .or_else(|| opentelemetry::outgoing(&self.span))
     }
 
-    /// Makes the call, and notes what it came to; `id` finds that of a single job.
+    /// Makes the call and records its result. `id` returns the id if it enqueued a single job.
     pub(crate) async fn around<T>(
         &self,
         call: impl Future<Output = Result<T>>,

@@ -1,8 +1,8 @@
-//! Jobs as OpenTelemetry's conventions for messaging have them: enqueueing sends a message, an
+//! Jobs in terms of OpenTelemetry's conventions for messaging: enqueueing sends a message, an
 //! execution processes it.
 //!
-//! <https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans>. The execution is linked
-//! to the span that enqueued the job and is no child of it: hours, and many attempts, may lie
+//! See <https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans>. The execution is
+//! linked to the span that enqueued the job and is not its child: hours, and many attempts, may lie
 //! between them.
 
 use ::opentelemetry::Context as Current;
@@ -19,7 +19,7 @@ use crate::json::Json;
 use crate::trace::TraceContext;
 use crate::worker::context::Context;
 
-/// Returns the span of a call that enqueues jobs, a child of the caller's.
+/// Returns the span of a call that enqueues jobs, a child of the caller's span.
 pub(super) fn enqueueing(task: &str, batch: Option<usize>) -> Span {
     let span = info_span!(
         target: TARGET,
@@ -40,7 +40,7 @@ pub(super) fn enqueueing(task: &str, batch: Option<usize>) -> Span {
     span
 }
 
-/// Returns the span of a statement that enqueues jobs of any tasks, a child of the caller's.
+/// Returns the span of a statement that enqueues jobs of any tasks, a child of the caller's span.
 pub(super) fn copying() -> Span {
     let span = info_span!(
         target: TARGET,
@@ -61,8 +61,8 @@ fn describe(span: &Span, kind: &'static str, operation: &'static str, task: Opti
     }
 }
 
-/// Returns what travels with jobs that this span enqueues; the caller's own span when nobody
-/// records this one.
+/// Returns the trace to store with jobs that this span enqueues. If this span is not recorded, the
+/// caller's span is used.
 pub(super) fn outgoing(span: &Span) -> Option<Json> {
     let own = span.context().span().span_context().clone();
     let sender = if own.is_valid() {
@@ -76,13 +76,13 @@ pub(super) fn outgoing(span: &Span) -> Option<Json> {
         sender.trace_flags().to_u8(),
     )
     .ok()?;
-    // A state that breaks the grammar is left out, and the rest is kept.
+    // An invalid tracestate is left out; the rest is kept.
     let state = sender.trace_state().header();
     let context = context.clone().with_state(&state).unwrap_or(context);
     Some(context.to_json())
 }
 
-/// Records the end of a call that enqueued; the id of the job if it is a single one.
+/// Records the end of a call that enqueued jobs, with the id of a single job.
 pub(super) fn enqueued(span: &Span, result: Result<Option<i64>, &Error>) {
     match result {
         Ok(Some(id)) => span.set_attribute("messaging.message.id", id.to_string()),
@@ -98,7 +98,7 @@ pub(super) fn enqueued(span: &Span, result: Result<Option<i64>, &Error>) {
     }
 }
 
-/// Records what is known of an execution when it begins.
+/// Records the attributes known when an execution begins.
 pub(super) fn executing<S>(span: &Span, ctx: &Context<S>) {
     describe(span, "process", "process", Some(ctx.task()));
     span.set_attribute("messaging.message.id", ctx.job_id().to_string());
@@ -118,8 +118,8 @@ fn remote(trace: &TraceContext) -> SpanContext {
     )
 }
 
-/// Records what became of the attempt as the status; one that was released or cancelled did not
-/// fail.
+/// Records the outcome of the attempt as the status. Released and cancelled attempts are not
+/// failures.
 pub(super) fn executed(span: &Span, ended: Ended<'_>) {
     if let Some((kind, error)) = ended.failure {
         span.set_attribute("error.type", kind);

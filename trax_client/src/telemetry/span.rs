@@ -8,7 +8,7 @@ use tracing::{Instrument, debug, field, info_span};
 use super::{Ended, TARGET};
 use crate::worker::context::Context;
 
-/// Begins a separate trace: the one that enqueued the job may have ended long ago.
+/// Begins a separate trace: the span that enqueued the job may have ended long ago.
 #[cfg(not(feature = "opentelemetry"))]
 pub(super) fn execution<S>(ctx: &Context<S>) -> Span {
     info_span!(
@@ -23,8 +23,8 @@ pub(super) fn execution<S>(ctx: &Context<S>) -> Span {
     )
 }
 
-/// Returns the same with what OpenTelemetry needs, some of it as fields: nothing else sets its name
-/// and kind.
+/// Begins the same span with the attributes that OpenTelemetry needs. Some are fields, as its name
+/// and kind can be set in no other way.
 #[cfg(feature = "opentelemetry")]
 pub(super) fn execution<S>(ctx: &Context<S>) -> Span {
     let span = info_span!(

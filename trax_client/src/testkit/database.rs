@@ -1,11 +1,11 @@
-//! One database of a throw-away server.
+//! A database of a throw-away server.
 
 use tokio_postgres::{Client, Config, NoTls};
 
 use super::Error;
 use crate::connect::drive;
 
-/// A database and how to reach it.
+/// A database and its connection settings.
 #[derive(Clone, Debug)]
 pub struct Database {
     pub(crate) name: String,
@@ -18,12 +18,12 @@ impl Database {
         &self.name
     }
 
-    /// Returns how to reach it, over the server's socket, as the superuser.
+    /// Returns the connection settings: over the server's socket, as the superuser.
     pub fn config(&self) -> Config {
         self.config.clone()
     }
 
-    /// Returns a new connection, driven by a separate task.
+    /// Opens a new connection, driven by a separate task.
     pub async fn connect(&self) -> Result<Client, Error> {
         let (client, connection) = self.config.connect(NoTls).await?;
         drive(connection);

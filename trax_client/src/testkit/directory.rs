@@ -1,8 +1,8 @@
-//! The directory of one server, and who owns it.
+//! The directory of a server, and its owner.
 //!
-//! A lock beside the directory is held for as long as its owner lives. The next process that makes
-//! a directory removes those whose lock nobody holds: their owners were killed, or ended with a
-//! server in a static.
+//! The owner holds a lock beside the directory as long as it lives. The next process that makes a
+//! directory removes those without a held lock: their owners were killed, or ended with a server in
+//! a static variable.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -12,24 +12,25 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::Error;
 use super::install::Install;
 
-/// A directory that only the server's account can use; removed on drop.
+/// A directory that only the server's account can use. Removed on drop.
 pub(crate) struct Directory {
     path: PathBuf,
     _owner: File,
 }
 
 impl Directory {
-    /// Returns a new one under `home`.
+    /// Makes a new directory under `home`.
     pub(crate) fn make(install: &Install, home: &Path) -> Result<Self, Error> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         static SWEEP: Once = Once::new();
-        // Beside the server's start: a thousand databases take a minute to remove.
+        // In parallel with the server's start: removing a thousand databases takes a minute.
         let to_sweep = home.to_owned();
         SWEEP.call_once(|| drop(std::thread::spawn(move || sweep(&to_sweep))));
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = home.join(format!("server-{}-{number}", std::process::id()));
         let lock = owner_file(&path);
-        // Locked before the directory exists, so that nobody finds one without an owner.
+        // Locked before the directory exists, so that no process finds a directory without an
+        // owner.
         let owner = File::create(&lock).map_err(Error::of(lock.display()))?;
         owner.lock().map_err(Error::of(lock.display()))?;
         install.make_dir(&path)?;
@@ -50,7 +51,7 @@ impl Drop for Directory {
     }
 }
 
-/// Returns the lock beside a server's directory.
+/// Returns the path of the lock beside a server's directory.
 fn owner_file(dir: &Path) -> PathBuf {
     dir.with_extension("owner")
 }
@@ -62,7 +63,7 @@ fn remove(dir: &Path) {
     }
 }
 
-/// Removes what killed owners left: a directory whose lock nobody holds.
+/// Removes the directories that killed owners left behind: those whose lock is free.
 fn sweep(home: &Path) {
     let Ok(entries) = fs::read_dir(home) else {
         return;

@@ -1,4 +1,4 @@
-//! What waits in the queue, for tests to look at, and assertions that show it when they fail.
+//! Waiting jobs for tests to inspect, and assertions that list them on failure.
 
 use std::fmt;
 use std::future::Future;
@@ -15,40 +15,41 @@ use crate::id::JobId;
 use crate::json::Json;
 use crate::task::Task;
 
-/// How many waiting jobs a message shows.
+/// The maximum number of waiting jobs in a message.
 const SHOWN: usize = 20;
 
-/// A job that waits, with its input as a `T`.
+/// A waiting job, with its input as a `T`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Enqueued<T = Value> {
     /// The job.
     pub job_id: JobId,
-    /// The name of the code that is to run.
+    /// The name of the task.
     pub task: String,
-    /// What it is to work on.
+    /// The input of the job.
     pub input: T,
-    /// Its group.
+    /// The group of the job.
     pub group_name: String,
-    /// 0 to 31.
+    /// The priority, 0 to 31.
     pub priority: i16,
-    /// Not claimable before this time.
+    /// The time before which the job cannot be claimed.
     pub run_at: SystemTime,
-    /// How many seconds that is from now; 0 or less when it has come.
+    /// The seconds from now until `run_at`; 0 or less if it has passed.
     pub due_in: f64,
-    /// What keeps it from being claimed: `time`, `key` or `manifest`; none when it is ready.
+    /// The reason that the job cannot be claimed: `time`, `key` or `manifest`; `None` if it is
+    /// ready.
     pub waits_for: Option<String>,
-    /// How many attempts have ended.
+    /// The number of ended attempts.
     pub attempts: i32,
-    /// How many may follow the first; none for the server's default.
+    /// The number of attempts that may follow the first; `None` for the server's default.
     pub max_retries: Option<i32>,
-    /// The manifest that it came from.
+    /// The manifest that the job came from.
     pub manifest: Option<String>,
-    /// The unique key that it keeps alive.
+    /// The unique key that the job keeps alive.
     pub unique_key: Option<String>,
-    /// Jobs with the same one run one at a time.
+    /// The concurrency key: jobs with the same key run one at a time.
     pub concurrency_key: Option<String>,
-    /// What was given for tracing.
+    /// The trace data set at enqueueing.
     pub trace: Option<Json>,
 }
 
@@ -120,10 +121,10 @@ impl fmt::Display for Enqueued {
     }
 }
 
-/// Returns the jobs of a task that wait, ready or not, oldest first.
+/// Returns the waiting jobs of a task, ready or not, oldest first.
 ///
 /// # Errors
-/// When the server refuses, or an input does not fit `T`.
+/// If the server returns an error, or an input does not fit `T`.
 pub async fn enqueued<T: Task + DeserializeOwned>(
     db: &(impl GenericClient + Sync),
 ) -> Result<Vec<Enqueued<T>>, Error> {
@@ -137,7 +138,7 @@ pub async fn enqueued<T: Task + DeserializeOwned>(
 /// Returns the oldest waiting job of the task of `T` for which `wanted` is true.
 ///
 /// # Panics
-/// When there is none; the message shows what waits instead.
+/// If there is none; the message lists the waiting jobs.
 #[track_caller]
 pub fn assert_enqueued<T: Task + DeserializeOwned>(
     db: &(impl GenericClient + Sync),
@@ -159,10 +160,10 @@ pub fn assert_enqueued<T: Task + DeserializeOwned>(
     }
 }
 
-/// Sees that no job of the task of `T` waits.
+/// Asserts that no job of the task of `T` waits.
 ///
 /// # Panics
-/// When one does; the message shows what waits.
+/// If one does; the message lists the waiting jobs.
 #[track_caller]
 pub fn assert_not_enqueued<T: Task>(db: &(impl GenericClient + Sync)) -> impl Future<Output = ()> {
     let asked = Location::caller();
@@ -184,7 +185,7 @@ async fn complaint(db: &(impl GenericClient + Sync), asked: &Location<'_>, what:
     }
 }
 
-/// Returns everything that waits, for a person.
+/// Returns a readable list of all waiting jobs.
 pub(crate) async fn waiting(db: &(impl GenericClient + Sync)) -> Result<String, Error> {
     let jobs = all(db).await?;
     if jobs.is_empty() {

@@ -1,4 +1,4 @@
-//! The PostgreSQL that servers are made of, and the template that they are copied from.
+//! The PostgreSQL installation for servers, and the template data directory that they copy.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -10,7 +10,8 @@ use std::process::Command;
 
 use super::Error;
 
-/// How the template is made. The directory of a socket is its user's alone; a port is everybody's.
+/// The arguments of initdb for the template. Only the user can reach the socket's directory, so
+/// sockets are trusted; any user can reach a port.
 const INITDB: &[&str] = &[
     "--no-sync",
     "--auth-local=trust",
@@ -25,12 +26,12 @@ const INITDB: &[&str] = &[
 pub(crate) struct Install {
     bindir: PathBuf,
     version: String,
-    /// The account `postgres` when this process is root, which PostgreSQL refuses.
+    /// The account `postgres` if this process runs as root, which PostgreSQL refuses.
     account: Option<(u32, u32)>,
 }
 
 impl Install {
-    /// Finds it: from `PG_CONFIG`, `pg_config` in the path, or the newest under
+    /// Finds an installation: from `PG_CONFIG`, `pg_config` in the path, or the newest under
     /// /usr/lib/postgresql.
     pub(crate) fn find() -> Result<Self, Error> {
         let bindir = bindir()?;
@@ -48,8 +49,8 @@ impl Install {
         })
     }
 
-    /// Returns a command of this installation, under the right account and without what disturbs a
-    /// server.
+    /// Returns a command of this installation under the right account, without environment
+    /// variables that affect a server.
     pub(crate) fn command(&self, program: &str) -> Command {
         self.prepare(Command::new(self.bindir.join(program)))
     }
@@ -60,7 +61,7 @@ impl Install {
     }
 
     fn prepare(&self, mut command: Command) -> Command {
-        // With a backtrace in every DETAIL no error would be comparable.
+        // A backtrace in every DETAIL would make errors incomparable.
         command
             .env_remove("RUST_BACKTRACE")
             .env_remove("RUST_LIB_BACKTRACE");
@@ -81,7 +82,7 @@ impl Install {
         command
     }
 
-    /// Makes a directory that only the servers' account can use.
+    /// Creates a directory that only the servers' account can use.
     pub(crate) fn make_dir(&self, path: &Path) -> Result<(), Error> {
         fs::create_dir(path).map_err(Error::of(path.display()))?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o700))
@@ -92,7 +93,7 @@ impl Install {
         Ok(())
     }
 
-    /// Returns the directory of all templates and servers of this user; made when missing.
+    /// Returns the directory of all templates and servers of this user, creating it if missing.
     pub(crate) fn home(&self) -> Result<PathBuf, Error> {
         let me = fs::metadata("/proc/self")
             .map_err(Error::of("/proc/self"))?
@@ -100,7 +101,7 @@ impl Install {
         let home = std::env::temp_dir().join(format!("trax-testkit-{me}"));
         match fs::create_dir(&home) {
             Ok(()) => {
-                // Servers under another account pass through, nobody else writes.
+                // Servers under another account need to traverse it; only the owner may write.
                 fs::set_permissions(&home, fs::Permissions::from_mode(0o711))
                     .map_err(Error::of(home.display()))?;
             }
@@ -117,7 +118,8 @@ impl Install {
         Ok(home)
     }
 
-    /// Returns the initialized data directory that servers copy; made once per version and place.
+    /// Returns the initialized data directory that servers copy. It is made once per version and
+    /// installation.
     pub(crate) fn template(&self, home: &Path) -> Result<PathBuf, Error> {
         let mut key = DefaultHasher::new();
         (&self.bindir, &self.version, INITDB).hash(&mut key);
@@ -125,7 +127,7 @@ impl Install {
         if template.join("PG_VERSION").exists() {
             return Ok(template);
         }
-        // One maker at a time, thread or process; the others find it made.
+        // One thread or process makes the template; the others wait and find it.
         let lock = home.join("template.lock");
         let maker = fs::File::create(&lock).map_err(Error::of(lock.display()))?;
         maker.lock().map_err(Error::of(lock.display()))?;
@@ -151,12 +153,12 @@ fn bindir() -> Result<PathBuf, Error> {
     match output(Command::new(&pg_config).arg("--bindir")) {
         Ok(text) => {
             let bindir = PathBuf::from(text.trim());
-            // Client packages bring a pg_config too, whose directory has no server.
+            // Client packages also contain a pg_config; its directory has no server.
             if bindir.join("initdb").exists() {
                 return Ok(bindir);
             }
         }
-        // A named one that does not work is a mistake, not a reason to look elsewhere.
+        // If PG_CONFIG is set and does not work, that is an error: no other place is searched.
         Err(error) if named.is_some() => return Err(error),
         Err(_) => {}
     }
@@ -178,7 +180,7 @@ fn major(path: &Path) -> Option<(u32, PathBuf)> {
     bindir.join("initdb").exists().then_some((number, bindir))
 }
 
-/// Returns user and group of an account in /etc/passwd.
+/// Returns the user and group ids of an account in /etc/passwd.
 fn account(name: &str) -> Result<(u32, u32), Error> {
     let passwd = fs::read_to_string("/etc/passwd").map_err(Error::of("/etc/passwd"))?;
     passwd

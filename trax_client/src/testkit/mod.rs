@@ -1,7 +1,7 @@
-//! For tests: throw-away servers, one job run inline, assertions on what was enqueued, time that
-//! passes at once.
+//! Test support: throw-away servers, running one job inline, assertions on enqueued jobs, and
+//! advancing time.
 //!
-//! A whole unit test of a handler:
+//! A complete unit test of a handler:
 //!
 //! ```
 #![doc = include_str!("../../tests/handler.rs")]
@@ -60,7 +60,7 @@ pub(crate) use run::{nothing_ready, recorded};
 pub use server::{Server, Stop};
 pub use time::{machine_slept, pass_time};
 
-/// What went wrong with a server or a test, in one or more lines for a person.
+/// An error of a server or a test, as one or more lines of text.
 #[derive(Debug)]
 pub struct Error(String);
 

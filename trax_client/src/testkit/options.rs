@@ -1,11 +1,11 @@
-//! What a throw-away server is made with.
+//! The options of a throw-away server.
 
 use std::path::Path;
 
 use super::Error;
 use super::server::Server;
 
-/// What a server is made with.
+/// The options of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     settings: Vec<(String, String)>,
@@ -16,49 +16,49 @@ pub struct Options {
 }
 
 impl Options {
-    /// Adds one line to the configuration.
+    /// Adds a line to the configuration.
     pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((name.into(), value.into()));
         self
     }
 
-    /// Adds one line to `pg_hba.conf`, before those that are there: users of sockets are trusted,
-    /// users of TCP need a password.
+    /// Adds a line to `pg_hba.conf`, before the default ones: socket connections are trusted, TCP
+    /// connections need a password.
     pub fn access(mut self, rule: impl Into<String>) -> Self {
         self.access.push(rule.into());
         self
     }
 
-    /// Also listens on 127.0.0.1, for programs that cannot use a socket. The superuser has a random
-    /// password there, which is part of [`Server::url`].
+    /// Also listens on 127.0.0.1, for programs that cannot use a socket. There the superuser has a
+    /// random password, which is part of [`Server::url`].
     pub fn tcp(mut self) -> Self {
         self.tcp = true;
         self
     }
 
-    /// Turns fsync off: for tests that do not crash the machine.
+    /// Turns fsync off, for tests that do not crash the machine.
     pub fn fast(mut self) -> Self {
         self.fast = true;
         self
     }
 
-    /// Starts it without `shared_preload_libraries = 'trax'`.
+    /// Starts the server without `shared_preload_libraries = 'trax'`.
     pub fn not_preloaded(mut self) -> Self {
         self.plain = true;
         self
     }
 
-    /// Makes and starts the server; returns when it accepts connections.
+    /// Makes and starts the server. Returns once it accepts connections.
     pub fn start(self) -> Result<Server, Error> {
         Server::make(&self)
     }
 
-    /// Returns the given lines of `pg_hba.conf`.
+    /// Returns the lines added to `pg_hba.conf`.
     pub(crate) fn rules(&self) -> String {
         self.access.iter().map(|rule| format!("{rule}\n")).collect()
     }
 
-    /// Returns the lines of the configuration, the given ones last: they count.
+    /// Returns the lines of the configuration. Added lines come last, as the last one takes effect.
     pub(crate) fn lines(&self, port: u16, socket_dir: &Path) -> String {
         let listen = if self.tcp { "127.0.0.1" } else { "" };
         let mut lines = vec![
@@ -67,7 +67,7 @@ impl Options {
             ("unix_socket_directories", socket_dir.display().to_string()),
             ("max_connections", "200".to_owned()),
             ("logging_collector", "off".to_owned()),
-            // In the server's directory, which is removed also after it was killed.
+            // In the server's directory, which is removed even if the server was killed.
             ("dynamic_shared_memory_type", "mmap".to_owned()),
             ("log_line_prefix", "%m [%p] %b %d ".to_owned()),
         ];

@@ -5,18 +5,17 @@ use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::ops::Range;
 
-/// Where to look when the kernel does not report what it assigns to outgoing connections: Linux'
+/// The range to use if the kernel does not report its ports for outgoing connections. Linux'
 /// default begins at 32768.
 const FIRST: u16 = 10_000;
 const END: u16 = 32_768;
 
-/// Returns a port of 127.0.0.1 that nobody listens on now, and that the kernel assigns to no
-/// outgoing connection: it is still there when a stopped server starts again, and when one that
-/// takes long to start comes to it.
+/// Returns a port of 127.0.0.1 that is free now and outside the kernel's range for outgoing
+/// connections. It therefore stays free while a server starts slowly or restarts.
 ///
 /// # Errors
 ///
-/// When none can be bound.
+/// If no port can be bound.
 pub fn free_port() -> Result<u16, Error> {
     let ports = ports();
     let begin = rand::random::<u64>();
@@ -32,7 +31,7 @@ pub fn free_port() -> Result<u16, Error> {
     Err(Error::new(format!("all ports of {ports:?} are taken")))
 }
 
-/// Returns those below the ports of outgoing connections.
+/// Returns the ports below those of outgoing connections.
 fn ports() -> Range<u16> {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
     let first = range.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What became of one job that a test ran inline.
+//! The result of a job that a test ran inline.
 
 use std::fmt;
 
@@ -12,46 +12,45 @@ use crate::id::JobId;
 use crate::job::Claimed;
 use crate::json::Json;
 
-/// What the server made of an attempt.
+/// The state of the job after an attempt.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ended {
     /// The completion is recorded.
     Completed,
-    /// It failed, and waits for its next attempt.
+    /// The attempt failed, and the job waits for its next attempt.
     Retrying,
-    /// It failed for good, and has a dead letter.
+    /// The job failed permanently and has a dead letter.
     Dead,
-    /// It was cancelled, or ran over its timeout.
+    /// The job was cancelled, or exceeded its timeout.
     Cancelled,
-    /// It went back without spending an attempt: snoozed, or stopped by a shutdown.
+    /// The job was released without using up an attempt: snoozed, or stopped by a shutdown.
     Released,
-    /// The lease was over before the outcome came.
+    /// The lease ended before the outcome was reported.
     Lost,
 }
 
-/// One attempt that [`Worker::run_one`](crate::Worker::run_one) executed. `Display` writes one
-/// line.
+/// An attempt that [`Worker::run_one`](crate::Worker::run_one) executed. `Display` writes one line.
 #[derive(Clone, Debug)]
 pub struct Ran {
     /// The job.
     pub job_id: JobId,
-    /// 1 for the first attempt.
+    /// The number of the attempt; 1 is the first.
     pub attempt: i32,
-    /// What became of it.
+    /// The state of the job after the attempt.
     pub ended: Ended,
-    /// What the handler gave, of a completed one.
+    /// The output of the handler, if the job completed.
     pub output: Option<Json>,
-    /// The error of a failed one; a panic begins with `panicked: `.
+    /// The error, if the attempt failed. A panic begins with `panicked: `.
     pub error: Option<String>,
     /// The last progress that the handler reported.
     pub progress: Option<Json>,
 }
 
 impl Ran {
-    /// Returns the output as a type of the test's own.
+    /// Parses the output as `T`.
     ///
     /// # Errors
-    /// When it did not complete, or the output does not fit.
+    /// If the job did not complete, or the output does not fit the type.
     pub fn output<T: DeserializeOwned>(&self) -> Result<T, Error> {
         if self.ended != Ended::Completed {
             return Err(Error::new(self.to_string()));
@@ -81,7 +80,7 @@ impl fmt::Display for Ran {
     }
 }
 
-/// Returns why there was nothing to run.
+/// Returns an error that lists the waiting jobs, as none was ready.
 pub(crate) async fn nothing_ready<C: GenericClient + Sync>(db: &C, task: &str) -> Error {
     match waiting(db).await {
         Ok(waiting) => Error::new(format!("no job of task \"{task}\" is ready\n{waiting}")),

@@ -1,4 +1,4 @@
-//! One throw-away server, from its copy of the template to its removal.
+//! A throw-away server, from its copy of the template to its removal.
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 use std::fs::{self, File};
@@ -21,16 +21,16 @@ use crate::sql::quoted;
 
 const START_DEADLINE: Duration = Duration::from_secs(90);
 const STOP_DEADLINE: Duration = Duration::from_secs(90);
-/// How many ports are tried when others take them at the same moment.
+/// The number of ports to try if other processes take them at the same moment.
 const PORTS: usize = 5;
 const POLL: Duration = Duration::from_millis(5);
 
-/// How to stop.
+/// The way to stop a server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Stop {
-    /// Sessions are ended, everything is written: SIGINT.
+    /// Ends sessions and writes a checkpoint: SIGINT.
     Fast,
-    /// As a crash, but orderly: SIGQUIT. The next start recovers.
+    /// Stops without a checkpoint, as in a crash: SIGQUIT. The next start recovers.
     Immediate,
 }
 
@@ -45,7 +45,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Returns a server preloaded with trax, to be changed and started.
+    /// Returns the options of a server that preloads trax.
     pub fn options() -> Options {
         Options::default()
     }
@@ -84,8 +84,7 @@ impl Server {
         }
     }
 
-    /// Returns a streaming standby of this server, running; once promoted it is a server like every
-    /// other.
+    /// Returns a running streaming standby of this server. Once promoted it is a normal server.
     pub fn standby(&self) -> Result<Self, Error> {
         let mut standby = Server {
             install: self.install.clone(),
@@ -112,7 +111,7 @@ impl Server {
         fs::write(&path, rules.to_owned() + &old).map_err(Error::of(path.display()))
     }
 
-    /// Gives the superuser a random password, before the server listens to anybody.
+    /// Sets a random password for the superuser, before the server listens.
     fn set_password(&mut self) -> Result<(), Error> {
         let password = format!("{:032x}", rand::random::<u128>());
         let mut single = self.install.command("postgres");
@@ -129,7 +128,7 @@ impl Server {
         drop(input);
         let ended = single.wait_with_output();
         let ended = ended.map_err(Error::of("postgres --single"))?;
-        // The server goes on after an error, and its exit status is 0.
+        // In single-user mode the server continues after an error and exits with status 0.
         let said = String::from_utf8_lossy(&ended.stderr);
         if !ended.status.success() || said.contains("ERROR") {
             return Err(Error::new(format!("postgres --single: {}", said.trim())));
@@ -138,14 +137,14 @@ impl Server {
         Ok(())
     }
 
-    /// Adds lines to the configuration; they count from the next start or reload.
+    /// Adds lines to the configuration. They take effect at the next start or reload.
     pub fn append_settings(&self, text: &str) -> Result<(), Error> {
         let path = self.data_dir().join("postgresql.auto.conf");
         let old = fs::read_to_string(&path).map_err(Error::of(path.display()))?;
         fs::write(&path, old + text).map_err(Error::of(path.display()))
     }
 
-    /// Starts a stopped or killed server; returns when it accepts connections.
+    /// Starts a stopped or killed server. Returns once it accepts connections.
     pub fn start(&mut self) -> Result<(), Error> {
         let deadline = Instant::now() + START_DEADLINE;
         loop {
@@ -185,15 +184,15 @@ impl Server {
         Ok(())
     }
 
-    /// Waits until it is ready; returns the exit status when it ended instead.
+    /// Waits until the server is ready. Returns the exit status if it ended instead.
     fn wait_until_ready(&mut self, deadline: Instant) -> Result<Option<ExitStatus>, Error> {
         let pid_file = self.data_dir().join("postmaster.pid");
         loop {
             if let Some(status) = self.try_wait()? {
                 return Ok(Some(status));
             }
-            // The first line is the process, which may still be the last one's; the eighth the
-            // state, written for exactly this purpose.
+            // The first line of postmaster.pid is the process id, which may still be that of the
+            // previous process; the eighth is the state, which exists for this purpose.
             let said = fs::read_to_string(&pid_file).unwrap_or_default();
             let mut lines = said.lines();
             let pid = lines.next().and_then(|line| line.trim().parse().ok());
@@ -232,7 +231,7 @@ impl Server {
         last.iter().any(|line| line.contains("shared memory block"))
     }
 
-    /// Stops it and returns how long that took.
+    /// Stops the server and returns how long that took.
     pub fn stop(&mut self, how: Stop) -> Result<Duration, Error> {
         let number = match how {
             Stop::Fast => libc::SIGINT,
@@ -241,12 +240,12 @@ impl Server {
         self.end(number)
     }
 
-    /// Kills the postmaster with `kill -9`; its children notice and end.
+    /// Kills the postmaster with SIGKILL. Its children notice and end.
     pub fn kill(&mut self) -> Result<(), Error> {
         self.end(libc::SIGKILL).map(|_| ())
     }
 
-    /// Reads the configuration again: SIGHUP.
+    /// Reloads the configuration: SIGHUP.
     pub fn reload(&self) -> Result<(), Error> {
         match &self.postmaster {
             Some(postmaster) => signal(postmaster, libc::SIGHUP).map_err(Error::of("reload")),
@@ -254,7 +253,7 @@ impl Server {
         }
     }
 
-    /// Stops fast and starts again.
+    /// Stops the server in mode `Fast` and starts it again.
     pub fn restart(&mut self) -> Result<(), Error> {
         self.stop(Stop::Fast)?;
         self.start()
@@ -288,7 +287,8 @@ impl Server {
         self.postmaster.as_ref().map(Child::id)
     }
 
-    /// Returns the port: in the socket's name, and on 127.0.0.1 if the server listens there.
+    /// Returns the port, which is part of the socket's name and is used on 127.0.0.1 if the server
+    /// listens there.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -303,7 +303,7 @@ impl Server {
         self.dir.path().join("data")
     }
 
-    /// Returns the server's log.
+    /// Returns the path of the server's log.
     pub fn log_file(&self) -> PathBuf {
         self.dir.path().join("log")
     }
@@ -316,7 +316,8 @@ impl Server {
         lines[lines.len().saturating_sub(40)..].join("\n")
     }
 
-    /// Returns a program of the same installation (`psql`, `pg_dump`), pointed at this server.
+    /// Returns a command for a program of the same installation (`psql`, `pg_dump`), set to connect
+    /// to this server.
     pub fn command(&self, program: &str) -> Command {
         let mut command = self.install.command(program);
         command
@@ -326,7 +327,8 @@ impl Server {
         command
     }
 
-    /// Returns how to reach a database of this server over its socket, as the superuser.
+    /// Returns the connection settings of a database of this server: over its socket, as the
+    /// superuser.
     pub fn config(&self, database: &str) -> Config {
         let mut config = Config::new();
         config
@@ -354,7 +356,7 @@ impl Server {
         }
     }
 
-    /// Returns what to type to look around.
+    /// Returns the command that opens psql on a database.
     pub fn psql(&self, database: &str) -> String {
         format!(
             "psql -h {} -p {} -U postgres {database}",
@@ -363,7 +365,7 @@ impl Server {
         )
     }
 
-    /// Returns a database that exists already.
+    /// Returns an existing database.
     pub fn existing(&self, name: &str) -> Database {
         Database {
             name: name.to_owned(),

@@ -1,7 +1,7 @@
-//! Starting processes that must not outlive their owner.
+//! Starts processes that must not outlive their owner.
 //!
-//! The kernel ties "dies with its parent" to the thread that forked, not to the process. So one
-//! thread of this process, which never ends, starts all of them.
+//! Linux ties PR_SET_PDEATHSIG to the thread that forked, not to its process. So one thread of this
+//! process, which never ends, starts all of them.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -11,16 +11,16 @@ use std::sync::mpsc::{Sender, channel};
 
 type Request = (Command, Sender<io::Result<Child>>);
 
-/// Starts `command` in its own process group; it gets SIGQUIT when this process is gone.
+/// Starts `command` in its own process group. The command gets SIGQUIT when this process ends.
 pub(crate) fn spawn(mut command: Command) -> io::Result<Child> {
     static SPAWNER: OnceLock<Sender<Request>> = OnceLock::new();
     let owner = std::process::id();
     command.process_group(0);
     // SAFETY: between fork and exec the closure only makes async-signal-safe system calls and
-    // builds an error from a constant, which allocates nothing.
+    // builds an error from a constant, which does not allocate.
     unsafe {
         command.pre_exec(move || {
-            // PostgreSQL takes SIGQUIT as an immediate shutdown: its children go with it.
+            // PostgreSQL treats SIGQUIT as an immediate shutdown, which also ends its children.
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGQUIT) != 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -34,7 +34,7 @@ pub(crate) fn spawn(mut command: Command) -> io::Result<Child> {
         let (sender, requests) = channel::<Request>();
         std::thread::spawn(move || {
             for (mut command, answer) in requests {
-                // The caller is still there: it waits for the answer.
+                // The caller still exists: it waits for the answer.
                 answer.send(command.spawn()).ok();
             }
         });
@@ -49,7 +49,7 @@ pub(crate) fn spawn(mut command: Command) -> io::Result<Child> {
 /// Sends a signal to a process that this process started and has not waited for.
 pub(crate) fn signal(child: &Child, signal: i32) -> io::Result<()> {
     let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
-    // SAFETY: kill has no memory preconditions; the child is not reaped, so the pid is its own.
+    // SAFETY: kill has no memory preconditions; the child is not reaped, so the pid is not reused.
     match unsafe { libc::kill(pid, signal) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -1,4 +1,4 @@
-//! Time that passes when a test advances it.
+//! Advances time in a test.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::clock::SLEPT;
 use crate::sql::Interval;
 
-/// Every deadline of jobs, attempts and tokens comes nearer: the server's clock is not touched.
+/// Moves all times of jobs, attempts and tokens into the past. The server's clock is not touched.
 const PASS: &str = "with waiting as (
         update trax.work_queue set run_at = run_at - $1, expires_at = expires_at - $1
     ), running as (
@@ -22,14 +22,14 @@ const PASS: &str = "with waiting as (
     )
     update trax.concurrency_token set acquired_at = acquired_at - $1, extended_at = extended_at - $1, expires_at = expires_at - $1";
 
-/// Lets so much time pass for what waits and what runs, and then runs one cycle: jobs that were due
-/// later are ready, as are retries, leases have expired, timeouts have come.
+/// Advances time by `time` for waiting and executing jobs, and then runs one cycle: delayed jobs
+/// and retries become ready, leases expire, timeouts end.
 ///
-/// Schedules do not move. [`Client::preview_after`] returns when they run, for any time, and
-/// [`Client::trigger`] runs one.
+/// Schedules do not move. [`Client::preview_after`] returns the runs after any time, and
+/// [`Client::trigger`] queues a run.
 ///
 /// # Errors
-/// When the role is not the owner of the tables: this is for databases of tests.
+/// If the role is not the owner of the tables. For test databases only.
 pub async fn pass_time<C: GenericClient + Sync>(db: &C, time: Duration) -> Result<(), Error> {
     let arguments: [(&(dyn ToSql + Sync), Type); 1] = [(&Interval(time), Type::INTERVAL)];
     db.query_typed(PASS, &arguments).await?;
@@ -37,9 +37,8 @@ pub async fn pass_time<C: GenericClient + Sync>(db: &C, time: Duration) -> Resul
     Ok(())
 }
 
-/// Makes every worker and token of this process believe that the machine has slept so long: their
-/// timers have stood still, and leases and tokens have gone on. The server has not noticed
-/// anything.
+/// Simulates for all workers and tokens of this process that the machine was suspended for
+/// `length`: their timers stood still while leases and tokens advanced. The server does not notice.
 pub fn machine_slept(length: Duration) {
     let millis = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
     SLEPT.fetch_add(millis, Ordering::Relaxed);

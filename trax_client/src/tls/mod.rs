@@ -1,5 +1,5 @@
-//! The driver's way to TLS: by rustls with the feature `tls`, and without it a refusal of what
-//! needs TLS.
+//! The driver's TLS connector: rustls with the feature `tls`; without it, a connector that refuses
+//! addresses that need TLS.
 
 #[cfg(feature = "tls")]
 mod rustls;

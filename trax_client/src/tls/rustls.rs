@@ -1,4 +1,4 @@
-//! TLS by rustls: the files that an address names, and what is trusted by them.
+//! TLS by rustls: reads the files that an address names and sets up trust in them.
 
 use std::cmp::Reverse;
 use std::os::unix::fs::MetadataExt;
@@ -21,9 +21,9 @@ use crate::error::{Error, Result};
 
 pub(crate) type Connector = MakeRustlsConnect;
 
-/// Returns how to do the handshake of one connection; reads the files that the address names.
+/// Returns the TLS connector for one connection. Reads the files that the address names.
 pub(crate) fn connector(address: &Address) -> Result<Connector> {
-    // Named, not the process's default: whoever uses this library may have another one.
+    // Set explicitly: the program may have installed another process-wide default.
     let provider = Arc::new(ring::default_provider());
     let wrong = |error: rustls::Error| Error::Tls(error.to_string());
     let verifier = Verifier {
@@ -71,13 +71,13 @@ fn versions(address: &Address) -> Result<Vec<&'static SupportedProtocolVersion>>
     Ok(allowed)
 }
 
-/// Returns whom to trust and how strictly; none when nothing is verified. A CA that is there counts
-/// in every mode, as libpq has it.
+/// Returns the trusted CAs and how strictly to verify; `None` if nothing is verified. A CA file
+/// that exists is used in every mode, as in libpq.
 fn trust(address: &Address, provider: &Arc<CryptoProvider>) -> Result<Option<Trust>> {
     let mode = address.sslmode();
     let named = address.tls.get("sslrootcert");
     if named == Some("system") && mode != SslMode::VerifyFull {
-        // Anybody can have a certificate of theirs.
+        // The system's CAs issue certificates to anybody.
         return Err(Error::Tls(format!(
             "sslrootcert=system with sslmode={} would trust any server; use sslmode=verify-full",
             mode.as_str()
@@ -89,7 +89,7 @@ fn trust(address: &Address, provider: &Arc<CryptoProvider>) -> Result<Option<Tru
     let (roots, known) = if named == Some("system") {
         (of_the_system()?, Vec::new())
     } else {
-        // As libpq has it: a file that is not there counts as none where none is needed.
+        // As in libpq, a missing file is ignored in modes that do not need it.
         let path = named.map(PathBuf::from);
         let path = path.filter(|path| mode >= SslMode::VerifyCa || path.exists());
         match path.or_else(|| Address::home_file("root.crt").filter(|_| named.is_none())) {
@@ -132,7 +132,7 @@ fn of_file(path: &Path) -> Result<(RootCertStore, Vec<CertificateDer<'static>>)>
 }
 
 /// Returns the lists of `sslcrl` and of the files in `sslcrldir`, or of `~/.postgresql/root.crl`. A
-/// named one that cannot be read is an error; libpq continues without it.
+/// named list that cannot be read is an error; libpq continues without it.
 fn revocation_lists(address: &Address) -> Result<Vec<CertificateRevocationListDer<'static>>> {
     let file = address.tls.get("sslcrl").map(PathBuf::from);
     let dir = address.tls.get("sslcrldir").map(PathBuf::from);
@@ -156,15 +156,15 @@ fn revocation_lists(address: &Address) -> Result<Vec<CertificateRevocationListDe
             }
         }
     }
-    // Of several lists of one CA the verifier takes the first, and libpq the latest.
+    // Of several lists of one CA the verifier uses the first, and libpq the latest.
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.unwrap_or_default();
     all.sort_by_cached_key(|list| Reverse(validity(list, now)));
     Ok(all)
 }
 
-/// Returns whether a list is valid at `now`, and when it was issued, since 1970. One that cannot be
-/// read comes last; the verifier reports it.
+/// Returns whether a list is valid at `now`, and when it was issued, as time since 1970. A list
+/// that cannot be parsed sorts last; the verifier reports it.
 fn validity(list: &CertificateRevocationListDer<'_>, now: Duration) -> (bool, Duration) {
     let Ok(list) = CertificateList::from_der(list) else {
         return (false, Duration::ZERO);
@@ -194,7 +194,7 @@ fn lists_in(parameter: &str, path: &Path) -> Result<Vec<CertificateRevocationLis
 fn of_the_system() -> Result<RootCertStore> {
     let loaded = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // As everywhere: one that cannot be read does not stop the others.
+    // As elsewhere, an unreadable certificate does not prevent use of the others.
     let (added, _) = roots.add_parsable_certificates(loaded.certs);
     match (added, loaded.errors.first()) {
         (0, Some(error)) => Err(Error::Tls(format!("sslrootcert=system: {error}"))),
@@ -208,7 +208,7 @@ fn of_the_system() -> Result<RootCertStore> {
 
 type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// Returns the certificate that this client shows, if it has one.
+/// Returns the certificate of this client, if it has one.
 fn identity(address: &Address) -> Result<Option<Identity>> {
     let file = |parameter, name| {
         let named = address.tls.get(parameter).map(PathBuf::from);
@@ -230,8 +230,8 @@ fn identity(address: &Address) -> Result<Option<Identity>> {
     Ok(Some((chain, private_key(&key)?)))
 }
 
-/// Reads the key. One that others than its owner could have read is refused, as libpq does; one of
-/// root's may be its group's too.
+/// Reads the private key. As in libpq, a key that other users can read is refused, except that a
+/// key owned by root may be readable by its group.
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
     let wrong = |cause: String| Error::Tls(format!("sslkey {}: {cause}", path.display()));
     let found = path.metadata().map_err(|error| wrong(error.to_string()))?;

@@ -1,10 +1,10 @@
-//! Whether the server's certificate is the one to talk to, as libpq decides it.
+//! Verifies the server's certificate by libpq's rules.
 //!
-//! The chain is verified by webpki. Three things are OpenSSL's rules and not webpki's, and live
-//! here: a certificate that is signed by itself and stands in `sslrootcert` is trusted, also when
-//! it is marked as a CA's; one without a name of the right kind in its subjectAltName is known by
-//! its common name; and a certificate of X.509 version 1 may prove that it has its key, where
-//! nothing else is asked of it.
+//! webpki verifies the chain. Three rules are OpenSSL's and not webpki's, and are implemented here.
+//! A self-signed certificate listed in `sslrootcert` is trusted, even if it is marked as a CA's. A
+//! certificate without a name of the right kind in its subjectAltName is matched by its common
+//! name. A certificate of X.509 version 1 may prove possession of its key if nothing else is
+//! verified.
 
 use std::io;
 use std::net::IpAddr;
@@ -31,16 +31,16 @@ use x509_cert::time::Validity;
 #[derive(Debug)]
 pub(super) struct Verifier {
     pub(super) provider: Arc<CryptoProvider>,
-    /// Whom to trust; nobody is asked for anything without it.
+    /// The trusted certificates; `None` if nothing is verified.
     pub(super) trust: Option<Trust>,
 }
 
 #[derive(Debug)]
 pub(super) struct Trust {
     pub(super) chain: Arc<WebPkiServerVerifier>,
-    /// The certificates of `sslrootcert`, and none when lists of revoked ones are to be looked at.
+    /// The certificates of `sslrootcert`; empty if revocation lists apply.
     pub(super) known: Vec<CertificateDer<'static>>,
-    /// `verify-full`: the name counts.
+    /// Whether the name is verified: `verify-full`.
     pub(super) name: bool,
 }
 
@@ -67,7 +67,7 @@ impl ServerCertVerifier for Verifier {
                 ocsp_response,
                 now,
             );
-            // The name is looked at last: all else is right, and the name is looked at below.
+            // webpki checks the name last, so all else is valid here; the name is checked below.
             if let Err(refused) = verified
                 && !matches!(
                     refused,
@@ -86,8 +86,7 @@ impl ServerCertVerifier for Verifier {
         Ok(ServerCertVerified::assertion())
     }
 
-    // That the other side has the certificate's key is verified always: channel binding stands on
-    // it.
+    // Possession of the certificate's key is always verified, as channel binding depends on it.
     fn verify_tls12_signature(
         &self,
         message: &[u8],
@@ -151,7 +150,7 @@ impl Verifier {
     }
 }
 
-/// Returns what a DER sequence of less than 128 bytes holds, as an algorithm's identifier is.
+/// Returns the contents of a DER sequence shorter than 128 bytes, such as an algorithm identifier.
 fn contents(sequence: &[u8]) -> &[u8] {
     sequence.get(2..).unwrap_or_default()
 }
@@ -175,8 +174,8 @@ fn check_time(validity: &Validity, now: UnixTime) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns whether the certificate is that of this host: by its subjectAltName, or by its common
-/// name when that has no name of the same kind, a host's or an address.
+/// Returns whether the certificate is issued for this host: by its subjectAltName, or by its common
+/// name if that has no name of the same kind (host or IP address).
 fn check_name(cert: &CertificateDer<'_>, host: &ServerName<'_>) -> Result<(), Error> {
     let by_alternative =
         ParsedCertificate::try_from(cert).and_then(|cert| verify_server_name(&cert, host));
@@ -229,8 +228,7 @@ impl Names {
         names
     }
 
-    /// Returns what webpki does not look at: an address written as a host's name, and the common
-    /// name.
+    /// Checks names that webpki ignores: an IP address written as a host name, and the common name.
     fn are_for(&self, host: &ServerName<'_>) -> bool {
         let text = host.to_str();
         let common = |is_free: bool| {
@@ -263,7 +261,7 @@ fn ip_address(bytes: &[u8]) -> Option<IpAddr> {
     v4.or_else(|| <[u8; 16]>::try_from(bytes).map(IpAddr::from).ok())
 }
 
-/// Returns whether a common name is this host's; `*.` at its beginning stands for one label.
+/// Returns whether a common name matches the host. A leading `*.` stands for one label.
 fn matches(name: &str, host: &str) -> bool {
     match name.strip_prefix("*.") {
         Some(domain) => host
@@ -273,7 +271,7 @@ fn matches(name: &str, host: &str) -> bool {
     }
 }
 
-/// Returns why a handshake failed, for who has to act.
+/// Returns the reason for a failed handshake, worded for the user.
 pub(crate) fn explain(error: &io::Error) -> String {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
     let Some(Error::InvalidCertificate(refused)) = cause else {

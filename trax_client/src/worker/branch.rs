@@ -1,4 +1,5 @@
-//! The part of a worker that works for one database: its claims, its heartbeats and its loop.
+//! A branch is the part of a worker that works for one database: its claims, its heartbeats and its
+//! loop.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use crate::address::Address;
 use crate::error::Result;
 use crate::job::ClaimOptions;
 
-/// What all branches of a worker have in common.
+/// The parts that all branches of a worker share.
 pub(super) struct Branches<S> {
     pub(super) setup: Arc<Setup<S>>,
     pub(super) places: AllPlaces,
@@ -35,16 +36,16 @@ pub(super) struct Branches<S> {
     pub(super) start: Start,
 }
 
-/// One branch, ready to run.
+/// A branch, ready to run.
 pub(super) struct Branch<S> {
     dispatch: Dispatch<S>,
     heartbeat: Heartbeat,
-    /// Its own part of the worker's health, if it is one of several.
+    /// The branch's own entry in the worker's health, if there are several branches.
     _health: Option<Running>,
 }
 
 impl<S: Send + Sync + 'static> Branches<S> {
-    /// Makes the branch of a worker of one database.
+    /// Makes the only branch of a worker with one database.
     pub(super) fn only(self, address: Address, startup: Startup) -> Result<Branch<S>> {
         let (events, health) = (self.events.clone(), self.health.clone());
         let places = self.places.branch();
@@ -57,7 +58,7 @@ impl<S: Send + Sync + 'static> Branches<S> {
         })
     }
 
-    /// Makes one more branch of a worker of several databases, with its name in logs.
+    /// Makes a branch of a worker with several databases. `name` identifies it in logs.
     pub(super) fn another(
         &self,
         address: Address,
@@ -92,7 +93,7 @@ impl<S: Send + Sync + 'static> Branches<S> {
         let setup = &self.setup;
         let held = Arc::new(HeldLeases::of(address.clone()));
         let address = hardened(address, &self.name, setup.lease);
-        // The answer may be lost: the heartbeat reports what has begun.
+        // The answer to a claim may be lost, so the heartbeat reports which jobs have begun.
         let mut options = ClaimOptions::new()
             .worker(self.name.clone())
             .lease(setup.lease)
@@ -136,13 +137,13 @@ impl<S: Send + Sync + 'static> Branches<S> {
 impl<S: Send + Sync + 'static> Branch<S> {
     pub(super) async fn run(self) -> Result<Summary> {
         let summary = self.dispatch.run().await;
-        // Only now: leases are extended until the last outcome is reported.
+        // Leases must be extended until the last outcome is reported.
         self.heartbeat.end().await;
         summary
     }
 }
 
-/// Returns what names a database in a log: the first host, and the database.
+/// Returns the name of a database for logs: the first host, and the database.
 pub(super) fn place(address: &Address) -> String {
     use tokio_postgres::config::Host;
 

@@ -1,21 +1,21 @@
-//! How a running handler learns that it should stop, and why.
+//! Cancellation of a running handler, with its reason.
 
 use tokio::sync::watch;
 
-/// Why an attempt should stop.
+/// The reason why an attempt should stop.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reason {
-    /// Somebody cancelled the job.
+    /// The job was cancelled.
     Cancelled,
-    /// It runs longer than its timeout.
+    /// The attempt has run longer than its timeout.
     Timeout,
-    /// Another worker may have the job by now; nothing that this attempt does counts any more.
+    /// Another worker may have the job by now. No outcome of this attempt will be accepted.
     LeaseLost,
-    /// This worker stops; the job is released without losing an attempt.
+    /// This worker is stopping. The job is released without using up an attempt.
     Shutdown,
 }
 
-/// The handler's side: checks, or waits for, the cancellation.
+/// The handler's side: checks for cancellation, or waits for it.
 #[derive(Clone, Debug)]
 pub struct Cancellation(watch::Receiver<Option<Reason>>);
 
@@ -29,7 +29,7 @@ pub(crate) fn cancellation() -> (Trigger, Cancellation) {
 }
 
 impl Cancellation {
-    /// Returns why the attempt should stop; none while it should not.
+    /// Returns the reason why the attempt should stop, or `None`.
     pub fn reason(&self) -> Option<Reason> {
         *self.0.borrow()
     }
@@ -39,7 +39,7 @@ impl Cancellation {
         self.reason().is_some()
     }
 
-    /// Returns when the attempt should stop, and never otherwise.
+    /// Completes when the attempt should stop, and otherwise never.
     pub async fn cancelled(&self) -> Reason {
         let mut receiver = self.0.clone();
         let reason = match receiver.wait_for(Option::is_some).await {
@@ -54,7 +54,7 @@ impl Cancellation {
 }
 
 impl Trigger {
-    /// Cancels the attempt; of several reasons the first one stays.
+    /// Cancels the attempt. The first of several reasons is kept.
     pub(crate) fn cancel(&self, reason: Reason) {
         self.0.send_if_modified(|slot| {
             let first = slot.is_none();

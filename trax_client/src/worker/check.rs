@@ -1,10 +1,10 @@
-//! What is checked of a worker before it starts.
+//! Checks of a worker's configuration before it starts.
 
 use super::handler::Handlers;
 use crate::error::{Error, Result};
 use crate::manifest::Manifest;
 
-/// Checks a worker before it starts.
+/// Checks the configuration of a worker before it starts.
 pub(crate) fn check<'m, S: Send + Sync + 'static>(
     handlers: &Handlers<S>,
     mut manifests: impl Iterator<Item = &'m Manifest>,
@@ -22,7 +22,7 @@ pub(crate) fn check<'m, S: Send + Sync + 'static>(
     mistake.map_or(Ok(()), |mistake| Err(Error::Setup(mistake)))
 }
 
-/// Returns every manifest that a worker stores when it starts.
+/// Returns every manifest that a worker stores at startup.
 pub(crate) fn declared_by<'m>(
     schedules: &'m [Manifest],
     declared: &'m Option<(String, Vec<Manifest>)>,

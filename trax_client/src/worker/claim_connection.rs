@@ -1,13 +1,13 @@
-//! The claim connection: outcomes go out, jobs come in.
+//! The claim connection, which reports outcomes and claims jobs.
 //!
-//! One *exchange* reports the gathered outcomes to the server (`report`) and then claims;
-//! completions and the claim are one call. The connection also listens for work while it is idle.
-//! Enters: outcomes, and how many jobs are wanted. Leaves: an answer for every outcome that was
-//! reported, the outcomes that were not, and claimed jobs.
+//! One *exchange* reports the collected outcomes to the server (`report`) and then claims;
+//! completions and the claim are one call. While idle, the connection listens for work. Input:
+//! outcomes, and the number of jobs wanted. Output: an answer for every reported outcome, the
+//! outcomes not reported, and claimed jobs.
 //!
-//! No call waits long for a lock: the server cancels it and rolls it back. A call that only the
-//! client abandons would continue to wait in the server, holding the locks of everything that it
-//! had recorded before, with others queued behind it.
+//! Waits for locks are short: the server cancels the call and rolls it back. If only the client
+//! gave up, the call would go on waiting in the server and hold the locks of everything it had
+//! recorded before, with other calls queued behind it.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use crate::error::{Blame, Error, Report, Result};
 use crate::id::{JobId, Token};
 use crate::job::{ClaimOptions, Claimed};
 
-/// The most jobs of one claim, and completions of one call.
+/// The maximum number of jobs in a claim, and of completions in a call.
 pub(crate) const BATCH: usize = 1000;
 /// The shortest and the longest pause before an outcome is reported again.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
@@ -42,19 +42,19 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(crate) struct Reply {
     pub(crate) answers: Vec<(JobId, Token, Answer)>,
-    /// The next exchange reports these again.
+    /// Outcomes that the next exchange reports again.
     pub(crate) unreported: Vec<UnreportedOutcome>,
-    /// These are reported again after `retry_in`.
+    /// Outcomes that are reported again after `retry_in`.
     pub(crate) retries: Vec<UnreportedOutcome>,
     pub(crate) retry_in: Duration,
     pub(crate) claimed: Vec<Claimed>,
-    /// Whether more jobs may wait than the claim returned.
+    /// Whether more jobs may be waiting than the claim returned.
     pub(crate) more: More,
-    /// When the claim was sent: leases count from before it.
+    /// When the claim was sent. Leases are counted from this moment, which is before they begin.
     pub(crate) sent: Option<Moment>,
     /// The server cannot be reached: nothing is sent for this long.
     pub(crate) pause_for: Option<Duration>,
-    /// The claim failed: none is sent for this long.
+    /// The claim failed: no claim is sent for this long.
     pub(crate) no_claim_for: Option<Duration>,
     /// The notifications of a connection that this exchange opened.
     pub(crate) notifications: Option<Notifications>,
@@ -68,10 +68,11 @@ impl Reply {
     }
 }
 
-/// The shortest time that a call may stay unanswered.
+/// The minimum time that a call may stay unanswered.
 const LEAST_LIMIT: Duration = Duration::from_secs(2);
-/// The shortest lock timeout of an outcome that is reported again, and the part of the pause before
-/// it and of a call's limit that it may take: whatever is locked, the connection is mostly free.
+/// The shortest lock timeout of an outcome that is reported again. Otherwise the timeout is the
+/// `LOCK_TIMEOUT_PART`-th part of the pause before it and of a call's limit, so that the connection
+/// stays mostly free while rows are locked.
 const LEAST_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 const LOCK_TIMEOUT_PART: u32 = 5;
 
@@ -87,37 +88,37 @@ pub(crate) struct ClaimConnection {
     pub(crate) held: Arc<HeldLeases>,
     pub(crate) lease: Duration,
     pub(crate) state: ExchangeState,
-    /// What is still to be done before the first claim.
+    /// The work left to do before the first claim.
     pub(crate) startup: Option<Startup>,
-    /// Of the whole worker.
+    /// The start of the whole worker.
     pub(crate) start: Start,
 }
 
-/// What one exchange remembers for the next.
+/// The state kept from one exchange to the next.
 pub(crate) struct ExchangeState {
     connection: Option<Connection>,
-    /// False until the first claim succeeded; before that a refusal ends the run, unless it comes
-    /// late.
+    /// False until the first claim has succeeded. Until then a refusal by the server ends the run,
+    /// unless it comes late.
     has_claimed: bool,
-    /// An exchange failed before the first claim succeeded. It stays set: an exchange may succeed
-    /// without a claim, when other branches hold all places.
+    /// An exchange failed before the first claim succeeded. Never reset: an exchange may succeed
+    /// without a claim if other branches hold all places.
     failed_at_first: bool,
-    /// The last exchange failed, and perhaps not for its connection but for its claim, which only
-    /// another claim shows to work.
+    /// The last exchange failed, perhaps because of its claim and not its connection. Only another
+    /// claim can show that claims work again.
     exchange_failed: bool,
     claim_failed: bool,
-    /// A refusal that an update of the extension may end came although there was none to wait for:
-    /// it may be from just before the update.
+    /// A refusal that an extension update may end arrived when no update was pending. The refusal
+    /// may date from just before the update.
     was_refused: bool,
-    /// The last outcomes that were reported again failed.
+    /// The last attempt to report outcomes again failed.
     outcomes_delayed: bool,
     refused_claims: Refusals,
     refused_outcomes: Refusals,
     backoff: Backoff,
-    /// The pause before outcomes that the server had no time for are reported again.
+    /// The pause before outcomes are reported again that the server had no time for.
     pause: Duration,
-    /// The most completions of one call, and the most jobs of one claim: fewer after a call that
-    /// failed.
+    /// The maximum number of completions in a call, and of jobs in a claim. Both are reduced after
+    /// a failed call.
     batch_size: usize,
     claim_size: usize,
 }
@@ -143,19 +144,19 @@ impl ExchangeState {
 }
 
 impl ClaimConnection {
-    /// Returns how long a call may stay unanswered: an answer after more than half a lease is of
+    /// Returns how long a call may stay unanswered. An answer after more than half a lease is of
     /// little use.
     pub(crate) fn limit(lease: Duration) -> Duration {
         (lease / 2).clamp(LEAST_LIMIT, Duration::from_secs(30))
     }
 
-    /// Reports the outbox and claims up to `want` jobs; before that it extends the leases if no
-    /// heartbeat does. With nothing to do it only replaces a broken connection.
+    /// Reports the outbox and claims up to `want` jobs. Before that, extends the leases if no
+    /// heartbeat does. With nothing to do, only replaces a broken connection.
     ///
     /// # Errors
-    /// What the server refuses, before the first claim has succeeded; none after it, nor while the
-    /// extension is of another version than this library, nor from a server that was away until the
-    /// worker's start was over.
+    /// A refusal by the server before the first claim has succeeded. After it there are none; nor
+    /// are there while the versions of the extension and this library differ, or from a server that
+    /// was away until the worker's start was over.
     pub(crate) async fn exchange(
         &mut self,
         outbox: Vec<UnreportedOutcome>,
@@ -170,7 +171,7 @@ impl ClaimConnection {
             if !self.is_broken() {
                 return Ok(reply);
             }
-            // No call would notice that it is broken.
+            // No call would notice that the connection is broken.
             self.state.connection = None;
         }
         self.health.asking(Part::Claim);
@@ -204,7 +205,7 @@ impl ClaimConnection {
                 }
                 match error.blame() {
                     Blame::Connection => reply.pause_for = Some(retry_in),
-                    // Nothing can be reported either: a password, a certificate or the database
+                    // No outcome can be reported either: a password, a certificate or the database
                     // is wrong.
                     _ if unopened => reply.pause_for = Some(retry_in),
                     Blame::Moment | Blame::Call => reply.no_claim_for = Some(retry_in),
@@ -222,11 +223,11 @@ impl ClaimConnection {
         Ok(reply)
     }
 
-    /// Returns an error that an update of the extension may end, in words.
+    /// Returns a description of an error that an extension update may end.
     ///
     /// # Errors
-    /// Any other one. That the extension is of this library's version may have come true after the
-    /// server refused: the second refusal counts.
+    /// Any other error. The extension may have reached this library's version just after the server
+    /// refused, so only the second refusal counts.
     async fn before_update(&mut self, error: Error) -> Result<Error> {
         const INSTALLED: &str =
             "select e.extversion from pg_catalog.pg_extension e where e.extname = 'trax'";
@@ -260,7 +261,7 @@ impl ClaimConnection {
         }
     }
 
-    /// Decides when to report again the outcomes that the server had no time for or did not answer.
+    /// Decides when to repeat the outcomes that the server had no time for or did not answer.
     fn schedule_retries(&mut self, reply: &mut Reply, outcome_error: Option<Error>, again: bool) {
         if !reply.retries.is_empty() {
             self.state.outcomes_delayed = true;
@@ -293,7 +294,7 @@ impl ClaimConnection {
         });
     }
 
-    /// Returns whether there is no connection, or one that is closed.
+    /// Returns whether the connection is missing or closed.
     fn is_broken(&self) -> bool {
         let connection = self.state.connection.as_ref();
         connection.is_none_or(|connection| connection.is_closed())
@@ -309,7 +310,7 @@ impl ClaimConnection {
         if self.state.connection.is_none() {
             let (connection, notifications) = open_listening(&self.address, self.limit).await?;
             reply.notifications = Some(notifications);
-            // Heartbeats were away with it, and have time to come back.
+            // The heartbeat lost its connection as well, and gets time to reconnect.
             self.held.beat();
             self.state.connection = Some(connection);
         }
@@ -394,7 +395,7 @@ impl ClaimConnection {
     }
 }
 
-/// Returns what the next claim asks for, and its options.
+/// Returns the request of the next claim, and its options.
 fn next_claim(
     options: &ClaimOptions,
     fair_share: Option<&FairShare>,
@@ -423,7 +424,7 @@ fn number(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-/// Records what a claim returned, and returns whether more jobs may wait.
+/// Records the result of a claim, and returns whether more jobs may be waiting.
 fn may_have_more(fair_share: &mut Option<FairShare>, request: &ClaimRequest, got: usize) -> More {
     match fair_share {
         Some(fair_share) => fair_share.record(request, got),
@@ -433,7 +434,7 @@ fn may_have_more(fair_share: &mut Option<FairShare>, request: &ClaimRequest, got
 
 pub(crate) type Db<'a> = Client<'a, tokio_postgres::Client>;
 
-/// Calls over the connection, with limits on how long each may stay unanswered and wait for a lock.
+/// Calls over the connection with limits on their answer and on waits for locks.
 #[derive(Clone, Copy)]
 pub(crate) struct BoundedCalls<'a> {
     connection: &'a Connection,
@@ -446,7 +447,7 @@ impl<'a> BoundedCalls<'a> {
         Client::new(&**self.connection).lock_timeout(self.lock_timeout)
     }
 
-    /// Returns whether this error of a call may come from what it sent.
+    /// Returns whether this error of a call may be due to the data it sent.
     pub(crate) fn may_be_of_the_message(&self, error: &Error) -> bool {
         error.may_be_of_the_message() && !self.connection.was_ended()
     }

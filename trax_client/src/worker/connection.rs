@@ -1,4 +1,4 @@
-//! Opens connections, receives their notifications, limits calls, and waits before the next try.
+//! Opens connections, receives their notifications, limits calls, and delays retries.
 
 use std::future::{Future, poll_fn};
 use std::ops::Deref;
@@ -16,16 +16,16 @@ use crate::address::Address;
 use crate::error::{Blame, Error, Result};
 use crate::neighbor::Neighbor;
 
-/// The longest that connecting to one host may take, its handshake included.
+/// The limit for connecting to one host, including the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A peer that acknowledges nothing for this long is gone; shorter leases shorten it.
+/// A peer that acknowledges nothing for this long counts as gone. Shorter leases reduce it.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long reading an answer that has arrived may take.
 const READ_TIME: Duration = Duration::from_millis(100);
-/// How long a connection that is no longer used may take to close.
+/// How long a connection no longer in use may take to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Returns the configuration of a worker's connections: the caller's, with a limit on every wait.
+/// Returns the address for a worker's connections: the caller's, with a limit on every wait.
 pub(crate) fn hardened(mut address: Address, name: &str, lease: Duration) -> Address {
     if address.get_application_name().is_none() {
         address.application_name(format!("trax worker {name}"));
@@ -34,13 +34,14 @@ pub(crate) fn hardened(mut address: Address, name: &str, lease: Duration) -> Add
         let limit = CONNECT_TIMEOUT.min(lease / 6);
         address.connect_timeout(limit.max(Duration::from_secs(1)));
     }
-    // On Linux it also decides, in place of the number of probes, when an idle peer is gone.
+    // On Linux this setting, and not the number of probes, also decides when an idle peer counts as
+    // gone.
     if address.get_tcp_user_timeout().is_none() {
         let limit = TCP_USER_TIMEOUT.min(lease / 2);
         address.tcp_user_timeout(limit.max(Duration::from_secs(1)));
     }
-    // A connection whose other end is gone is known to be broken before the lease is over. The
-    // driver's own first probe comes after two hours; whoever set another time keeps it.
+    // A dead connection must be noticed before the lease ends, and the driver's default first probe
+    // comes after two hours. A value set by the caller is kept.
     if address.get_keepalives_idle() == Config::new().get_keepalives_idle() {
         let probe = (lease / 4).max(Duration::from_secs(1));
         address
@@ -48,7 +49,7 @@ pub(crate) fn hardened(mut address: Address, name: &str, lease: Duration) -> Add
             .keepalives_interval(probe)
             .keepalives_retries(2);
     }
-    // Of several hosts only the primary can claim; a lone standby is an error worth seeing.
+    // Of several hosts only the primary can claim. A lone standby is reported as an error.
     if address.get_target_session_attrs() == TargetSessionAttrs::Any {
         address.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
@@ -58,14 +59,14 @@ pub(crate) fn hardened(mut address: Address, name: &str, lease: Duration) -> Add
 /// A client whose connection closes when it is dropped, even while a call is unanswered.
 pub(crate) struct Connection {
     client: Client,
-    /// The server said that it ends the session, and not as the answer to a call.
+    /// Whether the server announced the end of the session, other than in the answer to a call.
     ended: Arc<AtomicBool>,
     _open: oneshot::Sender<()>,
 }
 
 impl Connection {
-    /// Returns whether the server said that it ends the session, other than as the answer to a
-    /// call: after the crash of another session in a notice, to an idle one in an error.
+    /// Returns whether the server announced the end of the session, other than in the answer to a
+    /// call: in a notice after the crash of another session, or in an error to an idle session.
     pub(crate) fn was_ended(&self) -> bool {
         self.ended.load(Ordering::SeqCst)
     }
@@ -79,14 +80,14 @@ impl Deref for Connection {
     }
 }
 
-/// Opens a connection, driven by its own task on the current runtime until the client is dropped.
+/// Opens a connection. A task on the current runtime drives it until the client is dropped.
 pub(crate) async fn open(address: &Address) -> Result<Connection> {
     let connection = driven(address, |_| {}).await?;
     Neighbor::Trax.is_in(&connection.client).await?;
     Ok(connection)
 }
 
-/// Opens a connection that receives notifications of work where it can: behind a transaction
+/// Opens a connection that receives notifications of work where possible. Behind a transaction
 /// pooler, or without a scheduler, none arrive.
 pub(crate) async fn open_listening(
     address: &Address,
@@ -101,13 +102,13 @@ pub(crate) async fn open_listening(
     Ok((client, Notifications(Some(notified))))
 }
 
-/// Opens a connection that passes on the jobs whose workers are asked to stop.
+/// Opens a connection that calls `heard` with the jobs whose workers are asked to stop.
 pub(crate) async fn open_hearing_cancels(
     address: &Address,
     limit: Duration,
     heard: impl Fn(&str) + Send + Sync + 'static,
 ) -> Result<Connection> {
-    // A pooler may pass on what others listen for.
+    // A pooler may pass on notifications of other clients' channels.
     let heard = move |notification: &tokio_postgres::Notification| {
         if notification.channel() == "trax_cancel" {
             heard(notification.payload());
@@ -122,15 +123,15 @@ async fn listen(client: &Connection, statement: &str, limit: Duration) -> Result
     let listening = async { Ok(client.batch_execute(statement).await?) };
     match answer_within(limit, listening).await {
         Err(broken) if broken.blame() == Blame::Connection => return Err(broken),
-        // Where LISTEN is refused other calls may still work: they find the same, later.
+        // If LISTEN is refused, other calls may still work; they find new work later.
         Ok(()) | Err(_) => {}
     }
-    // Functions that somebody else made under these names are not called.
+    // Functions of another owner under these names must not be called.
     let genuine = Neighbor::Trax.is_in(&client.client);
     answer_within(limit, genuine).await.map(drop)
 }
 
-/// Opens a connection; `heard` gets its notifications.
+/// Opens a connection and passes its notifications to `heard`.
 async fn driven(
     address: &Address,
     heard: impl Fn(&tokio_postgres::Notification) + Send + Sync + 'static,
@@ -159,8 +160,8 @@ async fn driven(
         tokio::pin!(drive);
         tokio::select! {
             () = &mut drive => {}
-            // The sender never sends: it was dropped. A connection that does not close in time is
-            // dropped too.
+            // The sender never sends; this branch means it was dropped. A connection that does not
+            // close in time is dropped too.
             _ = closed => {
                 timeout(CLOSE_TIMEOUT, drive).await.ok();
             }
@@ -178,11 +179,11 @@ fn ends(notice: &DbError) -> bool {
     notice.code().code().starts_with("57P")
 }
 
-/// Returns the answer to a call if it comes within `limit`; otherwise the connection must be
+/// Returns the answer to a call if it arrives within `limit`. Otherwise the connection must be
 /// replaced.
 ///
-/// The server is not asked to cancel the call: PgBouncer 1.18 exits when a client does that the
-/// way the driver does.
+/// The call is not cancelled in the server: PgBouncer 1.18 exits on a cancel request as the driver
+/// sends it.
 pub(crate) async fn answer_within<T>(
     limit: Duration,
     call: impl Future<Output = Result<T>>,
@@ -191,7 +192,7 @@ pub(crate) async fn answer_within<T>(
     if let Ok(answer) = timeout(limit, &mut call).await {
         return answer;
     }
-    // Handlers may have blocked the thread all this time: read what has arrived.
+    // Handlers may have blocked the thread all this time, so read any answer that has arrived.
     tokio::select! {
         biased;
         answer = &mut call => answer,
@@ -206,15 +207,15 @@ async fn let_pending_io_run() {
     tokio::time::sleep(READ_TIME).await;
 }
 
-/// The notifications of one connection; several that were not waited for count as one.
+/// The notifications of one connection. Several that arrive between waits count as one.
 pub(crate) struct Notifications(Option<watch::Receiver<()>>);
 
-/// What a connection reported.
+/// An event of the connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Notification {
     /// Work may exist.
     Work,
-    /// The connection is gone; reported once.
+    /// The connection is gone. Reported once.
     Gone,
 }
 
@@ -224,7 +225,7 @@ impl Notifications {
         Notifications(None)
     }
 
-    /// Waits for the next one, forever without a connection. Safe to drop and call again.
+    /// Waits for the next event; forever without a connection. Cancel safe.
     pub(crate) async fn next(&mut self) -> Notification {
         let Some(notified) = &mut self.0 else {
             return std::future::pending().await;
@@ -245,10 +246,10 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     const BASE: Duration = Duration::from_millis(100);
-    /// The longest delay between two tries of a server, and so the time within which a server that
-    /// is back is found.
+    /// The maximum delay between two attempts to reach a server, and so the time within which a
+    /// recovered server is found.
     const CAP: Duration = Duration::from_secs(1);
-    /// How often the delay doubles while a server reports that it is starting.
+    /// The maximum number of doublings while a server reports that it is starting.
     const STARTING: u32 = 2;
 
     pub(crate) fn new(cap: Duration) -> Self {
@@ -258,14 +259,14 @@ impl Backoff {
         }
     }
 
-    /// Returns the longest possible delay of the next try.
+    /// Returns the maximum delay before the next attempt.
     fn ceiling(&self) -> Duration {
         Self::BASE
             .saturating_mul(2_u32.saturating_pow(self.tries.min(16)))
             .min(self.cap)
     }
 
-    /// Returns the delay after an error; it grows little while a server reports that it is
+    /// Returns the delay after an error. The delay grows little while a server reports that it is
     /// starting.
     pub(crate) fn after(&mut self, error: &Error) -> Duration {
         if error.is_starting() {
@@ -297,7 +298,7 @@ mod tests {
             let probes = config.get_keepalives_retries().unwrap_or(9);
             let silent = config.get_keepalives_idle() + probe * probes;
             assert!(config.get_keepalives() && silent < lease, "{silent:?}");
-            // The kernel looks at each probe whether the time is over.
+            // The kernel checks the limit at each probe.
             let limit = config.get_tcp_user_timeout().copied().unwrap_or(lease);
             let unheard = limit.max(config.get_keepalives_idle()) + probe;
             assert!(unheard <= lease, "{unheard:?} of {lease:?}");
