@@ -1,4 +1,4 @@
-//! What a handler knows about its attempt.
+//! The context of an attempt, as a handler sees it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -14,7 +14,7 @@ use crate::job::Claimed;
 use crate::json::Json;
 use crate::trace::{self, TraceContext};
 
-/// One attempt: the job, its lease, and the worker's shared state `S`.
+/// An attempt: the job, its lease, and the worker's shared state `S`.
 pub struct Context<S = ()> {
     attempt: Arc<Claimed>,
     cancellation: Cancellation,
@@ -34,7 +34,7 @@ impl<S> Clone for Context<S> {
 }
 
 impl<S> Context<S> {
-    /// Takes the input out of the claim, for the handler to own.
+    /// Takes the input out of the claim, so that the handler owns it.
     pub(crate) fn new(
         mut claimed: Claimed,
         cancellation: Cancellation,
@@ -63,23 +63,24 @@ impl<S> Context<S> {
         self.attempt.job_id
     }
 
-    /// Returns the lease's token, for a handler that calls `complete` in its own transaction.
+    /// Returns the lease's fencing token, for a handler that calls `complete` in its own
+    /// transaction.
     pub fn token(&self) -> Token {
         self.attempt.token
     }
 
-    /// Returns where the job is from, for a worker of several databases; none in a test that runs
-    /// it in place.
+    /// Returns the address of the database that the job came from, for a worker of several
+    /// databases. `None` in a test that runs the job inline.
     pub fn database(&self) -> Option<&Address> {
         self.held.database()
     }
 
-    /// Returns the number of the attempt, 1 for the first.
+    /// Returns the number of the attempt; 1 is the first.
     pub fn attempt(&self) -> i32 {
         self.attempt.attempt
     }
 
-    /// Returns how many attempts the job has; this one is the last when
+    /// Returns the maximum number of attempts. This attempt is the last if
     /// [`attempt`](Self::attempt) equals it.
     pub fn max_attempts(&self) -> i32 {
         self.attempt.max_attempts
@@ -95,7 +96,7 @@ impl<S> Context<S> {
         &self.attempt.task
     }
 
-    /// Returns the manifest that the job comes from.
+    /// Returns the manifest that the job came from.
     pub fn manifest(&self) -> Option<&str> {
         self.attempt.manifest.as_deref()
     }
@@ -110,51 +111,50 @@ impl<S> Context<S> {
         self.attempt.scheduled_for
     }
 
-    /// Returns how long the attempt may run.
+    /// Returns the time limit of the attempt.
     pub fn timeout(&self) -> Option<Duration> {
         self.attempt.timeout
     }
 
-    /// Returns when its timeout ends, by the server's clock.
+    /// Returns when the time limit ends, by the server's clock.
     pub fn deadline(&self) -> Option<SystemTime> {
         self.attempt.deadline
     }
 
-    /// Returns the span that enqueued the job, the same for every attempt; none when there was none
-    /// or it is malformed.
+    /// Returns the span that enqueued the job, the same for every attempt. `None` if there is no
+    /// span or it is malformed.
     pub fn trace_context(&self) -> Option<TraceContext> {
         trace::received(self.trace()).0
     }
 
-    /// Returns the trace data that was stored when the job was enqueued, unchecked.
+    /// Returns the trace data stored when the job was enqueued, without validation.
     pub fn trace(&self) -> Option<&Json> {
         self.attempt.trace.as_ref()
     }
 
-    /// Returns the state that the worker's handlers share.
+    /// Returns the state shared by the worker's handlers.
     pub fn state(&self) -> &S {
         &self.state
     }
 
-    /// Returns what to check, or wait for, to know when to stop; clone it into whatever the handler
-    /// starts.
+    /// Returns the cancellation, to check or wait for. Clone it for tasks that the handler starts.
     pub fn cancellation(&self) -> &Cancellation {
         &self.cancellation
     }
 
-    /// Reports how far the job is, for everyone to see in `trax.job` while it runs: a number, a
-    /// text or a small document (8 KiB). This call is cheap: the worker sends the latest report of
+    /// Reports the job's progress, which `trax.job` shows while it runs: a number, a text or a
+    /// small document (at most 8 KiB). The call is cheap: the worker sends the latest report of
     /// each job at most twice a second, over the connection of its heartbeats.
     ///
     /// # Errors
-    /// Only when `progress` cannot be written as JSON.
+    /// Only if `progress` cannot be represented as JSON.
     pub fn progress<T: Serialize>(&self, progress: T) -> Result<()> {
         let progress = Json::of(&progress)?;
         self.held.report(self.job_id(), self.token(), progress);
         Ok(())
     }
 
-    /// Returns when the attempt should stop, and never otherwise.
+    /// Completes when the attempt should stop, and otherwise never.
     pub async fn cancelled(&self) -> Reason {
         self.cancellation.cancelled().await
     }

@@ -1,35 +1,35 @@
 //! The deadlines of a stop.
 //!
-//! A stop asks handlers to end after the grace period, drops them a moment later, waits until the
-//! dropped ones are really gone (which also ends what they started), and finally gives up on a
-//! server that does not answer.
+//! When the grace period is over, a stop asks handlers to end, drops them a moment later, waits
+//! until the dropped ones are gone (which also ends the work they started), and finally gives up on
+//! a server that does not answer.
 
 use std::time::{Duration, Instant};
 
-/// The longest time that can be set, ten years: any clock can add it.
+/// The longest duration that can be set: ten years. Adding it overflows no clock.
 pub(super) const LONGEST: Duration = Duration::from_secs(3650 * 86_400);
-/// The time from asking handlers to stop until dropping them.
+/// The time between asking handlers to stop and dropping them.
 const STOP_PATIENCE: Duration = Duration::from_secs(1);
-/// The time from dropping handlers until abandoning those that block their thread.
+/// The time between dropping handlers and abandoning those that block their thread.
 const DROP_PATIENCE: Duration = Duration::from_secs(1);
-/// The time from then, or from the end of the last handler, until giving up on the server.
+/// The time after that, or after the end of the last handler, until the server is given up on.
 const REPORT_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Deadlines {
-    /// Handlers are asked to stop.
+    /// When handlers are asked to stop.
     pub(crate) ask: Instant,
-    /// Handlers are dropped.
+    /// When handlers are dropped.
     pub(crate) drop: Instant,
-    /// Handlers that could not be dropped are abandoned; their jobs are released all the same.
+    /// When handlers that could not be dropped are abandoned. Their jobs are released.
     pub(crate) leave: Instant,
-    /// Outcomes that are not reported by now stay unreported.
+    /// When outcomes that are not yet reported are discarded.
     pub(crate) give_up: Instant,
     ended: bool,
 }
 
 impl Deadlines {
-    /// Returns the deadlines of a stop that begins now. Without a grace period handlers are dropped
-    /// at once.
+    /// Returns the deadlines of a stop that begins now. Without a grace period, handlers are
+    /// dropped at once.
     pub(crate) fn new(now: Instant, grace: Duration) -> Self {
         let patience = if grace.is_zero() {
             Duration::ZERO
@@ -48,8 +48,8 @@ impl Deadlines {
         }
     }
 
-    /// Notes that no handler runs any more: the rest of the grace period is not spent on a lost
-    /// server.
+    /// Records that no handler runs any more, so that the rest of the grace period is not spent on
+    /// an unreachable server.
     pub(crate) fn handlers_ended(&mut self, now: Instant) {
         if !self.ended {
             self.ended = true;

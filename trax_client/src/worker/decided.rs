@@ -1,9 +1,9 @@
-//! What an error means for its job, said where the error is.
+//! The effect of an error on its job, declared where the error occurs.
 //!
-//! Enters: an error of any type, and what it means (`.permanent()?`, `.retry_in(delay)?`). Leaves:
-//! an error that every other type of error accepts (`anyhow::Error`, `eyre::Report`, a box,
-//! [`JobError`](super::JobError)), in which the worker finds the meaning again, however many
-//! layers are put around it.
+//! Input: an error of any type, and its effect (`.permanent()?`, `.retry_in(delay)?`). Output: an
+//! error that converts into all common error types (`anyhow::Error`, `eyre::Report`, a box,
+//! [`JobError`](super::JobError)). The worker finds the effect again, however many layers wrap the
+//! error.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -22,12 +22,12 @@ pub(crate) enum Decision {
     Cancel,
 }
 
-/// An error, and what it means for its job: what the methods of [`Decide`] return.
+/// An error and its effect on the job, as returned by the methods of [`Decide`].
 #[derive(Debug)]
 pub struct Decided(Mark);
 
-/// The first cause of a `Decided`, where the decision is found: what boxes an error may hide its
-/// type (`anyhow::Error` does), but never that of its causes.
+/// The first cause of a `Decided`, which carries the decision. A wrapper such as `anyhow::Error`
+/// may hide the type of the error itself, but never the types of its causes.
 #[derive(Debug)]
 struct Mark {
     decision: Decision,
@@ -72,12 +72,13 @@ impl StdError for Mark {
     }
 }
 
-/// Says what an error means for its job, on any `Result` of a handler or of what it calls.
+/// Declares the effect of an error on its job, on any `Result` in a handler or a function that it
+/// calls.
 ///
 /// The error may be of any type that `?` turns into a boxed error: a `thiserror` enum,
-/// `anyhow::Error`, `eyre::Report`, a `String`. The returned one can be passed on with `?` in a
+/// `anyhow::Error`, `eyre::Report`, a `String`. The returned error can be passed on with `?` in a
 /// function that returns any of these, or [`HandlerResult`](super::HandlerResult). If several
-/// layers say something, the outermost counts.
+/// layers declare an effect, the outermost one applies.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -93,16 +94,16 @@ impl StdError for Mark {
 /// }
 /// ```
 pub trait Decide<T> {
-    /// An error is a permanent failure: there is no further attempt.
+    /// Makes an error a permanent failure: no attempt follows.
     fn permanent(self) -> Result<T, Decided>;
 
-    /// After an error the job is retried after this delay instead of its own.
+    /// Retries the job after this delay instead of the job's own.
     fn retry_in(self, delay: Duration) -> Result<T, Decided>;
 
-    /// After an error the job waits this long, without using up an attempt.
+    /// Releases the job, which waits for this delay without using up an attempt.
     fn snooze(self, delay: Duration) -> Result<T, Decided>;
 
-    /// After an error the job ends as cancelled, neither retried nor a dead letter.
+    /// Cancels the job: no retry and no dead letter follows.
     fn cancel(self) -> Result<T, Decided>;
 }
 
@@ -124,7 +125,7 @@ impl<T, E: Into<AnyError>> Decide<T> for Result<T, E> {
     }
 }
 
-/// Returns the text of an error with all its causes, and what it means for its job, if it says so.
+/// Returns the text of an error with all its causes, and the declared effect on the job, if any.
 pub(crate) fn read(error: &(dyn StdError + 'static)) -> (String, Option<Decision>) {
     let decision = causes(error).find_map(|cause| Some(mark(cause)?.decision));
     let text = joined(causes(error).filter(|cause| mark(*cause).is_none()));

@@ -1,4 +1,4 @@
-//! What a worker reports while it runs, for logs.
+//! Events that a worker reports while it runs, for logs.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -11,107 +11,108 @@ use crate::error::{Blame, Error};
 use crate::id::JobId;
 use crate::operate::AppliedChange;
 
-/// How many tasks one line names.
+/// The maximum number of tasks named in a line.
 const TASKS_SHOWN: usize = 10;
 
-/// Something that an operator may want to read. `Display` writes one line, with only the beginning
-/// and the end of a long error.
+/// An event of interest to an operator. `Display` writes one line, which shortens a long error to
+/// its beginning and end.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A call failed; it is retried after the delay.
+    /// A call failed. It is retried after the delay.
     Trouble {
-        /// Which part of the worker: `claim`, `outcome` or `heartbeat`.
+        /// The part of the worker: `claim`, `outcome` or `heartbeat`.
         during: &'static str,
         /// The error.
         error: String,
-        /// When the next try is.
+        /// The time until the next attempt.
         retry_in: Duration,
     },
     /// A call succeeded after one that had failed.
     Recovered {
-        /// Which part of the worker.
+        /// The part of the worker.
         during: &'static str,
     },
     /// A handler failed or panicked.
     Failed {
         /// The job.
         job_id: JobId,
-        /// 1 for the first attempt.
+        /// The number of the attempt; 1 is the first.
         attempt: i32,
         /// The name of the task.
         task: String,
         /// The text of the error.
         error: String,
     },
-    /// No heartbeat was answered for half a lease: nothing is claimed, and what is held is extended
-    /// over the claim connection.
+    /// No heartbeat has been answered for half a lease: no job is claimed, and held leases are
+    /// extended over the claim connection.
     Unheard {
-        /// Half a lease.
+        /// Half of the lease.
         limit: Duration,
     },
     /// The worker is stopping while handlers run.
     Stopping {
-        /// How many handlers run.
+        /// The number of running handlers.
         running: usize,
-        /// How long they may continue.
+        /// How long the handlers may continue.
         grace: Duration,
     },
-    /// Jobs of these tasks wait, and this worker has no handler for them. Reported once, at the
-    /// start.
+    /// Jobs of these tasks are waiting, and this worker has no handler for them. Reported once, at
+    /// startup.
     Unhandled {
         /// The tasks.
         tasks: Vec<String>,
     },
-    /// The manifests of the code were not what was stored; now they are. Reported at the start.
+    /// The manifests declared in code differed from the stored ones, which were changed. Reported
+    /// at startup.
     Declared {
-        /// Whose they are.
+        /// The source that the manifests belong to.
         source: String,
-        /// What changed.
+        /// The changes made.
         changes: Vec<AppliedChange>,
     },
-    /// The server has recorded a completion. Standard error and logs get none of these.
+    /// The server has recorded a completion. Not written to standard error or logs.
     Completed {
         /// The job.
         job_id: JobId,
     },
-    /// Probes are answered here.
+    /// Probes are answered at this address.
     Serving {
-        /// Where.
+        /// The address.
         address: SocketAddr,
     },
-    /// Systemd cannot be notified, or probes cannot be answered.
+    /// systemd cannot be notified, or probes cannot be answered.
     Unwatched {
-        /// Why.
+        /// The reason.
         error: String,
     },
     /// The server refused a handler's progress report.
     ProgressRefused {
         /// The job.
         job_id: JobId,
-        /// Why.
+        /// The reason.
         error: String,
     },
-    /// The trace context of the job, or a part of it, is not valid by the W3C's rules; that part is
-    /// ignored.
+    /// The trace context of the job, or a part of it, is invalid by the W3C's specification. That
+    /// part is ignored.
     TraceDropped {
         /// The job.
         job_id: JobId,
-        /// What is wrong with it.
+        /// The reason.
         error: String,
     },
-    /// Trouble, recovery or jobs without a handler at one of several databases.
+    /// An event of one of several databases: trouble, recovery, or jobs without a handler.
     At {
         /// The host and the name of the database.
         database: Arc<str>,
-        /// What happened there.
+        /// The event.
         event: Box<Event>,
     },
-    /// The server refused an outcome; the attempt was recorded as failed, or its lease expires.
+    /// The server refused an outcome. The attempt was recorded as failed, or its lease will expire.
     Refused {
         /// The job.
         job_id: JobId,
-        /// Why.
+        /// The reason.
         error: String,
     },
 }
@@ -195,11 +196,12 @@ impl fmt::Display for Event {
     }
 }
 
-/// How much of an error's beginning and end one line shows; the server stores all of it.
+/// The number of characters that a line shows of the beginning and the end of an error. The server
+/// stores the full text.
 const HEAD: usize = 80;
 const TAIL: usize = 240;
 
-/// Returns a text of others as one line, without what would steer a terminal.
+/// Returns untrusted text as one line, without terminal control characters.
 fn one_line(text: &str) -> String {
     let harmless = |c: char| match c {
         '\n' | '\t' => ' ',
@@ -211,8 +213,8 @@ fn one_line(text: &str) -> String {
     text.chars().map(harmless).collect()
 }
 
-/// Returns an error as one short line: line breaks become blanks, the middle of a long one is left
-/// out.
+/// Returns an error as one short line: line breaks become blanks, and the middle of a long text is
+/// left out.
 pub(crate) fn brief(error: &str) -> String {
     let line = one_line(&error.split_whitespace().collect::<Vec<_>>().join(" "));
     let length = line.chars().count();
@@ -226,13 +228,13 @@ pub(crate) fn brief(error: &str) -> String {
     format!("{head} ... {tail}")
 }
 
-/// The refusal that was reported last. One that comes again unchanged, as while the extension
+/// The last refusal reported. A refusal that repeats unchanged, for example while the extension
 /// waits for its update, is reported once.
 #[derive(Default)]
 pub(crate) struct Refusals(Option<String>);
 
 impl Refusals {
-    /// Returns whether an error is to be reported.
+    /// Returns whether an error should be reported.
     pub(crate) fn is_news(&mut self, error: &Error) -> bool {
         if error.blame() != Blame::Call {
             return true;
@@ -248,7 +250,7 @@ impl Refusals {
     }
 }
 
-/// Where events go.
+/// The listener for events.
 #[derive(Clone)]
 pub(crate) struct Events(Arc<dyn Fn(&Event) + Send + Sync>);
 
@@ -257,10 +259,10 @@ impl Events {
         Events(Arc::new(listener))
     }
 
-    /// Sends events to the program's `tracing` subscriber, or to standard error while it has none.
+    /// Sends events to the program's `tracing` subscriber, or to standard error if it has none.
     pub(crate) fn to_logs() -> Self {
         Events::new(|event| {
-            // The span of the execution says it already.
+            // The span of the execution already shows it.
             if matches!(event, Event::Completed { .. }) {
                 return;
             }
@@ -272,7 +274,7 @@ impl Events {
         })
     }
 
-    /// Returns where the events at one of several databases go.
+    /// Returns a listener for the events of one of several databases.
     pub(crate) fn at(&self, database: &str) -> Self {
         let (all, database) = (self.clone(), Arc::from(database));
         Events::new(move |event| match event {
@@ -289,7 +291,7 @@ impl Events {
         })
     }
 
-    /// Calls the listener. One that panics stops neither claims nor heartbeats.
+    /// Calls the listener. A panic in it stops neither claims nor heartbeats.
     pub(crate) fn emit(&self, event: Event) {
         // The panic has been printed already.
         catch_unwind(AssertUnwindSafe(|| (self.0)(&event))).ok();
@@ -297,7 +299,7 @@ impl Events {
 }
 
 fn to_stderr(event: &Event) {
-    // A closed standard error is no reason to stop working.
+    // A closed standard error must not stop the worker.
     writeln!(io::stderr().lock(), "trax: {event}").ok();
 }
 

@@ -1,5 +1,5 @@
-//! The claim connection, either idle or in an exchange that runs while the worker's loop does other
-//! things.
+//! The claim connection, either idle or in an exchange that runs concurrently with the worker's
+//! loop.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,10 +14,10 @@ pub(crate) enum Exchange {
     Idle(Box<ClaimConnection>),
     Running {
         exchanging: Exchanging,
-        /// How many outcomes it sends.
+        /// The number of outcomes that it sends.
         outcomes: u64,
     },
-    /// Only while one state becomes another.
+    /// Only during a change of state.
     Changing,
 }
 
@@ -30,8 +30,8 @@ impl Exchange {
         matches!(self, Exchange::Idle(_))
     }
 
-    /// Begins to report `outbox`, to claim up to `want` jobs, and before that to extend the leases
-    /// if it is to. Does nothing unless it is idle.
+    /// Begins to report `outbox` and to claim up to `want` jobs, after extending the leases if
+    /// `extends` is set. Does nothing unless idle.
     pub(crate) fn begin(&mut self, outbox: Vec<UnreportedOutcome>, want: usize, extends: bool) {
         if let Exchange::Idle(mut connection) = std::mem::replace(self, Exchange::Changing) {
             let outcomes = outbox.len() as u64;
@@ -46,8 +46,7 @@ impl Exchange {
         }
     }
 
-    /// Waits for the reply of the exchange, forever when there is none. Safe to drop and call
-    /// again.
+    /// Waits for the reply of the exchange; forever if none runs. Cancel safe.
     pub(crate) async fn reply(&mut self) -> Result<Reply> {
         let Exchange::Running { exchanging, .. } = self else {
             return std::future::pending().await;
@@ -57,7 +56,7 @@ impl Exchange {
         reply
     }
 
-    /// Returns how many outcomes were sent and not answered.
+    /// Returns the number of outcomes sent and not yet answered.
     pub(crate) fn in_flight(&self) -> u64 {
         match self {
             Exchange::Running { outcomes, .. } => *outcomes,

@@ -1,22 +1,22 @@
 //! Fair share: the tasks of one worker take turns, so that each gets an equal share of its claims.
 //!
-//! Enters: how many jobs are wanted, and how many a claim returned. Leaves: how many jobs the next
-//! claim requests, and of which task. Holds: while more than one task has waiting jobs, each in
-//! turn gets a claim of the same size. A task that had no job sits out some turns; when no task had
-//! more jobs than requested, one claim is for all of them, as without fair share, so that an idle
-//! worker sends no more claims than others.
+//! Input: the number of jobs wanted, and the number that a claim returned. Output: the number of
+//! jobs and the task of the next claim. Invariant: while several tasks have waiting jobs, each in
+//! turn gets a claim of the same size. A task without jobs sits out some turns. If no task had more
+//! jobs than requested, one claim covers all tasks, as without fair share, so an idle worker sends
+//! no more claims than others.
 
 use super::polling::More;
 
-/// The most turns in a row that a task without jobs sits out.
+/// The maximum number of consecutive turns that a task without jobs sits out.
 const LONGEST_PAUSE: u32 = 15;
 
-/// What a claim requests.
+/// The request of a claim.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct ClaimRequest {
     /// The number of jobs.
     pub(crate) jobs: usize,
-    /// The only task; none means all of them.
+    /// The only task to claim; `None` means all tasks.
     pub(crate) task: Option<String>,
 }
 
@@ -28,15 +28,15 @@ pub(crate) struct FairShare {
 
 struct TaskShare {
     task: String,
-    /// Its last claim returned fewer jobs than requested.
+    /// The last claim for the task returned fewer jobs than requested.
     short: bool,
-    /// How many turns it sits out, and how many of these are left.
+    /// The number of turns that the task sits out, and how many of them are left.
     sits_out: u32,
     turns_left: u32,
 }
 
 impl FairShare {
-    /// Returns none for a worker that claims by age and priority alone, or has a single task.
+    /// Returns `None` for a worker that claims by age and priority only, or has a single task.
     pub(crate) fn new(wanted: bool, tasks: Option<&[String]>) -> Option<Self> {
         let mut tasks = tasks.filter(|tasks| wanted && tasks.len() > 1)?.to_vec();
         tasks.sort();
@@ -52,7 +52,7 @@ impl FairShare {
         })
     }
 
-    /// Returns the next claim, of up to `want` jobs.
+    /// Returns the next request, for up to `want` jobs.
     pub(crate) fn request(&self, want: usize) -> ClaimRequest {
         let more = self.tasks.iter().filter(|task| !task.short).count();
         if more == 0 {
@@ -67,7 +67,7 @@ impl FairShare {
         }
     }
 
-    /// Records that a claim returned `got` jobs, and returns whether another one should follow.
+    /// Records that a claim returned `got` jobs, and returns whether another claim should follow.
     pub(crate) fn record(&mut self, request: &ClaimRequest, got: usize) -> More {
         let short = got < request.jobs;
         if request.task.is_none() {

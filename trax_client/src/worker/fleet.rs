@@ -1,10 +1,10 @@
-//! A worker of several databases: a branch for each, and those that a router gets to know.
+//! A worker of several databases: one branch for each, including shards that a router adds later.
 //!
-//! Words: a database *refuses* when it answers the first claim with an error that no retry mends:
-//! no right, no extension, no such database. At the start of the worker that ends it: nothing works
-//! yet, and somebody looks. Later, and while other shards of a router work, it is trouble, and the
-//! database is tried again. A worker that ends with its queues fails at the end: it has not seen
-//! the queue of a database that refused.
+//! A database *refuses* if it answers the first claim with an error that no retry resolves: a
+//! missing right, extension or database. When the worker starts, a refusal ends it, as nothing
+//! works yet and an operator is likely watching. Later, or while other shards of a router work, a
+//! refusal is reported as trouble and the database is tried again. A worker that ends with its
+//! queues then fails at the end, as it has not seen the queue of a database that refused.
 
 use tokio::task::JoinSet;
 
@@ -22,9 +22,9 @@ const NO_SHARD: &str = "the router has no shard, and so no queue that could be e
 /// Runs a branch for each address, and for each shard of the router, until all have ended.
 ///
 /// # Errors
-/// The first refusal that ends the worker; the other branches are stopped then, and end as in any
-/// stop. When all other queues are empty, that of a shard. For a worker that ends with its queues,
-/// that the router has no shard.
+/// The first refusal that ends the worker; the other branches are then stopped as in any stop. Also
+/// the refusal of a shard, if all other queues are empty, and, for a worker that ends with its
+/// queues, a router without shards.
 pub(super) async fn run<S: Send + Sync + 'static>(
     branches: Branches<S>,
     addresses: Vec<Address>,
@@ -61,7 +61,7 @@ pub(super) async fn run<S: Send + Sync + 'static>(
                         fleet.try_again(at, error);
                     }
                     Ok((_, Err(error))) => fleet.fail(error),
-                    // It panicked: the others give back what they have.
+                    // The branch panicked. The other branches release their jobs.
                     Err(error) => fleet.fail(Error::Conversion(error.into())),
                 }
             }
@@ -87,7 +87,8 @@ pub(super) async fn run<S: Send + Sync + 'static>(
     }
 }
 
-/// Returns all that leads to a database: two that differ in any of it are two.
+/// Returns a key with all connection parameters. Two addresses that differ in any of them count as
+/// two databases.
 fn way(address: &Address) -> String {
     let ports = match address.get_ports() {
         [] => &[5432],
@@ -104,32 +105,32 @@ fn way(address: &Address) -> String {
 struct Fleet<S> {
     branches: Branches<S>,
     known: Vec<Known>,
-    /// With where they are in `known`.
+    /// The running branches, each with its index in `known`.
     running: JoinSet<(usize, Result<Summary>)>,
     total: Summary,
-    /// Why a shard has no branch: its address is none.
+    /// The reason why a shard has no branch: its address is invalid.
     unreadable: Option<Error>,
     /// The first refusal that ends the worker.
     failed: Option<Error>,
 }
 
-/// A database that a branch was begun for, as one role.
+/// A database for which a branch was started, as one role.
 struct Known {
-    /// All that leads to it.
+    /// All connection parameters, as a key.
     way: String,
     place: String,
     user: Option<String>,
-    /// What it is called in a log.
+    /// The name of the database in logs.
     name: String,
     counts: Counts,
     runs: bool,
-    /// Why its last branch ended.
+    /// The reason why the last branch ended.
     refusal: Option<Error>,
 }
 
 impl<S: Send + Sync + 'static> Fleet<S> {
-    /// Begins a branch for each of these that has none. All are made before one runs, which would
-    /// not wait for the end of a queue that it does not know of.
+    /// Starts a branch for each address that has none. All are created before the first runs, as
+    /// otherwise it would not wait for the queue of a branch unknown to it.
     fn begin(&mut self, addresses: Vec<Address>) -> Result<()> {
         let mut begun = Vec::new();
         for address in addresses {
@@ -142,7 +143,7 @@ impl<S: Send + Sync + 'static> Fleet<S> {
             let counts = known.counts.clone();
             match self.branches.another(address, &known.name, counts) {
                 Ok(branch) => begun.push((at, branch)),
-                // Out of threads or files: those that work go on.
+                // Out of threads or file descriptors: branches that work continue.
                 Err(error) if self.goes_on() => self.try_again(at, error),
                 Err(error) => return Err(error),
             }
@@ -153,8 +154,8 @@ impl<S: Send + Sync + 'static> Fleet<S> {
         Ok(())
     }
 
-    /// Returns where the database of an address is among those known. Another role may claim what
-    /// the first may not, and has a branch of its own.
+    /// Returns the index of an address' database in `known`. Another role may claim other jobs, so
+    /// each role has its own branch.
     fn known(&mut self, address: &Address) -> usize {
         let (place, user) = (place(address), address.get_user());
         let way = way(address);
@@ -179,18 +180,19 @@ impl<S: Send + Sync + 'static> Fleet<S> {
         self.known.len() - 1
     }
 
-    /// Ends the worker, as a stop does.
+    /// Ends the worker with an error, as a stop does.
     fn fail(&mut self, error: Error) {
         self.branches.shutdown.drain();
         self.failed.get_or_insert(error);
     }
 
-    /// Returns whether a shard that refuses ends nothing: others work, or have.
+    /// Returns whether the worker continues when a shard refuses: other branches work, or have
+    /// worked.
     fn goes_on(&self) -> bool {
         !self.running.is_empty() || self.branches.start.is_over()
     }
 
-    /// Has the router asked again for a shard that refused.
+    /// Schedules another query of the router for a shard that refused.
     fn try_again(&mut self, at: usize, refusal: Error) {
         let known = &mut self.known[at];
         known.runs = false;
@@ -202,7 +204,7 @@ impl<S: Send + Sync + 'static> Fleet<S> {
         known.refusal = Some(refusal);
     }
 
-    /// Returns why the end of a queue is not known, of a worker that says that all are empty.
+    /// Returns why the end of a queue is unknown although the worker reports all queues as empty.
     fn unseen(&mut self) -> Option<Error> {
         if self.total.stopped != Stopped::Empty {
             return None;

@@ -1,4 +1,4 @@
-//! The handlers of a worker, by task.
+//! The handlers of a worker by task.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -19,15 +19,15 @@ use crate::telemetry::{Ended, Execution};
 pub(crate) type Running = Pin<Box<dyn Future<Output = HandlerResult<Outcome>> + Send>>;
 pub(crate) type Handler<S> = Arc<dyn Fn(Json, Context<S>) -> Running + Send + Sync>;
 
-/// Handlers by task, and the one for all other tasks.
+/// Handlers by task, and the handler for all other tasks.
 pub(crate) struct Handlers<S> {
     by_task: HashMap<String, Handler<S>>,
     any: Option<Handler<S>>,
-    /// The middleware around all of them, the outermost first.
+    /// The middleware around all handlers, the outermost first.
     layers: Vec<Layer<S>>,
-    /// The middleware around one of them, inside those above.
+    /// The middleware around the handlers of one task, inside `layers`.
     task_layers: Vec<(String, Layer<S>)>,
-    /// A task with two handlers: refused when the worker starts.
+    /// A task with two handlers, which is refused when the worker starts.
     duplicate: Option<String>,
 }
 
@@ -60,7 +60,7 @@ impl<S: Send + Sync + 'static> Handlers<S> {
         self.task_layers.push((task, layer));
     }
 
-    /// Returns what is wrong with them and what to do, if anything is.
+    /// Returns the mistake in the handlers and its remedy, if there is one.
     pub(crate) fn mistake(&self) -> Option<String> {
         if let Some(task) = &self.duplicate {
             return Some(format!(
@@ -86,7 +86,7 @@ impl<S: Send + Sync + 'static> Handlers<S> {
         self.any.is_some() || self.by_task.contains_key(task)
     }
 
-    /// Returns the filter of the claim; none when there is a handler for all tasks.
+    /// Returns the claim's filter by task; `None` if there is a handler for all tasks.
     pub(crate) fn tasks(&self) -> Option<Vec<String>> {
         match self.any {
             Some(_) => None,
@@ -123,13 +123,13 @@ where
                 })
             })
         }
-        // JSON that no type can hold: nested too deeply, or a number out of every range.
+        // JSON that no type can represent: nested too deeply, or with a number out of range.
         Err(error) if error.is_syntax() => Box::pin(async move {
             Err(JobError::permanent(format!(
                 "the input cannot be decoded: {error}; a handler that takes trax_client::Json receives it as text"
             )))
         }),
-        // Not permanent: in a rolling deployment the next attempt may meet the newer code.
+        // Not permanent: during a rolling deployment the next attempt may run in newer code.
         Err(error) => Box::pin(async move {
             Err(JobError::new(format!(
                 "the input does not fit this handler: {error}"
@@ -138,8 +138,8 @@ where
     })
 }
 
-/// Runs one attempt to its verdict. A handler that does not obey a stop within `patience` is
-/// dropped.
+/// Runs an attempt to its verdict. A handler that does not stop within `patience` after being asked
+/// to is dropped.
 pub(crate) async fn attempt<S>(
     handler: Handler<S>,
     input: Json,
@@ -168,7 +168,7 @@ pub(crate) async fn attempt<S>(
     verdict
 }
 
-/// Returns the verdict in a few words, for telemetry.
+/// Returns the verdict in short form, for telemetry.
 fn in_short(verdict: &Verdict, panicked: bool) -> Ended<'_> {
     let (outcome, failure) = match verdict {
         Verdict::Complete(_) | Verdict::Recorded => ("completed", None),

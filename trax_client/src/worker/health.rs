@@ -1,9 +1,9 @@
-//! Whether a worker is live and ready, for probes and supervisors.
+//! The liveness and readiness of a worker, for probes and supervisors.
 //!
-//! Words: it is *live* while each of its loops (claims, heartbeats) iterates at least once within
-//! the stall limit; it is *ready* when in addition it has reached the database, no call is failing
-//! or unanswered for that long, and no stop has begun. Enters: each iteration of a loop, each
-//! success and failure of a call. Leaves: yes, or one line with the reason why not.
+//! A worker is *live* while each of its loops (claims, heartbeats) iterates at least once per stall
+//! limit. A live worker is *ready* if it has reached the database, no call has been failing or
+//! unanswered for that long, and no stop has begun. Input: iterations of the loops, successes and
+//! failures of calls. Output: ready or live, or one line with the reason why not.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,15 +15,14 @@ use super::shutdown::{Phase, Shutdown};
 
 /// The health of a worker, available on any thread, even while the worker's runtime is blocked.
 ///
-/// [`Worker::health_address`](super::Worker::health_address) serves the same as `/livez` and
-/// `/readyz`.
+/// [`Worker::health_address`](super::Worker::health_address) serves it as `/livez` and `/readyz`.
 #[derive(Clone, Debug)]
 pub struct Health(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     facts: Mutex<Facts>,
-    /// Of a worker of several databases, the health of each; none for a worker of one.
+    /// The health of each branch of a worker of several databases; `None` for a single database.
     branches: Mutex<Option<Vec<Health>>>,
     shutdown: Shutdown,
     changed: Arc<Notify>,
@@ -51,14 +50,14 @@ enum Stage {
     Ended,
 }
 
-/// One loop and its connection.
+/// A loop and its connection.
 #[derive(Debug)]
 struct Round {
-    /// When it last iterated.
+    /// When the loop last iterated.
     at: Instant,
     /// When the unanswered call began.
     asking: Option<Instant>,
-    /// Why the last call failed.
+    /// The error of the last call, if it failed.
     trouble: Option<String>,
 }
 
@@ -87,12 +86,12 @@ impl Health {
         }))
     }
 
-    /// Says that the health of this worker is that of its branches, of which there is none yet.
+    /// Makes the health of this worker that of its branches, of which there are none yet.
     pub(crate) fn has_branches(&self) {
         self.lock_branches().get_or_insert_default();
     }
 
-    /// Returns the health of the part of this worker that claims from one of several databases.
+    /// Returns the health of a new branch, for one of several databases.
     pub(crate) fn branch(&self) -> Self {
         let mut branch = Self::new(self.0.shutdown.clone());
         if let Some(shared) = Arc::get_mut(&mut branch.0) {
@@ -105,7 +104,7 @@ impl Health {
         branch
     }
 
-    /// Returns those of the branches that have not ended.
+    /// Returns the branches that have not ended.
     fn branches(&self) -> Option<Vec<Health>> {
         let mut branches = self.lock_branches();
         let branches = branches.as_mut()?;
@@ -122,7 +121,7 @@ impl Health {
     }
 
     /// Returns whether the worker's loops run. A worker whose loops stall claims and reports
-    /// nothing: restart it.
+    /// nothing and must be restarted.
     ///
     /// # Errors
     /// One line that names the stalled loop, or states that the worker has ended.
@@ -134,10 +133,10 @@ impl Health {
         branches.iter().try_for_each(Health::live)
     }
 
-    /// Returns whether the worker takes jobs; from several databases, whether from one of them.
+    /// Returns whether the worker takes jobs from its database, or from at least one of several.
     ///
     /// # Errors
-    /// One line with the reason why not.
+    /// One line with the reason why it is not ready.
     pub fn ready(&self) -> Result<(), String> {
         self.live()?;
         if self.facts().stage == Stage::Running && self.0.shutdown.phase() != Phase::Running {
@@ -166,7 +165,7 @@ impl Health {
         Running(self.clone())
     }
 
-    /// Returns how often each loop has to iterate so that it does not count as stalled.
+    /// Returns how often each loop must iterate in order not to count as stalled.
     pub(crate) fn round(&self) -> Duration {
         self.facts().stall_limit / 4
     }
@@ -175,12 +174,12 @@ impl Health {
         self.facts().of(part).at = Instant::now();
     }
 
-    /// Notes that a call begins.
+    /// Records that a call begins.
     pub(crate) fn asking(&self, part: Part) {
         self.facts().of(part).asking = Some(Instant::now());
     }
 
-    /// Notes that a call was answered.
+    /// Records that a call was answered.
     pub(crate) fn reached(&self, part: Part) {
         let mut facts = self.facts();
         let round = facts.of(part);
@@ -190,7 +189,7 @@ impl Health {
         }
     }
 
-    /// Notes that a call failed.
+    /// Records that a call failed.
     pub(crate) fn troubled(&self, part: Part, error: &str) {
         let mut facts = self.facts();
         let round = facts.of(part);
@@ -202,13 +201,13 @@ impl Health {
         }
     }
 
-    /// Returns when the answers may have changed for another reason than the passing of time.
+    /// Completes when the results may have changed for a reason other than elapsed time.
     pub(crate) async fn changed(&self) {
         self.0.changed.notified().await;
     }
 }
 
-/// A running worker; dropping it marks the worker as ended.
+/// Marks a worker as running. Dropping it marks the worker as ended.
 pub(crate) struct Running(Health);
 
 impl Drop for Running {

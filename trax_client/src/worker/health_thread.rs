@@ -1,6 +1,6 @@
-//! The thread that reports the worker's health: to HTTP probes, and to systemd.
+//! The thread that reports the worker's health to HTTP probes and to systemd.
 //!
-//! It has its own runtime, because it must be able to report that the others are blocked.
+//! The thread has its own runtime, so that it can report when other runtimes are blocked.
 
 use std::net::TcpListener;
 use std::thread::JoinHandle;
@@ -14,21 +14,21 @@ use super::systemd::Systemd;
 use crate::error::{Error, Result};
 use crate::http::{self, Page};
 
-/// Where the health of a worker is reported.
+/// Where to report the health of a worker.
 #[derive(Default)]
 pub(crate) struct HealthOptions {
     pub(crate) address: Option<String>,
     pub(crate) systemd: bool,
 }
 
-/// The thread; it ends when this is dropped.
+/// The thread. Dropping this value ends it.
 pub(crate) struct HealthThread {
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl HealthThread {
-    /// Starts the thread; none when no one asks.
+    /// Starts the thread; `None` if no reporting is configured.
     pub(crate) fn start(
         options: HealthOptions,
         health: &Health,
@@ -85,13 +85,14 @@ impl Drop for HealthThread {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         if let Some(thread) = self.thread.take() {
-            // It stops at its next await. An error is a panic, which has been printed already.
+            // The thread stops at its next await. An error is a panic, which has been printed
+            // already.
             thread.join().ok();
         }
     }
 }
 
-/// Serves the probes; never returns.
+/// Serves the probes. Never returns.
 async fn answer(listener: Option<TcpListener>, health: &Health, events: &Events) {
     if let Some(listener) = listener {
         let failed = |error: std::io::Error| {
@@ -119,7 +120,7 @@ fn page(health: &Health, path: &str) -> Page {
     }
 }
 
-/// Notifies systemd; never returns.
+/// Notifies systemd. Never returns.
 async fn notify(systemd: Option<Systemd>, health: &Health, shutdown: &Shutdown, events: &Events) {
     if let Some(systemd) = systemd {
         systemd.run(health, shutdown, events).await;

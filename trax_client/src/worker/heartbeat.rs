@@ -1,17 +1,17 @@
-//! Heartbeats, on their own thread, runtime and connection: a handler that blocks every thread of
+//! Heartbeats, on a dedicated thread, runtime and connection: a handler that blocks every thread of
 //! the caller's runtime does not lose its lease.
 //!
-//! Every third of a lease one call extends all held leases, and another reports that the worker
-//! lives (`registration`), also while it holds none. Progress reports of handlers are sent the same
-//! way, at most twice a second.
+//! Every third of a lease, one call extends all held leases, and another reports that the worker is
+//! alive (`registration`), even if it holds no lease. Progress reports of handlers use the same
+//! connection, at most twice a second.
 //!
-//! It listens for cancels: a job that is named is asked about by a heartbeat of its own, as one
-//! that begins. A connection that breaks is replaced at once while leases are held, and all of them
-//! are asked about: what was said meanwhile nobody heard.
+//! The connection listens for cancels. For a job named in a notification an extra heartbeat is
+//! sent, as for a job that begins. While leases are held, a broken connection is replaced at once,
+//! and all leases are checked, as notifications may have been missed.
 //!
-//! A claim names no job as begun, because its answer may be lost. What begins is reported at once
-//! by a separate heartbeat, at most every [`BEGIN_PERIOD`]. Of a stream of jobs only those are
-//! reported that last longer than that: a worker busy with short ones sends nothing.
+//! A claim marks no job as begun, because its answer may be lost. A begin is reported by a separate
+//! heartbeat, at most every [`BEGIN_PERIOD`]. In a stream of jobs only those that last longer than
+//! that are reported: a worker busy with short jobs sends nothing.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -34,19 +34,19 @@ use crate::error::{Error, Result};
 use crate::id::{JobId, Token};
 use crate::json::Json;
 
-/// The most leases that one call extends.
+/// The maximum number of leases that one call extends.
 pub(super) const BATCH: usize = 1000;
-/// The time from one report of what has begun to the next, and half the time by which every begin
-/// is reported.
+/// The time between reports of begun jobs, and half the time within which every begin is reported.
 const BEGIN_PERIOD: Duration = Duration::from_millis(50);
-/// The time from one round of progress reports to the next.
+/// The time between rounds of progress reports.
 const REPORT_PERIOD: Duration = Duration::from_millis(500);
 
-/// A call may take this long on a busy machine, and a heartbeat that opens its connection so long.
+/// The time that a call may take at least, for a busy machine; and that of a heartbeat that opens
+/// its connection.
 const SHORTEST_LIMIT: Duration = Duration::from_millis(500);
 const LEAST_BEAT: Duration = Duration::from_secs(1);
 
-/// The thread; it ends when this is dropped.
+/// The thread. Dropping this value ends it.
 pub(crate) struct Heartbeat {
     stop: watch::Sender<bool>,
     /// Closed when the thread ends.
@@ -92,7 +92,7 @@ impl Heartbeat {
                     }
                     heart.leave().await;
                 });
-                // A name that is being looked up holds up nobody.
+                // A pending name lookup must not delay the end.
                 runtime.shutdown_background();
             })
             .map_err(|error| Error::Conversion(error.into()))?;
@@ -103,10 +103,10 @@ impl Heartbeat {
         })
     }
 
-    /// Ends the thread without holding up one of the caller's.
+    /// Ends the thread without blocking a thread of the caller.
     pub(crate) async fn end(mut self) {
         self.stop.send_replace(true);
-        // Nothing is ever sent.
+        // The channel closes; no value is ever sent.
         (&mut self.ended).await.ok();
     }
 }
@@ -115,7 +115,8 @@ impl Drop for Heartbeat {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         if let Some(thread) = self.thread.take() {
-            // It stops at its next await. An error is a panic, which has been printed already.
+            // The thread stops at its next await. An error is a panic, which has been printed
+            // already.
             thread.join().ok();
         }
     }
@@ -137,7 +138,8 @@ impl HeartbeatLoop {
     async fn run(&mut self, mut stopped: watch::Receiver<bool>) {
         let period = self.lease / 3;
         let mut backoff = Backoff::new(period);
-        // At once: a worker is known before it has claimed anything.
+        // The first heartbeat is sent at once, so that a worker is registered before it has claimed
+        // a job.
         let mut next = Moment::now();
         let mut stop_begun = self.registration.stop_begun();
         let mut next_report = Moment::now();
@@ -178,7 +180,8 @@ impl HeartbeatLoop {
             if next_begun.is_some_and(|at| now >= at)
                 && let Some(left) = next.after(now)
             {
-                // After a pause all of them, in a stream those that began before the last report.
+                // After a pause, all jobs that have begun; in a stream, those that began before the
+                // last report.
                 let in_stream = |last: &Moment| (*last + BEGIN_PERIOD * 2).after(now).is_some();
                 let until = last_begun.filter(in_stream).unwrap_or(now);
                 let report = self.report_begun(until, left);
@@ -223,15 +226,15 @@ impl HeartbeatLoop {
                     period
                 }
                 Err(error) if holds_any => self.failed(&error, backoff.after(&error)),
-                // Nothing depends on it, and the claim connection says what is wrong.
+                // No lease depends on it, and the claim connection reports the error.
                 Err(error) => backoff.after(&error),
             };
             next = Moment::now() + wait;
         }
     }
 
-    /// Reports which handlers have begun by `until` if that is done before the next heartbeat,
-    /// which reports them too; false when it is not.
+    /// Reports the handlers that have begun by `until`, unless that takes until the next heartbeat,
+    /// which includes them. Returns false if it does.
     async fn report_begun(&mut self, until: Moment, limit: Duration) -> bool {
         if self.failing {
             return false;
@@ -241,8 +244,8 @@ impl HeartbeatLoop {
         matches!(sent, Ok(Ok(())))
     }
 
-    /// Sends the progress reports of handlers if that is done before the next heartbeat; false when
-    /// some remain.
+    /// Sends the progress reports of handlers, unless that takes until the next heartbeat. Returns
+    /// false if some remain.
     async fn report(&mut self, limit: Duration) -> bool {
         let reports = self.held.take_reports();
         let sent = tokio::time::timeout(limit, self.send(&reports)).await;
@@ -267,7 +270,7 @@ impl HeartbeatLoop {
                 }),
             }
         }
-        // Only a connection that answered is kept.
+        // A connection is kept only after it has answered.
         self.connection = Some(connection);
         Ok(())
     }
@@ -297,13 +300,13 @@ impl HeartbeatLoop {
             let call = extend(&client, &self.held, batch, self.lease);
             answer_within(self.limit(), call).await?;
             self.held.beat();
-            // Only a connection that answered is kept.
+            // A connection is kept only after it has answered.
             self.connection = Some(connection);
         }
         Ok(())
     }
 
-    /// Takes the connection, or opens one.
+    /// Takes the connection, or opens a new one.
     async fn connected(&mut self) -> Result<Connection> {
         if let Some(connection) = self.connection.take() {
             return Ok(connection);
@@ -312,26 +315,27 @@ impl HeartbeatLoop {
         let held = Arc::clone(&self.held);
         let heard = move |payload: &str| held.hear_cancels(payload);
         let connection = open_hearing_cancels(&self.address, self.limit(), heard).await?;
-        // What was said before it listened.
+        // Checks all leases, as notifications sent before LISTEN were missed.
         self.held.hear_cancels("");
         Ok(connection)
     }
 
-    /// Returns whether the connection is gone on which cancels are announced.
+    /// Returns whether the connection that receives cancels is closed.
     fn is_deaf(&self) -> bool {
         self.connection
             .as_ref()
             .is_some_and(|connection| connection.is_closed())
     }
 
-    /// Returns how long a call may stay unanswered: there must be time for a second one, on another
-    /// connection, before the lease ends.
+    /// Returns how long a call may stay unanswered. A second call on another connection must be
+    /// possible before the lease ends.
     fn limit(&self) -> Duration {
         (self.lease / 6).max(SHORTEST_LIMIT).min(self.lease / 3)
     }
 
-    /// Returns how long a call may wait for a lock, of a table for instance: the server ends it
-    /// before this side does, or each try would leave a session behind that waits on.
+    /// Returns how long a call may wait for a lock, for example on a table. The server ends the
+    /// call before the client gives up; otherwise each attempt would leave a waiting session
+    /// behind.
     fn lock_timeout(&self) -> Duration {
         self.limit() * 3 / 4
     }
@@ -375,9 +379,9 @@ pub(super) async fn extend<C: GenericClient + Sync>(
     Ok(())
 }
 
-/// Waits for a call; meanwhile it keeps the loop alive and expires leases. Returns `None` when the
-/// worker has stopped: the call is then given a moment to end, because one that is dropped takes
-/// the connection with it on which the worker's end is reported.
+/// Waits for a call, while keeping the loop alive and expiring leases. Returns `None` if the worker
+/// has stopped. The call is then given a moment to end: dropping it would also drop the connection,
+/// which is needed to report the worker's end.
 async fn wait_for<T>(
     call: impl Future<Output = T>,
     health: &Health,
@@ -400,12 +404,12 @@ async fn wait_for<T>(
     }
 }
 
-/// Returns how long until a lease or timeout may end.
+/// Returns the time until a lease or timeout may end.
 fn until_a_look(held: &HeldLeases) -> Duration {
     let end = held.earliest_end();
     let left = end.map_or(CHECK_PERIOD, |end| {
         end.after(Moment::now()).unwrap_or_default()
     });
-    // Never a busy loop.
+    // The minimum avoids a busy loop.
     left.clamp(Duration::from_millis(10), CHECK_PERIOD)
 }

@@ -1,8 +1,8 @@
 //! The leases that this process holds, from the claim to the acknowledged outcome.
 //!
-//! Shared by the dispatcher and the heartbeat thread. A lease that was not extended for its length,
-//! measured from before the call by a clock that runs while this machine sleeps (`clock`), counts
-//! as lost: another worker may hold the job, whatever answer arrives later.
+//! Shared by the dispatcher and the heartbeat thread. A lease that was not extended for its length
+//! counts as lost: another worker may hold the job, regardless of later answers. The length is
+//! measured from before the call, by a clock that advances during suspend (`clock`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use crate::id::{JobId, Token};
 use crate::job::Beat;
 use crate::json::Json;
 
-/// The server counts from the report of a begin, which comes a moment after the begin.
+/// The server counts a timeout from the report of the begin, which comes a moment after the begin.
 const REPORT_DELAY: Duration = Duration::from_millis(250);
 
 struct Lease {
@@ -25,12 +25,12 @@ struct Lease {
     trigger: Trigger,
     valid_until: Moment,
     timeout: Option<Duration>,
-    /// When a handler that has begun is asked to stop, until it was.
+    /// When to ask a handler that has begun to stop; `None` once it was asked.
     times_out_at: Option<Moment>,
     begin: Begin,
-    /// When a notification said that it may be asked to stop, until a heartbeat has asked.
+    /// When a notification named the job for cancellation; `None` once a heartbeat has checked.
     asked_at: Option<Moment>,
-    /// The handler's latest report, not yet sent to the server.
+    /// The handler's latest progress report, if not yet sent to the server.
     progress: Option<Json>,
 }
 
@@ -45,16 +45,16 @@ impl Lease {
     }
 }
 
-/// Whether a handler has the job.
+/// Whether a handler has begun the job.
 #[derive(Clone, Copy)]
 enum Begin {
     No,
-    /// Since then, and the server does not know.
+    /// Begun at this moment, not yet known to the server.
     Unreported(Moment),
     Reported,
 }
 
-/// Returns the lease with this token, unless the job is held under another or not at all.
+/// Returns the lease with this token; `None` if the job is held under another token or not at all.
 fn of(leases: &mut HashMap<JobId, Lease>, job_id: JobId, token: Token) -> Option<&mut Lease> {
     leases.get_mut(&job_id).filter(|lease| lease.token == token)
 }
@@ -68,12 +68,12 @@ pub(crate) struct HeldLeases {
     /// When a heartbeat was last answered.
     beaten_at: Mutex<Option<Moment>>,
     beaten: Notify,
-    /// Where the jobs are from; none in a test that runs one in place.
+    /// The database that the jobs come from; `None` in a test that runs a job inline.
     database: Option<Address>,
 }
 
 impl HeldLeases {
-    /// Returns none yet, of jobs from this database.
+    /// Returns an empty set of leases for jobs from this database.
     pub(crate) fn of(database: Address) -> Self {
         HeldLeases {
             database: Some(database),
@@ -86,7 +86,7 @@ impl HeldLeases {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<JobId, Lease>> {
-        // No code panics under the lock; the map is whole even if it did.
+        // No code panics under the lock, and the map would stay consistent.
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -129,7 +129,7 @@ impl HeldLeases {
         let Some(lease) = lease.filter(|lease| lease.valid_until > now) else {
             return false;
         };
-        // Under the lock: a call that was sent after it knows of the begin.
+        // Taken under the lock, so that every call sent later includes the begin.
         let begun = Moment::now();
         lease.begin = Begin::Unreported(begun);
         lease.times_out_at = lease.timeout.and_then(|timeout| {
@@ -140,7 +140,7 @@ impl HeldLeases {
         true
     }
 
-    /// Returns those of `jobs` that no handler has begun.
+    /// Returns the jobs of `jobs` that no handler has begun.
     pub(crate) fn ahead(&self, jobs: &[(JobId, Token)]) -> Vec<JobId> {
         let mut leases = self.lock();
         let mut waits = |job_id, token| {
@@ -152,7 +152,8 @@ impl HeldLeases {
             .collect()
     }
 
-    /// Hears that jobs are asked to stop, as `trax_cancel` names them: "7,8"; empty is any.
+    /// Records that jobs may be asked to stop. The payload of `trax_cancel` names them: "7,8"; an
+    /// empty payload means all.
     pub(crate) fn hear_cancels(&self, payload: &str) {
         let named: HashSet<i64> = payload
             .split(',')
@@ -171,25 +172,25 @@ impl HeldLeases {
         }
     }
 
-    /// Returns when a handler has begun since the last call, or when a job may be asked to stop.
+    /// Completes when a handler has begun since the last call, or a job may be asked to stop.
     /// Cancel safe.
     pub(crate) async fn begun(&self) {
         self.begun.notified().await;
     }
 
-    /// Returns the leases whose handlers have begun by `until` without the server's knowledge, and
-    /// those that may be asked to stop.
+    /// Returns the leases whose begin by `until` the server does not know, and those that may be
+    /// asked to stop.
     pub(crate) fn unreported(&self, until: Moment) -> Vec<(JobId, Token)> {
         self.those(|lease| lease.is_unreported(until))
     }
 
-    /// Returns whether the server does not know of a begin, or must be asked about a stop.
+    /// Returns whether a begin is unknown to the server, or a lease must be checked for a stop.
     pub(crate) fn is_any_unreported(&self) -> bool {
         let now = Moment::now();
         self.lock().values().any(|lease| lease.is_unreported(now))
     }
 
-    /// Returns when a lease is held.
+    /// Completes when a lease is held.
     pub(crate) async fn any_held(&self) {
         while self.lock().is_empty() {
             self.inserted.notified().await;
@@ -210,25 +211,25 @@ impl HeldLeases {
         self.lock().is_empty()
     }
 
-    /// Returns when the first lease or timeout ends.
+    /// Returns the earliest end of a lease or timeout.
     pub(crate) fn earliest_end(&self) -> Option<Moment> {
         let leases = self.lock();
         let ends = leases.values().map(Lease::end);
         ends.min()
     }
 
-    /// Notes that a heartbeat was answered, or that there is a new connection to wait for one.
+    /// Records that a heartbeat was answered, or that the wait for one begins on a new connection.
     pub(crate) fn beat(&self) {
         *self.beaten_at() = Some(Moment::now());
         self.beaten.notify_one();
     }
 
-    /// Returns when a heartbeat was answered since the last call. Safe to drop and call again.
+    /// Completes when a heartbeat was answered since the last call. Cancel safe.
     pub(crate) async fn beaten(&self) {
         self.beaten.notified().await;
     }
 
-    /// Returns when the time is over in which a heartbeat must be answered.
+    /// Returns the moment by which a heartbeat must be answered.
     pub(crate) fn heard_until(&self, limit: Duration) -> Option<Moment> {
         self.beaten_at().map(|at| at + limit)
     }
@@ -239,8 +240,8 @@ impl HeldLeases {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the server's answers to a heartbeat that was sent at `sent`, in the order of
-    /// `asked`. A job may have been claimed again meanwhile: the answer is not about its new lease.
+    /// Records the server's answers to a heartbeat sent at `sent`, in the order of `asked`. If a
+    /// job was claimed again meanwhile, the answer does not concern its new lease.
     pub(crate) fn record_beats(
         &self,
         asked: &[(JobId, Token)],
@@ -276,8 +277,8 @@ impl HeldLeases {
         }
     }
 
-    /// Cancels every lease that was not extended in time, and stops extending it; asks those that
-    /// run longer than their timeout to stop.
+    /// Cancels and removes every lease that was not extended in time. Asks handlers that have
+    /// exceeded their timeout to stop.
     pub(crate) fn expire(&self, now: Moment) {
         self.lock().retain(|_, lease| {
             let alive = lease.valid_until > now;
@@ -291,7 +292,7 @@ impl HeldLeases {
         });
     }
 
-    /// Keeps a handler's progress report; the latest one of a job counts.
+    /// Keeps a handler's progress report, replacing an earlier one of the job.
     pub(crate) fn report(&self, job_id: JobId, token: Token, progress: Json) {
         let mut leases = self.lock();
         if let Some(lease) = of(&mut leases, job_id, token) {
@@ -300,7 +301,7 @@ impl HeldLeases {
         }
     }
 
-    /// Returns when something was reported since the last call. Safe to drop and call again.
+    /// Completes when progress was reported since the last call. Cancel safe.
     pub(crate) async fn reported(&self) {
         self.reported.notified().await;
     }
@@ -323,7 +324,7 @@ impl HeldLeases {
         }
     }
 
-    /// Notes that the server reported this lease as lost.
+    /// Records that the server reported this lease as lost.
     pub(crate) fn lost(&self, job_id: JobId, token: Token) {
         if let Some(lease) = of(&mut self.lock(), job_id, token) {
             lease.trigger.cancel(Reason::LeaseLost);

@@ -22,15 +22,15 @@ use crate::testkit::{self, Ended, Ran};
 
 impl<S: Send + Sync + 'static> Worker<S> {
     /// Claims one job of `task`, executes it with the middleware of its handler, and reports its
-    /// outcome, all of it before returning and over `db`, which may be a transaction.
+    /// outcome before returning, all over `db`, which may be a transaction.
     ///
     /// The address of the worker is not used, and nothing runs beside the handler: no heartbeat
-    /// extends the lease, and no timeout or cancellation arrives ([`Worker::run_one_until`]
-    /// simulates one).
+    /// extends the lease, and neither a timeout nor a cancellation arrives
+    /// ([`Worker::run_one_until`] simulates one).
     ///
     /// # Errors
-    /// When no job of the task is ready: the text shows what waits instead. A failure of the
-    /// handler is no error here; it is in [`Ran`].
+    /// If no job of the task is ready; the text lists the waiting jobs. A failure of the handler is
+    /// not an error here but part of [`Ran`].
     pub async fn run_one<C: GenericClient + Sync>(
         &self,
         db: &C,
@@ -39,8 +39,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self.run_one_until(db, task, std::future::pending()).await
     }
 
-    /// Does the same, and asks the handler to stop when `stop` resolves, with the reason that it
-    /// returns.
+    /// As [`run_one`](Self::run_one), and asks the handler to stop when `stop` resolves, with the
+    /// reason that it returns.
     pub async fn run_one_until<C: GenericClient + Sync>(
         &self,
         db: &C,
@@ -98,8 +98,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
     }
 }
 
-/// Returns the output and the error of a verdict; if the handler reported the outcome itself, the
-/// output is in the run.
+/// Returns the output and the error of a verdict. If the handler reported the outcome itself, the
+/// output is read from the run.
 async fn result<C: GenericClient + Sync>(
     client: &Client<'_, C>,
     claimed: &Claimed,

@@ -1,9 +1,9 @@
-//! Functions that run around every execution, to time, log, inspect or refuse it.
+//! Middleware: functions that run around every execution, to time, log, inspect or refuse it.
 //!
-//! Enters: functions of the [`Context`] and of what comes [`Next`]. Leaves: one handler in which
-//! each is wrapped around those after it. Holds: those of the worker are outside those of a task,
-//! each in the order in which they were added, and the handler is the innermost; a panic anywhere
-//! fails this attempt.
+//! Input: functions of the [`Context`] and of the [`Next`] step. Output: one handler in which each
+//! function is wrapped around the later ones. Invariants: the worker's middleware is outside that
+//! of a task, each in the order of addition, and the handler is innermost; a panic anywhere fails
+//! only this attempt.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -18,7 +18,7 @@ use crate::json::Json;
 
 pub(crate) type Layer<S> = Arc<dyn Fn(Context<S>, Next<S>) -> Running + Send + Sync>;
 
-/// The rest of an execution: the middleware that was added later, and the handler.
+/// The rest of an execution: the middleware added later, and the handler.
 ///
 /// Middleware that does not run it refuses the job: with `Ok(Outcome::Snooze(..))`,
 /// `Err(JobError::permanent(..))` or any other outcome.
@@ -42,7 +42,7 @@ impl<S> Next<S> {
     }
 }
 
-/// Turns a function into a layer.
+/// Turns a function into middleware.
 pub(crate) fn layer<S, F, Fut>(function: F) -> Layer<S>
 where
     F: Fn(Context<S>, Next<S>) -> Fut + Send + Sync + 'static,
@@ -63,9 +63,9 @@ pub(crate) fn around<S: Send + Sync + 'static>(layer: Layer<S>, handler: Handler
     })
 }
 
-/// Runs a handler or a middleware, and turns a panic into an error.
+/// Runs a handler or middleware, and turns a panic into an error.
 pub(crate) async fn caught(start: impl FnOnce() -> Running) -> HandlerResult<Outcome> {
-    // After a panic the future is only dropped: nothing sees what it left half done.
+    // After a panic the future is only dropped, so its inconsistent state is never observed.
     let mut running = catch_unwind(AssertUnwindSafe(start)).map_err(panicked)?;
     poll_fn(
         |cx| match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(cx))) {

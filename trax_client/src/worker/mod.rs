@@ -1,9 +1,9 @@
 //! A worker: claims jobs, runs handlers, and reports outcomes.
 //!
-//! It has two connections to each of its databases: one claims and reports outcomes
-//! (`claim_connection`), one extends leases (`heartbeat`, on its own thread). Between them runs the
-//! loop in `dispatch`; the three are a `branch`. Several share the `places` for running jobs. A
-//! third thread answers probes and notifies systemd, if asked to (`health_thread`).
+//! A worker has two connections to each of its databases: one claims and reports outcomes
+//! (`claim_connection`), the other extends leases on its own thread (`heartbeat`). The loop in
+//! `dispatch` runs between them; the three form a `branch`. Branches share the `places` for running
+//! jobs. A third thread answers probes and notifies systemd if configured (`health_thread`).
 
 mod branch;
 mod cancellation;
@@ -77,7 +77,7 @@ use crate::error::{Error, Result};
 use crate::manifest::Manifest;
 use crate::task::Task;
 
-/// What the parts of a running worker share.
+/// The state shared by the parts of a running worker.
 pub(crate) struct Setup<S> {
     handlers: Handlers<S>,
     state: Arc<S>,
@@ -91,21 +91,21 @@ pub(crate) struct Setup<S> {
     until_empty: bool,
 }
 
-/// Claims jobs and runs handlers until it is stopped.
+/// Claims jobs and runs handlers until stopped.
 ///
-/// A handler that misbehaves harms no other:
-/// - One that **panics** fails its attempt with the panic's text; the job is retried as after any
-///   error.
-/// - One that **blocks its thread** keeps its lease, for heartbeats have their own thread, and
-///   others run on the runtime's other threads. When every thread is blocked (a runtime of one
-///   thread has one), claims, other handlers and the end of the worker wait, and after the stall
-///   limit [`Health`] reports it: run such code under `tokio::task::block_in_place` or
+/// A misbehaving handler does not affect others:
+/// - A handler that **panics** fails its attempt with the panic's text. The job is retried as after
+///   any error.
+/// - A handler that **blocks its thread** keeps its lease, as heartbeats have their own thread, and
+///   others run on the runtime's other threads. If every thread is blocked (a current-thread
+///   runtime has only one), claims, other handlers and the end of the worker wait, and after the
+///   stall limit [`Health`] reports it. Run such code under `tokio::task::block_in_place` or
 ///   `spawn_blocking`.
-/// - One that **ignores its cancellation** is dropped at its next await after
-///   [`Worker::cancel_patience`]; during a stop one that cannot be dropped is abandoned. Its job
-///   ends as if it had obeyed.
-/// - One whose **output the server refuses** (`trax.max_input_bytes`, 1 MB; nesting) fails its job
-///   for good with the SQLSTATE (54000), and delays no other outcome.
+/// - A handler that **ignores its cancellation** is dropped at its next await after
+///   [`Worker::cancel_patience`]. During a stop, a handler that cannot be dropped is abandoned. Its
+///   job ends as if it had stopped when asked to.
+/// - A handler whose **output the server refuses** (over `trax.max_input_bytes`, 1 MB; nested too
+///   deeply) fails its job permanently with the SQLSTATE (54000), and delays no other outcome.
 ///
 /// ```no_run
 #[doc = include_str!("../../examples/worker.rs")]
@@ -169,18 +169,18 @@ impl<S: Send + Sync + 'static> Worker<S> {
         }
     }
 
-    /// Claims from one more database too; [`Context::database`] says where a job is from. The
-    /// places of [`concurrency`](Self::concurrency) are shared, and of two databases with enough
-    /// work each has half. One that cannot be reached stops its own jobs only. Ids are unique among
-    /// several when each has a number: `trax.set_shard()`.
+    /// Claims from another database too. [`Context::database`] returns the database of a job. The
+    /// databases share the places of [`concurrency`](Self::concurrency): two databases with enough
+    /// work get half each. A database that cannot be reached affects only its own jobs. Job ids are
+    /// unique across databases if each has a number: `trax.set_shard()`.
     pub fn also(mut self, address: impl Into<Address>) -> Self {
         self.others.push(address.into());
         self
     }
 
-    /// Says that the address is that of a router, a database with the extension `trax_router`: the
-    /// worker claims from its shards, and from each that is added while it runs, with the user,
-    /// password and TLS of the router unless their own addresses say otherwise.
+    /// Treats the address as that of a router, a database with the extension `trax_router`. The
+    /// worker claims from all its shards, including those added while it runs, with the user,
+    /// password and TLS settings of the router unless a shard's address sets its own.
     pub fn router(mut self) -> Self {
         self.is_router = true;
         self
@@ -188,8 +188,9 @@ impl<S: Send + Sync + 'static> Worker<S> {
 
     /// Runs `function` for every job of `task`. Only tasks with a handler are claimed.
     ///
-    /// It returns [`HandlerResult`], in which `?` accepts every error. One that returns
-    /// `anyhow::Result` or the like goes to [`Worker::task`], or is called with `?` from a closure.
+    /// The function returns [`HandlerResult`], in which `?` accepts every error. To use a function
+    /// that returns `anyhow::Result` or the like, pass it to [`Worker::task`], or call it with `?`
+    /// from a closure.
     pub fn handle<T, F, Fut, R>(mut self, task: impl Into<String>, function: F) -> Self
     where
         T: DeserializeOwned,
@@ -201,7 +202,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Runs `function` for every job of a task without its own handler: claims every task.
+    /// Runs `function` for every job of a task that has no handler of its own. The worker then
+    /// claims all tasks.
     pub fn handle_any<T, F, Fut, R>(mut self, function: F) -> Self
     where
         T: DeserializeOwned,
@@ -213,8 +215,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Runs an async function for every job of the [`Task`] that is its first
-    /// argument; the others are extractors.
+    /// Runs an async function for every job of the [`Task`] that is its first argument. The other
+    /// arguments are extractors.
     ///
     /// ```no_run
     /// # use serde::Deserialize;
@@ -240,8 +242,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// # }
     /// ```
     ///
-    /// It returns `Result<R, E>` with any type of error, `anyhow::Result<R>` for one;
-    /// [`Decide`] says on the spot what an error means for the job.
+    /// The function returns `Result<R, E>` with any type of error, such as `anyhow::Result<R>`.
+    /// [`Decide`] declares the effect of an error on the job where the error occurs.
     pub fn task<Arguments, H>(mut self, function: H) -> Self
     where
         H: TaskHandler<Arguments> + Send + Sync + 'static,
@@ -254,8 +256,9 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Runs `function` around every execution: it sees the job, runs the rest with [`Next::run`] or
-    /// refuses to, and sees and returns the outcome. The first that is added is the outermost.
+    /// Runs `function` around every execution. It can inspect the job, run the rest with
+    /// [`Next::run`] or refuse to, and inspect or replace the outcome. The first one added is the
+    /// outermost.
     ///
     /// ```no_run
     /// # use trax_client::{Context, HandlerResult, Next, Outcome, Worker};
@@ -281,8 +284,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Runs `function` around the executions of one task, inside of the [`Worker::middleware`] of
-    /// all.
+    /// Runs `function` around the executions of one task, inside the [`Worker::middleware`] of all
+    /// tasks.
     pub fn middleware_for<F, Fut>(mut self, task: impl Into<String>, function: F) -> Self
     where
         F: Fn(Context<S>, Next<S>) -> Fut + Send + Sync + 'static,
@@ -294,22 +297,22 @@ impl<S: Send + Sync + 'static> Worker<S> {
     }
 
     /// Stores a manifest when the worker starts, so that a schedule can be declared next to its
-    /// handler. Its task must have a handler in this worker, and the worker's role the level
-    /// `admin`. Storing it again does not move its next run.
+    /// handler. The task must have a handler in this worker, and the worker's role needs the level
+    /// `admin`. Storing the same manifest again does not move its next run.
     pub fn schedule(mut self, manifest: Manifest) -> Self {
         self.schedules.push(manifest);
         self
     }
 
-    /// Makes these, when the worker starts, the manifests of `source`: what the code declares is
-    /// what runs. Those that differ are created and changed, what they no longer say has its
-    /// default again, and those that an earlier version of the code had are removed with their
-    /// waiting jobs. Nothing happens when everything is so already; of many workers that start at
-    /// once the first one does it.
+    /// When the worker starts, makes these the only manifests of `source`, so that the schedules
+    /// match the code. Manifests that differ are created or changed, values no longer set get their
+    /// defaults, and manifests that an earlier version of the code declared are removed with their
+    /// waiting jobs. If nothing differs, nothing is written; if many workers start at once, the
+    /// first one makes the changes.
     ///
-    /// Their tasks must have a handler in this worker, and its role the level `admin`. A manifest
-    /// that belongs to another source is an error; one that was stored by hand is taken over.
-    /// [`Client::declare`](crate::Client::declare) does the same from elsewhere.
+    /// The tasks must have a handler in this worker, and its role needs the level `admin`. A
+    /// manifest that belongs to another source is an error; one that was stored by hand is taken
+    /// over. [`Client::declare`](crate::Client::declare) does the same outside a worker.
     pub fn manifests(
         mut self,
         source: impl Into<String>,
@@ -319,102 +322,107 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Sets the name in leases and runs; by default host, process and a random part.
+    /// Sets the name shown in leases and runs; by default host, process id and a random part.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Sets how many handlers run at once (10).
+    /// Sets how many handlers may run at once (default 10).
     pub fn concurrency(mut self, jobs: usize) -> Self {
         self.setup.concurrency = jobs.max(1);
         self
     }
 
-    /// Sets how many jobs may wait here besides those that run (100); only short jobs reach it.
+    /// Sets how many jobs may wait here beside the running ones (default 100). Only short jobs
+    /// reach this limit.
     pub fn prefetch(mut self, jobs: usize) -> Self {
         self.setup.prefetch = jobs;
         self
     }
 
-    /// Claims only from these groups.
+    /// Limits claims to these groups.
     pub fn groups<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.groups = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Lets tasks take turns: while jobs of several wait, each gets an equal share of this worker.
+    /// Lets tasks take turns: while jobs of several tasks wait, each task gets an equal share of
+    /// this worker.
     ///
-    /// Otherwise the oldest job of the highest priority is next, whatever its task: none starves,
-    /// but a job waits for all older ones, and a long backlog of one task delays the younger jobs
-    /// of every other. When tasks take turns, age and priority count within a task. This has no
-    /// effect on [`Worker::handle_any`], which has no list of tasks.
+    /// By default the oldest job of the highest priority is next, whatever its task. No job
+    /// starves, but a job waits for all older ones, so a long backlog of one task delays younger
+    /// jobs of all others. If tasks take turns, age and priority count within a task. Has no effect
+    /// on [`Worker::handle_any`], which has no list of tasks.
     pub fn take_turns(mut self) -> Self {
         self.take_turns = true;
         self
     }
 
-    /// Sets how long a lease lasts without a heartbeat (30 s); they come every third of it.
+    /// Sets how long a lease lasts without a heartbeat (default 30 s). Heartbeats are sent every
+    /// third of it.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.setup.lease = lease.clamp(Duration::from_millis(30), deadline::LONGEST);
         self
     }
 
-    /// Sets how often to poll an empty queue (200 ms). Up to five times slower after a long idle
-    /// time, and up to 25 times while the server's notifications announce work.
+    /// Sets how often to poll an empty queue (default 200 ms). Polling is up to five times slower
+    /// after a long idle time, and up to 25 times while notifications announce work.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.setup.poll_interval = interval.clamp(Duration::from_millis(1), deadline::LONGEST);
         self
     }
 
-    /// Sets how long running handlers may continue after the first signal (30 s).
+    /// Sets how long running handlers may continue after the first signal (default 30 s).
     pub fn grace(mut self, grace: Duration) -> Self {
         self.setup.grace = grace.min(deadline::LONGEST);
         self
     }
 
-    /// Sets how long a handler may continue after its cancellation before it is dropped (10 s).
+    /// Sets how long a handler may continue after its cancellation before it is dropped (default 10
+    /// s).
     pub fn cancel_patience(mut self, patience: Duration) -> Self {
         self.setup.cancel_patience = patience.min(deadline::LONGEST);
         self
     }
 
-    /// Serves `/livez` and `/readyz` on an address (`0.0.0.0:8080`; a port alone is reachable
-    /// from this machine only): 200, or 503 and one line with the reason. [`Health`] describes
-    /// what they mean.
+    /// Serves `/livez` and `/readyz` on an address such as `0.0.0.0:8080`; a port alone binds to
+    /// the loopback address. The response is 200, or 503 and one line with the reason. [`Health`]
+    /// defines both.
     pub fn health_address(mut self, address: impl Into<String>) -> Self {
         self.health_options.address = Some(address.into());
         self
     }
 
-    /// Notifies systemd of readiness, status and stop, and feeds its watchdog while the worker
-    /// lives. Does nothing unless systemd asks for it (`Type=notify`).
+    /// Notifies systemd of readiness, status and stop, and feeds its watchdog while the worker is
+    /// live. Has no effect unless systemd requests it (`Type=notify`).
     pub fn notify_systemd(mut self) -> Self {
         self.health_options.systemd = true;
         self
     }
 
-    /// Sets how long a loop may stall, or the database not answer, before [`Health`] reports it (30
-    /// s). Must be longer than handlers block their threads.
+    /// Sets how long a loop may stall, or the database not answer, before [`Health`] reports it
+    /// (default 30 s). Must exceed the time that handlers block their threads.
     pub fn stall_limit(mut self, limit: Duration) -> Self {
         self.setup.stall_limit = limit.max(Duration::from_millis(100));
         self
     }
 
-    /// Stops when a claim finds no job and the worker holds none, at each of its databases.
+    /// Stops the worker when it holds no job and a claim at each of its databases finds none.
     pub fn until_empty(mut self) -> Self {
         self.setup.until_empty = true;
         self
     }
 
-    /// Leaves SIGTERM and SIGINT to the program, which stops it through [`Worker::shutdown`].
+    /// Leaves SIGTERM and SIGINT to the program, which then stops the worker through
+    /// [`Worker::shutdown`].
     pub fn without_signals(mut self) -> Self {
         self.signals = false;
         self
     }
 
-    /// Sends events to a function instead of the program's `tracing` subscriber, or standard error
-    /// if it has none.
+    /// Sends events to a function. By default they go to the program's `tracing` subscriber, or to
+    /// standard error if it has none.
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.events = Events::new(listener);
         self
@@ -425,23 +433,25 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self.shutdown.clone()
     }
 
-    /// Returns the counts of what this worker does while it runs.
+    /// Returns live counters of the worker's activity.
     pub fn counts(&self) -> Counts {
         self.counts.clone()
     }
 
-    /// Returns the health of this worker while it runs, for a program that answers probes itself.
+    /// Returns the live health of the worker, for a program that answers probes itself.
     pub fn health(&self) -> Health {
         self.health.clone()
     }
 
-    /// Runs until a signal, [`Shutdown`] or an empty queue ends it; it waits for the server.
+    /// Runs until a signal, [`Shutdown`] or an empty queue ends it. While the server cannot be
+    /// reached, it waits.
     ///
     /// # Errors
-    /// At the start only: [`Setup`](crate::Error::Setup) when the worker is configured wrong or
-    /// cannot serve its health, and errors of the server for the schedules and the first claim (no
-    /// extension, no right, a bad filter). One of several databases that refuses later, or a shard
-    /// while others work, is tried again; with [`until_empty`](Self::until_empty) it fails the end.
+    /// Only at startup: [`Setup`](crate::Error::Setup) if the worker is misconfigured or cannot
+    /// serve its health, and errors of the server for the manifests and the first claim (a missing
+    /// extension or right, an invalid filter). One of several databases that refuses later, or a
+    /// shard that refuses while others work, is tried again; with
+    /// [`until_empty`](Self::until_empty) it makes the run fail at its end.
     pub async fn run(self) -> Result<Summary> {
         let Worker {
             address,

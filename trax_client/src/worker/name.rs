@@ -1,8 +1,8 @@
-//! The name of a worker that was given none.
+//! The default name of a worker.
 
 use super::registration::host;
 
-/// Returns host, process and a random part.
+/// Returns host, process id and a random part.
 pub(crate) fn default_name() -> String {
     format!(
         "{}:{}:{:08x}",

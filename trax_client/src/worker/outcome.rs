@@ -1,7 +1,7 @@
-//! What a handler returns, and what the worker reports for it.
+//! The result of a handler, and the verdict that the worker reports for it.
 //!
-//! Enters: a handler's result and the reason for which it was asked to stop. Leaves: one `Verdict`
-//! to report to the server. A stop that is not the job's fault never uses up an attempt.
+//! Input: a handler's result and the reason for which it was asked to stop. Output: a `Verdict` to
+//! report to the server. A stop that the job did not cause never uses up an attempt.
 
 use std::any::Any;
 use std::fmt;
@@ -15,35 +15,35 @@ use crate::job::Failure;
 use crate::json::Json;
 use crate::sql::Interval;
 
-/// How an attempt ended well.
+/// The outcome of an attempt that did not fail.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// Completed; the output is stored in the run.
     Output(Json),
-    /// Completed, whatever the server says to the output: one that it refuses is left out, and the
-    /// detail of the run says why. `left_out` is why there is none from the start.
+    /// Completed, even if the server refuses the output: it is then left out, and the detail of the
+    /// run has the reason. `left_out` is the reason if there is no output to begin with.
     Printed {
-        /// The output; `null` is none.
+        /// The output; `null` for none.
         output: Json,
-        /// Stored as the detail.
+        /// The reason for a missing output, stored as the detail.
         left_out: Option<String>,
     },
-    /// The handler already called `complete` in its own transaction.
+    /// Completed: the handler has already called `complete` in its own transaction.
     Recorded,
-    /// Not now: the job waits this long, without using up an attempt.
+    /// Not now: the job waits for this duration, without using up an attempt.
     Snooze(Duration),
-    /// No longer worth doing, for this reason: the job ends as cancelled, neither retried nor a
-    /// dead letter.
+    /// No longer needed, for this reason: the job ends as cancelled. No retry and no dead letter
+    /// follows.
     Cancelled(String),
 }
 
-/// Turns what a handler returns into an outcome; every serializable value is an output.
+/// Turns the return value of a handler into an outcome. Every serializable value is an output.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the output of a handler",
     note = "an output implements `serde::Serialize`; `()` and `Outcome` do as well"
 )]
 pub trait IntoOutcome {
-    /// Returns the outcome, or why the output cannot be written as JSON.
+    /// Returns the outcome, or the error if the output cannot be represented as JSON.
     fn into_outcome(self) -> Result<Outcome, serde_json::Error>;
 }
 
@@ -60,19 +60,19 @@ impl IntoOutcome for Outcome {
     }
 }
 
-/// What a handler returns.
+/// The return type of a handler.
 pub type HandlerResult<T> = Result<T, JobError>;
 
-/// How an attempt failed. Every error becomes one with `?`, and keeps the text of all its causes:
+/// The failure of an attempt. `?` converts every error to it and keeps the text of all its causes:
 /// a `std::error::Error`, `anyhow::Error`, `eyre::Report`, `Box<dyn Error + Send + Sync>`, a
-/// `String`. [`Decide`](super::Decide) says what such an error means for the job.
+/// `String`. [`Decide`](super::Decide) declares the effect of such an error on the job.
 #[derive(Clone, Debug)]
 pub struct JobError {
     failure: Failure,
     instead: Option<Instead>,
 }
 
-/// What an error means when it is not a failure.
+/// The effect of an error that is not a failure.
 #[derive(Clone, Debug)]
 enum Instead {
     Snooze(Duration),
@@ -81,7 +81,7 @@ enum Instead {
 }
 
 impl JobError {
-    /// Returns a failure; the job is retried after its own delay while attempts are left.
+    /// Returns a failure. The job is retried after its own delay if attempts remain.
     pub fn new(error: impl Into<String>) -> Self {
         JobError {
             failure: Failure::new(error),
@@ -89,7 +89,7 @@ impl JobError {
         }
     }
 
-    /// Returns a permanent failure: there is no further attempt.
+    /// Returns a permanent failure: no attempt follows.
     pub fn permanent(error: impl Into<String>) -> Self {
         JobError {
             failure: Failure::new(error).permanent(),
@@ -97,7 +97,7 @@ impl JobError {
         }
     }
 
-    /// Puts the job off: it waits this long, without using up an attempt.
+    /// Postpones the job by this delay, without using up an attempt.
     pub fn snooze(delay: Duration) -> Self {
         JobError {
             failure: Failure::new("snoozed"),
@@ -105,8 +105,7 @@ impl JobError {
         }
     }
 
-    /// Drops the job as no longer worth doing, for this reason: it ends as cancelled, neither
-    /// retried nor a dead letter.
+    /// Cancels the job as no longer needed, for this reason. No retry and no dead letter follows.
     pub fn cancelled(reason: impl Into<String>) -> Self {
         JobError {
             failure: Failure::new(reason),
@@ -127,7 +126,7 @@ impl JobError {
         }
     }
 
-    /// Returns whether no further attempt follows, even if attempts are left.
+    /// Returns whether no attempt follows, even if attempts remain.
     pub fn is_permanent(&self) -> bool {
         self.failure.permanent == Some(true)
     }
@@ -137,7 +136,7 @@ impl JobError {
         matches!(self.instead, Some(Instead::Panic))
     }
 
-    /// Returns how long the job is to wait without using up an attempt, if it is.
+    /// Returns the delay by which the job is postponed without using up an attempt, if it is.
     pub fn snoozes_for(&self) -> Option<Duration> {
         match self.instead {
             Some(Instead::Snooze(delay)) => Some(delay),
@@ -145,20 +144,21 @@ impl JobError {
         }
     }
 
-    /// Retries after this delay instead of the job's own.
+    /// Sets the delay before the next attempt, instead of the job's own.
     pub fn retry_in(mut self, delay: Duration) -> Self {
         self.failure = self.failure.retry_in(delay);
         self
     }
 
-    /// Adds structured detail, stored in the run.
+    /// Adds structured detail, which is stored with the run.
     pub fn detail(mut self, detail: impl Into<Json>) -> Self {
         self.failure = self.failure.detail(detail);
         self
     }
 }
 
-/// Not itself an `Error`, and not to be turned into a box: that would forbid this implementation.
+/// `JobError` is not an `Error` and does not convert into a box: either would conflict with this
+/// implementation.
 impl<E: Into<AnyError>> From<E> for JobError {
     fn from(error: E) -> Self {
         let error: AnyError = error.into();
@@ -182,11 +182,11 @@ impl fmt::Display for JobError {
     }
 }
 
-/// What to report to the server about one lease.
+/// The result to report to the server for one lease.
 #[derive(Clone, Debug)]
 pub(crate) enum Verdict {
     Complete(Completion),
-    /// Nothing: the handler has reported it.
+    /// Nothing to report: the handler has recorded the completion.
     Recorded,
     Fail(Failure),
     Release(Option<Interval>),
@@ -196,7 +196,7 @@ pub(crate) enum Verdict {
     CancelOwn(String),
 }
 
-/// The error of an attempt whose timeout is over, in the words of the server.
+/// The error of an attempt that exceeded its timeout, with the same text as the server's.
 pub(crate) const TIMED_OUT: &str = "it ran longer than its timeout";
 
 /// A completed attempt.
@@ -205,7 +205,7 @@ pub(crate) struct Completion {
     pub(crate) output: Option<Json>,
     /// Names the part of the output that was left out.
     pub(crate) detail: Option<Json>,
-    /// Whether it is complete also when the server refuses the output.
+    /// Whether the attempt counts as completed even if the server refuses the output.
     pub(crate) counts_without: bool,
 }
 
@@ -217,7 +217,7 @@ impl Completion {
         }
     }
 
-    /// Returns one without its output, and why there is none.
+    /// Returns a completion without output, with the reason.
     pub(crate) fn without_output(why: String) -> Self {
         Completion {
             detail: Some(serde_json::json!({ "output": why }).into()),
@@ -229,7 +229,7 @@ impl Completion {
 /// Returns the verdict on a handler that ended by itself.
 pub(crate) fn verdict_on(result: HandlerResult<Outcome>, reason: Option<Reason>) -> Verdict {
     match (result, reason) {
-        // Done is done: the server decides whether the lease still counts.
+        // The handler has completed; the server decides whether the lease is still valid.
         (Ok(Outcome::Output(output)), _) => Verdict::Complete(Completion::of(output)),
         (Ok(Outcome::Printed { output, left_out }), _) => Verdict::Complete(match left_out {
             Some(why) => Completion::without_output(why),
@@ -242,7 +242,7 @@ pub(crate) fn verdict_on(result: HandlerResult<Outcome>, reason: Option<Reason>)
         (Ok(Outcome::Snooze(delay)), _) => Verdict::Release(Some(Interval(delay))),
         (Err(error), _) if error.is_panic() => Verdict::Fail(error.failure),
         (Ok(Outcome::Cancelled(reason)), _) => Verdict::CancelOwn(reason),
-        // The handler decided this, and it ends the job: a stop does not change it.
+        // The handler decided to end the job, so a stop does not change the verdict.
         (
             Err(JobError {
                 failure,
@@ -267,7 +267,7 @@ pub(crate) fn verdict_on_stop(reason: Reason) -> Verdict {
     match reason {
         Reason::Cancelled => Verdict::AcknowledgeCancel,
         Reason::Timeout => Verdict::TimedOut,
-        // A lease that may only seem lost (no contact for its length) is released.
+        // After a loss of contact the lease may only seem lost, so it is released.
         Reason::LeaseLost | Reason::Shutdown => Verdict::Release(None),
     }
 }
@@ -386,7 +386,7 @@ mod tests {
         assert_eq!(said(any), (text, false, Some(minute), None));
         let report = eyre::Report::from(broken().snooze(minute).expect_err("it fails"));
         assert_eq!(said(report), (digit.clone(), false, None, Some(minute)));
-        // The outermost counts.
+        // The outermost decision applies.
         let twice = broken().permanent().retry_in(minute);
         let twice = twice.expect_err("it fails");
         assert_eq!(twice.to_string(), digit);

@@ -1,42 +1,43 @@
-//! The places for running jobs, shared by the databases of one worker, and whether all their queues
-//! are empty.
+//! The places for running jobs, shared by the databases of a worker, and the detection of empty
+//! queues.
 //!
-//! Words: a *branch* is the part of a worker that claims from one database. Enters: what each
-//! would start or claim. Leaves: how much of it it may. Holds: never more jobs run than there are
-//! places; a place that is free goes to the branch with the fewest among those that have work, of
-//! several to the one that has waited longest for its turn; a branch without work keeps none from
-//! the others, nor does one whose server does not answer.
+//! A *branch* is the part of a worker that claims from one database. Input: the jobs that each
+//! branch would start or claim. Output: how many of them it may. Invariants: no more jobs run than
+//! there are places. A free place goes to the branch that holds the fewest among those that have
+//! work, and among equals to the one whose last turn is the longest ago. A branch without work
+//! reserves no place, nor does one whose server does not answer.
 //!
-//! A queue counts as empty when its branch holds no job, and its last claim found none and was sent
-//! after the end of every attempt, at whichever database: a handler may queue jobs at another.
+//! A queue counts as empty if its branch holds no job and its last claim found none and was sent
+//! after the end of every attempt at every database, as a handler may queue jobs at another
+//! database.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// How long places are kept for the answer to a claim: many round trips, and nothing beside the
-/// time that a dead server takes.
+/// How long places are reserved for the answer to a claim: many round trips, but short compared
+/// with the time to detect a dead server.
 const KEPT: Duration = Duration::from_millis(100);
-/// How long a branch counts as hungry after it was refused a place; it asks again before.
+/// How long a branch counts as hungry after it was refused a place. It asks again before that.
 pub(crate) const HUNGRY: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 struct Branch {
     running: usize,
-    /// Kept for what a claim may return, until then.
+    /// The number of places reserved for the answer to a claim, and until when.
     kept: Option<(usize, Instant)>,
-    /// It was refused a place, and counts as wanting one until then.
+    /// Until when the branch counts as wanting a place, since it was refused one.
     hungry: Option<Instant>,
-    /// Which start of a job, of all that this worker has counted, was its last.
+    /// The sequence number of the branch's last job start, counted over the whole worker.
     turn: u64,
-    /// How many attempts had ended anywhere when its last claim was sent.
+    /// The number of ended attempts at all databases when the branch's last claim was sent.
     claim_sent: u64,
-    /// Its last claim found nothing, and it holds no job.
+    /// The last claim found nothing, and the branch holds no job.
     empty: bool,
-    /// It is to claim again: that answer is too old.
+    /// The branch must claim again, as its last claim is outdated.
     look_again: bool,
-    /// It has ended; another may have its entry.
+    /// The branch has ended, and its entry may be reused.
     ended: bool,
     bell: Arc<Notify>,
 }
@@ -51,23 +52,23 @@ impl Branch {
         kept.map_or(0, |(places, _)| places)
     }
 
-    /// Returns whether a free place is for this branch rather than for the other.
+    /// Returns whether a free place belongs to this branch rather than to the other.
     fn goes_before(&self, other: &Branch, now: Instant) -> bool {
         let is_hungry = self.hungry.is_some_and(|until| now < until);
         is_hungry && (self.held(now), self.turn) < (other.held(now), other.turn)
     }
 }
 
-/// What the branches have, and what has happened to all of them.
+/// The state of all branches.
 struct State {
     total: usize,
     branches: Vec<Branch>,
-    /// How many attempts have ended.
+    /// The number of ended attempts.
     ends: u64,
 }
 
 impl State {
-    /// How many more places a branch may take.
+    /// Returns how many more places a branch may take.
     fn free(&self, at: usize, now: Instant) -> usize {
         let own = &self.branches[at];
         let mut others = self.branches.iter();
@@ -77,13 +78,13 @@ impl State {
         }
     }
 
-    /// How many places nobody has.
+    /// Returns the number of places that no branch holds.
     fn left(&self, now: Instant) -> usize {
         let held: usize = self.branches.iter().map(|branch| branch.held(now)).sum();
         self.total.saturating_sub(held)
     }
 
-    /// Calls whoever wants what this branch left.
+    /// Notifies the branches that want the places this branch released.
     fn offer(&self, from: usize) {
         for (at, branch) in self.branches.iter().enumerate() {
             if at != from && branch.hungry.is_some() {
@@ -92,14 +93,15 @@ impl State {
         }
     }
 
-    /// Calls whoever had to wait for this branch to go first, if something is left.
+    /// Notifies the branches that waited for this branch to go first, if places remain.
     fn offer_what_is_left(&self, from: usize, now: Instant) {
         if self.left(now) > 0 {
             self.offer(from);
         }
     }
 
-    /// Has each branch claim again that found its queue empty before the end of the last attempt.
+    /// Makes each branch claim again whose queue was found empty before the end of the last
+    /// attempt.
     fn look_again(&mut self) {
         for branch in &mut self.branches {
             if branch.empty && branch.claim_sent < self.ends {
@@ -122,7 +124,7 @@ impl AllPlaces {
         })))
     }
 
-    /// Returns the view of one more branch.
+    /// Adds a branch and returns its view.
     pub(crate) fn branch(&self) -> Places {
         let mut state = lock(&self.0);
         let branch = Branch::default();
@@ -141,7 +143,7 @@ impl AllPlaces {
     }
 }
 
-/// One branch's view of the places.
+/// A branch's view of the places.
 pub(crate) struct Places {
     state: Arc<Mutex<State>>,
     at: usize,
@@ -149,15 +151,16 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Returns how many jobs this branch may have running or kept for at most, those that it has
-    /// included. None beyond them, while one that goes before wants some.
+    /// Returns the maximum number of jobs that this branch may run or reserve places for, including
+    /// its current ones. No more than the current ones while a branch with precedence wants a
+    /// place.
     pub(crate) fn most(&self, now: Instant) -> usize {
         let state = self.lock();
         state.branches[self.at].running + state.free(self.at, now)
     }
 
-    /// Notes that a claim of so many jobs is sent, and keeps places for its answer, as far as there
-    /// are any.
+    /// Records that a claim of `jobs` jobs is sent, and reserves up to as many free places for its
+    /// answer.
     pub(crate) fn claim_sent(&self, jobs: usize, now: Instant) {
         let mut state = self.lock();
         let jobs = jobs.min(state.free(self.at, now));
@@ -171,7 +174,7 @@ impl Places {
         }
     }
 
-    /// Gives back what was kept and not taken.
+    /// Releases reserved places that were not taken.
     pub(crate) fn answered(&self) {
         let mut state = self.lock();
         if state.branches[self.at].kept.take().is_some() {
@@ -179,7 +182,7 @@ impl Places {
         }
     }
 
-    /// Takes a place for a job that begins; false when there is none for this branch now.
+    /// Takes a place for a job that begins. Returns false if none is available to this branch now.
     pub(crate) fn take(&self, now: Instant) -> bool {
         let mut state = self.lock();
         let is_free = state.free(self.at, now) > 0;
@@ -199,7 +202,7 @@ impl Places {
         true
     }
 
-    /// Gives back the place of a job that has ended.
+    /// Releases the place of a job that has ended.
     pub(crate) fn give_back(&self) {
         let mut state = self.lock();
         let running = &mut state.branches[self.at].running;
@@ -207,18 +210,18 @@ impl Places {
         state.offer(self.at);
     }
 
-    /// Notes that this branch would claim if it had a place.
+    /// Records that this branch would claim if it had a place.
     pub(crate) fn want(&self, now: Instant) {
         self.lock().branches[self.at].hungry = Some(now + HUNGRY);
     }
 
-    /// Notes that an attempt has ended: what it queued no claim has seen that was sent before.
+    /// Records that an attempt has ended. Claims sent earlier cannot have seen jobs that it queued.
     pub(crate) fn attempt_ended(&self) {
         self.lock().ends += 1;
     }
 
-    /// Notes whether the last claim found nothing and this branch holds no job; returns whether all
-    /// queues are empty.
+    /// Records whether the last claim found nothing and this branch holds no job. Returns whether
+    /// all queues are empty.
     pub(crate) fn all_empty(&self, empty: bool) -> bool {
         let mut state = self.lock();
         state.branches[self.at].empty = empty;
@@ -230,13 +233,13 @@ impl Places {
         branches.all(|branch| branch.empty && branch.claim_sent == ends)
     }
 
-    /// Returns when a place may have become free that another branch held, or this branch may have
-    /// to look again.
+    /// Completes when another branch may have released a place, or this branch may have to claim
+    /// again.
     pub(crate) async fn called(&self) {
         self.bell.notified().await;
     }
 
-    /// Returns whether this branch has to claim again, for its queue may be empty no more.
+    /// Returns whether this branch must claim again, as its queue may no longer be empty.
     pub(crate) fn has_to_look_again(&self) -> bool {
         std::mem::take(&mut self.lock().branches[self.at].look_again)
     }
@@ -247,14 +250,14 @@ impl Places {
 }
 
 impl Drop for Places {
-    /// A branch that has ended wants nothing, and no queue's end is waited for there.
+    /// Removes the branch: it wants no place, and its queue no longer counts.
     fn drop(&mut self) {
         let mut state = self.lock();
         state.branches[self.at] = Branch {
             ended: true,
             ..Branch::default()
         };
-        // What it may have queued elsewhere, and what else was waiting for it.
+        // The branch may have queued jobs elsewhere, and other branches may have waited for it.
         state.ends += 1;
         state.look_again();
         state.offer(self.at);
@@ -298,7 +301,7 @@ mod tests {
         assert_eq!(busy.most(now), 0, "for the time of a round trip");
         idle.answered();
         assert_eq!(take(&busy, 9, now), 4);
-        // And one whose server does not answer gives up what it keeps.
+        // A branch whose server does not answer loses its reserved places.
         busy.give_back();
         idle.claim_sent(4, now);
         assert!(!busy.take(now));
@@ -318,10 +321,10 @@ mod tests {
             assert!(second.take(now));
             second.want(now);
         }
-        // Two each: the first may have its own again.
+        // Each branch holds two, so the first may take its own place again.
         first.give_back();
         assert!(first.take(now));
-        // Who wants nothing any more leaves all.
+        // A branch that wants nothing leaves all places to the other.
         second.give_back();
         assert!(first.take(now + HUNGRY));
         drop(second);
@@ -329,8 +332,8 @@ mod tests {
         assert!(!first.take(now + HUNGRY));
     }
 
-    /// Runs jobs of branches that always have some; returns how many each has begun. Whoever ends
-    /// one is the first to ask for the place.
+    /// Runs jobs of branches that always have work, and returns how many each has begun. The branch
+    /// whose job ended is the first to ask for the place.
     fn shares(places: usize, branches: usize, jobs: usize) -> Vec<usize> {
         let now = Instant::now();
         let all = AllPlaces::new(places);
@@ -411,7 +414,7 @@ mod tests {
         drop(second);
         first.claim_sent(1, Instant::now());
         assert!(first.all_empty(true));
-        // One that begins again is not.
+        // A branch that begins again is not empty.
         let again = all.branch();
         assert!(!first.all_empty(true));
         assert_eq!(again.at, 1);
@@ -424,7 +427,7 @@ mod tests {
         let (first, second) = (all.branch(), all.branch());
         first.claim_sent(1, now);
         assert!(!first.all_empty(true));
-        // The second runs a job, which may queue one for the first.
+        // The second branch runs a job, which may queue one for the first.
         second.claim_sent(1, now);
         assert!(!second.all_empty(false) && !second.has_to_look_again());
         second.attempt_ended();
@@ -437,7 +440,7 @@ mod tests {
         first.claim_sent(1, now);
         assert!(!second.all_empty(true), "the first waits for an answer");
         assert!(first.all_empty(true));
-        // Nor is what was asked before the end of an attempt of one's own.
+        // A claim sent before the end of the branch's own attempt does not count either.
         first.claim_sent(1, now);
         first.attempt_ended();
         assert!(!first.all_empty(true));

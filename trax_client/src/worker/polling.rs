@@ -1,35 +1,38 @@
-//! When to claim: with outcomes, at a notification, or when an empty queue is polled again.
+//! The time of the next claim: with outcomes, at a notification, or when an empty queue is polled
+//! again.
 
 use std::time::{Duration, Instant};
 
-/// After this long without a job polling slows down.
+/// Polling slows down after this long without a job.
 const LONG_IDLE: Duration = Duration::from_secs(5);
-/// The most poll intervals between two polls when notifications are not relied on.
+/// The maximum number of poll intervals between polls if notifications are not relied on.
 const MOST_INTERVALS: u32 = 5;
-/// The least and the most when they are.
+/// The minimum and maximum number if they are.
 const INTERVALS_WHEN_NOTIFIED: (u32, u32) = (5, 25);
-/// The most notifications that it takes to rely on them again after they failed.
+/// The maximum number of notifications required to rely on them again after they failed.
 const MOST_NEEDED: u32 = 16;
-/// The longest wait after a notification is a random part of this, doubled that many times.
+/// The maximum wait after a notification is a random part of this, doubled up to `VAIN_DOUBLINGS`
+/// times.
 const VAIN_DELAY: Duration = Duration::from_millis(1);
 const VAIN_DOUBLINGS: u32 = 6;
 
-/// How long a claim that returned fewer jobs than requested waits for an outcome to go with the
-/// next: a handler that is done sooner saves an idle worker every second claim.
+/// How long to wait, after a claim that returned fewer jobs than requested, for an outcome to send
+/// with the next claim. A handler that ends sooner saves an idle worker every second claim.
 const PARTIAL_DELAY: Duration = Duration::from_millis(10);
 
-/// Whether more jobs may wait than a claim returned.
+/// Whether more jobs may be waiting than a claim returned.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum More {
     #[default]
     No,
-    /// It returned some, but fewer than requested: a claim may return fewer jobs than wait.
+    /// The claim returned some jobs, but fewer than requested. A claim may return fewer jobs than
+    /// are waiting.
     Perhaps,
     Likely,
 }
 
 impl More {
-    /// Returns what is known after a claim that requested `jobs` and returned `got`.
+    /// Returns the state after a claim that requested `jobs` jobs and returned `got`.
     pub(crate) fn after(jobs: usize, got: usize) -> Self {
         match got {
             0 => More::No,
@@ -47,25 +50,25 @@ pub(crate) struct Polling {
     poll_at: Instant,
     /// When to claim because of a notification or a new connection.
     wakeup: Option<Instant>,
-    /// The last claim returned a job: the next one is no poll.
+    /// The last claim returned a job, so the next one is not a poll.
     more: bool,
-    /// What the last claim was sent for.
+    /// The cause of the last claim.
     cause: Cause,
-    /// How many came on this connection since one was last found missing.
+    /// The number of notifications on this connection since one was last found missing.
     notifications: u32,
-    /// How many it takes to rely on notifications.
+    /// The number of notifications required to rely on them.
     needed: u32,
-    /// How many claims in a row followed a notification and returned nothing.
+    /// The number of consecutive claims that followed a notification and returned nothing.
     vain_claims: u32,
 }
 
-/// Why a claim is sent.
+/// The cause of a claim.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Cause {
     /// Outcomes are reported anyway, or the last claim left jobs.
     Continuing,
     Wakeup,
-    /// The poll interval is over.
+    /// The poll interval has passed.
     Poll,
 }
 
@@ -89,14 +92,14 @@ impl Polling {
         self.wakeup.map_or(self.poll_at, |at| at.min(self.poll_at))
     }
 
-    /// Notes a new connection: the notifications of the old one say nothing about it.
+    /// Records a new connection. Notifications of the old one prove nothing about the new one.
     pub(crate) fn connected(&mut self) {
         self.notifications = 0;
         self.intervals = self.intervals.min(MOST_INTERVALS);
     }
 
-    /// Notes that a notification came. When one job wakes many workers, all but one claim in vain;
-    /// next time those claim a little later, and not all at once.
+    /// Records a notification. If one job wakes many workers, all claims but one are in vain; those
+    /// workers delay their next claim by a random time.
     pub(crate) fn notified(&mut self, now: Instant) {
         self.notifications = self.notifications.saturating_add(1);
         let delay = match self.vain_claims {
@@ -106,7 +109,7 @@ impl Polling {
         self.wake(now + delay);
     }
 
-    /// Notes a reason to claim at `at`; a claim that is sent before then will do as well.
+    /// Records a reason to claim at `at`. Any claim sent before then satisfies it.
     pub(crate) fn wake(&mut self, at: Instant) {
         self.wakeup = Some(self.wakeup.map_or(at, |before| before.min(at)));
     }
@@ -116,7 +119,7 @@ impl Polling {
         self.notifications >= self.needed
     }
 
-    /// Notes that a claim is being sent, together with outcomes or alone.
+    /// Records that a claim is sent, together with outcomes or alone.
     pub(crate) fn claim_sent(&mut self, with_outcomes: bool) {
         let woken = self.wakeup.take().is_some();
         self.cause = if woken {
@@ -128,11 +131,11 @@ impl Polling {
         };
     }
 
-    /// Records a claim that returned `got` jobs, and whether more may wait.
+    /// Records a claim that returned `got` jobs, and whether more may be waiting.
     pub(crate) fn claimed(&mut self, more: More, got: usize, now: Instant) {
         self.more = more != More::No;
         if got > 0 {
-            // Work that only a poll found: a notification is late, or they do not arrive.
+            // Only a poll found this work: a notification is late, or none arrive.
             if self.relies_on_notifications() && self.cause == Cause::Poll && self.wakeup.is_none()
             {
                 self.notifications = 0;
@@ -156,7 +159,7 @@ impl Polling {
         self.poll_at = match more {
             More::Likely => now,
             More::Perhaps => now + PARTIAL_DELAY,
-            // Between 0.9 and 1.1 of the interval: a fleet started together drifts apart.
+            // A factor between 0.9 and 1.1 spreads the polls of workers that were started together.
             More::No => {
                 let factor = 0.9 + 0.2 * rand::random::<f64>();
                 now + (self.poll_interval * self.intervals).mul_f64(factor)
@@ -201,7 +204,7 @@ mod tests {
         assert_eq!(polling.cause, Cause::Continuing, "no poll");
     }
 
-    /// Sends a claim of up to 1 job, because the poll interval was over.
+    /// Sends a claim of up to 1 job, because the poll interval has passed.
     fn poll(polling: &mut Polling, got: usize, now: Instant) {
         polling.more = false;
         polling.claim_sent(false);
@@ -209,14 +212,14 @@ mod tests {
         polling.claimed(More::after(1, got), got, now);
     }
 
-    /// Handles a notification, and a claim for it that returns nothing.
+    /// Handles a notification and a claim for it that returns nothing.
     fn hear(polling: &mut Polling, now: Instant) {
         polling.notified(now);
         polling.claim_sent(false);
         polling.claimed(More::No, 0, now);
     }
 
-    /// Polls an empty queue until the interval grows no more, and returns it.
+    /// Polls an empty queue until the interval no longer grows, and returns it.
     fn settled_interval(polling: &mut Polling, now: Instant) -> Duration {
         let later = now + LONG_IDLE + POLL;
         for _ in 0..10 {

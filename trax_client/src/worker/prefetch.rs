@@ -1,15 +1,16 @@
-//! Fetching ahead: how many jobs a worker claims besides those that its handlers run.
+//! Prefetch: how many jobs a worker claims beside those that its handlers run.
 
 use std::time::Duration;
 
-/// As many jobs are fetched ahead as handlers finish in this time, a few round trips.
+/// The number of jobs fetched ahead is what handlers finish in this time, which is a few round
+/// trips.
 const PREFETCH_TIME: Duration = Duration::from_millis(20);
 
 pub(crate) struct Prefetch {
     concurrency: usize,
-    /// The most jobs that are fetched ahead.
+    /// The maximum number of jobs fetched ahead.
     most: usize,
-    /// The moving average of what a handler takes; none before the first one ended.
+    /// The moving average of a handler's duration; `None` before the first one has ended.
     average: Option<Duration>,
     /// Jobs were fetched ahead in vain, and no handler has ended since.
     stalled: bool,
@@ -25,8 +26,8 @@ impl Prefetch {
         }
     }
 
-    /// Notes that a job that was fetched ahead goes back unstarted: do not fetch ahead again at
-    /// once.
+    /// Records that a job fetched ahead is released unstarted. Nothing is fetched ahead until a
+    /// handler ends.
     pub(crate) fn in_vain(&mut self) {
         self.stalled = true;
     }
@@ -39,8 +40,8 @@ impl Prefetch {
         });
     }
 
-    /// Returns how many jobs may wait here besides those that run. Long jobs are not fetched ahead:
-    /// another worker could start them.
+    /// Returns how many jobs may wait here beside the running ones. Long jobs are not fetched
+    /// ahead, as another worker could start them.
     pub(crate) fn ahead(&self) -> usize {
         match self.average {
             _ if self.stalled => 0,
@@ -52,7 +53,7 @@ impl Prefetch {
         }
     }
 
-    /// Returns how many jobs to claim, when so many may run and this many run and wait here.
+    /// Returns how many jobs to claim if `most` may run, `running` run and `waiting` wait here.
     pub(crate) fn room(&self, most: usize, running: usize, waiting: usize) -> usize {
         let ahead = self.ahead();
         if waiting > ahead / 2 {

@@ -1,8 +1,8 @@
-//! Whether heartbeats are answered, and what a worker does when they are not.
+//! Checks whether heartbeats are answered, and lets the worker react if they are not.
 //!
-//! A worker that has no answer for half a lease claims nothing: it could not keep what it claims.
-//! What it holds is extended over the claim connection, which also reports what has begun, so that
-//! a loss of that spends its attempt.
+//! A worker without an answer for half a lease claims nothing, as it could not keep the jobs. Held
+//! leases are extended over the claim connection, which also reports begun jobs, so that a lost
+//! begun job uses up its attempt.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::clock::Moment;
 pub(crate) struct Pulse {
     lease: Duration,
     is_lost: bool,
-    /// When the leases are extended next.
+    /// When to extend the leases next.
     extend_at: Option<Moment>,
 }
 
-/// A change that a look at the heartbeats found.
+/// A change found by a check of the heartbeats.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Change {
     Lost,
@@ -32,17 +32,17 @@ impl Pulse {
         }
     }
 
-    /// Returns how long a worker claims without an answer.
+    /// Returns how long a worker continues to claim without an answer.
     pub(crate) fn limit(&self) -> Duration {
         self.lease / 2
     }
 
-    /// Returns whether heartbeats were not answered, as the last look saw it.
+    /// Returns whether the last check found heartbeats unanswered.
     pub(crate) fn is_lost(&self) -> bool {
         self.is_lost
     }
 
-    /// Looks whether heartbeats are answered.
+    /// Checks whether heartbeats are answered.
     pub(crate) fn look(&mut self, held: &HeldLeases, now: Moment) -> Option<Change> {
         let until = held.heard_until(self.limit());
         let is_lost = until.is_some_and(|until| until <= now);
@@ -57,7 +57,8 @@ impl Pulse {
         }
     }
 
-    /// Returns whether the leases are to be extended now over the claim connection, and when next.
+    /// Returns whether to extend the leases over the claim connection now, and sets when to do it
+    /// next.
     pub(crate) fn extends(&mut self, held: &HeldLeases, now: Moment) -> bool {
         let is_due = self.extend_at.is_none_or(|at| at <= now);
         let extends = self.is_lost && is_due && !held.is_empty();
@@ -67,7 +68,7 @@ impl Pulse {
         extends
     }
 
-    /// Returns how long until a look may find something to do; none while there is nothing to keep.
+    /// Returns the time until the next check; `None` while no lease is held.
     pub(crate) fn next(&self, held: &HeldLeases, now: Moment) -> Option<Duration> {
         if held.is_empty() {
             return None;

@@ -1,9 +1,9 @@
-//! The worker's main loop: starts claimed jobs, collects those that ended, and exchanges both with
+//! The worker's main loop: starts claimed jobs, collects the ended ones, and exchanges both with
 //! the server.
 //!
-//! A claimed job is here in one of three places: `waiting` (not started), `running`, or `outbox`
-//! (ended, not yet reported). It leaves when the server has answered. `HeldLeases` holds its lease
-//! from the claim to that answer, and keeps extending it.
+//! A claimed job is in one of three places: `waiting` (not started), `running`, or `outbox` (ended,
+//! not yet reported). It leaves when the server has answered. `HeldLeases` holds and extends its
+//! lease from the claim to that answer.
 
 mod times;
 
@@ -39,11 +39,12 @@ use crate::id::JobId;
 use crate::job::{Claimed, Failure};
 use crate::trace;
 
-/// With so many outcomes that the server takes none of, or twice as many as run at once, nothing
-/// more is claimed.
+/// If the server accepts none of this many outcomes, or of twice as many as may run at once,
+/// nothing more is claimed.
 const UNREPORTED_AT_MOST: usize = 1000;
 
-/// The longest pause before an outcome is reported again in a stop, which waits ten seconds for it.
+/// The maximum pause before an outcome is reported again during a stop, which waits ten seconds for
+/// it.
 const LAST_PAUSE: Duration = Duration::from_millis(200);
 
 struct Waiting {
@@ -69,22 +70,22 @@ pub(crate) struct Dispatch<S> {
     running: JoinSet<Verdict>,
     started: HashMap<Id, Started>,
     outbox: Vec<UnreportedOutcome>,
-    /// Outcomes that the server had no time for, and when they are reported again.
+    /// Outcomes that the server had no time for. They are reported again at `retry_at`.
     retries: Vec<UnreportedOutcome>,
     retry_at: Instant,
-    /// Nothing is sent before.
+    /// Nothing is sent before this time.
     paused_until: Instant,
-    /// No claim is sent before.
+    /// No claim is sent before this time.
     no_claim_until: Instant,
     exchange: Exchange,
     notifications: Notifications,
-    /// The connection is lost: the next exchange follows soon, even without room for jobs.
+    /// The connection is lost: the next exchange follows soon, even if there is no room for jobs.
     must_reconnect: bool,
     polling: Polling,
     prefetch: Prefetch,
     pulse: Pulse,
     places: Places,
-    /// A claim is due, and other databases have the places.
+    /// A claim is due, but branches of other databases hold the places.
     starved: bool,
     summary: Summary,
     counts: Counts,
@@ -152,7 +153,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 Some(ended) = self.running.join_next_with_id() => self.take_ended(ended),
                 notification = self.notifications.next() => self.take_notification(notification),
                 () = self.places.called() => self.take_call(),
-                // The next round looks.
+                // The next iteration checks the leases.
                 () = self.held.beaten() => {}
                 () = tokio::time::sleep_until(wake.into()) => self.on_time(),
             }
@@ -167,7 +168,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             };
             let (claimed, cancellation) = (next.claimed, next.cancellation);
             let Some(handler) = self.setup.handlers.get(&claimed.task) else {
-                // The claim's filter names only tasks that have a handler.
+                // Claims are limited to tasks that have a handler, so this is not expected.
                 let error = format!("this worker has no handler for task \"{}\"", claimed.task);
                 self.places.give_back();
                 self.end_attempt(&claimed, Verdict::Fail(Failure::new(error)));
@@ -179,7 +180,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                     error: malformed.to_string(),
                 });
             }
-            // The machine may have slept since the claim: another worker has it then.
+            // The machine may have been suspended since the claim, and another worker may have the
+            // job.
             if !self
                 .held
                 .begin(claimed.job_id, claimed.token, Moment::now())
@@ -203,7 +205,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         }
     }
 
-    /// Sends the outbox, and claims when it is time and there is room.
+    /// Sends the outbox, and claims if a claim is due and there is room.
     fn begin_exchange(&mut self) {
         let now = Instant::now();
         if !self.exchange.is_idle() || now < self.paused_until {
@@ -221,7 +223,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         let may_claim = !self.is_full() && !self.pulse.is_lost();
         let claims = due && may_claim && self.shutdown.phase() == Phase::Running;
         let want = if claims { self.room(now) } else { 0 };
-        // With places that others have, it is told when one is free.
+        // If other branches hold the places, this branch is notified when one is free.
         let here = self.running.len() + self.waiting.len();
         self.starved = claims && want == 0 && here < self.setup.concurrency;
         if self.starved {
@@ -239,9 +241,10 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         self.exchange.begin(outbox, want, extends);
     }
 
-    /// Looks whether heartbeats are answered; returns whether leases are to be extended here.
+    /// Checks whether heartbeats are answered. Returns whether this connection must extend the
+    /// leases.
     fn feel_pulse(&mut self) -> bool {
-        // Without a connection both wait for the server.
+        // Without a connection, both wait for the server.
         if self.must_reconnect {
             return false;
         }
@@ -263,7 +266,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         let now = Instant::now();
         match notification {
             Notification::Work => self.polling.notified(now),
-            // The next exchange opens another connection, which listens from then on.
+            // The next exchange opens another connection, which then listens.
             Notification::Gone => {
                 self.health.troubled(Part::Claim, "the connection is lost");
                 self.must_reconnect = true;
@@ -291,8 +294,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             self.polling.wake(self.paused_until);
         }
         if !reply.retries.is_empty() {
-            // In the pause the connection is free for others. What is added does not delay what
-            // waits already.
+            // During the pause the connection serves other calls. Outcomes added to the list do not
+            // delay those already in it.
             let pause = match self.shutdown.phase() {
                 Phase::Running => reply.retry_in,
                 Phase::Draining | Phase::Releasing => reply.retry_in.min(LAST_PAUSE),
@@ -360,9 +363,10 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             Err(error) => {
                 let id = error.id();
                 let verdict = match error.try_into_panic() {
-                    // Caught where it runs, unless it comes from dropping what ran.
+                    // A panic is caught where the handler runs, unless dropping the handler caused
+                    // it.
                     Ok(payload) => verdict_on(Err(JobError::panicked(payload.as_ref())), None),
-                    // Dropped by a stop.
+                    // The handler was dropped by a stop.
                     Err(_) => Verdict::Release(None),
                 };
                 (id, verdict)
@@ -430,12 +434,12 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         self.on_time();
     }
 
-    /// Returns whether so many outcomes wait to be reported again that nothing is claimed.
+    /// Returns whether too many outcomes wait to be reported again to claim more jobs.
     fn is_full(&self) -> bool {
         self.retries.len() >= UNREPORTED_AT_MOST.max(2 * self.setup.concurrency)
     }
 
-    /// Returns how many jobs to claim now.
+    /// Returns the number of jobs to claim now.
     fn room(&self, now: Instant) -> usize {
         let (running, waiting) = (self.running.len(), self.waiting.len());
         self.prefetch.room(self.places.most(now), running, waiting)

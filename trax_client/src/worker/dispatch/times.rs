@@ -1,4 +1,4 @@
-//! What the main loop does when a time comes, and which time it waits for.
+//! Timed actions of the main loop, and the time to wait for.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use super::super::summary::Stopped;
 use super::{Dispatch, Started, Waiting};
 use crate::clock::Moment;
 
-/// A job that was fetched ahead is released when it has not started within this time.
+/// A job that was fetched ahead is released if it has not started within this time.
 const PREFETCH_PATIENCE: Duration = Duration::from_secs(2);
 
 impl<S: Send + Sync + 'static> Dispatch<S> {
-    /// Acts on what is due: deadlines of a stop, and jobs fetched ahead in vain.
+    /// Performs due actions: deadlines of a stop, and the release of jobs fetched ahead in vain.
     pub(super) fn on_time(&mut self) {
         let now = Instant::now();
         while self
@@ -38,11 +38,11 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             self.held.cancel_all(Reason::Shutdown);
         }
         if now >= drop {
-            // They are waited for: what a handler started ends only when the handler does.
+            // They are still waited for: tasks that a handler started end only with the handler.
             self.running.abort_all();
         }
         if now >= leave && !self.started.is_empty() {
-            // A handler that blocks its thread cannot be dropped; its job is released all the same.
+            // A handler that blocks its thread cannot be dropped. Its job is released nevertheless.
             self.running.detach_all();
             for (_, Started { attempt, .. }) in std::mem::take(&mut self.started) {
                 self.end_attempt(&attempt, Verdict::Release(None));
@@ -69,7 +69,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         if self.exchange.is_idle() {
             let look = self.pulse.next(&self.held, Moment::now());
             moments.extend(look.map(|left| (now + left).max(self.paused_until)));
-            // Whatever is in the outbox is sent then.
+            // The outbox is sent then.
             moments.extend(Some(self.paused_until).filter(|at| *at > now));
             let later = (!self.retries.is_empty()).then_some(self.retry_at.max(self.paused_until));
             moments.extend(later);
