@@ -1,4 +1,4 @@
-//! `trax audit`: who did what.
+//! `trax audit`: the acts of operators.
 
 use std::cmp::Reverse;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `trax check`: every invariant that SQL can see.
+//! `trax check`: the invariants that can be checked in SQL.
 
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let refusal = session.of_another_version().await?;
     let mut violations = match session.client().check().await {
-        // The function is refused too if its version has one in C in it.
+        // If its version contains a C function, the call is refused too.
         Err(_) if refusal.is_some() => Vec::new(),
         violations => violations?,
     };

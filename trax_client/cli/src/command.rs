@@ -1,6 +1,6 @@
-//! A list of commands: what each is called and takes, with what runs it in the same line.
+//! A list of commands: the name, the arguments and the function that runs each, on one line.
 
-/// Makes the enum `Command`, for clap, and `run`, which runs the one that was chosen.
+/// Defines the enum `Command` for clap, and `run`, which runs the selected command.
 macro_rules! commands {
     ($($(#[$help:meta])* $name:ident($arguments:ty) => $run:expr,)+) => {
         #[derive(clap::Subcommand)]

@@ -1,9 +1,10 @@
-//! Credentials: what of this program's environment is not for the programs that it starts.
+//! Credentials: the environment variables that are withheld from the programs that this program
+//! starts.
 //!
-//! With them a job could do whatever its worker may: end other jobs, or, with the password of an
-//! administrator, all.
+//! With them a job could do anything its worker may: end other jobs or, with an administrator's
+//! password, anything.
 
-/// What libpq and this program take a password, or the place of one, from.
+/// The variables from which libpq and this program take a password or its location.
 const OURS: [&str; 8] = [
     "DATABASE_URL",
     "PGPASSWORD",
@@ -15,17 +16,18 @@ const OURS: [&str; 8] = [
     "PGSSLPASSWORD",
 ];
 
-/// Keeps what this process was started with, and its memory, from the programs that it starts: they
-/// are the same user's, and could read it in /proc. Root reads it still.
+/// Hides this process's environment, arguments and memory from the programs that it starts, which
+/// run as the same user and could read them in /proc. Root can still read them.
 pub(crate) fn hide() {
     #[cfg(target_os = "linux")]
-    // SAFETY: sets a flag of this process. It cannot fail with this value.
+    // SAFETY: sets a flag of this process; cannot fail with this value.
     unsafe {
         libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
     }
 }
 
-/// What programs that are started get beyond the rest of the environment; part of the arguments.
+/// The variables that started programs get beyond the rest of the environment; part of the
+/// arguments.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct PassedVariables {
     /// Also pass this variable to the program, one of DATABASE_URL, PGPASSWORD, PGPASSFILE,
@@ -36,7 +38,7 @@ pub(crate) struct PassedVariables {
 }
 
 impl PassedVariables {
-    /// Returns the variables that a program does not get.
+    /// Returns the variables withheld from a program.
     pub(crate) fn withheld(&self) -> impl Iterator<Item = &'static str> + '_ {
         let passed = |name: &str| self.names.iter().any(|passed| passed == name);
         OURS.into_iter().filter(move |name| !passed(name))

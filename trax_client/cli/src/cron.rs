@@ -1,7 +1,7 @@
-//! `trax cron explain`: what a cron expression means, and when it fires.
+//! `trax cron explain`: the meaning and the next times of a cron expression.
 //!
-//! The server reads the expression and computes its times, so that this shows what a manifest would
-//! do. Only the sentence is made here, by the server's own parser.
+//! The server parses the expression and computes its times, so the result matches a manifest's.
+//! Only the sentence is made here, with the server's own parser.
 
 use std::process::ExitCode;
 
@@ -38,7 +38,7 @@ pub(crate) struct Explain {
     output: Options,
 }
 
-/// An expression and its times.
+/// An expression and its next times.
 #[derive(Serialize)]
 struct Explanation<'a> {
     expression: &'a str,
@@ -88,7 +88,7 @@ async fn explain(url: Option<String>, arguments: Explain) -> Result<ExitCode, Fa
 
 /// Returns "At 02:00 every day (Europe/Berlin)".
 fn describe(expression: &str, timezone: &str) -> String {
-    // The server has accepted it, and may be of another version.
+    // The server has accepted the expression, and its version may differ.
     let sentence = trax_schedule::describe(expression)
         .unwrap_or_else(|_| format!("When \"{expression}\" matches"));
     format!("{sentence} ({timezone})")

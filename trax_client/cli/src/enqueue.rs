@@ -1,9 +1,8 @@
-//! `trax enqueue`: queue one job, one a line, or a statement.
+//! `trax enqueue`: queues one job, one per line, or a SQL statement.
 //!
-//! Lines are read and parsed beside the calls that queue them, a batch ahead. All of them are one
-//! transaction, whose ids are printed when it has committed: after a line that is not JSON nothing
-//! is queued. With `--stream` each batch is a separate transaction, and its ids are printed at
-//! once.
+//! Lines are read and parsed in parallel with the calls that queue them, a batch ahead. All lines
+//! form one transaction, whose ids are printed after it commits: if a line is not JSON, nothing is
+//! queued. With `--stream` each batch is a separate transaction, and its ids are printed at once.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Read, stdout};
@@ -19,9 +18,9 @@ use crate::session::Session;
 use trax_terminal::print;
 use trax_terminal::{Failure, duration};
 
-/// How many lines go into one call.
+/// The number of lines in one call.
 const BATCH: usize = 1000;
-/// How many calls ahead lines are read.
+/// The number of calls by which reading is ahead.
 const AHEAD: usize = 4;
 
 #[derive(clap::Args)]
@@ -96,7 +95,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             ),
         );
     }
-    // A mistake in the JSON, or in the name of the file, is found before the server is asked.
+    // Errors in the JSON or the file name are reported before the server is contacted.
     let source: Option<Box<dyn Read + Send>> = match (&arguments.file, arguments.input.as_str()) {
         (Some(file), _) => {
             Some(Box::new(File::open(file).map_err(|error| {
@@ -135,7 +134,7 @@ async fn all_or_none(
     printed: &mut EnqueueOutput,
 ) -> Result<(), Failure> {
     session.connection.begin().await?;
-    // What ends before the commit is undone with the connection.
+    // Ending before the commit closes the connection, which rolls back.
     lines(session, arguments, options, source, printed).await?;
     session.connection.commit().await?;
     printed.release()
@@ -194,7 +193,7 @@ async fn lines(
         }
         let client = session.client();
         let task = arguments.task.as_deref().unwrap_or_default();
-        // Not by COPY, which returns no ids.
+        // COPY returns no ids.
         let jobs = NewJobs::new(task, &inputs).with(options.clone());
         printed.add(client.enqueue_many(&jobs).await?)?;
     }
@@ -203,8 +202,8 @@ async fn lines(
 
 type Batches = mpsc::Sender<Result<Vec<Json>, Failure>>;
 
-/// Sends batches of parsed lines until the end, a mistake, or until nobody wants more. What has
-/// been read does not wait for lines that may come later.
+/// Sends batches of parsed lines until the end, an error, or the receiver is gone. Lines already
+/// read do not wait for lines that may come later.
 fn parse(source: Box<dyn Read + Send>, stream: bool, batches: &Batches) {
     let mut batch = Vec::with_capacity(BATCH);
     let mut reader = BufReader::with_capacity(1 << 20, source);
@@ -215,7 +214,7 @@ fn parse(source: Box<dyn Read + Send>, stream: bool, batches: &Batches) {
         match read.and_then(|_| value(number, &line, stream)) {
             Ok(value) => batch.extend(value),
             Err(failure) => {
-                // In a stream what stood before the mistake is queued, as the batches before were.
+                // In a stream, lines before the error are queued, as earlier batches were.
                 if send(batches, Ok(batch)) {
                     send(batches, Err(failure));
                 }
@@ -229,12 +228,12 @@ fn parse(source: Box<dyn Read + Send>, stream: bool, batches: &Batches) {
     }
 }
 
-/// Returns whether somebody takes it.
+/// Sends a batch. Returns whether there is a receiver.
 fn send(batches: &Batches, batch: Result<Vec<Json>, Failure>) -> bool {
     batches.blocking_send(batch).is_ok()
 }
 
-/// Returns what a line contains; none for an empty one.
+/// Parses a line; `None` for an empty one.
 fn value(number: usize, line: &str, stream: bool) -> Result<Option<Json>, Failure> {
     if line.trim().is_empty() {
         return Ok(None);
@@ -249,13 +248,14 @@ fn value(number: usize, line: &str, stream: bool) -> Result<Option<Json>, Failur
     })
 }
 
-/// What is printed while jobs are queued: their ids, or on a terminal a bar and at last how many.
+/// The output while jobs are queued: their ids, or on a terminal a progress bar and the final
+/// count.
 struct EnqueueOutput {
     json: bool,
     ids: bool,
-    /// Nobody reads them any more.
+    /// The reader of the ids has gone.
     closed: bool,
-    /// The ids of what has not been committed.
+    /// The ids of jobs not yet committed.
     held: Option<Vec<JobId>>,
     progress: Option<Progress>,
     begun: Instant,
@@ -266,7 +266,7 @@ struct EnqueueOutput {
 
 impl EnqueueOutput {
     fn new(output: &Options, stream: bool) -> Result<Self, Failure> {
-        // A screen full of numbers helps nobody; a file or a program gets them all.
+        // On a terminal, ids would only fill the screen; a file or a program gets all of them.
         let ids = output.quiet || output.json || !stdout().is_terminal();
         if output.json {
             say("[")?;
@@ -297,7 +297,7 @@ impl EnqueueOutput {
         }
     }
 
-    /// Prints what has been committed.
+    /// Prints the ids of committed jobs.
     fn release(&mut self) -> Result<(), Failure> {
         let held = self.held.take().unwrap_or_default();
         held.chunks(BATCH).try_for_each(|ids| self.show(ids))
@@ -305,7 +305,7 @@ impl EnqueueOutput {
 
     fn show(&mut self, ids: &[JobId]) -> Result<(), Failure> {
         if self.ids && !self.closed {
-            // Who reads no more ids wants the jobs all the same.
+            // A reader that stops reading ids still wants the jobs queued.
             self.closed = reader_is_gone(self.print(ids))?;
         }
         self.first = self.first.or(ids.first().copied());
@@ -324,7 +324,7 @@ impl EnqueueOutput {
         say(&format!("{comma}{}", texts.join(",\n")))
     }
 
-    /// Ends the array also after a mistake, so that what was queued can be read.
+    /// Ends the JSON array even after an error, so that the output stays valid.
     fn end(&self, whole: bool) -> Result<(), Failure> {
         if let Some(progress) = &self.progress {
             progress.end();
@@ -392,8 +392,8 @@ async fn options(session: &Session, arguments: &Arguments) -> Result<JobOptions,
     })
 }
 
-/// Returns the span that this command runs in, as OpenTelemetry puts it into the environment. A
-/// malformed one is worth a line, and not the job.
+/// Returns the span that this command runs in, from OpenTelemetry's environment variables. A
+/// malformed span is logged and does not prevent the job.
 fn caller() -> Option<TraceContext> {
     let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     let malformed = |error| print::log("trax", &format!("ignored, malformed: {error}"));

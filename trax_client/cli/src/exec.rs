@@ -1,17 +1,19 @@
-//! Running a program as a handler.
+//! Runs a program as a handler.
 //!
-//! Enters: the input as JSON on standard input; TRAX_JOB_ID, TRAX_ATTEMPT, TRAX_MAX_ATTEMPTS,
-//! TRAX_TASK, TRAX_GROUP, TRAX_QUEUED_AT and, when they are known, TRAX_MANIFEST,
-//! TRAX_SCHEDULED_FOR and TRAX_DEADLINE (times in seconds since 1970) in the environment, with the
-//! TRACEPARENT and TRACESTATE of whoever enqueued it, and TRAX_INPUT_FROM, `manifest` when the
-//! input is what the job's manifest stores; no credentials. Leaves: the exit code as the outcome,
-//! standard output as the output (of a failure: as its detail) when it is JSON, the tail of
-//! standard error as the error. A failing program that prints {"retry_in": SECONDS} sets when to
-//! run it again, one that prints {"snooze": SECONDS} gives the attempt back, one that prints
-//! {"cancel": REASON} ends its job as cancelled. No more is kept in memory than is reported. A
-//! cancelled, late or lost attempt gets SIGTERM, and SIGKILL after the grace, as a whole process
-//! group. What a program leaves running in its group ends after it in the same way, so that nothing
-//! runs beside the next attempt. No program outlives the worker, however that ends.
+//! Input: the job's input as JSON on standard input, and environment variables: TRAX_JOB_ID,
+//! TRAX_ATTEMPT, TRAX_MAX_ATTEMPTS, TRAX_TASK, TRAX_GROUP, TRAX_QUEUED_AT; if known, TRAX_MANIFEST,
+//! TRAX_SCHEDULED_FOR and TRAX_DEADLINE (times in seconds since 1970); TRACEPARENT and TRACESTATE
+//! of the enqueuing span; TRAX_INPUT_FROM, which is `manifest` if the input is the one stored in
+//! the job's manifest. Credentials are not passed. Output: the exit code is the outcome; standard
+//! output, if it is JSON, is the output (or a failure's detail); the tail of standard error is the
+//! error. A failing program that prints {"retry_in": SECONDS} sets its retry delay, {"snooze":
+//! SECONDS} releases the job without using up an attempt, {"cancel": REASON} ends the job as
+//! cancelled. No more is kept in memory than is reported.
+//!
+//! A cancelled, late or lost attempt gets SIGTERM, and SIGKILL after the grace period, as a whole
+//! process group. Processes that a program leaves running in its group are ended in the same way,
+//! so that nothing runs beside the next attempt. No program outlives the worker, however the worker
+//! ends.
 
 use std::convert::Infallible;
 use std::os::unix::process::ExitStatusExt;
@@ -29,16 +31,16 @@ use crate::process_group::Groups;
 use crate::stored::{self, Source, StoredInput};
 use trax_terminal::print;
 
-/// EX_DATAERR: the input is wrong, and will be wrong again.
+/// EX_DATAERR: the input is invalid, and a retry would fail again.
 const DATA_ERROR: i32 = 65;
 /// EX_TEMPFAIL: try again.
 const TEMPORARY_FAILURE: i32 = 75;
-/// More standard output than this is not an output.
+/// Longer standard output is not stored as an output.
 const OUTPUT_LIMIT: usize = 1 << 20;
 const TOO_LONG: &str = "standard output is longer than 1 MiB and was left out";
-/// How much of the end of standard error is kept.
+/// The number of bytes kept from the end of standard error.
 const ERROR_TAIL: usize = 4096;
-/// How long pipes may stay open after the program ended (something in the background holds them).
+/// How long pipes may stay open after the program has ended, held by background processes.
 const PIPE_PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Program {
@@ -51,9 +53,9 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Describes a command for sh -c, how long it may run after SIGTERM, and when it is run again
-    /// after a temporary failure, in place of the job's own delay; what it gets of the environment;
-    /// who knows what manifests store.
+    /// `command` is run with sh -c; `grace` is the time between SIGTERM and SIGKILL; `retry_delay`
+    /// replaces the job's own delay after a temporary failure; `passed` selects environment
+    /// variables; `stored` looks up the inputs of manifests.
     pub(crate) fn new(
         command: String,
         grace: Duration,
@@ -68,7 +70,7 @@ impl Program {
             retry_delay,
             passed,
             stored,
-            // The lease of a worker that is killed lasts for two thirds of it at least.
+            // After the worker is killed, its leases last for at least two thirds of their length.
             running: Groups::new(grace.min(lease / 3)),
         }
     }
@@ -100,16 +102,16 @@ impl Program {
                     _ = &mut pipes, if open => open = false,
                     status = child.wait(), if ended.is_none() => {
                         ended = Some(status?);
-                        // What it started has the same grace, also when a shell in front of it has
-                        // gone.
+                        // Remaining processes get the same grace period, also if a shell in front
+                        // of them has ended.
                         if kill_at.is_none() {
                             group.signal(libc::SIGTERM);
                             kill_at = Some(Instant::now() + self.grace);
                         }
                     }
                     () = group.gone(), if ended.is_some() => killed = true,
-                    // The worker stops: what the program did is reported, and what it left has no
-                    // more time.
+                    // The worker stops: the program's result is reported, and remaining processes
+                    // get no more time.
                     _ = ctx.cancelled(), if ended.is_some() && !asked && !killed => {
                         group.signal(libc::SIGKILL);
                         (killed, hurried) = (true, true);
@@ -143,12 +145,12 @@ impl Program {
         judge(status, &out, &err, self.retry_delay)
     }
 
-    /// Has a guard beside the programs; never returns.
+    /// Keeps a guard process beside the programs. Never returns.
     pub(crate) async fn keep_guard(&self) -> Infallible {
         self.running.keep_guard().await
     }
 
-    /// Kills every program that still runs: the net under handlers that were left behind.
+    /// Kills every program that still runs, as a last resort for abandoned handlers.
     pub(crate) fn kill_all(&self) {
         self.running.kill_all();
     }
@@ -165,7 +167,8 @@ impl Program {
         for name in self.passed.withheld() {
             command.env_remove(name);
         }
-        // Its manager listens to this worker, and would take a program's messages for the worker's.
+        // The service manager listens to this worker, and would take a program's messages for the
+        // worker's.
         for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
             command.env_remove(name);
         }
@@ -185,7 +188,7 @@ impl Program {
             ("TRAX_DEADLINE", since_1970(ctx.deadline())),
         ];
         for (name, value) in maybe {
-            // What an outer worker left there is not about this job.
+            // A value inherited from an outer worker does not belong to this job.
             match value {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
@@ -213,13 +216,13 @@ async fn at(moment: Option<Instant>) {
 /// Writes the input, and closes standard input.
 async fn feed(stdin: Option<ChildStdin>, input: &str) {
     if let Some(mut stdin) = stdin {
-        // An error means that the program has closed it: it need not read its input.
+        // An error means that the program has closed its input, which it need not read.
         stdin.write_all(input.as_bytes()).await.ok();
         stdin.shutdown().await.ok();
     }
 }
 
-/// Keeps the first `OUTPUT_LIMIT` bytes and one, and reads on to the end.
+/// Keeps the first `OUTPUT_LIMIT` + 1 bytes, and reads on to the end.
 async fn keep_head(pipe: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
     read(pipe, |piece| {
         let room = (OUTPUT_LIMIT + 1).saturating_sub(kept.len());
@@ -228,7 +231,7 @@ async fn keep_head(pipe: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
     .await;
 }
 
-/// Keeps at least the last `ERROR_TAIL` bytes, and never more than twice that.
+/// Keeps at least the last `ERROR_TAIL` bytes, and at most twice as many.
 async fn keep_tail(pipe: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
     read(pipe, |piece| {
         kept.extend_from_slice(piece);
@@ -297,13 +300,13 @@ fn judge(
     })
 }
 
-/// Returns a member of what a failing program printed, when it is a length of time.
+/// Returns a member of a failing program's output if it is a duration in seconds.
 fn seconds(detail: &Value, member: &str) -> Option<Duration> {
     let seconds = detail.get(member)?.as_f64()?;
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// Returns the last `ERROR_TAIL` bytes at most, from the beginning of a line if there is one.
+/// Returns at most the last `ERROR_TAIL` bytes, beginning at the start of a line if possible.
 fn tail(err: &[u8]) -> &[u8] {
     let Some(cut) = err.len().checked_sub(ERROR_TAIL).filter(|cut| *cut > 0) else {
         return err;
@@ -315,7 +318,7 @@ fn tail(err: &[u8]) -> &[u8] {
         .unwrap_or(tail)
 }
 
-/// Returns standard output as JSON, or null when it is not, or is too long.
+/// Returns standard output as JSON; null if it is not JSON or is too long.
 fn output(out: &[u8]) -> Json {
     let text = std::str::from_utf8(out).ok();
     let text = text.filter(|text| text.len() <= OUTPUT_LIMIT);
@@ -323,8 +326,7 @@ fn output(out: &[u8]) -> Json {
         .unwrap_or_default()
 }
 
-/// Returns JSON in which no text has a character that PostgreSQL cannot store: NUL, and half of a
-/// surrogate pair.
+/// Returns the JSON without characters that PostgreSQL cannot store: NUL and unpaired surrogates.
 fn cleaned(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
@@ -339,7 +341,7 @@ fn cleaned(text: &str) -> String {
                 continue;
             }
             (Some(_), _) => 6,
-            // The backslash and what it protects.
+            // The backslash and the character that it escapes.
             (None, _) => rest.chars().take(2).map(char::len_utf8).sum(),
         };
         clean.push_str(&rest[..length]);
@@ -349,7 +351,7 @@ fn cleaned(text: &str) -> String {
     clean
 }
 
-/// Returns the code unit of an escape that the text begins with.
+/// Returns the code unit of an escape at the beginning of the text.
 fn unit(text: &str) -> Option<u16> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     u16::from_str_radix(digits, 16).ok()

@@ -1,4 +1,4 @@
-//! `trax grant`: what a role may do.
+//! `trax grant`: sets the access level of a role.
 
 use std::process::ExitCode;
 
@@ -71,7 +71,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         .await;
     match granted {
         Ok(()) => {}
-        // The server looks the name up before any function of ours could give a hint.
+        // The server looks the name up before any function of trax runs and could add a hint.
         Err(error @ Error::UnknownManifest(_)) => {
             let meant = similar_to(&session, Kind::Role, &arguments.role).await;
             let meant = meant.map_or(String::new(), |meant| format!("did you mean \"{meant}\"? "));

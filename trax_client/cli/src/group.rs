@@ -16,7 +16,7 @@ use trax_terminal::{FAILED, Failure};
 const GROUP_LIST: &str = include_str!("query/group_list.sql");
 const MOVE_GROUP: &str = "call trax_router.move_group($1, $2, null)";
 const GROUP_KNOWN: &str = include_str!("query/group_known.sql");
-/// Ready jobs of a group are counted up to here.
+/// The limit up to which ready jobs of a group are counted.
 const COUNTED: i64 = 10_000;
 
 commands! {
@@ -78,7 +78,7 @@ pub(crate) struct Arguments {
     output: Options,
 }
 
-/// A group as the list shows it; `ready` is counted up to 10,000.
+/// A row of the list of groups. `ready` is counted up to 10,000.
 #[derive(Debug, Serialize)]
 struct GroupRow {
     name: String,
@@ -96,11 +96,11 @@ struct GroupRow {
 struct GroupMove {
     name: String,
     shard: i32,
-    /// How many waiting jobs went with it.
+    /// The number of waiting jobs that moved with it.
     jobs: i64,
 }
 
-/// What became of a group.
+/// The change made to a group.
 #[derive(Serialize)]
 struct GroupChange {
     name: String,
@@ -189,7 +189,7 @@ async fn switch(
         .iter()
         .map(|row| row.try_get(0))
         .collect::<Result<_, _>>()?;
-    // A name that was mistyped would become a group, and the other one would continue.
+    // A mistyped name would create a new group while the intended one continues.
     let (known, unknown): (Vec<String>, Vec<String>) = arguments
         .names
         .into_iter()

@@ -1,12 +1,13 @@
-//! A second process that ends this one's programs when this one is gone, even when it was killed.
+//! A guard process that ends the programs of this process when this process ends, even by SIGKILL.
 //!
-//! Words: the *guard* is this binary under another name. Over a socket it learns which process
-//! groups run, from the programs themselves before they begin, so that none is missed. When the
-//! socket is closed, this process has ended: what still runs then gets SIGTERM, and SIGKILL after
-//! the grace. The guard ends when they have ended, and at once when nothing runs.
+//! The *guard* is this binary under another name. Programs report their process group to it over a
+//! socket before they begin, so that none is missed. When the socket closes, this process has
+//! ended: remaining groups then get SIGTERM, and SIGKILL after the grace period. The guard ends
+//! when they have ended, and at once if there are none.
 //!
-//! Nothing waits for it. A guard that was killed or stopped is replaced at once, by SIGCHLD; one
-//! that hangs for another reason when it accepts no more, after some hundred messages.
+//! Nothing waits for the guard. A guard that was killed or stopped is replaced at once, on SIGCHLD;
+//! one that hangs for another reason is replaced when it accepts no more messages, after some
+//! hundred of them.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -19,13 +20,12 @@ use std::time::{Duration, Instant};
 
 use crate::signal::{is_there, signal};
 
-/// What the guard is called in the list of processes; its one argument is the grace in
-/// milliseconds.
+/// The guard's name in the list of processes. Its argument is the grace period in milliseconds.
 const NAME: &str = "trax-guard";
-/// How often it checks whether the programs have ended.
+/// How often the guard checks whether the programs have ended.
 const CHECK_PERIOD: Duration = Duration::from_millis(20);
 
-/// The messages about a group: it begins, or it is gone. Five bytes, which arrive together.
+/// The message kinds: a group begins, or is gone. A message has five bytes, which arrive together.
 const BEGINS: u8 = b'+';
 const GONE: u8 = b'-';
 
@@ -34,11 +34,11 @@ fn message(kind: u8, group: i32) -> [u8; 5] {
     [kind, a, b, c, d]
 }
 
-/// Sends a message if there is room for it at once, and returns whether there was.
+/// Sends a message without blocking. Returns whether there was room for it.
 fn try_send(socket: &UnixStream, message: &[u8]) -> bool {
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-    // SAFETY: a plain system call, allowed between fork and exec; the bytes and the socket live as
-    // long as it takes.
+    // SAFETY: a plain system call, allowed between fork and exec; the bytes and the socket outlive
+    // it.
     let taken = unsafe {
         libc::send(
             socket.as_raw_fd(),
@@ -50,31 +50,31 @@ fn try_send(socket: &UnixStream, message: &[u8]) -> bool {
     usize::try_from(taken).is_ok_and(|taken| taken == message.len())
 }
 
-/// The guard, from the side of the process that it guards.
+/// The guard as seen by the process that it guards.
 pub(crate) struct Guard {
     process: Child,
     socket: Arc<UnixStream>,
     grace: Duration,
-    /// It did not accept a message.
+    /// The guard did not accept a message.
     must_restart: bool,
 }
 
 impl Guard {
-    /// Starts the guard, with groups that run already.
+    /// Starts the guard, with the groups that already run.
     pub(crate) fn start(grace: Duration, running: &HashSet<i32>) -> std::io::Result<Self> {
         let (ours, its) = UnixStream::pair()?;
         let process = Command::new("/proc/self/exe")
             .arg0(NAME)
             .arg(grace.as_millis().to_string())
             .current_dir("/")
-            // It needs none, and others of this user could read it there.
+            // The guard needs no environment, and other processes of this user could read it there.
             .env_clear()
             .process_group(0)
             .stdin(OwnedFd::from(its))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        // All in one message: there is room for few messages, however short.
+        // In one message, as the socket holds few messages, however short.
         let all: Vec<u8> = running
             .iter()
             .flat_map(|group| message(BEGINS, *group))
@@ -87,7 +87,7 @@ impl Guard {
         })
     }
 
-    /// Starts another guard when this one was ended or hangs.
+    /// Starts another guard if this one has ended or hangs.
     pub(crate) fn renew(&mut self, running: &HashSet<i32>) {
         let has_ended = matches!(self.process.try_wait(), Ok(Some(_)));
         if (self.must_restart || has_ended || is_stopped(&self.process))
@@ -97,17 +97,17 @@ impl Guard {
         }
     }
 
-    /// Kills the guard before its socket is closed: it would end the groups that it knows, whose
-    /// numbers may belong to others by now.
+    /// Kills the guard before its socket closes. Otherwise it would end the groups it knows, whose
+    /// numbers may have been reused.
     fn dismiss(mut self) {
         if self.process.kill().is_ok() {
-            // This only collects its exit status; without it a zombie remains.
+            // Collects the exit status, so that no zombie remains.
             self.process.wait().ok();
         }
     }
 
-    /// Returns what a program runs before it begins: it reports its new process group. This reaches
-    /// the guard even when this process does not live to call [`Guard::begins`].
+    /// Returns the function that a program runs before exec to report its new process group. The
+    /// report reaches the guard even if this process ends before it calls [`Guard::begins`].
     pub(crate) fn announcement(
         &self,
     ) -> impl FnMut() -> std::io::Result<()> + Send + Sync + 'static {
@@ -121,7 +121,7 @@ impl Guard {
         }
     }
 
-    /// Notes that a program has begun; its own message may have reached the guard before this one.
+    /// Records that a program has begun. Its own message may have reached the guard already.
     pub(crate) fn begins(&mut self, group: i32) {
         self.send(BEGINS, group);
     }
@@ -130,16 +130,16 @@ impl Guard {
         self.send(GONE, group);
     }
 
-    /// Sends a message; a guard that does not accept it is replaced before the next program.
+    /// Sends a message. A guard that does not accept it is replaced before the next program.
     fn send(&mut self, kind: u8, group: i32) {
         self.must_restart |= !try_send(&self.socket, &message(kind, group));
     }
 }
 
-/// Returns whether a child was stopped and does not continue.
+/// Returns whether a child is stopped.
 fn is_stopped(child: &Child) -> bool {
     let flags = libc::WSTOPPED | libc::WNOHANG | libc::WNOWAIT;
-    // SAFETY: writes to `seen` alone, for which all zero is a value: nothing was seen.
+    // SAFETY: writes only to `seen`, for which all zeros is a valid value: no event.
     unsafe {
         let mut seen: libc::siginfo_t = std::mem::zeroed();
         let asked = libc::waitid(libc::P_PID, child.id(), &raw mut seen, flags);
@@ -149,8 +149,8 @@ fn is_stopped(child: &Child) -> bool {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // The end of the socket ends the guard; its zombie goes with this process. An error means
-        // that the guard has closed its end already.
+        // Closing the socket ends the guard; its zombie goes with this process. An error means that
+        // the guard has already closed its end.
         self.socket.shutdown(std::net::Shutdown::Both).ok();
     }
 }
@@ -162,10 +162,10 @@ pub(crate) fn run_if_named() -> Option<ExitCode> {
         return None;
     }
     let grace = arguments.next()?.parse().ok()?;
-    // A signal to a whole group or session ends the guarded process too; the guard has to survive
+    // A signal to the whole group or session also ends the guarded process; the guard must survive
     // it to end the programs.
     for number in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT] {
-        // SAFETY: plain system call; nothing is interrupted by it.
+        // SAFETY: a plain system call that interrupts nothing.
         unsafe { libc::signal(number, libc::SIG_IGN) };
     }
     end(read_groups(), Duration::from_millis(grace));
@@ -191,7 +191,7 @@ fn read_groups() -> HashSet<i32> {
 fn end(mut running: HashSet<i32>, grace: Duration) {
     for group in &running {
         signal(*group, libc::SIGTERM);
-        // A stopped process gets other signals only when it continues.
+        // A stopped process receives other signals only once it continues.
         signal(*group, libc::SIGCONT);
     }
     let deadline = Instant::now() + grace;

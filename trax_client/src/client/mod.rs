@@ -175,9 +175,8 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         }
     }
 
-    /// Limits how long a job may wait, counted from now or from its `run_at` if that is later: a
-    /// job that waits longer fails. `None` removes the limit. Returns false if the job is not
-    /// waiting.
+    /// Limits how long a job may wait, also for a retry, from now or from its `run_at`: a job that
+    /// waits longer fails. `None` removes the limit. Returns false if the job is not waiting.
     pub async fn limit_queue_time(
         &self,
         job_id: JobId,

@@ -87,8 +87,8 @@ pub(super) async fn run<S: Send + Sync + 'static>(
     }
 }
 
-/// Returns a key with all connection parameters. Two addresses that differ in any of them count as
-/// two databases.
+/// Returns a key with the hosts, ports and database name. Two addresses that differ in any of them
+/// count as two databases.
 fn way(address: &Address) -> String {
     let ports = match address.get_ports() {
         [] => &[5432],
@@ -116,7 +116,7 @@ struct Fleet<S> {
 
 /// A database for which a branch was started, as one role.
 struct Known {
-    /// All connection parameters, as a key.
+    /// The key returned by `way`.
     way: String,
     place: String,
     user: Option<String>,

@@ -1,9 +1,9 @@
 //! A worker: claims jobs, runs handlers, and reports outcomes.
 //!
 //! A worker has two connections to each of its databases: one claims and reports outcomes
-//! (`claim_connection`), the other extends leases on its own thread (`heartbeat`). The loop in
-//! `dispatch` runs between them; the three form a `branch`. Branches share the `places` for running
-//! jobs. A third thread answers probes and notifies systemd if configured (`health_thread`).
+//! (`claim_connection`), the other extends leases on its own thread (`heartbeat`). With the loop in
+//! `dispatch` they form a `branch`. Branches share the `places` for running jobs. A third thread
+//! answers probes and notifies systemd if configured (`health_thread`).
 
 mod branch;
 mod cancellation;
@@ -96,16 +96,15 @@ pub(crate) struct Setup<S> {
 /// A misbehaving handler does not affect others:
 /// - A handler that **panics** fails its attempt with the panic's text. The job is retried as after
 ///   any error.
-/// - A handler that **blocks its thread** keeps its lease, as heartbeats have their own thread, and
-///   others run on the runtime's other threads. If every thread is blocked (a current-thread
-///   runtime has only one), claims, other handlers and the end of the worker wait, and after the
-///   stall limit [`Health`] reports it. Run such code under `tokio::task::block_in_place` or
-///   `spawn_blocking`.
+/// - A handler that **blocks its thread** keeps its lease, as heartbeats have their own thread. If
+///   every thread is blocked (a current-thread runtime has one), claims, other handlers and the end
+///   of the worker wait, and after the stall limit [`Health`] reports it. Run such code under
+///   `tokio::task::block_in_place` or `spawn_blocking`.
 /// - A handler that **ignores its cancellation** is dropped at its next await after
 ///   [`Worker::cancel_patience`]. During a stop, a handler that cannot be dropped is abandoned. Its
 ///   job ends as if it had stopped when asked to.
-/// - A handler whose **output the server refuses** (over `trax.max_input_bytes`, 1 MB; nested too
-///   deeply) fails its job permanently with the SQLSTATE (54000), and delays no other outcome.
+/// - A handler whose **output the server refuses** (`trax.max_input_bytes`, 1 MB; nesting) fails
+///   its job permanently with the SQLSTATE (54000), and delays no other outcome.
 ///
 /// ```no_run
 #[doc = include_str!("../../examples/worker.rs")]
@@ -169,18 +168,18 @@ impl<S: Send + Sync + 'static> Worker<S> {
         }
     }
 
-    /// Claims from another database too. [`Context::database`] returns the database of a job. The
-    /// databases share the places of [`concurrency`](Self::concurrency): two databases with enough
-    /// work get half each. A database that cannot be reached affects only its own jobs. Job ids are
-    /// unique across databases if each has a number: `trax.set_shard()`.
+    /// Claims from another database too; [`Context::database`] returns the one that a job is from.
+    /// All share the places of [`concurrency`](Self::concurrency): two with enough work get half
+    /// each. A database that cannot be reached affects only its own jobs. Job ids are unique across
+    /// databases if each has a number: `trax.set_shard()`.
     pub fn also(mut self, address: impl Into<Address>) -> Self {
         self.others.push(address.into());
         self
     }
 
-    /// Treats the address as that of a router, a database with the extension `trax_router`. The
-    /// worker claims from all its shards, including those added while it runs, with the user,
-    /// password and TLS settings of the router unless a shard's address sets its own.
+    /// Treats the address as a router, a database with the extension `trax_router`. The worker
+    /// claims from its shards, including those added later, with the user, password and TLS
+    /// settings of the router unless a shard's address sets its own.
     pub fn router(mut self) -> Self {
         self.is_router = true;
         self
@@ -188,9 +187,9 @@ impl<S: Send + Sync + 'static> Worker<S> {
 
     /// Runs `function` for every job of `task`. Only tasks with a handler are claimed.
     ///
-    /// The function returns [`HandlerResult`], in which `?` accepts every error. To use a function
-    /// that returns `anyhow::Result` or the like, pass it to [`Worker::task`], or call it with `?`
-    /// from a closure.
+    /// The function returns [`HandlerResult`], in which `?` accepts every error. Pass a function
+    /// that returns `anyhow::Result` or the like to [`Worker::task`], or call it with `?` from a
+    /// closure.
     pub fn handle<T, F, Fut, R>(mut self, task: impl Into<String>, function: F) -> Self
     where
         T: DeserializeOwned,
@@ -257,8 +256,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
     }
 
     /// Runs `function` around every execution. It can inspect the job, run the rest with
-    /// [`Next::run`] or refuse to, and inspect or replace the outcome. The first one added is the
-    /// outermost.
+    /// [`Next::run`] or refuse to, and replace the outcome. The first one added is the outermost.
     ///
     /// ```no_run
     /// # use trax_client::{Context, HandlerResult, Next, Outcome, Worker};
@@ -296,23 +294,22 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Stores a manifest when the worker starts, so that a schedule can be declared next to its
-    /// handler. The task must have a handler in this worker, and the worker's role needs the level
-    /// `admin`. Storing the same manifest again does not move its next run.
+    /// Stores a manifest when the worker starts, to declare a schedule next to its handler. The
+    /// task must have a handler here, and the worker's role needs the level `admin`. Storing the
+    /// same manifest again does not move its next run.
     pub fn schedule(mut self, manifest: Manifest) -> Self {
         self.schedules.push(manifest);
         self
     }
 
-    /// When the worker starts, makes these the only manifests of `source`, so that the schedules
-    /// match the code. Manifests that differ are created or changed, values no longer set get their
-    /// defaults, and manifests that an earlier version of the code declared are removed with their
-    /// waiting jobs. If nothing differs, nothing is written; if many workers start at once, the
-    /// first one makes the changes.
+    /// When the worker starts, makes these the only manifests of `source`. Manifests that differ
+    /// are created or changed, values no longer set get their defaults, and those that an earlier
+    /// version declared are removed with their waiting jobs. If nothing differs, nothing is
+    /// written; of many workers that start at once, the first one makes the changes.
     ///
-    /// The tasks must have a handler in this worker, and its role needs the level `admin`. A
-    /// manifest that belongs to another source is an error; one that was stored by hand is taken
-    /// over. [`Client::declare`](crate::Client::declare) does the same outside a worker.
+    /// The tasks must have a handler here, and the worker's role needs the level `admin`. A
+    /// manifest of another source is an error; one stored by hand is taken over.
+    /// [`Client::declare`](crate::Client::declare) does the same outside a worker.
     pub fn manifests(
         mut self,
         source: impl Into<String>,
@@ -351,9 +348,9 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// this worker.
     ///
     /// By default the oldest job of the highest priority is next, whatever its task. No job
-    /// starves, but a job waits for all older ones, so a long backlog of one task delays younger
-    /// jobs of all others. If tasks take turns, age and priority count within a task. Has no effect
-    /// on [`Worker::handle_any`], which has no list of tasks.
+    /// starves, but a long backlog of one task delays younger jobs of all others. With turns, age
+    /// and priority count within a task. Has no effect on [`Worker::handle_any`], which has no list
+    /// of tasks.
     pub fn take_turns(mut self) -> Self {
         self.take_turns = true;
         self
@@ -449,9 +446,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// # Errors
     /// Only at startup: [`Setup`](crate::Error::Setup) if the worker is misconfigured or cannot
     /// serve its health, and errors of the server for the manifests and the first claim (a missing
-    /// extension or right, an invalid filter). One of several databases that refuses later, or a
-    /// shard that refuses while others work, is tried again; with
-    /// [`until_empty`](Self::until_empty) it makes the run fail at its end.
+    /// extension or right, an invalid filter). A database that refuses later, or a shard while
+    /// others work, is tried again; with [`until_empty`](Self::until_empty) it fails the end.
     pub async fn run(self) -> Result<Summary> {
         let Worker {
             address,

@@ -1,4 +1,4 @@
-//! What a worker reports of itself: that it lives, whether it stops, and what it is.
+//! A worker's reports about itself: that it is alive, whether it is stopping, and its properties.
 
 use std::time::Duration;
 
@@ -13,27 +13,27 @@ use crate::error::Result;
 use crate::job::ClaimOptions;
 use crate::json::Json;
 
-/// The shortest time from one report to the next.
+/// The minimum time between reports.
 const SHORTEST_PERIOD: Duration = Duration::from_secs(1);
-/// How long the last report may take, and before it what is under way when the worker stops.
+/// The time limit of the last report, and of the call in progress when the worker stops.
 pub(super) const LAST_LIMIT: Duration = Duration::from_millis(500);
-/// For how many periods nothing is reported to a server that refused it.
+/// The number of periods without reports after a server refused one.
 const REFUSED_PERIODS: u32 = 3;
-/// The most text of the names of tasks in a report.
+/// The maximum length of the task names in a report, in bytes.
 const TASKS_BYTES: usize = 4096;
 
-/// The place of one worker in `trax.worker`.
+/// The entry of a worker in `trax.worker`.
 pub(crate) struct Registration {
     name: String,
     period: Duration,
     info: Json,
     shutdown: Shutdown,
-    /// The last report that the server took, and what it said.
+    /// When the server accepted the last report, and the state in it.
     reported: Option<(Moment, &'static str)>,
-    /// A report was sent, if only begun: the server may have heard it without our knowledge.
+    /// Whether a report was sent or begun: the server may have recorded it even without an answer.
     may_be_known: bool,
-    /// Until when nothing is reported: the server refused, as one that is older, that is being
-    /// updated, or whose owner gives this role no right to it.
+    /// No report is sent until then, because the server refused one: its version is older, it is
+    /// being updated, or this role has no right to the call.
     refused_until: Option<Moment>,
 }
 
@@ -72,7 +72,7 @@ impl Registration {
         }
     }
 
-    /// Changes when the worker begins to stop.
+    /// Returns a receiver that changes when the worker begins to stop.
     pub(crate) fn stop_begun(&self) -> watch::Receiver<Phase> {
         self.shutdown.subscribe()
     }
@@ -84,14 +84,14 @@ impl Registration {
         }
     }
 
-    /// Reports, if it is time.
+    /// Sends a report if one is due.
     pub(crate) async fn report(
         &mut self,
         connection: &Connection,
         lock_timeout: Duration,
     ) -> Result<()> {
         let (now, state) = (Moment::now(), self.state());
-        // A heartbeat may come a little early.
+        // The margin allows for a heartbeat that comes a little early.
         let is_fresh = self.reported.is_some_and(|(at, said)| {
             said == state && (at + self.period * 3 / 4).after(now).is_some()
         });
@@ -110,7 +110,7 @@ impl Registration {
             .await
         {
             Ok(true) => (self.reported, self.refused_until) = (Some((now, state)), None),
-            // It is due again, with all that it says, at the next heartbeat.
+            // Nothing was recorded; the next heartbeat repeats the full report.
             Ok(false) => {}
             Err(error) if error.is_transient() => return Err(error),
             Err(_) => self.refused_until = Some(now + self.period * REFUSED_PERIODS),
@@ -118,13 +118,13 @@ impl Registration {
         Ok(())
     }
 
-    /// Lets the next report be of everything: a connection is lost, perhaps with what the server
-    /// had not yet written.
+    /// Makes the next report complete. A lost connection may have lost reports that the server had
+    /// not yet written.
     pub(crate) fn begin_anew(&mut self) {
         (self.reported, self.refused_until) = (None, None);
     }
 
-    /// Reports that the worker has ended. If that fails it is soon seen to be gone.
+    /// Reports that the worker has ended. If that fails, the server soon counts it as gone.
     pub(crate) async fn leave(&self, connection: &Connection) {
         if self.may_be_known && self.refused_until.is_none() {
             let client = Client::new(&**connection);

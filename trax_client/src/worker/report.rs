@@ -1,12 +1,12 @@
-//! Reporting outcomes to the server, until each is recorded or refused for its content.
+//! Reports outcomes to the server until each is recorded or refused for its content.
 //!
-//! Completions are sent together; everything else, and what is reported *again*, one by one. An
-//! outcome is reported again when the connection broke, when the server had no time, no lock or no
-//! room for it, and when no answer came; if it had been recorded already, the answer is then "lost"
-//! and nothing changes. To find which outcome fails, those refused together are sent one by one,
-//! and fewer at a time after the connection broke or no answer came. For an outcome that repeatedly
-//! breaks the connection on its own, without a word from the server, or is so large that no answer
-//! comes in time, something else is recorded in its place (`unreported`).
+//! Completions are sent together; other outcomes, and those reported *again*, are sent one by one.
+//! An outcome is reported again if the connection broke, if the server had no time, lock or room
+//! for it, or if no answer arrived. If it had already been recorded, the answer is "lost" and
+//! nothing changes. To find the outcome that fails, a refused batch is sent one by one, and in
+//! smaller batches after the connection broke or no answer arrived. An outcome that alone
+//! repeatedly breaks the connection without an error, or is too large to be answered in time, is
+//! replaced (`unreported`).
 
 use std::collections::{HashSet, VecDeque};
 
@@ -20,34 +20,38 @@ use crate::id::{JobId, Token};
 use crate::job::{ClaimOptions, Claimed};
 use crate::json::Json;
 
-/// The most text in the completions of one call, so that a slow network can send it in time.
+/// The maximum bytes of text in the completions of one call, so that a slow network can send it in
+/// time.
 const BATCH_BYTES: usize = 4 << 20;
-/// After the server had no time for this many outcomes of an exchange, the rest is reported later.
+/// Once the server had no time for this many outcomes of an exchange, the others are reported
+/// later.
 const FAILURES_AT_MOST: usize = 2;
-/// How often in a row one outcome alone may break the connection before it is recorded as failed.
+/// The number of consecutive times that an outcome alone may break the connection before it is
+/// recorded as failed.
 const BREAKS_AT_MOST: u32 = 5;
-/// How often in a row one outcome alone may have no answer that has more bytes than `LARGE`. By the
-/// second time its lease has ended, or the server has answered heartbeats: the bytes take too long.
+/// The number of consecutive times that an outcome alone, larger than `LARGE` bytes, may stay
+/// unanswered. By the second time its lease has ended, or heartbeats were answered meanwhile, so
+/// its size is the cause.
 const UNANSWERED_AT_MOST: u32 = 2;
 const LARGE: usize = 64 << 10;
 
-/// Reports the outcomes of one exchange: those of `reply.unreported` become answers, or move to
-/// `reply.retries`. An error is always one of the connection.
+/// Reports the outcomes of one exchange: those in `reply.unreported` become answers or move to
+/// `reply.retries`. An error always concerns the connection.
 pub(crate) struct OutcomeReports<'a> {
     pub(super) calls: BoundedCalls<'a>,
-    /// For outcomes that are reported again.
+    /// Used for outcomes that are reported again.
     pub(super) retry_calls: BoundedCalls<'a>,
     pub(super) events: &'a Events,
-    /// The most completions of one call.
+    /// The maximum number of completions in a call.
     pub(super) batch_size: &'a mut usize,
     pub(super) reply: &'a mut Reply,
     pub(super) last_error: &'a mut Option<Error>,
-    /// For how many outcomes of this exchange the server had no time.
+    /// The number of outcomes of this exchange that the server had no time for.
     pub(super) failures: usize,
 }
 
 impl OutcomeReports<'_> {
-    /// Reports what is sent one by one.
+    /// Reports the outcomes that are sent one by one.
     pub(crate) async fn report_singles(&mut self) -> Result<()> {
         let unreported = std::mem::take(&mut self.reply.unreported);
         let (singles, together) = unreported
@@ -101,8 +105,8 @@ impl OutcomeReports<'_> {
         }
     }
 
-    /// Sends outcomes one by one after a call with several failed, to find the one that fails. When
-    /// that is not found soon the rest is reported later.
+    /// After a failed call with several outcomes, sends them one by one to find the cause. If it is
+    /// not found soon, the others are reported later.
     async fn report_apart(
         &mut self,
         mut batch: Vec<UnreportedOutcome>,
@@ -117,7 +121,7 @@ impl OutcomeReports<'_> {
             Blame::Call => {}
         }
         let has_time = match (error.blame(), batch.pop()) {
-            // It was alone: there is nothing to find.
+            // The outcome was alone in the call, so there is nothing to find.
             (Blame::Moment, Some(outcome)) if batch.is_empty() => {
                 self.had_no_time(outcome, error);
                 self.failures < FAILURES_AT_MOST
@@ -134,8 +138,8 @@ impl OutcomeReports<'_> {
         Ok(())
     }
 
-    /// Reports one by one; false when the server had no time for several, and the rest is put in
-    /// front of those that are reported later.
+    /// Reports outcomes one by one. Returns false if the server had no time for several; the others
+    /// then go to the front of those reported later.
     async fn report_each(&mut self, all: Vec<UnreportedOutcome>) -> Result<bool> {
         let mut left = VecDeque::from(all);
         while let Some(outcome) = left.pop_front() {
@@ -151,7 +155,7 @@ impl OutcomeReports<'_> {
         Ok(true)
     }
 
-    /// Reports one. After one for which the server had no time it waits only briefly for a lock.
+    /// Reports an outcome. After the server had no time for one, the wait for a lock is short.
     async fn report_one(&mut self, outcome: UnreportedOutcome) -> Result<()> {
         let call = match outcome.again || self.failures > 0 {
             true => self.retry_calls,
@@ -175,7 +179,7 @@ impl OutcomeReports<'_> {
     }
 
     fn had_no_time(&mut self, mut outcome: UnreportedOutcome, error: Error) {
-        // The server read it.
+        // The server was able to read the outcome.
         (outcome.breaks, outcome.unanswered) = (0, 0);
         outcome.again = true;
         self.reply.retries.push(outcome);
@@ -183,7 +187,7 @@ impl OutcomeReports<'_> {
         self.failures += 1;
     }
 
-    /// Handles a connection that ended, or did not answer, while these were reported.
+    /// Handles a connection that ended, or did not answer, while these outcomes were reported.
     fn connection_broke(&mut self, mut batch: Vec<UnreportedOutcome>, error: Error) -> Error {
         *self.batch_size = (batch.len() / 2).max(1);
         let unanswered = error.is_unanswered();
@@ -205,7 +209,7 @@ impl OutcomeReports<'_> {
                 }
             }
         }
-        // When not even the failure in its place could be reported, it is abandoned.
+        // If even the replacement could not be reported, the outcome is abandoned.
         let may_be_reported = |outcome: &UnreportedOutcome| outcome.breaks < 2 * BREAKS_AT_MOST;
         let (later, gone): (Vec<_>, Vec<_>) = batch.into_iter().partition(may_be_reported);
         self.reply.retries.extend(later);
@@ -214,7 +218,7 @@ impl OutcomeReports<'_> {
         error
     }
 
-    /// Puts something in its place that says why.
+    /// Replaces the outcome with a short one that has the reason.
     fn give_up(&self, outcome: &mut UnreportedOutcome, what: &str, times: u32, error: &Error) {
         let size = outcome.size();
         let why = format!("the {size} bytes of the outcome {what} {times} times: {error}");
@@ -243,7 +247,7 @@ impl OutcomeReports<'_> {
             .collect()
     }
 
-    /// Records the answers: leases that are not among `recorded` were lost.
+    /// Records the answers: leases not in `recorded` were lost.
     fn answer(&mut self, leases: &[(JobId, Token)], recorded: Vec<JobId>) {
         let recorded: HashSet<JobId> = recorded.into_iter().collect();
         let answers = leases.iter().map(|(id, token)| {

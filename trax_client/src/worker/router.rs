@@ -1,4 +1,4 @@
-//! The shards that a router knows.
+//! The shards that a router lists.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use crate::address::Address;
 use crate::error::{Error, Result};
 use crate::neighbor::Neighbor;
 
-/// How often the router is asked for new shards.
+/// The time between queries of the router.
 pub(super) const PERIOD: Duration = Duration::from_secs(10);
-/// How long it may take to answer.
+/// The time limit of a query.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Asks a router for its shards, again and again.
+/// Queries a router for its shards periodically.
 pub(super) struct Router {
     address: Address,
     events: Events,
     client: Option<Client>,
-    /// Rung when a shard was added, or the connection is lost.
+    /// Notified when a shard was added, or the connection is lost.
     bell: Arc<Notify>,
-    /// When it is asked.
+    /// The time of the next query.
     next: Instant,
     backoff: Backoff,
     has_answered: bool,
     failing: bool,
-    /// What was said of addresses that are none.
+    /// Errors already reported about invalid addresses.
     told: HashSet<String>,
 }
 
-/// What a router knows.
+/// The shards of a router.
 pub(super) struct Shards {
     pub(super) addresses: Vec<Address>,
-    /// What is wrong with the first address that is none; the other shards are worked for.
+    /// The error for the first invalid address. The other shards are still used.
     pub(super) unreadable: Option<Error>,
 }
 
@@ -56,11 +56,11 @@ impl Router {
         }
     }
 
-    /// Returns the addresses of all shards: at once the first time, later when one was added, or
-    /// after ten seconds. Waits for a router that cannot be reached. Safe to drop and call again.
+    /// Returns the addresses of all shards: at once on the first call, later when a shard was added
+    /// or after ten seconds. Waits for a router that cannot be reached. Cancel safe.
     ///
     /// # Errors
-    /// Before the first answer, when the database refuses to give one, or no address is one.
+    /// Before the first answer: if the database refuses the query, or no address is valid.
     pub(super) async fn shards(&mut self) -> Result<Shards> {
         loop {
             tokio::select! {
@@ -101,7 +101,8 @@ impl Router {
                 let bell = Arc::clone(&self.bell);
                 let heard = move |_: Option<&Notification>| bell.notify_one();
                 let opened = self.address.connect_hearing(heard).await?;
-                // Through a pooler nothing is heard: it is asked again all the same.
+                // Behind a pooler no notification arrives; the periodic query still finds new
+                // shards.
                 opened.batch_execute("listen trax_router").await?;
                 client.insert(opened)
             }
@@ -144,9 +145,9 @@ impl Router {
 }
 
 impl Address {
-    /// Returns this address with the user, the password and each TLS parameter of another that it
-    /// does not set: a shard is reached as its router is. It may ask for more than that, not for
-    /// less: the router's `sslmode`, `channel_binding` and oldest protocol are the least.
+    /// Returns this address, completed by the router's user, password and TLS parameters where it
+    /// sets none. A shard may require more than its router, but not less: the router's `sslmode`,
+    /// `channel_binding` and minimum protocol version are lower bounds.
     #[must_use]
     pub fn completed_by(mut self, router: &Address) -> Self {
         if let (None, Some(user)) = (self.get_user(), router.get_user()) {
@@ -207,7 +208,7 @@ mod tests {
         );
         let quiet = address("host=s sslmode=disable").completed_by(&address("host=r"));
         assert_eq!(quiet.sslmode(), SslMode::Disable, "nothing was demanded");
-        // A key belongs to its certificate.
+        // A key is useful only with its own certificate.
         let router = address("host=r sslcert=/r.crt sslkey=/r.key");
         let own = address("host=s sslcert=/s.crt").completed_by(&router);
         assert_eq!(own.environment(), [("PGSSLCERT", "/s.crt")]);

@@ -1,4 +1,4 @@
-//! When and how a worker stops: signals, the program's own wish, or an empty queue.
+//! The stop of a worker: on signals, at the program's request, or when the queue is empty.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use tokio::sync::watch;
 
 use crate::error::{Error, Result};
 
-/// How far the stop has come. It never goes back.
+/// The progress of a stop, which never goes back.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Phase {
-    /// Claims and executes.
+    /// Claims and executes jobs.
     Running,
-    /// Claims nothing, lets handlers end within the grace period.
+    /// Claims nothing and lets handlers end within the grace period.
     Draining,
-    /// Gives everything back at once.
+    /// Releases all jobs at once.
     Releasing,
 }
 
-/// A handle that stops a worker from inside the program, and waits for its stop.
+/// A handle that stops a worker from inside the program, and waits for its end.
 #[derive(Clone, Debug)]
 pub struct Shutdown {
     phase: Arc<watch::Sender<Phase>>,
@@ -26,7 +26,7 @@ pub struct Shutdown {
     ended: Arc<watch::Sender<bool>>,
 }
 
-/// Says at its end that the worker's run has ended.
+/// Marks the worker's run as ended when dropped.
 pub(crate) struct Running(Arc<watch::Sender<bool>>);
 
 impl Drop for Running {
@@ -43,15 +43,15 @@ impl Shutdown {
         }
     }
 
-    /// Waits until a stop begins, by a signal, by this handle or because the queue is empty: for
-    /// whatever else of the program is to stop with the worker.
+    /// Waits until a stop begins: by a signal, by this handle or because the queue is empty. For
+    /// other parts of the program that stop with the worker.
     pub async fn requested(&self) {
         let mut phase = self.phase.subscribe();
-        // The sender is in this handle.
+        // Cannot fail, as this handle owns the sender.
         phase.wait_for(|phase| *phase != Phase::Running).await.ok();
     }
 
-    /// Waits until the worker's run has ended, in whatever way.
+    /// Waits until the worker's run has ended for any reason.
     pub async fn ended(&self) {
         let mut ended = self.ended.subscribe();
         ended.wait_for(|ended| *ended).await.ok();
@@ -61,12 +61,12 @@ impl Shutdown {
         Running(Arc::clone(&self.ended))
     }
 
-    /// Stops claiming and lets handlers end within the grace period: what the first signal does.
+    /// Stops claiming and lets handlers end within the grace period, as the first signal does.
     pub fn drain(&self) {
         self.advance(Phase::Draining);
     }
 
-    /// Releases everything at once: what the second signal does.
+    /// Releases all jobs at once, as the second signal does.
     pub fn release(&self) {
         self.advance(Phase::Releasing);
     }
@@ -89,7 +89,7 @@ impl Shutdown {
         self.phase.subscribe()
     }
 
-    /// Turns SIGTERM and SIGINT into phases for as long as the returned task runs.
+    /// Turns SIGTERM and SIGINT into phases until the returned task is dropped.
     pub(crate) fn obey_signals(&self) -> Result<SignalTask> {
         let failed = |error: std::io::Error| Error::Conversion(error.into());
         let mut term = signal(SignalKind::terminate()).map_err(failed)?;
@@ -111,7 +111,7 @@ impl Shutdown {
     }
 }
 
-/// Ends the listening for signals when the worker's run ends.
+/// Stops listening for signals when the worker's run ends.
 pub(crate) struct SignalTask(tokio::task::JoinHandle<()>);
 
 impl Drop for SignalTask {

@@ -1,10 +1,10 @@
-//! Whether a worker is still at its start, where a refusal of a database ends it.
+//! Tracks whether a worker is still starting; until then a refusal by a database ends it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The start of a worker: until one of its databases has answered a claim. One that ends with its
-/// queues is at its start until then.
+/// The start of a worker lasts until one of its databases has answered a claim; with `until_empty`,
+/// until the end.
 #[derive(Clone)]
 pub(crate) struct Start {
     is_over: Arc<AtomicBool>,
@@ -19,7 +19,7 @@ impl Start {
         }
     }
 
-    /// Notes that a claim was answered.
+    /// Records that a claim was answered.
     pub(crate) fn claimed(&self) {
         self.is_over.fetch_or(!self.until_empty, Ordering::Relaxed);
     }

@@ -1,5 +1,5 @@
-//! What a worker does once, when it first reaches the server: it stores its manifests, and says
-//! which jobs wait for a handler.
+//! The one-time work when a worker first reaches the server: it stores its manifests and reports
+//! waiting jobs without a handler.
 
 use super::claim_connection::Db;
 use super::event::{Event, Events};
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::job::ClaimOptions;
 use crate::manifest::Manifest;
 
-/// What a worker does once, when it first reaches the server.
+/// The one-time work when a worker first reaches the server.
 pub(crate) struct Startup {
     pub(crate) schedules: Vec<Manifest>,
     /// A source and all of its manifests.
@@ -64,7 +64,7 @@ pub(super) async fn start_up(
             Ok(())
         }
         Err(error) if error.is_transient() => Err(error),
-        // This is only advice; if something is really wrong the claim fails too.
+        // This report is only advice; a real problem also makes the claim fail.
         Err(_) => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! Counts of what a worker did.
+//! Counts of a worker's results.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,38 +7,38 @@ use serde::Serialize;
 
 use super::unreported::Answer;
 
-/// How a run of a worker ended.
+/// The way in which a run of a worker ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stopped {
     /// Every handler ended by itself.
     Drained,
-    /// The grace period was over, or a second signal came: some jobs were released.
+    /// The grace period ended, or a second signal came: some jobs were released.
     Released,
     /// The queue was empty (`until_empty`).
     Empty,
 }
 
-/// What a worker did, counted by the answers of the server.
+/// The results of a worker, counted from the server's answers.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Summary {
-    /// How it ended.
+    /// The way in which the run ended.
     pub stopped: Stopped,
     /// Completions recorded, including those in transactions of handlers.
     pub completed: u64,
     /// Failed attempts that will be retried.
     pub retrying: u64,
-    /// Failed for good.
+    /// Jobs that failed permanently.
     pub dead: u64,
-    /// Attempts that ran longer than their timeout; they count as failed.
+    /// Attempts that exceeded their timeout; they count as failed.
     pub timed_out: u64,
     /// Cancellations acknowledged.
     pub cancelled: u64,
-    /// Released without using up an attempt.
+    /// Jobs released without using up an attempt.
     pub released: u64,
     /// Outcomes reported after the lease was lost, or again after their first answer was lost.
     pub lost: u64,
-    /// Outcomes that could not be reported; their leases expire.
+    /// Outcomes that could not be reported. Their leases expire.
     pub unreported: u64,
 }
 
@@ -59,7 +59,7 @@ impl Default for Summary {
 }
 
 impl Summary {
-    /// Adds what was done for another database.
+    /// Adds the counts of another database.
     pub(crate) fn add(&mut self, other: &Summary) {
         self.stopped = match (self.stopped, other.stopped) {
             (Stopped::Released, _) | (_, Stopped::Released) => Stopped::Released,
@@ -90,23 +90,23 @@ impl Summary {
     }
 }
 
-/// The counts of a running worker, of [`Worker::counts`](super::Worker::counts).
+/// The live counts of a running worker, from [`Worker::counts`](super::Worker::counts).
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// Of each database.
+    /// The counts of each database.
     all: Arc<Mutex<Vec<Summary>>>,
     at: usize,
 }
 
 impl Counts {
-    /// Returns what the server has answered until now; how the worker stopped is known at its end.
+    /// Returns the counts so far. `stopped` is meaningful only at the end of the run.
     pub fn now(&self) -> Summary {
         let mut sum = Summary::default();
         self.all().iter().for_each(|one| sum.add(one));
         sum
     }
 
-    /// Returns where the counts of one more database are noted.
+    /// Returns the counts of a further database.
     pub(crate) fn branch(&self) -> Self {
         let mut all = self.all();
         all.push(Summary::default());

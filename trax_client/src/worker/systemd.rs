@@ -1,9 +1,9 @@
 //! systemd's protocol for services (`sd_notify(3)`): readiness, a line of status, the stop, and the
 //! watchdog.
 //!
-//! Enters: the worker's health. Leaves: datagrams to the socket that NOTIFY_SOCKET names. The
+//! Input: the worker's health. Output: datagrams to the socket that NOTIFY_SOCKET names. The
 //! watchdog is fed at half of its timeout, and only while the worker is live, so that systemd
-//! restarts one that has stalled.
+//! restarts a stalled worker.
 
 use std::io;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -15,7 +15,7 @@ use super::event::{Event, Events};
 use super::health::Health;
 use super::shutdown::{Phase, Shutdown};
 
-/// How often the status is checked when no change is reported: a stall is only noticed over time.
+/// How often the status is checked without a reported change, as a stall shows only with time.
 const CHECK_PERIOD: Duration = Duration::from_secs(1);
 
 const STOPPING: &str = "STOPPING=1";
@@ -28,7 +28,8 @@ pub(crate) struct Systemd {
 }
 
 impl Systemd {
-    /// Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID; none when no manager asks for messages.
+    /// Reads NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID; `None` if no service manager expects
+    /// messages.
     pub(crate) fn from_environment(
         variable: impl Fn(&str) -> Option<String>,
     ) -> io::Result<Option<Self>> {
@@ -50,7 +51,7 @@ impl Systemd {
         }))
     }
 
-    /// Reports every change; never returns.
+    /// Reports every change. Never returns.
     pub(crate) async fn run(mut self, health: &Health, shutdown: &Shutdown, events: &Events) {
         let mut phase = shutdown.subscribe();
         let mut sent_ready = false;
@@ -88,7 +89,7 @@ impl Systemd {
             let until_fed = feed_at.saturating_duration_since(Instant::now());
             let wake = match half {
                 None => CHECK_PERIOD,
-                // It should be fed but is not: a loop has stalled.
+                // The watchdog should be fed and is not: a loop has stalled.
                 Some(half) if until_fed.is_zero() => CHECK_PERIOD.min(half / 4),
                 Some(_) => CHECK_PERIOD.min(until_fed),
             };
@@ -109,16 +110,16 @@ impl Systemd {
 }
 
 impl Drop for Systemd {
-    /// Reports a stop that was over before the loop could report it.
+    /// Reports a stop that ended before the loop could report it.
     fn drop(&mut self) {
         if !self.sent_stopping {
-            // The worker has ended: there is no one left to report a failure to.
+            // The worker has ended, so a failure cannot be reported.
             self.socket.send(STOPPING.as_bytes()).ok();
         }
     }
 }
 
-/// Connects to a path, or with `@` in front to a name of Linux' abstract sockets.
+/// Connects to a path, or with a leading `@` to a name in Linux' abstract namespace.
 fn connect(name: &str) -> io::Result<UnixDatagram> {
     let address = match name.strip_prefix('@') {
         Some(name) => abstract_address(name)?,
@@ -127,7 +128,7 @@ fn connect(name: &str) -> io::Result<UnixDatagram> {
     };
     let socket = UnixDatagram::unbound()?;
     socket.connect_addr(&address)?;
-    // A manager that does not read must not stop the answers to probes.
+    // A service manager that does not read must not block the answers to probes.
     socket.set_nonblocking(true)?;
     Ok(socket)
 }
@@ -164,7 +165,7 @@ mod tests {
         }
     }
 
-    /// Returns a manager's socket, under an abstract name of this process.
+    /// Returns the socket of a service manager, under an abstract name of this process.
     fn manager(name: &str) -> io::Result<(tokio::net::UnixDatagram, String)> {
         let name = format!("trax-test-{name}-{}", std::process::id());
         let socket = UnixDatagram::bind_addr(&abstract_address(&name)?)?;
@@ -173,7 +174,7 @@ mod tests {
         Ok((socket, format!("@{name}")))
     }
 
-    /// Returns the datagrams up to the one that has `line`.
+    /// Returns the datagrams up to and including the one that has `line`.
     async fn until(socket: &tokio::net::UnixDatagram, line: &str) -> Vec<String> {
         let mut heard = Vec::new();
         let reading = async {
@@ -257,7 +258,7 @@ mod tests {
         let _running = health.begin(STALL);
         let events = Events::to_logs();
         let begun = Instant::now();
-        // No loop iterates: it is fed until that counts as a stall.
+        // No loop iterates: the watchdog is fed until that counts as a stall.
         let heard = tokio::select! {
             () = systemd.run(&health, &shutdown, &events) => Vec::new(),
             heard = async {

@@ -1,9 +1,9 @@
-//! Handlers as people like to write them: an async function of its input and of what else it needs.
+//! Handlers as async functions of an input and further arguments.
 //!
-//! Enters: a function whose first argument is a [`Task`](crate::Task), the type of its input, and
-//! whose others are extractors ([`FromContext`]). Leaves: a handler under the task's name. Holds:
-//! the shape of a function alone decides whether it is a handler, and each of its types is checked
-//! by itself, so that an error of the compiler names the one that is wrong.
+//! Input: a function whose first argument is a [`Task`](crate::Task), the type of its input, and
+//! whose other arguments are extractors ([`FromContext`]). Output: a handler under the task's name.
+//! Invariant: the shape of a function alone decides whether it is a handler, and each of its types
+//! is checked separately, so that a compiler error names the wrong type.
 
 use std::future::Future;
 
@@ -15,14 +15,14 @@ use super::handler::{Handler, handler};
 use super::outcome::{HandlerResult, IntoOutcome, JobError, Outcome};
 use crate::id::JobId;
 
-/// What a handler can take beside its input.
+/// An argument that a handler can take beside its input.
 #[diagnostic::on_unimplemented(
     message = "a handler cannot take `{Self}` from a worker whose state is `{S}`",
     note = "the input comes first; after it a handler takes any of: `Context<S>` with the state of the worker, \
             `State<T>` with a part of it, `Cancellation`, `JobId`"
 )]
 pub trait FromContext<S>: Sized {
-    /// Takes it out of the attempt.
+    /// Extracts the argument from the attempt.
     fn from_context(ctx: &Context<S>) -> Self;
 }
 
@@ -55,7 +55,7 @@ pub struct State<T>(pub T);
     note = "begin with `Worker::with_state(address, state)`; for a part of it `impl FromState<{S}> for {Self}`"
 )]
 pub trait FromState<S> {
-    /// Takes the part.
+    /// Returns the part.
     fn from_state(state: &S) -> Self;
 }
 
@@ -73,18 +73,18 @@ impl<S, T: FromState<S>> FromContext<S> for State<T> {
 
 /// An async function of an input and of up to five extractors.
 ///
-/// [`Worker::task`](super::Worker::task) says what each must be.
+/// [`Worker::task`](super::Worker::task) describes the requirements on each.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a handler",
     label = "this is not an async function of one to six arguments",
     note = "a handler is `async fn(input: T, ...) -> Result<R, E>`: its input, then up to five extractors"
 )]
 pub trait TaskHandler<Arguments> {
-    /// Its first argument.
+    /// The first argument.
     type Input;
-    /// The others, as a tuple.
+    /// The other arguments, as a tuple.
     type Extractors;
-    /// Its future.
+    /// The future that the function returns.
     type Running;
 
     #[doc(hidden)]
@@ -123,8 +123,8 @@ task_handler!(A1, A2, A3);
 task_handler!(A1, A2, A3, A4);
 task_handler!(A1, A2, A3, A4, A5);
 
-/// What a handler returns: `Result<R, E>`, where `R` is the output or an [`Outcome`], and `E` any
-/// error that `?` turns into a [`JobError`].
+/// The return type of a handler: `Result<R, E>`, where `R` is the output or an [`Outcome`], and `E`
+/// any error that `?` turns into a [`JobError`].
 #[diagnostic::on_unimplemented(
     message = "a handler returns a `Result`, not `{Self}`",
     note = "return `Result<R, E>`: `R` implements `serde::Serialize`, `E` is any error, `HandlerResult<R>` is short for one"

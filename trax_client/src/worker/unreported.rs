@@ -1,10 +1,10 @@
-//! One outcome, from the end of its attempt to the answer of the server.
+//! An outcome, from the end of its attempt to the server's answer.
 //!
-//! What the server refuses for the content of the outcome it refuses each time
-//! (`Error::is_of_the_values`): at the first refusal something else is reported *in its place*. A
-//! completion that counts without its output is completed without it, and its detail says what was
-//! left out; any other outcome becomes a failure for good, so that finished work does not run
-//! again. A failure loses its detail, and then its delay.
+//! An outcome that the server refuses for its content would be refused each time
+//! (`Error::is_of_the_values`), so at the first refusal a replacement is reported. A completion
+//! that counts without its output is recorded without it, and the detail says what was left out.
+//! Any other completion becomes a permanent failure, so that finished work does not run again. A
+//! failure loses its detail, and then its delay.
 
 use serde_json::json;
 use tokio_postgres::GenericClient;
@@ -17,7 +17,7 @@ use crate::id::{JobId, Token};
 use crate::job::{Failed, Failure};
 use crate::json::Json;
 
-/// How many outcomes are reported at most, each in the place of the one before.
+/// The maximum number of outcomes reported for an attempt, each replacing the previous one.
 const PLACES: usize = 4;
 
 /// An ended attempt that the server does not know of yet.
@@ -26,11 +26,14 @@ pub(crate) struct UnreportedOutcome {
     pub(crate) job_id: JobId,
     pub(crate) token: Token,
     pub(crate) verdict: Verdict,
-    /// Was sent before without success, and is now sent by itself, with a short lock timeout.
+    /// The outcome was sent before without success, and is now sent alone with a short lock
+    /// timeout.
     pub(super) again: bool,
-    /// How often in a row the connection broke while it was sent by itself, and it may be why.
+    /// The number of consecutive times that the connection broke, perhaps because of this outcome,
+    /// while it was sent alone.
     pub(super) breaks: u32,
-    /// How often in a row no answer came to it alone, and its size may be why.
+    /// The number of consecutive times that no answer arrived, perhaps because of its size, while
+    /// it was sent alone.
     pub(super) unanswered: u32,
 }
 
@@ -53,12 +56,12 @@ impl UnreportedOutcome {
         }
     }
 
-    /// Returns the bytes of text that it sends.
+    /// Returns the size of its text in bytes.
     pub(super) fn size(&self) -> usize {
         size(&self.verdict)
     }
 
-    /// Puts something short in its place, for this reason.
+    /// Replaces the outcome with a short one that has this reason.
     pub(super) fn give_up(&mut self, why: &str) {
         self.verdict = match &self.verdict {
             Verdict::Fail(failure) => Verdict::Fail(Failure {
@@ -71,7 +74,7 @@ impl UnreportedOutcome {
     }
 }
 
-/// How the server answered a reported outcome.
+/// The server's answer to a reported outcome.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Answer {
     Completed,
@@ -84,7 +87,7 @@ pub(crate) enum Answer {
     Unreported,
 }
 
-/// Reports one outcome. A refusal becomes another outcome, so that the job does not hang.
+/// Reports an outcome. A refused outcome is replaced, so that its job does not hang.
 pub(crate) async fn report<C: GenericClient + Sync>(
     client: &Client<'_, C>,
     events: &Events,
@@ -105,7 +108,7 @@ pub(crate) async fn report<C: GenericClient + Sync>(
     Ok(Answer::Unreported)
 }
 
-/// Returns what to record in the place of an outcome that is refused.
+/// Returns the replacement for a refused outcome.
 fn instead(verdict: &Verdict, why: &str) -> Verdict {
     match verdict {
         Verdict::Complete(completion)
@@ -113,8 +116,7 @@ fn instead(verdict: &Verdict, why: &str) -> Verdict {
         {
             Verdict::Complete(Completion::without_output(left_out(verdict, why)))
         }
-        // Whether and when to retry stays as the handler asked; if that too is refused, the delay
-        // is at fault.
+        // The retry stays as the handler requested. If this is refused too, the delay is the cause.
         Verdict::Fail(failure) => {
             let (kept, detail) = match failure.detail {
                 Some(_) => (
@@ -176,7 +178,7 @@ async fn send<C: GenericClient + Sync>(
         Verdict::TimedOut if client.acknowledge_cancel(job_id, token).await? => {
             (true, Answer::TimedOut)
         }
-        // By the clock of the server its timeout is not over, or its lease is lost.
+        // By the server's clock the timeout is not over, or the lease is lost.
         Verdict::TimedOut => {
             let failure = Failure::new(TIMED_OUT);
             return Ok(match client.fail(job_id, token, &failure).await? {

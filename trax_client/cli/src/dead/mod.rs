@@ -1,4 +1,4 @@
-//! `trax dead`: jobs that failed for good and wait for a person.
+//! `trax dead`: jobs that failed permanently and await intervention.
 
 mod list;
 mod resolve;
@@ -26,8 +26,8 @@ commands! {
     Ack(resolve::Arguments) => resolve::acknowledge,
 }
 
-/// Returns the row of a dead letter that counts, of one from each shard that has it: each that its
-/// group has left has an acknowledged one.
+/// Returns the current row of a dead letter, given one from each shard that has it: every shard
+/// that its group has left has an acknowledged copy.
 pub(crate) fn last_of(rows: &[Row]) -> Result<Option<&Row>, tokio_postgres::Error> {
     let mut last = None;
     for row in rows {
@@ -40,7 +40,7 @@ pub(crate) fn last_of(rows: &[Row]) -> Result<Option<&Row>, tokio_postgres::Erro
     Ok(last.map(|(row, _)| row))
 }
 
-/// Which dead letters.
+/// The filters for dead letters.
 #[derive(clap::Args, Clone, Debug)]
 struct Filters {
     /// Only of this task
@@ -58,7 +58,7 @@ struct Filters {
 }
 
 impl Filters {
-    /// Reads the filters as the statements take them: $1 task, $2 group, $3 manifest, $4 since.
+    /// Returns the filters as the statements expect them: $1 task, $2 group, $3 manifest, $4 since.
     async fn read(&self, session: &Session) -> Result<Option<SystemTime>, Failure> {
         session.since(self.since.as_deref()).await
     }
@@ -72,7 +72,7 @@ impl Filters {
         ]
     }
 
-    /// Says which of the names nothing has.
+    /// Notes which of the names do not exist.
     async fn note(&self, session: &Session, output: &Options) {
         let one = |name: &Option<String>| name.clone().into_iter().collect::<Vec<_>>();
         let (task, group, manifest) = (one(&self.task), one(&self.group), one(&self.manifest));

@@ -13,7 +13,7 @@ use trax_terminal::print;
 use trax_terminal::{FAILED, Failure};
 
 const DEAD_LETTER_OPEN: &str = include_str!("../query/dead_letter_open.sql");
-/// How many are resolved in one transaction.
+/// The number of dead letters resolved in one transaction.
 const BATCH: usize = 100;
 
 #[derive(clap::Args)]
@@ -41,7 +41,7 @@ enum Resolution {
     Acknowledge,
 }
 
-/// What became of one dead letter.
+/// The result for one dead letter.
 #[derive(Serialize)]
 struct ResolvedDeadLetter {
     id: i64,
@@ -82,12 +82,12 @@ async fn all(
     };
     let progress = Progress::new(ids.len(), "dead letters");
     let (mut changes, mut refused) = (Vec::new(), false);
-    // Through a router several are not one transaction.
+    // A router cannot resolve several in one transaction.
     let together = if session.is_router() { 1 } else { BATCH };
     for batch in ids.chunks(together) {
         match resolve(&session, batch, &arguments, resolution).await {
             Ok(done) => changes.extend(done),
-            // One of them cannot be resolved: try each by itself to report which.
+            // At least one of them cannot be resolved: try each alone to report which.
             Err(Error::WrongState(_) | Error::UnknownManifest(_) | Error::Conflict(_)) => {
                 for id in batch {
                     match resolve(&session, &[*id], &arguments, resolution).await {
@@ -115,7 +115,7 @@ async fn all(
     })
 }
 
-/// Returns the ids that the filters name, when the person agrees.
+/// Returns the ids selected by the filters if the user confirms.
 async fn chosen(
     session: &Session,
     arguments: &Arguments,

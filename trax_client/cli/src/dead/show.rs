@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     output: Options,
 }
 
-/// A dead letter, whole.
+/// A dead letter with all its columns.
 #[derive(Debug, Serialize)]
 struct DeadLetterDetail {
     #[serde(flatten)]

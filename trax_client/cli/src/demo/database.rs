@@ -1,4 +1,4 @@
-//! Where the demo happens: a throw-away server or a new database on a given one, and its files.
+//! The database of the demo, on a throw-away server or a given one, and its files.
 
 use std::fmt::Write;
 use std::fs;
@@ -18,7 +18,7 @@ use trax_terminal::print;
 
 const CREATE_EXTENSION: &str = "  create extension trax;";
 
-/// The database of the demo, and the server if it is the demo's own.
+/// The database of the demo, and the server if the demo started it.
 pub(crate) struct DemoDatabase {
     server: Option<Server>,
     given: Option<Address>,
@@ -85,7 +85,7 @@ impl DemoDatabase {
         self.server.is_some()
     }
 
-    /// Returns what to type to look around.
+    /// Returns the psql command for the database.
     pub(crate) fn psql(&self) -> String {
         match &self.server {
             Some(server) => server.psql(&self.database),
@@ -104,15 +104,15 @@ impl DemoDatabase {
             let sql = format!("drop database {} with (force)", self.database);
             connection.batch_execute(&sql).await?;
         }
-        // A temporary server stops and is removed with its directory.
+        // Dropping a temporary server stops it and removes its directory.
         tokio::task::spawn_blocking(move || drop(self))
             .await
             .map_err(|error| Failure::new(error.to_string()))
     }
 }
 
-/// Returns the address as a child's environment: a password must not be seen in a list of
-/// processes.
+/// Passes the address to a child process in its environment, as a password must not appear in the
+/// list of processes.
 pub(crate) fn environment(command: &mut Command, config: &Address) -> Result<(), Failure> {
     let hosts: Vec<String> = config
         .get_hosts()
@@ -140,7 +140,7 @@ pub(crate) fn environment(command: &mut Command, config: &Address) -> Result<(),
     Ok(())
 }
 
-/// Real files for a real program; removed on drop.
+/// Real files for a real program. Removed on drop.
 pub(crate) struct Files {
     dir: PathBuf,
     script: PathBuf,
@@ -150,7 +150,7 @@ pub(crate) struct Files {
 impl Files {
     const COUNT: usize = 40;
 
-    /// Reads {"path": ...}, prints {"sha256": ...}: a program that knows nothing of trax.
+    /// Reads {"path": ...}, prints {"sha256": ...}: a program that does not depend on trax.
     const SCRIPT: &str = r#"set -e
 path=$(sed 's/.*"path": *"\([^"]*\)".*/\1/')
 test -r "$path" || { echo "cannot read $path" >&2; exit 65; }
@@ -159,7 +159,7 @@ printf '{"sha256":"%s"}\n' "$(sha256sum "$path" | cut -d' ' -f1)"
 
     pub(crate) fn make() -> Result<Self, Failure> {
         let random = RandomState::new().build_hasher().finish();
-        // A directory that is there already may be somebody else's, with another script in it.
+        // An existing directory may belong to another user and contain another script.
         let dir = std::env::temp_dir().join(format!("trax-demo-{random:016x}"));
         fs::DirBuilder::new().mode(0o700).create(&dir)?;
         let script = dir.join("digest.sh");

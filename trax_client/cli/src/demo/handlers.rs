@@ -44,7 +44,7 @@ async fn weigh(parcel: Parcel, ctx: Context<Pool>) -> HandlerResult<Outcome> {
     Ok(Outcome::Recorded)
 }
 
-/// Writes, queues the next step and completes this one: all three or none.
+/// Writes, queues the next step and completes this one, all in one transaction.
 async fn step(link: ChainInput, ctx: Context<Pool>) -> HandlerResult<Outcome> {
     let mut connection = ctx.state().get().await?;
     let tx = connection.transaction().await?;
@@ -74,7 +74,7 @@ async fn step(link: ChainInput, ctx: Context<Pool>) -> HandlerResult<Outcome> {
     Ok(Outcome::Recorded)
 }
 
-/// Fails twice and then works.
+/// Fails twice and then succeeds.
 async fn flaky(_: Value, ctx: Context<Pool>) -> HandlerResult<Value> {
     if ctx.attempt() < 3 {
         let error = JobError::new(format!(
@@ -120,7 +120,7 @@ async fn mail(_: Value, ctx: Context<Pool>) -> HandlerResult<Outcome> {
     alone(&ctx, sql, ctx.job_id().0).await
 }
 
-/// Runs one statement and completes the job: both or none.
+/// Runs one statement and completes the job, in one transaction.
 async fn alone(ctx: &Context<Pool>, sql: &str, number: i64) -> HandlerResult<Outcome> {
     let mut connection = ctx.state().get().await?;
     let tx = connection.transaction().await?;
@@ -134,8 +134,7 @@ async fn alone(ctx: &Context<Pool>, sql: &str, number: i64) -> HandlerResult<Out
     Ok(Outcome::Recorded)
 }
 
-/// Fails when a completion was not recorded, so that the transaction rolls back and leaves no
-/// writes.
+/// Fails if the completion was not recorded, so that the transaction rolls back without writes.
 fn lease_held(recorded: bool) -> HandlerResult<()> {
     match recorded {
         true => Ok(()),

@@ -1,8 +1,8 @@
-//! `trax demo`: a small real workload from its first job to its last, checked in the database.
+//! `trax demo`: runs a small real workload to its end and checks it in the database.
 //!
-//! A throw-away server (or a new database on a given one), manifests, chains, failures, bulk, a
-//! graph with a statement that the server runs itself, and a real program; a live view; at the end
-//! a table of what was expected and what the database holds.
+//! Uses a throw-away server (or a new database on a given one), manifests, chains, failures, bulk,
+//! a graph with a statement that the server runs, and a real program. Shows a live view, and at the
+//! end a table of expected and actual values.
 
 mod database;
 mod handlers;
@@ -32,7 +32,7 @@ use trax_terminal::address;
 use trax_terminal::print;
 use trax_terminal::{FAILED, Failure};
 
-/// The workload takes about ten seconds; when nothing more has ended for so long it has failed.
+/// The workload takes about ten seconds. If no job ends for this long, it has failed.
 const DEADLINE: Duration = Duration::from_secs(90);
 const CONCURRENCY: usize = 16;
 const LOOK: Duration = Duration::from_millis(250);
@@ -66,12 +66,12 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         Ok(_) => look_around(&place, keep, arguments.web, output).await,
         Err(_) => Ok(()),
     };
-    // Also when nobody reads the output.
+    // The database is removed even if the output has no reader.
     place.remove(keep).await?;
     looked.and(outcome)
 }
 
-/// Runs the whole workload; returns the verdict as the exit code.
+/// Runs the whole workload and returns the verdict as the exit code.
 async fn play(
     place: &DemoDatabase,
     arguments: &Arguments,
@@ -115,7 +115,7 @@ async fn play(
     })
 }
 
-/// Runs cycles itself when the server was not started with the library and has no scheduler.
+/// Runs cycles itself if the server does not preload the library and so has no scheduler.
 async fn ensure_ticking(
     connection: &Connection,
     config: &Address,
@@ -147,7 +147,7 @@ async fn ensure_ticking(
     })))
 }
 
-/// Returns whether the server runs statements by itself.
+/// Returns whether the server runs SQL jobs.
 async fn runs_statements(connection: &Connection) -> Result<bool, Failure> {
     let sql = "select pg_catalog.current_setting('trax.max_sql_workers')::int > 0
         from trax.status() where item = 'library' and value = 'preloaded'";
@@ -222,8 +222,8 @@ fn exec_worker(config: &Address, exec: &str) -> Result<Child, Failure> {
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .kill_on_drop(true);
-    // SAFETY: between fork and exec only one async-signal-safe system call. This is the main
-    // thread, which lives as long as the process: the worker ends when the demo is killed.
+    // SAFETY: between fork and exec there is only one async-signal-safe system call. This is the
+    // main thread, which lives as long as the process, so the worker ends when the demo is killed.
     unsafe {
         command.pre_exec(
             || match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) {
@@ -235,7 +235,7 @@ fn exec_worker(config: &Address, exec: &str) -> Result<Child, Failure> {
     Ok(command.spawn()?)
 }
 
-/// How long ago fewer jobs were left than ever before.
+/// The least number of jobs left so far, and when it was reached.
 struct Progress {
     least: i64,
     since: Instant,
@@ -257,7 +257,7 @@ impl Progress {
     }
 }
 
-/// Shows what happens until all that must happen has, however long a busy machine takes for it.
+/// Shows progress until all required jobs have ended, however slow the machine is.
 async fn watch(
     connection: &Connection,
     plan: &Plan,
@@ -274,14 +274,14 @@ async fn watch(
         }
         let stands_still = progress.stands_still(counts.left(), Instant::now());
         if stands_still || fleet.own.is_finished() {
-            // Not an error here: the worker's own, or the table, will show what is missing.
+            // Not an error here: the worker's own error, or the table, will show the missing jobs.
             return view.end(&counts);
         }
         tokio::time::sleep(LOOK).await;
     }
 }
 
-/// Returns whether a person sits at a terminal, who can press Enter.
+/// Returns whether a user at a terminal can press Enter.
 fn is_watched() -> bool {
     std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
 }
@@ -299,7 +299,7 @@ async fn look_around(
     }
     let psql = place.psql();
     if output.quiet {
-        // Who keeps it wants to know where it is.
+        // With --quiet and a kept server, only the command to connect is printed.
         say(&psql)?;
     }
     output.print(&format!(
@@ -323,11 +323,11 @@ async fn look_around(
         (false, true) => "The demo ends",
     };
     output.print(&format!("{what} when you press Enter or Ctrl-C."))?;
-    // A separate thread: reading a terminal cannot be cancelled.
+    // A separate thread, as a read from a terminal cannot be cancelled.
     let (pressed, enter) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
         let mut line = String::new();
-        // Standard input that is closed is no Enter: then only Ctrl-C ends it.
+        // Closed standard input does not count as Enter; then only Ctrl-C ends the wait.
         if std::io::stdin()
             .read_line(&mut line)
             .is_ok_and(|length| length > 0)

@@ -1,4 +1,4 @@
-//! Connections for handlers that open transactions themselves.
+//! A connection pool for handlers that open transactions.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,7 @@ use trax_client::Address;
 use trax_terminal::Failure;
 use trax_terminal::address;
 
-/// As many connections as handlers.
+/// A pool with as many connections as handlers.
 pub(crate) struct Pool {
     idle: Mutex<Vec<Client>>,
     free: Semaphore,
@@ -28,7 +28,7 @@ impl Pool {
         })
     }
 
-    /// Waits for a free connection; it goes back when it is dropped.
+    /// Waits for a free connection, which returns to the pool when dropped.
     pub(crate) async fn get(&self) -> Result<Borrowed<'_>, std::io::Error> {
         let permit = self.free.acquire().await.map_err(std::io::Error::other)?;
         let client = self

@@ -1,4 +1,5 @@
-//! What must be true at the end, read from the database: never from a handler's own counter.
+//! The expected values at the end, compared with the database and not with a handler's own
+//! counters.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -14,7 +15,7 @@ use super::workload::{CLOCK, DIGEST, DOOMED, FLAKY, PULSE, Plan, SALES, STEP, WE
 use crate::output::{Cell, Column, Moment, Options, Record, Tone};
 use trax_terminal::Failure;
 
-/// One line of the final table.
+/// A line of the final table.
 struct Line {
     part: &'static str,
     what: &'static str,
@@ -37,13 +38,13 @@ impl Line {
     }
 }
 
-/// A line as programs read it.
+/// A line in machine-readable form.
 #[derive(Serialize)]
 struct Verdict {
     part: &'static str,
     what: &'static str,
     expected: i64,
-    /// More than expected is right too.
+    /// Larger values are correct too.
     at_least: bool,
     actual: i64,
     ok: bool,
@@ -96,7 +97,7 @@ impl Record for Verdict {
     }
 }
 
-/// Prints the table; true when every line is right.
+/// Prints the table. Returns true if every line is correct.
 pub(crate) async fn judge(
     connection: &Connection,
     plan: &Plan,
@@ -115,7 +116,7 @@ pub(crate) async fn judge(
     Ok(lines.iter().all(Line::is_right))
 }
 
-/// Returns what `trax.run` contains of each task.
+/// Returns lines for the runs of each task in `trax.run`.
 async fn runs(connection: &Connection, plan: &Plan) -> Result<Vec<Line>, Failure> {
     use Expected::{AtLeast, Exactly};
     let parts = [
@@ -185,7 +186,8 @@ async fn runs(connection: &Connection, plan: &Plan) -> Result<Vec<Line>, Failure
     Ok(lines)
 }
 
-/// Returns what the handlers' own transactions left, and how it agrees with the history.
+/// Returns lines for the rows written by the handlers' transactions, and their agreement with the
+/// history.
 async fn tables(connection: &Connection, plan: &Plan) -> Result<Vec<Line>, Failure> {
     use Expected::Exactly;
     let parts = [
@@ -296,7 +298,7 @@ async fn digests(connection: &Connection, plan: &Plan, files: &Files) -> Result<
     })
 }
 
-/// Checks that nothing is left over, and no invariant broken.
+/// Checks that no leases remain and no invariant is violated.
 async fn leftovers(connection: &Connection, output: Options) -> Result<Vec<Line>, Failure> {
     let leases = connection
         .query_typed_one("select count(*) from trax.lease", &[])

@@ -1,4 +1,4 @@
-//! What a person sees while the demo runs: a bar on a terminal, a line a second elsewhere.
+//! The view while the demo runs: a bar on a terminal, one line per second elsewhere.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use tokio_postgres::Client as Connection;
 use crate::output::Options;
 use trax_terminal::Failure;
 
-/// The jobs by where they are, and the attempts by how they ended.
+/// The jobs by state, and the attempts by result.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     waiting: i64,
@@ -20,7 +20,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Returns how many jobs have not ended.
+    /// Returns the number of jobs that have not ended.
     pub(crate) fn left(&self) -> i64 {
         self.waiting + self.running
     }
@@ -84,7 +84,7 @@ impl View {
         if let Some(bar) = &self.bar {
             let ended = (counts.succeeded + counts.dead).unsigned_abs();
             bar.set_length(bar.length().unwrap_or(0).max(ended));
-            // The position draws, rarely enough; the message would draw once more.
+            // Setting the position redraws at a limited rate; the message would redraw once more.
             bar.set_message(counts.line());
             bar.set_position(ended);
         } else if self

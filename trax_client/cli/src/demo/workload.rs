@@ -1,4 +1,4 @@
-//! What the demo does, and how much of it.
+//! The demo's workload and its size.
 
 use std::time::Duration;
 
@@ -19,21 +19,21 @@ pub(crate) const CLOCK: &str = "clock.strike";
 pub(crate) const DIGEST: &str = "file.digest";
 pub(crate) const LOAD: &str = "sales.load";
 pub(crate) const MAIL: &str = "sales.mail";
-/// The rows that one load brings.
+/// The number of rows in one load.
 pub(crate) const SALES: i64 = 1000;
 
-/// How many of each.
+/// The number of jobs of each kind.
 pub(crate) struct Plan {
     pub(crate) bulk: i64,
     pub(crate) chains: i64,
     pub(crate) steps: i64,
     pub(crate) flaky: i64,
     pub(crate) files: i64,
-    /// At least, of the manifest that runs every second.
+    /// The minimum for the manifest that runs every second.
     pub(crate) pulses: i64,
-    /// At least, of the cron entry that fires every two seconds.
+    /// The minimum for the cron entry that fires every two seconds.
     pub(crate) strikes: i64,
-    /// Of a graph with a statement; none where no scheduler starts executors.
+    /// Runs of a graph with a SQL job; 0 if no scheduler starts executors.
     pub(crate) reports: i64,
 }
 
@@ -53,7 +53,7 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Returns how many jobs end, the dead one included.
+    /// Returns the number of jobs that end, including the dead one.
     pub(crate) fn jobs(&self) -> i64 {
         self.bulk
             + self.chains * self.steps
@@ -132,7 +132,7 @@ pub(crate) async fn begin(
     Ok(())
 }
 
-/// Starts a graph of a worker's job, a statement that the server runs itself, and a worker's again.
+/// Starts a graph of three jobs: a worker's, a SQL job, and a worker's again.
 async fn report(client: &Client<'_, Connection>) -> Result<(), Failure> {
     let rollup = "insert into demo.report select product, count(*), sum(cents) from demo.sale group by product";
     let rollup = Manifest::sql("rollup", rollup).depends_on(["load"]);
@@ -144,7 +144,7 @@ async fn report(client: &Client<'_, Connection>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns whether everything that the plan names has ended.
+/// Returns whether all jobs of the plan have ended.
 pub(crate) async fn is_done(connection: &Connection, plan: &Plan) -> Result<bool, Failure> {
     let sql = "select task, count(*) from trax.run where final group by task";
     let rows = connection.query_typed(sql, &[]).await?;
@@ -163,7 +163,7 @@ pub(crate) async fn is_done(connection: &Connection, plan: &Plan) -> Result<bool
         && ended(MAIL) >= plan.reports)
 }
 
-/// Ends the schedules: what is counted must stand still.
+/// Ends the schedules, so that counts no longer change.
 pub(crate) async fn end_schedules(connection: &Connection) -> Result<(), Failure> {
     let client = Client::new(connection);
     for (name, task) in [("pulse", PULSE), ("clock", CLOCK)] {

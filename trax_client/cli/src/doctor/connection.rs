@@ -1,5 +1,4 @@
-//! What only a client can see: whether the server is reached, through what, with which versions,
-//! and its clock.
+//! Checks that only a client can make: reachability, intermediaries, versions and clocks.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
@@ -15,18 +14,19 @@ use trax_terminal::{Connection, address};
 
 /// The version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The oldest server that trax is made for.
+/// The oldest server version that trax supports.
 const OLDEST_SERVER: i32 = 150_000;
-/// A difference of the clocks that people and their programs notice.
+/// The clock difference from which users and programs are affected.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(2);
-/// How long one address may take to answer.
+/// The time limit for an address to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A server that answered.
 pub(super) struct Reached {
     pub(super) client: Connection,
     pub(super) role: String,
-    /// Whether the extension is there, or that of a router, and its schema has nothing of others.
+    /// Whether the extension or a router's is installed, and its schema contains nothing of other
+    /// owners.
     pub(super) installed: bool,
     pub(super) findings: Vec<Finding>,
     address: String,
@@ -36,7 +36,7 @@ pub(super) struct Reached {
 }
 
 impl Reached {
-    /// Returns what was looked at, in a line.
+    /// Returns a line about the server examined.
     pub(super) fn summary(&self) -> String {
         let extension = match &self.extension {
             Some(version) => format!("trax {version}"),
@@ -51,7 +51,7 @@ impl Reached {
     }
 }
 
-/// What the server reports of itself and of this connection.
+/// The server's facts about itself and this connection.
 const FACTS: &str = "select
     pg_catalog.current_setting('server_version') as server,
     pg_catalog.current_setting('server_version_num')::int4 as server_number,
@@ -61,7 +61,7 @@ const FACTS: &str = "select
     (select a.default_version from pg_catalog.pg_available_extensions a where a.name = 'trax') as available,
     coalesce((select s.ssl from pg_catalog.pg_stat_ssl s where s.pid = pg_catalog.pg_backend_pid()), false) as encrypted";
 
-/// Connects and collects facts; the finding has the reason if that failed.
+/// Connects and collects facts. On failure, returns a finding with the reason.
 pub(super) async fn reach(config: &Address) -> Result<Reached, Box<Finding>> {
     let mut findings = Vec::new();
     let (client, host) = connect(config, &mut findings).await?;
@@ -111,7 +111,7 @@ pub(super) async fn reach(config: &Address) -> Result<Reached, Box<Finding>> {
         }
     }
     let is_there = extension.is_some() && is_ours;
-    // A role without rights learns nothing here; what it may not do is found later.
+    // A role without rights gets no answer here; its missing rights are reported later.
     let refusal = match is_there {
         true => of_another_version(&client).await.ok().flatten(),
         false => None,
@@ -151,7 +151,7 @@ pub(super) async fn reach(config: &Address) -> Result<Reached, Box<Finding>> {
     })
 }
 
-/// Returns the first address that answers; a warning for each before it that does not.
+/// Connects to the first address that answers. Adds a warning for each earlier one that does not.
 async fn connect(
     config: &Address,
     findings: &mut Vec<Finding>,
@@ -178,7 +178,7 @@ async fn connect(
     Err(Box::new(last.unwrap_or_else(|| silent(config))))
 }
 
-/// Returns its addresses; a name counts before the number that may stand beside it.
+/// Returns the hosts of an address. A name takes precedence over an IP address beside it.
 fn hosts(config: &Address) -> Vec<Host> {
     let numbers = config.get_hostaddrs().iter();
     match config.get_hosts() {
@@ -187,7 +187,7 @@ fn hosts(config: &Address) -> Vec<Host> {
     }
 }
 
-/// Returns the same with one of its addresses alone.
+/// Returns the address reduced to one of its hosts.
 fn only(config: &Address, place: usize, host: &Host) -> Address {
     let mut one = config.with_config(Config::new());
     match host {
@@ -299,7 +299,7 @@ fn versions(extension: Option<&str>, available: Option<&str>) -> Option<Finding>
     })
 }
 
-/// Returns the parts of a version, for comparing.
+/// Returns the parts of a version, for comparison.
 fn numbers(version: &str) -> Vec<u64> {
     version
         .split('.')
@@ -307,7 +307,8 @@ fn numbers(version: &str) -> Vec<u64> {
         .collect()
 }
 
-/// Returns the shortest of some round trips, and how far the server's clock is ahead, in seconds.
+/// Returns the shortest of several round trips, and the number of seconds that the server's clock
+/// is ahead.
 async fn clock(client: &Connection) -> Result<(Duration, f64), tokio_postgres::Error> {
     let mut best: Option<(Duration, f64)> = None;
     for _ in 0..3 {
@@ -361,8 +362,8 @@ fn describe(host: &Host) -> String {
     }
 }
 
-/// Returns whether the server sees another connection than the one that was made here, and whether
-/// that is shared.
+/// Returns a finding if the server sees a different connection than the one made here, and whether
+/// a pooler shares it.
 async fn between(config: &Address, host: &Host, first: &Connection) -> Option<Finding> {
     let place = hosts(config).iter().position(|one| one == host)?;
     let one = only(config, place, host);
@@ -382,7 +383,7 @@ async fn between(config: &Address, host: &Host, first: &Connection) -> Option<Fi
     let second = Connection::new(second);
     let sql = "select pg_catalog.inet_client_port()";
     let row = second.query_typed_one(sql, &[]).await.ok()?;
-    // Null, or -1, for a connection through a socket of the server's own machine.
+    // Null, or -1, for a connection over a local socket.
     let there: Option<i32> = row.try_get(0).ok()?;
     let there = there.and_then(|port| u16::try_from(port).ok());
     if here == there {
@@ -402,8 +403,8 @@ async fn between(config: &Address, host: &Host, first: &Connection) -> Option<Fi
     ))
 }
 
-/// Returns whether two connections of ours meet the same server process: what one of them leaves
-/// the other gets.
+/// Returns whether two connections reach the same server process, so that session state of one
+/// leaks into the other.
 async fn shares_a_process(first: &Connection, second: &Connection) -> bool {
     let mut pids = Vec::new();
     for client in [first, second, first, second] {

@@ -1,15 +1,16 @@
-//! Groups that are used and never configured, where one that is has almost the same name.
+//! Groups that are used but not configured while a configured one has a similar name.
 
 use super::connection::Reached;
 use super::{Finding, Severity};
 use crate::similar::distance;
 use trax_terminal::quote;
 
-/// $1 at most. What is configured, and what manifests and live jobs use.
+/// At most $1 names: configured groups, and those used by manifests and live jobs.
 const GROUPS: &str = include_str!("../query/group_used.sql");
 const COMPARED: i64 = 5000;
 
-/// Returns a notice for each. Who may not read the tables gets none: that is another finding.
+/// Returns a notice for each. Empty for a role that may not read the tables, which is a separate
+/// finding.
 pub(super) async fn mistyped(reached: &Reached) -> Vec<Finding> {
     if !reached.installed {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! `trax doctor`: what is wrong, and the line to type: the causes of `trax.diagnose()` and what
-//! only a client can see.
+//! `trax doctor`: problems and the commands that fix them, from `trax.diagnose()` and from checks
+//! that only a client can make.
 
 mod connection;
 mod group;
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     output: Options,
 }
 
-/// How bad it is; the worst first.
+/// The severity, the most severe first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Severity {
@@ -43,7 +43,7 @@ pub(crate) enum Severity {
     Notice,
 }
 
-/// Something that was found, and what to do.
+/// A problem found, and its fix.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Finding {
     cause: String,
@@ -83,7 +83,7 @@ impl Finding {
         ))
     }
 
-    /// Returns several lines for people; `--json` keeps the fix as the server says it.
+    /// Returns several lines of text; `--json` keeps the fix as the server words it.
     fn text(&self) -> String {
         let indent = "  ";
         let folded = |label: &str, text: &str| {
@@ -172,13 +172,13 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     })
 }
 
-/// Returns what the database reports of itself.
+/// Returns the database's own findings.
 async fn inside(reached: &Reached, patience: Duration) -> Result<Vec<Finding>, Failure> {
     if !reached.installed {
         return Ok(Vec::new());
     }
     let patience = patience.as_secs_f64();
-    // A router says of which shard it is.
+    // A router adds the number of the shard.
     let sql = "select d.cause, d.severity, \
                coalesce('Shard ' || (pg_catalog.to_jsonb(d) ->> 'shard') || ': ', '') || d.detail as detail, d.fix \
                from trax.diagnose(patience => pg_catalog.make_interval(secs => $1)) d";
@@ -200,7 +200,7 @@ async fn inside(reached: &Reached, patience: Duration) -> Result<Vec<Finding>, F
                 literal(&quote::name(&reached.role))
             ),
         )]),
-        // The library is of another version.
+        // The library's version differs.
         Err(trax_client::Error::WrongState(report)) => Ok(vec![Finding::new(
             Severity::Critical,
             "refused",

@@ -1,5 +1,5 @@
-//! Outboxes whose rows do not become jobs: nobody carries them, they wait long, or the database
-//! refused them.
+//! Outboxes whose rows do not become jobs: no relay carries them, they wait for long, or the
+//! database refused them.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use crate::outbox::{Outbox, Outboxes};
 use trax_client::Address;
 use trax_terminal::{Failure, quote};
 
-/// Returns what is wrong with each; `patience` is how long rows may wait, and a relay be silent.
+/// Returns findings for each outbox. `patience` is how long rows may wait, and how long a relay may
+/// be silent.
 pub(super) async fn findings(
     reached: &Reached,
     address: &Address,
@@ -21,7 +22,7 @@ pub(super) async fn findings(
     let outboxes = Outboxes::of(&reached.client, address).await?;
     let found = outboxes.found.iter();
     let mut findings: Vec<Finding> = found.flat_map(|outbox| of(outbox, patience)).collect();
-    // That a shard is away is another finding, unless only this program cannot reach it.
+    // An unavailable shard is a separate finding, unless only this program cannot reach it.
     findings.extend(outboxes.away.iter().map(|failure| {
         Finding::new(
             Severity::Notice,
@@ -54,7 +55,7 @@ fn of(outbox: &Outbox, patience: Duration) -> Vec<Finding> {
         None => String::new(),
     };
     let mut found = Vec::new();
-    // It says something each minute.
+    // A relay reports once a minute.
     if outbox.silent > patience.max(Duration::from_secs(90)) {
         found.push(Finding::new(
             Severity::Warning,

@@ -1,16 +1,15 @@
-//! Crontabs, as the cron of Debian reads them.
+//! Parses crontabs as Debian's cron does.
 //!
-//! Enters: the text of a crontab, in the form of a user's or of the system's, which names a user on
-//! each line. Leaves: a job for each line that can be carried over, and for each other one why it
-//! cannot. Holds: what differs from trax in silence is changed here so that it does not: day fields
-//! that begin with * and stand beside another one, hours and minutes that do not begin with * and
-//! have a step, and % in commands.
+//! Input: the text of a crontab, either a user's or the system's, which names a user on each line.
+//! Output: a job for each line that can be converted, and a reason for each other one. Invariant:
+//! constructs whose meaning in trax differs silently are rewritten: day fields that begin with *
+//! beside another one, hours and minutes that have a step without a leading *, and % in commands.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-/// The content of a line.
+/// A line of a crontab.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CrontabLine {
     pub(super) number: usize,
@@ -18,7 +17,7 @@ pub(super) struct CrontabLine {
     pub(super) job: Result<Job, String>,
 }
 
-/// A command and when it runs.
+/// A command and its times.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Job {
     pub(super) times: Times,
@@ -50,7 +49,7 @@ const AT_NAMES: [&str; 7] = [
     "@hourly",
 ];
 
-/// Reads a crontab. An environment line applies to the lines after it.
+/// Parses a crontab. An environment line applies to the lines after it.
 pub(super) fn read(text: &str, form: Form) -> Vec<CrontabLine> {
     let mut environment = BTreeMap::new();
     let mut lines = Vec::new();
@@ -72,7 +71,7 @@ pub(super) fn read(text: &str, form: Form) -> Vec<CrontabLine> {
     lines
 }
 
-/// Returns the parts of `NAME = value`, either of which may stand in quotes.
+/// Returns the parts of `NAME = value`, either of which may be quoted.
 fn assignment(text: &str) -> Option<(String, String)> {
     let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''));
     let (name, rest) = match quote {
@@ -93,7 +92,7 @@ fn assignment(text: &str) -> Option<(String, String)> {
     Some((name.to_owned(), bare.unwrap_or_else(|| value.to_owned())))
 }
 
-/// Returns the next word, and what stands behind it.
+/// Returns the next word and the rest of the text.
 fn word(text: &str) -> (&str, &str) {
     let text = text.trim_start();
     let end = text.find(char::is_whitespace).unwrap_or(text.len());
@@ -153,8 +152,7 @@ fn at_name(name: &str) -> Result<String, String> {
     })
 }
 
-/// Returns the command, and what it gets on its standard input: an unescaped % is the end of a
-/// line.
+/// Returns the command and its standard input: an unescaped % ends a line.
 fn command(text: &str) -> (String, Option<String>) {
     let mut parts = vec![String::new()];
     let mut characters = text.chars().peekable();
@@ -179,7 +177,7 @@ fn command(text: &str) -> (String, Option<String>) {
     (command, stdin)
 }
 
-/// A field: its name, its least and greatest value, and names of values, which begin at the least.
+/// A field: its name, its minimum and maximum, and names of values, which begin at the minimum.
 struct Unit {
     name: &'static str,
     low: u32,
@@ -276,7 +274,7 @@ impl Unit {
         Ok(values)
     }
 
-    /// Returns a field that means the same, as a list of values where it has a step or a *.
+    /// Returns an equivalent field, with a list of values in place of a step or a *.
     fn without_steps(&self, field: &str) -> Result<String, String> {
         if !field.contains(['*', '/']) {
             return Ok(field.to_owned());
@@ -290,17 +288,17 @@ impl Unit {
     }
 }
 
-/// When a line runs.
+/// The times of a line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Times {
     /// Five fields or an @ name.
     pub(super) schedule: String,
-    /// Days of the week on which it does not run although its schedule includes them.
+    /// Weekdays in the schedule on which the line does not run.
     pub(super) not_on: Vec<&'static str>,
 }
 
 impl Times {
-    /// Reads five fields; with `both_days`, both day fields have to match in any case.
+    /// Parses five fields. With `both_days`, both day fields must always match.
     pub(super) fn of(fields: &[&str], both_days: bool) -> Result<Self, String> {
         if fields.iter().any(|field| field.is_empty()) {
             return Err("it has fewer than five fields of time".to_owned());
@@ -309,15 +307,15 @@ impl Times {
             unit.values(field)?;
         }
         let mut fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
-        // cron runs fixed times that a change of the clock skips. In trax a step in the hour or the
-        // minute means elapsed time, in cron only a * in front does.
+        // cron makes up for fixed times that a clock change skips. In trax a step in the hour or
+        // minute field means elapsed time; in cron only a leading * does.
         if !fields[..2].iter().any(|field| field.starts_with('*')) {
             for place in [0, 1] {
                 fields[place] = UNITS[place].without_steps(&fields[place])?;
             }
         }
         for place in [2, 4] {
-            // Every day, written out; without a * in front it is still a restriction.
+            // Every day, written out; without a leading * it is still a restriction.
             let all = UNITS[place].values(&fields[place])? == UNITS[place].values("*")?;
             if all && (both_days || fields[place].starts_with('*')) {
                 fields[place] = "*".to_owned();
@@ -325,8 +323,8 @@ impl Times {
                 fields[place] = UNITS[place].without_steps(&fields[place])?;
             }
         }
-        // A day field that begins with * must match as well as the other one; trax, as soon as
-        // neither is a bare *, lets either one match.
+        // In cron, a day field with a leading * must match in addition to the other. In trax either
+        // may match unless one is a bare *.
         let (month, week) = (fields[2].clone(), fields[4].clone());
         let both = month != "*" && week != "*";
         let mut not_on = Vec::new();
@@ -345,7 +343,7 @@ impl Times {
         })
     }
 
-    /// Writes them into a manifest; returns a note on the differences.
+    /// Writes the times into a manifest. Returns a note on the differences.
     pub(super) fn set_in(self, manifest: &mut Value) -> Option<String> {
         manifest["cron"] = json!(self.schedule);
         if self.not_on.is_empty() {

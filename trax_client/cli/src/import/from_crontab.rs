@@ -13,7 +13,7 @@ use super::run::Input;
 use crate::session::Session;
 use trax_terminal::Failure;
 
-/// Variables that cron itself reads, and what becomes of them.
+/// Variables that cron itself reads, and the note for each.
 const FOR_CRON: [(&str, &str); 5] = [
     (
         "MAILTO",
@@ -83,7 +83,7 @@ fn read(file: &str) -> Result<String, Failure> {
     })
 }
 
-/// Returns the zone in which cron of this machine reads its times.
+/// Returns the time zone that cron uses on this machine.
 fn local_zone() -> Result<String, Failure> {
     let zone = TimeZone::system();
     let name = zone.iana_name().map(str::to_owned);
@@ -140,12 +140,11 @@ impl Arguments {
     }
 }
 
-/// Where cron keeps what users have written, each file under its user's name: Debian's, Red Hat's,
-/// SUSE's.
+/// The directories of users' crontabs, one file per user: Debian's, Red Hat's, SUSE's.
 const SPOOLS: [&str; 3] = ["spool/cron/crontabs", "spool/cron", "spool/cron/tabs"];
 
-/// Returns whose crontab it is, by its place. A worker of root would run anybody's lines as root
-/// otherwise.
+/// Returns the owner of a crontab, from its path. Otherwise a worker run by root would run any
+/// user's lines as root.
 fn owner(file: &str) -> Option<String> {
     let path = Path::new(file).canonicalize().ok()?;
     let directory = path.parent()?;
@@ -154,7 +153,7 @@ fn owner(file: &str) -> Option<String> {
     Some(name.to_str()?.to_owned())
 }
 
-/// Returns what is not as it was; what only cron understands leaves the environment.
+/// Returns notes on the differences, and removes variables that only cron uses.
 fn notes(job: &mut Job) -> Vec<String> {
     let mut notes = Vec::new();
     for (name, note) in FOR_CRON {

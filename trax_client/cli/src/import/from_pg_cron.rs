@@ -1,5 +1,5 @@
-//! `trax import pg_cron`: jobs of the database that has trax become statements that the server runs
-//! by itself, jobs of other databases are for a worker with psql.
+//! `trax import pg_cron`: jobs of the database that has trax become SQL jobs; jobs of other
+//! databases are run by a worker with psql.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -28,13 +28,13 @@ pub(crate) struct Arguments {
     how: ImportOptions,
 }
 
-/// The statement is somebody else's, and may hold a secret: it stands in no list of arguments. psql
-/// sends what \gexec was given as it is, as SQL: it is never one of its own commands. PGDATABASE is
-/// the name of a database, where --dbname may be a whole address.
+/// The statement is untrusted and may contain a secret, so it must not appear in an argument list.
+/// \gexec sends it as SQL, so psql never interprets it as a meta-command. PGDATABASE is only a
+/// database name, whereas --dbname may be a connection string.
 const PSQL: &str = r#"printf '%s\n' '\getenv s STATEMENT' "select :'s' \gexec" | psql --no-psqlrc --quiet --set=ON_ERROR_STOP=1"#;
 
-/// Columns that came with later versions are asked for as JSON. The zone is spelled as the server
-/// lists it.
+/// Columns of later pg_cron versions are read through JSON. The zone is spelled as the server lists
+/// it.
 const JOBS: &str = "select j.jobid::int8 as id, j.schedule::text as schedule, j.command::text as command, \
     j.database::text as database, j.username::text as username, j.active as active, \
     pg_catalog.to_jsonb(j) ->> 'jobname' as name, \
@@ -51,7 +51,7 @@ const JOBS: &str = "select j.jobid::int8 as id, j.schedule::text as schedule, j.
         coalesce(pg_catalog.current_setting('cron.match_dom_and_dow', true), '') = 'on' as both_days) s \
     order by j.jobid";
 
-/// Which database this is, of which server.
+/// Identifies the server and the database.
 const HERE: &str = "select c.system_identifier::int8 as server, pg_catalog.current_database()::text as database \
     from pg_catalog.pg_control_system() c";
 
@@ -68,7 +68,7 @@ struct Job {
     both_days: bool,
     host: String,
     port: i32,
-    /// The server of pg_cron itself runs it.
+    /// Whether the job runs on pg_cron's own server.
     is_local: bool,
 }
 
@@ -119,11 +119,11 @@ pub(super) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     preview_and_apply(&session, &arguments.how, proposals).await
 }
 
-/// Where the statements of a job run.
+/// The place where a job's statements run.
 enum Place<'a> {
     /// In the database that has trax.
     Here,
-    /// In another one; those of pg_cron's own server are reached at this address.
+    /// Another database. On pg_cron's own server it is reached at this address.
     Elsewhere(&'a Config),
 }
 
@@ -174,7 +174,7 @@ fn proposal(how: &ImportOptions, names: &mut UniqueNames, place: Place<'_>, job:
     proposal
 }
 
-/// Returns the input with which a worker runs a job by psql.
+/// Returns the input for a worker that runs a job with psql.
 fn by_psql(server: &Config, job: &Job) -> Input {
     Input {
         command: format!(
@@ -190,7 +190,7 @@ fn by_psql(server: &Config, job: &Job) -> Input {
     }
 }
 
-/// Returns where the server of a job is reached from here, as psql takes it.
+/// Returns the address of a job's server, as psql options.
 fn address_of(server: &Config, job: &Job) -> String {
     if !job.is_local {
         return format!("--host={} --port={}", quote::shell(&job.host), job.port);

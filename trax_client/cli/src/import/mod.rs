@@ -1,7 +1,7 @@
-//! `trax import`: what ran elsewhere becomes manifests.
+//! `trax import`: converts entries of other schedulers to manifests.
 //!
-//! Words: a *line* is what the other scheduler has, a line of a crontab or a row of `cron.job`; a
-//! *proposal* is what becomes of it, or why nothing does.
+//! A *line* is an entry of the other scheduler: a line of a crontab or a row of `cron.job`. A
+//! *proposal* is the resulting manifest, or the reason why there is none.
 
 mod crontab;
 mod from_crontab;
