@@ -1,11 +1,11 @@
-//! `trax lock`: a program that runs while a token is held.
+//! `trax lock`: runs a program while a token is held.
 //!
-//! The program has TRAX_LOCK_NAME, TRAX_LOCK_SLOT and TRAX_LOCK_TOKEN in its environment, and a
-//! separate process group (on a terminal the one in front), and no credentials of ours. Signals
-//! to `trax lock` go to that group. When the token is lost the group gets SIGTERM, and SIGKILL
-//! after the grace: somebody else may hold it now. The same ends what the program leaves running in
-//! its group, before the token is released (at once when it is lost meanwhile), and the program
-//! of a `trax lock` that was killed.
+//! The program has TRAX_LOCK_NAME, TRAX_LOCK_SLOT and TRAX_LOCK_TOKEN in its environment, no
+//! credentials, and its own process group (on a terminal, the foreground one). Signals to `trax
+//! lock` are passed to that group. If the token is lost, another program may hold it, so the group
+//! gets SIGTERM, and SIGKILL after the grace period. Processes that the program leaves running in
+//! its group are ended in the same way before the token is released, or at once if it is lost
+//! meanwhile. If `trax lock` is killed, its program is ended too.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -28,9 +28,9 @@ use trax_terminal::{Failure, LONGEST, at_least_a_second, duration};
 
 /// EX_IOERR: the token was lost while the program ran.
 const LOST: u8 = 74;
-/// EX_TEMPFAIL: others held the token all the time.
+/// EX_TEMPFAIL: all slots were held the whole time.
 const NOT_ACQUIRED: u8 = 75;
-/// As a shell reports it: found but not to be executed, not found, ended by a signal.
+/// As in a shell: found but not executable, not found, ended by a signal.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 const SIGNALLED: i32 = 128;
@@ -80,18 +80,18 @@ pub(crate) struct Arguments {
     command: Vec<OsString>,
 }
 
-/// How it went.
+/// The result.
 #[derive(Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Outcome {
-    /// The program ran to its end, whatever that was.
+    /// The program ran to its end, with any exit code.
     Ended,
     NotStarted,
     NotAcquired,
     Lost,
 }
 
-/// What became of it, for programs.
+/// The result in machine-readable form.
 #[derive(Serialize)]
 struct Report<'a> {
     name: &'a str,
@@ -100,7 +100,7 @@ struct Report<'a> {
     slot: Option<i32>,
     waited_seconds: f64,
     held_seconds: Option<f64>,
-    /// Of the program.
+    /// The exit code of the program.
     exit_code: Option<i32>,
     signal: Option<i32>,
 }
@@ -153,7 +153,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     if arguments.json
         && let Err(failure) = json(&[&report])
     {
-        // Who reads no report still gets the program's exit code.
+        // The program's exit code is returned even if the report has no reader.
         failure.report();
     }
     match report.outcome {
@@ -178,7 +178,7 @@ async fn hold(
         let (slot, holders) = (guard.grant().slot, arguments.max_holders);
         print::log("trax", &format!("holds place {slot} of {holders}"));
     }
-    // The token of a program that is killed is held for two thirds of its time at least.
+    // After `trax lock` is killed, the token is held for at least two thirds of its time to live.
     let running = Groups::new(arguments.grace.min(arguments.ttl / 3));
     let (outcome, code) = match start(arguments, &guard, &running) {
         Ok(child) => {
@@ -204,7 +204,7 @@ async fn hold(
     Ok(code)
 }
 
-/// Releases the token; returns whether it was lost. One that cannot be released ends with its time.
+/// Releases the token. Returns whether it was lost. A token that cannot be released expires.
 async fn is_lost_at_the_end(guard: TokenGuard) -> bool {
     match guard.release().await {
         Ok(held) => !held,
@@ -245,8 +245,8 @@ fn start(
     })
 }
 
-/// Waits for the end of the program; returns how it ended, and whether it was stopped because the
-/// token was lost.
+/// Waits for the end of the program. Returns its exit status, and whether it was stopped because
+/// the token was lost.
 async fn attend(
     mut child: tokio::process::Child,
     group: Group<'_>,
@@ -263,7 +263,7 @@ async fn attend(
             () = guard.lost(), if !lost => {
                 lost = true;
                 group.signal(libc::SIGTERM);
-                // One that is stopped hears nothing else.
+                // A stopped process receives other signals only once it continues.
                 group.signal(libc::SIGCONT);
                 kill_at = Some(Instant::now() + grace);
             }
@@ -274,8 +274,8 @@ async fn attend(
         }
     };
     drop(terminal);
-    // Nothing of it continues without the token. What it left has the grace, unless the token is
-    // lost.
+    // No process may continue without the token. Remaining processes get the grace period unless
+    // the token is lost.
     if !lost {
         group.signal(libc::SIGTERM);
     }
@@ -311,7 +311,7 @@ fn signalled(number: i32) -> ExitCode {
     ExitCode::from(u8::try_from(SIGNALLED + number).unwrap_or(u8::MAX))
 }
 
-/// The signals that are handed on to the program.
+/// The signals that are passed on to the program.
 struct Signals(Vec<(i32, Signal)>);
 
 impl Signals {
@@ -331,7 +331,7 @@ impl Signals {
         Ok(Signals(streams?))
     }
 
-    /// Returns the next one.
+    /// Returns the next signal.
     async fn next(&mut self) -> i32 {
         std::future::poll_fn(|cx| {
             for (number, stream) in &mut self.0 {
@@ -345,16 +345,16 @@ impl Signals {
     }
 }
 
-/// The terminal belongs to the program while it runs; only who is in front may read it.
+/// The program owns the terminal while it runs, as only the foreground group may read it.
 struct Terminal;
 
 impl Terminal {
     fn give_to(group: &Group<'_>) -> Option<Self> {
         let id = group.id().filter(|_| std::io::stdin().is_terminal())?;
-        // SAFETY: plain system calls; without ignoring SIGTTOU, asking for the terminal back would
-        // stop us.
+        // SAFETY: plain system calls; unless SIGTTOU is ignored, taking the terminal back would
+        // stop this process.
         unsafe {
-            // In the background there is nothing to give.
+            // A background process has no terminal to give.
             if libc::tcgetpgrp(libc::STDIN_FILENO) != libc::getpgrp() {
                 return None;
             }
@@ -363,7 +363,7 @@ impl Terminal {
                 return None;
             }
         }
-        // It may have read too early.
+        // The program may have read the terminal too early and been stopped.
         group.signal(libc::SIGCONT);
         Some(Terminal)
     }
@@ -371,7 +371,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // SAFETY: plain system calls; a terminal that is gone needs nothing.
+        // SAFETY: plain system calls; if the terminal is gone, nothing needs to be done.
         if unsafe { libc::tcsetpgrp(libc::STDIN_FILENO, libc::getpgrp()) } != 0 {}
     }
 }

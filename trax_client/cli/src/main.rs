@@ -1,7 +1,7 @@
-//! `trax`: the command line. One file a command.
+//! `trax`: the command line, with one file per command.
 //!
-//! Exit codes: 0 done, 1 failed, 2 unhealthy, 3 out of time, 64 wrong usage; those of `trax lock`
-//! are described there.
+//! Exit codes: 0 done, 1 failed, 2 unhealthy, 3 out of time, 64 wrong usage; `trax lock` has its
+//! own.
 
 mod audit;
 mod check;
@@ -48,7 +48,7 @@ use clap::error::ErrorKind;
 use command::commands;
 use trax_terminal::{Failure, USAGE};
 
-/// What every script may rely on.
+/// The exit codes that scripts may rely on.
 const EXIT_CODES: &str = "Exit codes:
   0   done
   1   failed: the server refused or cannot be reached, or there is no such job
@@ -151,12 +151,12 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(failure) => failure.report(),
     };
-    // A handler that blocks its thread must not keep the process.
+    // A handler that blocks its thread must not keep the process alive.
     runtime.shutdown_background();
     code
 }
 
-/// Runs the command with its database, and a worker with all that are given.
+/// Runs the command with its database, or a worker with all databases given.
 async fn with_urls(arguments: Arguments) -> Result<ExitCode, Failure> {
     let Arguments {
         database_url,
@@ -178,9 +178,9 @@ async fn with_urls(arguments: Arguments) -> Result<ExitCode, Failure> {
     run(first, command).await
 }
 
-/// Prints help and version when asked for; everything else is a mistake.
+/// Prints help and version on request; any other result is a usage error.
 fn usage(error: &clap::Error) -> ExitCode {
-    // Who reads no further, as head does, has what they wanted.
+    // A reader that stops early, such as head, is not an error.
     if let Err(error) = error.print()
         && error.kind() != std::io::ErrorKind::BrokenPipe
     {

@@ -1,5 +1,5 @@
-//! `trax completions` and `trax man`: what a package installs beside the binary. No database is
-//! asked.
+//! `trax completions` and `trax man`: the files that a package installs beside the binary. Needs no
+//! database.
 
 use std::fs::create_dir_all;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! The outboxes that a database gets jobs from, as their relays report them: `trax metrics` and
-//! `trax doctor` show how far each is. Those of a router report to its shards.
+//! The outboxes whose jobs a database receives, as reported by their relays. `trax metrics` and
+//! `trax doctor` show their progress. At a router, relays report to its shards.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use crate::shards::Shards;
 const READABLE: &str = include_str!("query/relay_readable.sql");
 const LIST: &str = include_str!("query/relay_list.sql");
 
-/// What the relay of an outbox said last.
+/// The last report of an outbox's relay.
 pub(crate) struct Outbox {
-    /// The shard that its rows go to, at a router.
+    /// At a router, the shard that receives its rows.
     pub(crate) shard: Option<i32>,
     /// `trax_outbox.relay.source`.
     pub(crate) id: String,
-    /// Its database.
+    /// The name of its database.
     pub(crate) name: String,
     pub(crate) waiting: i64,
     pub(crate) oldest: Duration,
     pub(crate) refused: i64,
-    /// Why rows wait, if there is a reason.
+    /// The reason why rows wait, if known.
     pub(crate) trouble: Option<String>,
-    /// Seconds since 1970.
+    /// The time of the report, in seconds since 1970.
     pub(crate) reported_at: f64,
-    /// Since then.
+    /// The time since the report.
     pub(crate) silent: Duration,
 }
 
@@ -51,7 +51,7 @@ impl Outbox {
     }
 }
 
-/// Outboxes, and why databases are not asked for theirs.
+/// Outboxes, and the errors of databases that could not be queried.
 #[derive(Default)]
 pub(crate) struct Outboxes {
     pub(crate) found: Vec<Outbox>,
@@ -59,7 +59,7 @@ pub(crate) struct Outboxes {
 }
 
 impl Outboxes {
-    /// Returns those of the database; at a router, of all shards that this program can reach.
+    /// Returns the outboxes of the database, or at a router of all shards that can be reached.
     pub(crate) async fn of(database: &Connection, address: &Address) -> Result<Self, Failure> {
         let mut outboxes = Self::default();
         let Some(shards) = Shards::behind(database, address).await? else {
@@ -75,7 +75,8 @@ impl Outboxes {
         Ok(outboxes)
     }
 
-    /// Adds them; none where there is no relay, or its numbers may not be read.
+    /// Adds the outboxes of a database. There are none if it has no relay schema, or this role may
+    /// not read it.
     async fn add(&mut self, database: &Connection, shard: Option<i32>) -> Result<(), Failure> {
         match Neighbor::Relay.is_in(&**database).await {
             Ok(true) => {}

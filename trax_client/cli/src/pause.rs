@@ -1,4 +1,4 @@
-//! `trax pause` and `trax resume`: the scheduler of the database.
+//! `trax pause` and `trax resume`: pauses and resumes the scheduler of the database.
 
 use std::process::ExitCode;
 

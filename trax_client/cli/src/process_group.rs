@@ -1,5 +1,5 @@
-//! Programs that run here, each in its own process group, so that what a program starts goes
-//! with it. None outlives this process, however it ends: see `guard`.
+//! Programs in their own process groups, so that the processes a program starts end with it. None
+//! outlives this process, however it ends: see `guard`.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -14,10 +14,10 @@ use crate::guard::Guard;
 use crate::signal::{is_running, is_there, signal};
 use trax_terminal::print;
 
-/// How often a group whose leader has ended is looked at.
+/// How often to check a group whose leader has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The process groups of the programs that run.
+/// The process groups of running programs.
 pub(crate) struct Groups(Mutex<Running>);
 
 struct Running {
@@ -26,7 +26,7 @@ struct Running {
 }
 
 impl Running {
-    /// Removes it; returns whether it was there.
+    /// Removes a group. Returns whether it was present.
     fn remove(&mut self, group: i32) -> bool {
         if let Some(guard) = &mut self.guard {
             guard.gone(group);
@@ -36,8 +36,7 @@ impl Running {
 }
 
 impl Groups {
-    /// Returns an empty set. What of them still runs when this process is gone may continue for the
-    /// grace.
+    /// Returns an empty set. Groups that still run when this process ends get the grace period.
     pub(crate) fn new(grace: Duration) -> Self {
         let groups = HashSet::new();
         let guard = Guard::start(grace, &groups);
@@ -52,14 +51,14 @@ impl Groups {
     }
 
     fn lock(&self) -> MutexGuard<'_, Running> {
-        // No code panics under the lock; the set is whole even if it did.
+        // No code panics under the lock, and the set would stay consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a guard for as long as it is polled, also when somebody ends it or stops it. Never
-    /// returns.
+    /// Keeps a guard running as long as it is polled, replacing one that was killed or stopped.
+    /// Never returns.
     pub(crate) async fn keep_guard(&self) -> Infallible {
-        // Of every child: without it the next program sees to a guard.
+        // SIGCHLD arrives for every child. Without it, the next program to start renews the guard.
         let Ok(mut changes) = unix::signal(SignalKind::child()) else {
             return std::future::pending().await;
         };
@@ -72,18 +71,18 @@ impl Groups {
         }
     }
 
-    /// Puts a program that is about to be started into its own group.
+    /// Makes a program that is about to start the leader of its own group.
     pub(crate) fn prepare(&self, command: &mut Command) {
         command.process_group(0);
         let Running { groups, guard } = &mut *self.lock();
         if let Some(guard) = guard {
             guard.renew(groups);
-            // SAFETY: what it does is allowed between fork and exec.
+            // SAFETY: the announcement only makes calls that are allowed between fork and exec.
             unsafe { command.pre_exec(guard.announcement()) };
         }
     }
 
-    /// Returns the group of a program that was just started; its leader's process id is its name.
+    /// Returns the group of a program that was just started, identified by its leader's process id.
     pub(crate) fn enter(&self, leader: Option<u32>) -> Group<'_> {
         let id = leader.and_then(|pid| i32::try_from(pid).ok());
         if let Some(id) = id {
@@ -106,14 +105,14 @@ impl Groups {
     }
 }
 
-/// One of them; killed when the handler is dropped before the program's end.
+/// The group of one program. Dropping it before the program's end kills the group.
 pub(crate) struct Group<'a> {
     id: Option<i32>,
     all: &'a Groups,
 }
 
 impl Group<'_> {
-    /// Returns its name, unless the program had ended before.
+    /// Returns the group's id, unless the program had already ended.
     pub(crate) fn id(&self) -> Option<i32> {
         self.id
     }
@@ -124,7 +123,7 @@ impl Group<'_> {
         }
     }
 
-    /// Returns when nothing of it runs. There is no notification, so it polls.
+    /// Completes when no process of the group runs. There is no notification, so it polls.
     pub(crate) async fn gone(&self) {
         while let Some(id) = self.id.filter(|&id| is_there(id) && is_running(id)) {
             reap(id);
@@ -132,7 +131,7 @@ impl Group<'_> {
         }
     }
 
-    /// Ends what is left of the group after the program has ended.
+    /// Kills the rest of the group after the program has ended.
     pub(crate) fn leave(mut self) {
         self.signal(libc::SIGKILL);
         if let Some(id) = self.id.take() {
@@ -151,9 +150,9 @@ impl Drop for Group<'_> {
     }
 }
 
-/// Takes note of the ends of what became this process's child because its parent had ended: as the
-/// first process of a container. The program itself, whose end is waited for elsewhere, has ended.
+/// Reaps orphans of the group that were reparented to this process, as happens to the first process
+/// of a container. The program itself has ended and is waited for elsewhere.
 fn reap(group: i32) {
-    // SAFETY: it waits for nothing, and writes no status.
+    // SAFETY: the call does not block, and writes no status.
     while unsafe { libc::waitpid(-group, std::ptr::null_mut(), libc::WNOHANG) } > 0 {}
 }

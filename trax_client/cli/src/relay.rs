@@ -1,4 +1,4 @@
-//! `trax relay`: carries the rows of outboxes.
+//! `trax relay`: moves the rows of outboxes to trax.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -118,7 +118,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where a target is, for people.
+/// Returns the location of a target for messages.
 fn place_of(target: &Address) -> String {
     let hosts = target.get_hosts().first();
     let host = hosts.map_or_else(String::new, |host| match host {
@@ -128,9 +128,9 @@ fn place_of(target: &Address) -> String {
     format!("{host}{}", target.get_dbname().unwrap_or("target"))
 }
 
-/// Succeeds if one of the targets is there and none is a router. As of every command: who starts it
-/// learns now that an address is wrong. One of several that is down holds up no other, as a source
-/// does not.
+/// Succeeds if at least one target can be reached and none is a router, so that an invalid address
+/// is reported at startup, as by every command. If one of several targets is down, the others are
+/// still served; the same holds for sources.
 async fn look_at(targets: &[Address]) -> Result<(), Failure> {
     let mut first = None;
     let mut reached = 0;
@@ -141,7 +141,7 @@ async fn look_at(targets: &[Address]) -> Result<(), Failure> {
                 match trax_relay::refusal(&client).await {
                     Ok(None) => {}
                     Ok(Some(trouble)) => return Err(failure(trouble)),
-                    // A connection that breaks now may break at any time: the relay makes another.
+                    // The connection may break at any time; the relay reconnects.
                     Err(trouble) => print::log(&place_of(target), &trouble.to_string()),
                 }
             }
@@ -167,8 +167,7 @@ fn failure(trouble: Trouble) -> Failure {
     }
 }
 
-/// Waits until every relay has ended; one that failed stops no other, and the first of these is
-/// returned.
+/// Waits until every relay has ended. A failed relay stops no other; the first failure is returned.
 async fn all_ended(mut relays: JoinSet<Result<(), (String, Trouble)>>) -> Result<(), Failure> {
     let mut first = Ok(());
     while let Some(ended) = relays.join_next().await {

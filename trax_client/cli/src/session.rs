@@ -1,4 +1,4 @@
-//! A connection to the database that a command asks, and the server's clock at its beginning.
+//! A command's connection to the database, and the server's clock at its beginning.
 
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -18,15 +18,15 @@ use trax_terminal::{address, print};
 /// An open connection.
 pub(crate) struct Session {
     pub(crate) connection: Connection,
-    /// The server's clock when the command began: what relative times are relative to.
+    /// The server's clock when the command began, the reference for relative times.
     pub(crate) now: Moment,
-    /// The address, when that is a router's: what tables have is in its shards.
+    /// The address, if it is a router's; the tables are then read from its shards.
     router: Option<Address>,
     shards: OnceCell<Shards>,
 }
 
 impl Session {
-    /// Connects to the database that the url or the environment names.
+    /// Connects to the database that the URL or the environment names.
     pub(crate) async fn open(url: Option<&str>, options: &Options) -> Result<Self, Failure> {
         let config = address::from_environment(url)?;
         Self::to(&config, options).await
@@ -56,15 +56,15 @@ impl Session {
         })
     }
 
-    /// Returns the contract over this connection.
+    /// Returns a typed client on this connection.
     pub(crate) fn client(&self) -> Client<'_, tokio_postgres::Client> {
         Client::new(&self.connection)
     }
 
-    /// Returns how the server refuses all calls if its library is of another version than the
+    /// Returns the server's refusal of all calls, if its library's version differs from that of the
     /// tables.
     pub(crate) async fn of_another_version(&self) -> Result<Option<Report>, Failure> {
-        // Rows of a router say of each shard how it is.
+        // A router reports this for each shard in its own rows.
         if self.is_router() {
             return Ok(None);
         }
@@ -76,8 +76,8 @@ impl Session {
         self.router.is_some()
     }
 
-    /// Returns the rows of a statement that reads tables: at a router, of all shards that can be
-    /// reached, one after the other.
+    /// Returns the rows of a statement that reads tables. At a router, those of all shards that can
+    /// be reached, in shard order.
     pub(crate) async fn find(
         &self,
         sql: &str,
@@ -87,7 +87,8 @@ impl Session {
         Ok(rows.into_iter().map(|(_, row)| row).collect())
     }
 
-    /// Returns what such a statement lists; at a router, with the shards and in one order.
+    /// Returns the records of such a statement. At a router, with their shards and merged into one
+    /// order.
     pub(crate) async fn list<R: Listed>(
         &self,
         sql: &str,
@@ -110,7 +111,7 @@ impl Session {
         }
     }
 
-    /// Returns the databases that have the tables: this one, or the shards that can be reached.
+    /// Returns the databases with the tables: this one, or the shards that can be reached.
     pub(crate) async fn databases(&self) -> Result<Vec<&Connection>, Failure> {
         Ok(match self.shards().await? {
             Some(shards) => shards.connections().collect(),
@@ -132,7 +133,7 @@ impl Session {
         self.shards.get_or_try_init(opened).await.map(Some)
     }
 
-    /// Returns the shards that can be reached now, at a router; nothing is reported.
+    /// At a router, returns the shards that can be reached now, without reporting the others.
     pub(crate) async fn shards_now(&self) -> Result<Option<Shards>, Failure> {
         match &self.router {
             Some(address) => Shards::of(&self.connection, address).await.map(Some),
@@ -140,7 +141,8 @@ impl Session {
         }
     }
 
-    /// Returns the failure that something does not exist; when a shard is away, as far as is known.
+    /// Returns the failure for an object that does not exist. If a shard is unavailable, limits it
+    /// to the shards that answer.
     pub(crate) fn absent(&self, failure: Failure) -> Failure {
         match self.is_incomplete() {
             true => Failure::new(format!("{failure} on the shards that answer")),
@@ -148,8 +150,7 @@ impl Session {
         }
     }
 
-    /// Returns the exit code of a command that has shown all it found: failed when a shard that is
-    /// away may have more.
+    /// Returns the exit code of a listing: failed if an unavailable shard may have more.
     pub(crate) fn outcome(&self) -> ExitCode {
         match self.is_incomplete() {
             true => ExitCode::from(FAILED),
@@ -171,7 +172,7 @@ impl Session {
         Ok(self.connection.query_typed(sql, arguments).await?)
     }
 
-    /// Returns the one value of a statement of this crate.
+    /// Returns the value of a statement of this crate.
     pub(crate) async fn value<T: for<'r> FromSql<'r>>(
         &self,
         sql: &str,
@@ -184,17 +185,15 @@ impl Session {
             .try_get(0)?)
     }
 
-    /// Returns a time as PostgreSQL reads it, in the zone of whoever typed it: '2030-01-01 10:00',
-    /// 'tomorrow'.
+    /// Parses a time as PostgreSQL does, in the user's time zone: '2030-01-01 10:00', 'tomorrow'.
     pub(crate) async fn time(&self, text: &str) -> Result<SystemTime, Failure> {
         self.time_or(text, "give a time: '2030-01-01 10:00', 'tomorrow 10:00'")
             .await
     }
 
-    /// Does the same; the hint shows the accepted forms when this is none.
+    /// Parses a time. `hint` lists the accepted forms for the error.
     async fn time_or(&self, text: &str, hint: &str) -> Result<SystemTime, Failure> {
-        // The zone holds for this transaction alone: behind a pooler the next one is somebody
-        // else's.
+        // The time zone is set for this transaction only: behind a pooler the session is shared.
         self.connection.begin().await?;
         let read = self.read_time(text).await;
         match read {
@@ -222,10 +221,10 @@ impl Session {
             .await
     }
 
-    /// Does the same, or takes how long ago: '2 h', '30 min'.
+    /// Parses a time, or an age: '2 h', '30 min'.
     pub(crate) async fn since(&self, text: Option<&str>) -> Result<Option<SystemTime>, Failure> {
         let Some(text) = text else { return Ok(None) };
-        // '2 h ago' is a negative interval, and means the same.
+        // '2 h ago' is a negative interval with the same meaning.
         let sql = "select pg_catalog.clock_timestamp() - greatest(i, -i) \
                    from (select cast($1 as interval)) l (i)";
         let length: Result<SystemTime, Error> = self.value(sql, &[(&text, Type::TEXT)]).await;
@@ -240,8 +239,8 @@ impl Session {
     }
 }
 
-/// Returns how the server refuses all calls if its library is of another version than the tables:
-/// asks one that reads nothing.
+/// Returns the server's refusal of all calls, if its library's version differs from that of the
+/// tables. Calls a function that reads nothing.
 pub(crate) async fn of_another_version(
     database: &tokio_postgres::Client,
 ) -> Result<Option<Report>, Error> {

@@ -1,4 +1,4 @@
-//! The shards of a router, asked one statement each.
+//! The shards of a router, and statements that run on each.
 
 use futures_util::future::join_all;
 use tokio_postgres::Row;
@@ -6,7 +6,8 @@ use tokio_postgres::types::{ToSql, Type};
 use trax_client::{Address, is_router};
 use trax_terminal::{Connection, Failure, address};
 
-/// An argument of a statement and its type: nothing is prepared, which also works behind a pooler.
+/// An argument of a statement and its type. Nothing is prepared, so statements work behind a
+/// pooler.
 pub(crate) type Argument<'a> = (&'a (dyn ToSql + Sync), Type);
 
 const SHARDS: &str = "select s.number, s.address, s.closed from trax_router.shards() s";
@@ -18,7 +19,7 @@ pub(crate) struct Shards {
 }
 
 impl Shards {
-    /// Connects to all shards of a router at once.
+    /// Connects to all shards of a router concurrently.
     pub(crate) async fn of(router: &Connection, address: &Address) -> Result<Self, Failure> {
         let rows = router.query_typed(SHARDS, &[]).await?;
         let opened = rows.iter().map(|row| async {
@@ -41,7 +42,7 @@ impl Shards {
         Ok(shards)
     }
 
-    /// Does so if the database is a router.
+    /// Connects to the shards if the database is a router.
     pub(crate) async fn behind(
         database: &Connection,
         address: &Address,
@@ -52,11 +53,10 @@ impl Shards {
         }
     }
 
-    /// Returns the rows of a statement with the numbers of the shards that they are from, in the
-    /// order of those.
+    /// Returns the rows of a statement with the numbers of their shards, in shard order.
     ///
     /// # Errors
-    /// When a shard refuses the statement.
+    /// If a shard refuses the statement.
     pub(crate) async fn find(
         &self,
         sql: &str,
@@ -84,7 +84,7 @@ impl Shards {
         reached.map(|(number, connection)| (*number, connection))
     }
 
-    /// Returns why shards are away.
+    /// Returns the errors of unavailable shards.
     pub(crate) fn away(&self) -> &[Failure] {
         &self.away
     }

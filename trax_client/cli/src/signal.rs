@@ -4,7 +4,7 @@ use trax_terminal::print;
 
 pub(crate) fn signal(group: i32, number: i32) {
     if let Err(error) = send(group, number) {
-        // ESRCH: it has just ended.
+        // ESRCH: the group has just ended.
         if error.raw_os_error() != Some(libc::ESRCH) {
             print::log(
                 "trax",
@@ -14,20 +14,20 @@ pub(crate) fn signal(group: i32, number: i32) {
     }
 }
 
-/// Returns whether anything of a group is left.
+/// Returns whether a group still has processes, including zombies.
 pub(crate) fn is_there(group: i32) -> bool {
     send(group, 0).is_ok()
 }
 
-/// Returns whether a process of a group still runs. One that has ended is there until its parent
-/// takes note, and the first process of a container may never do.
+/// Returns whether a process of a group still runs. A process that has ended remains as a zombie
+/// until its parent reaps it, which the first process of a container may never do.
 pub(crate) fn is_running(group: i32) -> bool {
     let Ok(processes) = std::fs::read_dir("/proc") else {
         return true;
     };
     processes.flatten().any(|process| {
         let stat = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
-        // The name of the program, in brackets, may have anything in it.
+        // The program's name, in parentheses, may contain any character.
         let mut fields = stat
             .rsplit(')')
             .next()
@@ -38,9 +38,9 @@ pub(crate) fn is_running(group: i32) -> bool {
     })
 }
 
-/// Sends a signal; 0 asks whether anybody is there.
+/// Sends a signal; 0 only checks whether the group exists.
 fn send(group: i32, number: i32) -> std::io::Result<()> {
-    // SAFETY: kill has no memory preconditions; the group was made for one program alone.
+    // SAFETY: kill has no memory preconditions; the group was created for one program only.
     match unsafe { libc::kill(-group, number) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),

@@ -1,4 +1,4 @@
-//! Did you mean: the name that is there and most like the one that was typed.
+//! Suggests the existing name most similar to a mistyped one.
 
 use tokio_postgres::types::Type;
 use trax_client::Error;
@@ -7,10 +7,10 @@ use trax_terminal::Failure;
 use crate::output::Options;
 use crate::session::Session;
 
-/// What a name is the name of.
+/// The kinds of names.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
-    /// What an act of the audit was done to.
+    /// The object of an act in the audit.
     Audited,
     Group,
     Manifest,
@@ -33,7 +33,7 @@ impl Kind {
         }
     }
 
-    /// Names that are in use now; $1 at most. History is not asked.
+    /// Returns a query for the names in current use, at most $1. The history is not read.
     fn names(self) -> &'static str {
         match self {
             Kind::Group => include_str!("query/name_of_groups.sql"),
@@ -57,7 +57,7 @@ impl Kind {
     }
 }
 
-/// How many names are compared.
+/// The maximum number of names compared.
 const COMPARED: i64 = 20_000;
 
 /// Returns the names of a kind.
@@ -71,14 +71,14 @@ pub(crate) async fn names(session: &Session, kind: Kind) -> Result<Vec<String>, 
         .collect::<Result<_, _>>()?)
 }
 
-/// Returns the name of a kind that is most like one that nothing has.
+/// Returns the name of a kind most similar to an unknown one.
 pub(crate) async fn similar_to(session: &Session, kind: Kind, name: &str) -> Option<String> {
-    // Only advice: who may not read the names hears the error all the same.
+    // Only advice: a role that may not read the names still gets the error.
     let names = names(session, kind).await.unwrap_or_default();
     closest(name, &names).map(str::to_owned)
 }
 
-/// Returns what to say of a name that nothing has.
+/// Returns the failure for an unknown name.
 pub(crate) async fn unknown(session: &Session, kind: Kind, name: &str) -> Failure {
     let failure = Failure::new(format!("{} \"{name}\" does not exist", kind.word()));
     let all = kind
@@ -93,7 +93,8 @@ pub(crate) async fn unknown(session: &Session, kind: Kind, name: &str) -> Failur
     })
 }
 
-/// Returns an error of the server; of a manifest or group that is not there, with what is like it.
+/// Returns an error of the server as a failure, with a similar name if the manifest or group does
+/// not exist.
 pub(crate) async fn explained(session: &Session, name: &str, error: Error) -> Failure {
     let is_of = |kind: &Kind| {
         let word = format!("{} ", kind.word());
@@ -105,7 +106,8 @@ pub(crate) async fn explained(session: &Session, name: &str, error: Error) -> Fa
     }
 }
 
-/// Says of the filters of an empty list which name nothing has, where another one is much like it.
+/// For an empty list, notes the names in its filters that do not exist but are similar to an
+/// existing one.
 pub(crate) async fn note(session: &Session, output: &Options, filters: &[(Kind, &[String])]) {
     if output.quiet || output.json {
         return;
@@ -123,8 +125,8 @@ pub(crate) async fn note(session: &Session, output: &Options, filters: &[(Kind, 
     }
 }
 
-/// Returns the name most like `name`, if it is like it: up to a quarter of its letters differ, at
-/// most three, or only their case does.
+/// Returns the name most similar to `name`, if at most a quarter of its letters (at most three)
+/// differ, or only their case.
 pub(crate) fn closest<'n>(name: &str, names: &'n [String]) -> Option<&'n str> {
     let most = (name.chars().count() / 4).clamp(1, 3);
     names
@@ -135,8 +137,8 @@ pub(crate) fn closest<'n>(name: &str, names: &'n [String]) -> Option<&'n str> {
         .map(|(_, other)| other.as_str())
 }
 
-/// Returns how many letters must be inserted, removed, replaced, or swapped with the next, to turn
-/// one name into another; one when only case or separators differ.
+/// Returns the number of letters to insert, remove, replace, or swap with the next, to turn one
+/// name into the other; 1 if only case or separators differ.
 pub(crate) fn distance(one: &str, other: &str) -> usize {
     if one == other {
         return 0;
@@ -151,7 +153,7 @@ pub(crate) fn distance(one: &str, other: &str) -> usize {
             .collect()
     };
     let (one, other) = (folded(one), folded(other));
-    // The rows of the table of prefixes that the next one needs.
+    // The rows of the edit distance table that the next row needs.
     let mut before: Vec<usize> = Vec::new();
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (i, a) in one.iter().enumerate() {

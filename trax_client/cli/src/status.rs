@@ -1,4 +1,4 @@
-//! `trax status`: what runs, what is missing and what to type.
+//! `trax status`: the components that run, those that are missing, and the commands that fix them.
 
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let refusal = session.of_another_version().await?;
     let mut lines = match session.client().status().await {
-        // The function is refused too if its version has one in C in it.
+        // If its version contains a C function, the call is refused too.
         Err(_) if refusal.is_some() => Vec::new(),
         lines => lines?,
     };
@@ -55,7 +55,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     })
 }
 
-/// Prints what to type, whole, under the table: in a column it would be cut.
+/// Prints the hints in full below the table, as a column would cut them.
 fn hints(lines: &[StatusLine]) -> Result<(), Failure> {
     for line in lines {
         if let Some(hint) = &line.hint {
@@ -68,7 +68,7 @@ fn hints(lines: &[StatusLine]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns a text with the shard that it is about, when a router says so.
+/// Prefixes a text with its shard, if a router reports one.
 pub(crate) fn of_shard(shard: Option<i32>, text: &str) -> String {
     match shard {
         Some(shard) => format!("shard {shard}: {text}"),

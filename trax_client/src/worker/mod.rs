@@ -94,15 +94,14 @@ pub(crate) struct Setup<S> {
 /// Claims jobs and runs handlers until stopped.
 ///
 /// A misbehaving handler does not affect others:
-/// - A handler that **panics** fails its attempt with the panic's text. The job is retried as after
-///   any error.
+/// - A handler that **panics** fails its attempt with the panic's text, and is retried as after any
+///   error.
 /// - A handler that **blocks its thread** keeps its lease, as heartbeats have their own thread. If
 ///   every thread is blocked (a current-thread runtime has one), claims, other handlers and the end
 ///   of the worker wait, and after the stall limit [`Health`] reports it. Run such code under
 ///   `tokio::task::block_in_place` or `spawn_blocking`.
 /// - A handler that **ignores its cancellation** is dropped at its next await after
-///   [`Worker::cancel_patience`]. During a stop, a handler that cannot be dropped is abandoned. Its
-///   job ends as if it had stopped when asked to.
+///   [`Worker::cancel_patience`]; during a stop, one that cannot be dropped is abandoned.
 /// - A handler whose **output the server refuses** (`trax.max_input_bytes`, 1 MB; nesting) fails
 ///   its job permanently with the SQLSTATE (54000), and delays no other outcome.
 ///
@@ -214,7 +213,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Runs an async function for every job of the [`Task`] that is its first argument. The other
+    /// Runs an async function for every job of the [`Task`] that is its first argument. Further
     /// arguments are extractors.
     ///
     /// ```no_run
@@ -241,8 +240,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// # }
     /// ```
     ///
-    /// The function returns `Result<R, E>` with any type of error, such as `anyhow::Result<R>`.
-    /// [`Decide`] declares the effect of an error on the job where the error occurs.
+    /// The function returns `Result<R, E>` with any type of error. [`Decide`] declares the effect
+    /// of an error on the job where it occurs.
     pub fn task<Arguments, H>(mut self, function: H) -> Self
     where
         H: TaskHandler<Arguments> + Send + Sync + 'static,
@@ -347,10 +346,9 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// Lets tasks take turns: while jobs of several tasks wait, each task gets an equal share of
     /// this worker.
     ///
-    /// By default the oldest job of the highest priority is next, whatever its task. No job
-    /// starves, but a long backlog of one task delays younger jobs of all others. With turns, age
-    /// and priority count within a task. Has no effect on [`Worker::handle_any`], which has no list
-    /// of tasks.
+    /// By default the oldest job of the highest priority is next, whatever its task, so a long
+    /// backlog of one task delays younger jobs of all others. With turns, age and priority count
+    /// within a task. Has no effect on [`Worker::handle_any`], which has no list of tasks.
     pub fn take_turns(mut self) -> Self {
         self.take_turns = true;
         self
@@ -363,8 +361,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Sets how often to poll an empty queue (default 200 ms). Polling is up to five times slower
-    /// after a long idle time, and up to 25 times while notifications announce work.
+    /// Sets how often to poll an empty queue (default 200 ms): up to five times slower after a long
+    /// idle time, and up to 25 times while notifications announce work.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.setup.poll_interval = interval.clamp(Duration::from_millis(1), deadline::LONGEST);
         self
@@ -418,8 +416,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Sends events to a function. By default they go to the program's `tracing` subscriber, or to
-    /// standard error if it has none.
+    /// Sends events to a function, by default to `tracing`, or to standard error without a
+    /// subscriber.
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.events = Events::new(listener);
         self

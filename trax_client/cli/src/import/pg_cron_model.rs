@@ -1,6 +1,6 @@
-//! A model of pg_cron's parser and of its question whether a job runs now: `src/entry.c` and
-//! `ShouldRunTask` of 1.6, character by character. Schedules chosen by a seed are compared with
-//! what they become.
+//! A model of pg_cron's parser and of its decision whether a job runs now: `src/entry.c` and
+//! `ShouldRunTask` of version 1.6, character by character. Random schedules are compared with their
+//! conversion.
 
 use serde_json::json;
 use trax_schedule::calendar::{date_of, day_of_week};
@@ -10,7 +10,7 @@ use super::{When, read};
 
 const MICROS: i64 = 1_000_000;
 
-/// A schedule as pg_cron stores it: a value's bit in each field.
+/// A schedule as pg_cron stores it: one bit per value in each field.
 #[derive(Default)]
 struct Entry {
     sets: [u64; 5],
@@ -18,7 +18,7 @@ struct Entry {
     is_last_day: bool,
 }
 
-/// The characters of a schedule; the end is a zero, as for pg_cron.
+/// The characters of a schedule. The end reads as zero, as in pg_cron.
 struct Reader<'a> {
     text: &'a [u8],
     at: usize,
@@ -146,7 +146,7 @@ impl Entry {
             }
     }
 
-    /// Returns the first minute after another, both as seconds, up to a day.
+    /// Returns the first matching minute after `after`, both in seconds, within a number of days.
     fn next(&self, after: i64, days: i64) -> Option<i64> {
         let start = after.div_euclid(60) + 1;
         let first = start.div_euclid(1_440);
@@ -163,7 +163,7 @@ impl Entry {
     }
 }
 
-/// A small generator, so that a failure can be repeated.
+/// A small random generator with a seed, so that a failure can be reproduced.
 struct Random(u64);
 
 impl Random {
@@ -241,7 +241,7 @@ impl Random {
     }
 }
 
-/// Asserts that a schedule runs when the model says; returns what became of it.
+/// Asserts that a schedule runs when the model does, and returns the result of its conversion.
 fn compare(schedule: &str, after: i64) -> &'static str {
     let model = Entry::parse(schedule);
     let times = match read(schedule, false) {

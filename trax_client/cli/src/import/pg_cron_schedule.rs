@@ -1,22 +1,21 @@
-//! Schedules of pg_cron, as its own parser reads them.
+//! Parses schedules of pg_cron as its own parser does.
 //!
-//! Enters: the text of a schedule that pg_cron has accepted. Leaves: when it runs, with notes on
-//! what pg_cron ignores in it; or why that cannot be said exactly. Holds: what pg_cron ignores is
-//! left out of the expression, and named: what follows the fifth field, and what follows a value
-//! within a field (`mon#2` is each Monday).
+//! Input: the text of a schedule that pg_cron has accepted. Output: its times, with notes on the
+//! parts that pg_cron ignores; or the reason why the times cannot be determined exactly. Invariant:
+//! ignored parts are left out of the expression and noted: text after the fifth field, and text
+//! after a value within a field (`mon#2` is every Monday).
 
 use super::crontab::Times;
 
-/// When a job runs.
+/// The times of a job.
 #[derive(Debug, PartialEq)]
 pub(super) enum When {
-    /// So many seconds from one run to the next.
+    /// The number of seconds between runs.
     Every(u32),
     Cron(Times),
 }
 
-/// Reads a schedule; with `both_days`, the setting cron.match_dom_and_dow of pg_cron is on. Returns
-/// notes beside it.
+/// Parses a schedule. `both_days` is pg_cron's setting cron.match_dom_and_dow. Also returns notes.
 pub(super) fn read(schedule: &str, both_days: bool) -> Result<(When, Vec<String>), String> {
     if let Some(seconds) = seconds(schedule) {
         return match seconds {
@@ -60,7 +59,7 @@ fn is_end(c: char) -> bool {
     is_blank(c) || c == '\n'
 }
 
-/// Reads "30 seconds", which pg_cron has beside cron.
+/// Parses "30 seconds", a form that only pg_cron has.
 fn seconds(schedule: &str) -> Option<u32> {
     let lower = schedule.trim().to_ascii_lowercase();
     let number = lower
@@ -103,7 +102,7 @@ fn shorthand(name: &str) -> Result<Times, String> {
     })
 }
 
-/// Returns the five fields, and what follows them.
+/// Returns the five fields and the text after them.
 fn fields(schedule: &str) -> Result<([&str; 5], &str), String> {
     let mut fields = [""; 5];
     let mut rest = schedule;
@@ -118,8 +117,8 @@ fn fields(schedule: &str) -> Result<([&str; 5], &str), String> {
     Ok((fields, rest))
 }
 
-/// Returns as much of a field as pg_cron reads: a list of values, ranges and steps. A field
-/// that it refuses is returned whole, or with the wrong character.
+/// Returns the part of a field that pg_cron reads: a list of values, ranges and steps. A field that
+/// it refuses is returned in full, or up to and including the wrong character.
 fn of_field(field: &str) -> &str {
     if field == "$" {
         return field;
@@ -133,7 +132,7 @@ fn of_field(field: &str) -> &str {
                 after.strip_prefix('-').map_or(after, after_value)
             }
         };
-        // Also after a single value, where it is refused.
+        // Also after a single value, where the step is refused.
         rest = rest.strip_prefix('/').map_or(rest, after_value);
         match rest.strip_prefix(',') {
             Some(next) => rest = next,
@@ -143,16 +142,16 @@ fn of_field(field: &str) -> &str {
     }
 }
 
-/// Returns what follows the letters and digits of a value.
+/// Returns the text after the letters and digits of a value.
 fn after_value(text: &str) -> &str {
     text.trim_start_matches(|c: char| c.is_ascii_alphanumeric())
 }
 
-/// Returns when fields run that pg_cron reads whole.
+/// Returns the times of fields that pg_cron reads in full.
 fn times(mut fields: [&str; 5], both_days: bool) -> Result<Times, String> {
     let last_day = fields[2] == "$";
     if last_day {
-        // Restricted as any day is, while the other field is looked at.
+        // Any day restricts the field equally while the other field is examined.
         fields[2] = "1";
     }
     let mut times = Times::of(&fields, both_days)?;

@@ -1,4 +1,4 @@
-//! Proposals: what becomes of each line, shown with its next runs, and made so.
+//! Proposals: the conversion of each line, shown with its next runs and applied on request.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use crate::session::Session;
 use trax_terminal::print;
 use trax_terminal::{Connection, FAILED, Failure};
 
-/// How proposals are made and applied; part of the arguments of each source.
+/// The options for making and applying proposals; part of the arguments of each source.
 #[derive(clap::Args)]
 pub(super) struct ImportOptions {
     /// Create the manifests; asks for confirmation on a terminal
@@ -35,17 +35,17 @@ pub(super) struct ImportOptions {
     pub(super) output: Options,
 }
 
-/// What becomes of one line.
+/// The conversion of a line.
 #[derive(Debug, Serialize)]
 pub(super) struct Proposal {
-    /// Where the line stands: "/etc/crontab:12".
+    /// The location of the line: "/etc/crontab:12".
     pub(super) source: String,
     pub(super) line: String,
-    /// The manifest, as trax.apply reads it; null when the line is left out.
+    /// The manifest in the format of trax.apply; null if the line is left out.
     pub(super) manifest: Value,
-    /// Why it is left out.
+    /// The reason for leaving the line out.
     pub(super) left_out: Option<String>,
-    /// What is not as it was.
+    /// The differences from the original.
     pub(super) notes: Vec<String>,
     next_runs: Vec<Moment>,
     #[serde(skip)]
@@ -81,9 +81,9 @@ impl Proposal {
         self.manifest["name"].as_str().unwrap_or_default()
     }
 
-    /// Returns several lines for people.
+    /// Returns several lines of text.
     fn text(&self) -> String {
-        // No line of it stands where one of ours may.
+        // Indented, so that no line of the command can pass for a line of this output.
         let line = plain(&self.line).replace('\n', "\n        ");
         let source = paint(&one_line(&self.source), Tone::Strong);
         let mut lines = vec![print::folded_at(&format!("{source}  {line}"), 8, width())];
@@ -134,11 +134,11 @@ impl Proposal {
     }
 }
 
-/// Makes names that describe what they run unique.
+/// Makes descriptive names unique.
 #[derive(Default)]
 pub(super) struct UniqueNames(BTreeMap<String, usize>);
 
-/// The longest name made of a command.
+/// The maximum length of a name derived from a command.
 const NAME_LENGTH: usize = 60;
 
 impl UniqueNames {
@@ -167,13 +167,13 @@ impl UniqueNames {
     }
 }
 
-/// Returns what all imported manifests have in common: as near to cron as can be.
+/// Returns the settings common to all imported manifests, which are as close to cron as possible.
 pub(super) fn manifest(how: &ImportOptions, name: &str, input: Value) -> Value {
     let work = json!({"task": how.task, "input": input});
     of_work(how, name, work)
 }
 
-/// Returns a manifest whose work is a statement, which runs as `role`.
+/// Returns a manifest that runs a SQL statement as `role`.
 pub(super) fn statement(how: &ImportOptions, name: &str, sql: &str, role: &str) -> Value {
     of_work(how, name, json!({"sql": sql, "run_as": role}))
 }
@@ -196,13 +196,15 @@ fn of_work(how: &ImportOptions, name: &str, work: Value) -> Value {
     manifest
 }
 
-/// Shows the proposals with the next runs that the server sees, and makes them so when asked to.
+/// Shows the proposals with their next runs, as computed by the server, and applies them on
+/// request.
 pub(super) async fn preview_and_apply(
     session: &Session,
     how: &ImportOptions,
     mut proposals: Vec<Proposal>,
 ) -> Result<ExitCode, Failure> {
-    // At a router each call commits on a shard: a shard undoes it.
+    // Through a router each call commits on a shard. A trial must be rolled back, so it runs on a
+    // shard.
     let databases = session.databases().await?;
     let connection = *databases.first().ok_or_else(|| {
         Failure::new("no shard can be reached, to try what becomes of the lines")
@@ -243,13 +245,13 @@ pub(super) async fn preview_and_apply(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes each manifest in a transaction that will be undone, and asks when it runs.
+/// Creates each manifest in a transaction that is rolled back, and reads its next runs.
 async fn try_out(
     connection: &Connection,
     count: i32,
     proposals: &mut [Proposal],
 ) -> Result<(), Failure> {
-    // Where no line can be applied, that is no line's fault.
+    // If no line can be applied, the error does not belong to a line.
     apply(connection, &json!({ "manifests": [] })).await?;
     for proposal in proposals.iter_mut().filter(|p| p.left_out.is_none()) {
         connection.batch_execute("savepoint line").await?;
@@ -270,7 +272,8 @@ async fn try_out(
     Ok(())
 }
 
-/// Returns whether the server refused what a line says: a time, a statement, a role that is gone.
+/// Returns whether the server refused the content of a line: a time, a statement, a role that does
+/// not exist.
 fn is_of_the_line(error: &trax_client::Error) -> bool {
     let class = error.report().and_then(|report| report.sqlstate.get(..2));
     matches!(class, Some("0A" | "22" | "23" | "28" | "42" | "54"))
@@ -282,7 +285,7 @@ async fn try_one(
     proposal: &mut Proposal,
 ) -> Result<(), trax_client::Error> {
     let mut manifest = proposal.manifest.clone();
-    // Also of one that is switched off the runs are of interest.
+    // The runs of a disabled manifest are shown too.
     if let Some(members) = manifest.as_object_mut() {
         members.remove("enabled");
     }

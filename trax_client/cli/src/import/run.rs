@@ -1,11 +1,13 @@
-//! `trax import run`: the program that runs imported lines, for `trax worker --exec`.
+//! `trax import run`: runs imported lines, as the program of `trax worker --exec`.
 //!
-//! Enters: an imported job's input on standard input, and the worker's word for it that a manifest
-//! stores it. Leaves: what the command does, and its exit code. Holds: nothing runs but what
-//! somebody wrote into a manifest, who had the right to: whoever may enqueue would otherwise have a
-//! shell on the worker's machine, as any user. The command finds what cron would give it: its user,
-//! its home as the working directory, a small environment, and what stood behind % on its standard
-//! input. Only the worker's password for PostgreSQL comes along.
+//! Input: an imported job's input on standard input, and the worker's confirmation that a manifest
+//! stores it. Output: the effects and the exit code of the command. Invariant: only commands stored
+//! in a manifest are run, by a role with the right to store it. Otherwise every role that may
+//! enqueue would have a shell on the worker's machine, as any user.
+//!
+//! The command runs in the environment that cron provides: its user, its home as the working
+//! directory, few variables, and the text after % on its standard input. Only the worker's password
+//! for PostgreSQL is passed in addition.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -19,11 +21,11 @@ use crate::output::say;
 use crate::stored::{self, Source};
 use trax_terminal::Failure;
 
-/// EX_DATAERR, which a worker takes for a failure that no retry repairs.
+/// EX_DATAERR, which a worker treats as a permanent failure.
 const DATA_ERROR: u8 = 65;
 /// EX_TEMPFAIL: try again.
 const TEMPORARY_FAILURE: u8 = 75;
-/// When a worker asks again whether a manifest stores the input.
+/// The delay before a worker checks again whether a manifest stores the input.
 const ASK_AGAIN_SECONDS: u8 = 5;
 
 #[derive(clap::Args)]
@@ -38,7 +40,7 @@ pub(crate) struct Arguments {
 /// The input of an imported job.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Input {
-    /// For the shell.
+    /// The command for the shell.
     pub(super) command: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) environment: BTreeMap<String, String>,
@@ -68,7 +70,7 @@ pub(super) async fn run(_url: Option<String>, arguments: Arguments) -> Result<Ex
         .map_err(|error| Failure::new(format!("cannot start {}: {error}", input.shell())))?;
     let stdin = child.stdin.take();
     let feed = input.stdin.clone().unwrap_or_default();
-    // A command that reads nothing must not wait for us, nor we for it.
+    // In a thread, as the command may read its input late or never.
     let feeder = std::thread::spawn(move || {
         if let Some(mut stdin) = stdin
             && stdin.write_all(feed.as_bytes()).is_err()
@@ -85,14 +87,14 @@ pub(super) async fn run(_url: Option<String>, arguments: Arguments) -> Result<Ex
     Ok(ExitCode::from(code))
 }
 
-/// Returns whether the worker confirms that a manifest stores what is to be run.
+/// Returns an error unless the worker confirms that a manifest stores the input.
 fn authorized() -> Result<(), Failure> {
     let source = std::env::var(stored::VARIABLE).unwrap_or_default();
     if source == Source::Manifest.name() {
         return Ok(());
     }
     if source == Source::Unknown.name() {
-        // Read by the worker: the attempt is released.
+        // The worker reads this and releases the attempt.
         say(&json!({ "snooze": ASK_AGAIN_SECONDS }).to_string())?;
         let failure =
             Failure::new("the database did not answer whether a manifest stores this input");
@@ -110,18 +112,18 @@ fn authorized() -> Result<(), Failure> {
     ))
 }
 
-/// Somebody of this machine.
+/// A user of this machine.
 struct User {
     name: String,
     home: String,
-    /// User and group, when it is another one than this process is.
+    /// User and group ids, if they differ from those of this process.
     other: Option<(libc::uid_t, libc::gid_t)>,
 }
 
-/// Returns the user of a line, or of this process; another one only root may become.
+/// Returns the user of a line, or of this process. Only root may change to another user.
 fn whoami(wanted: Option<&str>) -> Result<User, Failure> {
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    // SAFETY: a plain system call that cannot fail. /proc/self may be root's.
+    // SAFETY: a plain system call that cannot fail. The owner of /proc/self may be root.
     let mine = unsafe { libc::geteuid() }.to_string();
     let entry = |matches: &dyn Fn(&[&str]) -> bool| {
         passwd
@@ -184,8 +186,8 @@ impl Input {
 
 fn command(input: &Input, user: &User) -> Command {
     let mut command = Command::new(input.shell());
-    // No program of root's runs with the environment of the line: its LD_PRELOAD is for the line's
-    // own user.
+    // No program may run as root with the environment of the line: its LD_PRELOAD is only for the
+    // line's own user.
     if let Some(ids) = user.other {
         become_user(&mut command, &user.name, ids);
     }
@@ -198,7 +200,7 @@ fn command(input: &Input, user: &User) -> Command {
         ("USER", &user.name),
     ];
     command.envs(given);
-    // What psql needs for a job of pg_cron is not for another user's eyes.
+    // psql needs these for a job of pg_cron. Another user must not see them.
     let passed = |name: &str| {
         name.starts_with("TRAX_")
             || user.other.is_none() && matches!(name, "PGPASSWORD" | "PGPASSFILE")
@@ -212,14 +214,14 @@ fn command(input: &Input, user: &User) -> Command {
     command
 }
 
-/// Lets the command begin as this user, with all its groups.
+/// Makes the command start as this user, with all its groups.
 fn become_user(command: &mut Command, name: &str, (user, group): (libc::uid_t, libc::gid_t)) {
     let groups = groups_of(name, group);
     let done = |outcome: i32| match outcome {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()),
     };
-    // SAFETY: between fork and exec only system calls are made; what they read was made before.
+    // SAFETY: between fork and exec only system calls are made; their data was prepared before.
     unsafe {
         command.pre_exec(move || {
             done(libc::setgroups(groups.len(), groups.as_ptr()))?;
@@ -229,9 +231,9 @@ fn become_user(command: &mut Command, name: &str, (user, group): (libc::uid_t, l
     }
 }
 
-/// Returns the groups that somebody is in.
+/// Returns the groups of a user.
 fn groups_of(name: &str, group: libc::gid_t) -> Vec<libc::gid_t> {
-    // A name of /etc/passwd, which is text.
+    // A name from /etc/passwd contains no NUL.
     let Ok(name) = std::ffi::CString::new(name) else {
         return vec![group];
     };
@@ -239,7 +241,7 @@ fn groups_of(name: &str, group: libc::gid_t) -> Vec<libc::gid_t> {
     loop {
         let room = groups.len();
         let mut count = room as i32;
-        // SAFETY: the list has `count` places.
+        // SAFETY: the list has room for `count` entries.
         let found = unsafe {
             libc::getgrouplist(name.as_ptr(), group, groups.as_mut_ptr(), &raw mut count)
         };
@@ -248,7 +250,7 @@ fn groups_of(name: &str, group: libc::gid_t) -> Vec<libc::gid_t> {
             groups.truncate(count);
             return groups;
         }
-        // Too few places; the server of groups reports how many there are.
+        // The list is too short; `count` is now the number of groups.
         groups.resize(count.max(room * 2), group);
     }
 }

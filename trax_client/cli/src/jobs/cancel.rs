@@ -36,14 +36,14 @@ pub(crate) struct Arguments {
     output: Options,
 }
 
-/// What became of one job.
+/// The result for one job.
 #[derive(Serialize)]
 struct CancelledJob {
     job_id: i64,
     result: &'static str,
 }
 
-/// How many jobs of a manifest, group, task or database were cancelled.
+/// The number of cancelled jobs of a manifest, group, task or database.
 #[derive(Serialize)]
 struct CancelledCount {
     kind: &'static str,
@@ -51,7 +51,7 @@ struct CancelledCount {
     cancelled: i64,
 }
 
-/// Whose live jobs.
+/// The selection of live jobs.
 enum Which<'a> {
     Manifest(&'a str),
     Group(&'a str),
@@ -85,7 +85,7 @@ impl<'a> Which<'a> {
         }
     }
 
-    /// Cancels them; returns how many.
+    /// Cancels the selected jobs and returns their number.
     async fn cancel(&self, session: &Session) -> Result<i64, Failure> {
         let client = session.client();
         match self {
@@ -103,10 +103,10 @@ impl<'a> Which<'a> {
     }
 }
 
-/// How many jobs are cancelled in one transaction.
+/// The number of jobs cancelled in one transaction.
 const BATCH: i64 = 500;
 
-/// Cancels the live jobs of a task, or of all tasks, that were queued before now.
+/// Cancels the live jobs of a task, or of all tasks, that were queued before this call.
 async fn in_all(session: &Session, task: Option<&str>) -> Result<i64, Failure> {
     let mut cancelled = 0;
     for database in session.databases().await? {

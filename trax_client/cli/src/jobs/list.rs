@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
     output: Options,
 }
 
-/// A job as the list shows it.
+/// A row of the list of jobs.
 #[derive(Debug, Serialize)]
 struct Job {
     job_id: i64,
@@ -110,8 +110,8 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     Ok(session.outcome())
 }
 
-/// Returns the id of a manifest that exists: history has an index by it, none by the name. Each
-/// shard has ids of its own.
+/// Returns the id of a manifest, as the history has an index by id and none by name. `None` at a
+/// router, as each shard has its own ids.
 async fn manifest_id(session: &Session, name: Option<&str>) -> Result<Option<i64>, Failure> {
     if session.is_router() {
         return Ok(None);
@@ -122,7 +122,7 @@ async fn manifest_id(session: &Session, name: Option<&str>) -> Result<Option<i64
 }
 
 impl Job {
-    /// Returns since when it has its state, or what it waits for.
+    /// Returns the time of the last change of state, or the reason for waiting.
     fn when(&self, now: Moment) -> String {
         match (self.finished_at, self.started_at, self.waits_for.as_deref()) {
             (Some(at), _, _) | (None, Some(at), _) => at.relative(now),

@@ -1,4 +1,4 @@
-//! `trax jobs`: look at jobs, cancel them, run them again, wait for them.
+//! `trax jobs`: lists, shows, cancels, retries and watches jobs.
 
 mod cancel;
 mod list;
@@ -24,7 +24,7 @@ commands! {
     Watch(watch::Arguments) => watch::run,
 }
 
-/// Returns what a state means to its reader.
+/// Returns the tone in which a state is shown.
 pub(crate) fn tone(state: &str) -> Tone {
     match state {
         "completed" => Tone::Good,
@@ -35,7 +35,7 @@ pub(crate) fn tone(state: &str) -> Tone {
     }
 }
 
-/// Returns the error that no job has this id.
+/// Returns the error for an unknown job id.
 fn unknown(session: &Session, job_id: i64) -> Failure {
     let failure = Failure::new(format!("job {job_id} does not exist"))
         .hint("ended jobs are kept for trax.run_retention; see: trax jobs list");

@@ -1,11 +1,11 @@
-//! `trax jobs retry`: a job runs again: one that waits for its next attempt now, an ended one as a
-//! fresh job.
+//! `trax jobs retry`: runs a job again. A job that waits for its next attempt runs now, an ended
+//! one as a new job.
 //!
-//! A failed job whose dead letter waits is requeued through it, which keeps every option it had and
-//! lets its manifest continue. Any other ended job is queued again: by its manifest when that still
-//! exists, else with its task, input, group and priority, and what its dead letter knows beyond
-//! that. History keeps no more. It is read where it ended, and queued at the address: a router puts
-//! it where its group is now.
+//! A failed job with an open dead letter is requeued through it, which keeps all its options and
+//! lets its manifest continue. Any other ended job is queued again: by its manifest if that still
+//! exists, otherwise with its task, input, group and priority, and the options in its dead letter;
+//! the history has no more. A job is read from the shard where it ended and queued at the address:
+//! a router puts it on the current shard of its group.
 
 use std::process::ExitCode;
 
@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     output: Options,
 }
 
-/// Which job runs in place of which: itself, when it waited.
+/// A job and the one that replaces it; a waiting job replaces itself.
 #[derive(Serialize)]
 struct RetriedJob {
     job_id: i64,
@@ -104,8 +104,8 @@ async fn again(session: &Session, id: i64, arguments: &Arguments) -> Result<Retr
     })
 }
 
-/// Returns what an ended job was queued with. At a router its manifest may have moved to another
-/// shard since.
+/// Returns an ended job with its options. At a router its manifest may have moved to another shard
+/// since.
 async fn ended_job(session: &Session, id: i64) -> Result<EndedJob, Failure> {
     let rows = session
         .find(EndedJob::READ, &[(&id.to_string(), Type::TEXT)])
@@ -127,7 +127,7 @@ async fn ended_job(session: &Session, id: i64) -> Result<EndedJob, Failure> {
     Ok(ended)
 }
 
-/// Queues it anew; returns the new job.
+/// Queues the job again and returns the new job's id.
 async fn queue(session: &Session, ended: EndedJob) -> Result<i64, Failure> {
     let statement = ended.statement();
     let values = ended.into_values();
@@ -139,7 +139,7 @@ async fn queue(session: &Session, ended: EndedJob) -> Result<i64, Failure> {
     Ok(new.parse().expect("the id of a job is a number"))
 }
 
-/// Returns a waiting job, before its time.
+/// Makes a waiting job run now.
 async fn now(session: &Session, job: &Job, scheduled: bool) -> Result<RetriedJob, Failure> {
     let id = job.job_id;
     if job.waits_for.as_deref() == Some("time") && job.attempt == 0 && !scheduled {

@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
     output: Options,
 }
 
-/// A job, whole.
+/// A job with all its columns.
 #[derive(Debug, Serialize)]
 pub(super) struct Job {
     pub(super) job_id: i64,
@@ -61,7 +61,7 @@ pub(super) struct Job {
     attempts: Vec<Attempt>,
 }
 
-/// One attempt that ended.
+/// An ended attempt.
 #[derive(Debug, Serialize)]
 struct Attempt {
     attempt: i32,
@@ -98,7 +98,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
 
 /// Returns a job and its attempts.
 pub(super) async fn find(session: &Session, id: i64) -> Result<Option<Job>, Failure> {
-    // A job may be on its way from one table to the next between two statements, not within one.
+    // A job may move between tables between two statements, but not within one.
     let rows = session.find(JOB_SHOW, &[(&id, Type::INT8)]).await?;
     let Some(row) = rows.first() else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! `trax jobs watch`: follow jobs until they have ended.
+//! `trax jobs watch`: follows jobs until they have ended.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use crate::session::Session;
 use trax_terminal::{FAILED, Failure, TIMEOUT, duration};
 
 const JOB_STATE: &str = include_str!("../query/job_state.sql");
-/// The end of a job is heard of at once; how often it is looked how far the others are.
+/// The end of a job is reported at once; the progress of the others is read this often.
 const LOOK: Duration = Duration::from_secs(2);
 
 const CANCELLED: u8 = 4;
@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     output: Options,
 }
 
-/// Where a job is.
+/// The state of a job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Job {
     job_id: i64,

@@ -148,7 +148,7 @@ async fn actions(
         .collect::<Result<_, _>>()?)
 }
 
-/// Shows what would change.
+/// Prints the changes.
 fn show(actions: &[ManifestDifference]) -> Result<(), Failure> {
     let texts: Vec<String> = actions
         .iter()

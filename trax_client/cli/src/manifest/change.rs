@@ -47,7 +47,7 @@ pub(crate) struct TriggerArguments {
     output: Options,
 }
 
-/// What became of a manifest.
+/// The change made to a manifest.
 #[derive(Serialize)]
 struct ManifestChange<'a> {
     name: &'a str,
@@ -119,7 +119,7 @@ fn quoted(names: &[String]) -> String {
     names.join(", ")
 }
 
-/// Records a result. An error of one is reported, and the others continue.
+/// Records a result. An error with one manifest is reported, and the others continue.
 async fn record<'a>(
     session: &Session,
     result: trax_client::Result<()>,
@@ -184,7 +184,7 @@ pub(crate) async fn trigger(
     if arguments.output.json {
         json(&[serde_json::json!({"name": arguments.name, "job_id": job_id})])?;
     } else {
-        // The id is the result: scripts take it from here, with --quiet or without.
+        // The id is the result that scripts read, with or without --quiet.
         say(&job_id.to_string())?;
     }
     Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! What `trax.apply` reports that it does, as a person reads it.
+//! The report of `trax.apply` in readable form.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 
 use crate::output::{Tone, one_line, paint};
 
-/// One group or manifest and what becomes of it.
+/// A group or manifest and its change.
 #[derive(Debug, Serialize)]
 pub(super) struct ManifestDifference {
     pub(super) action: String,
@@ -16,7 +16,7 @@ pub(super) struct ManifestDifference {
     changes: Vec<ValueChange>,
 }
 
-/// One value that changes.
+/// A changed value.
 #[derive(Debug, PartialEq, Serialize)]
 struct ValueChange {
     key: String,
@@ -78,8 +78,8 @@ fn changes(detail: &str) -> Vec<ValueChange> {
     changes
 }
 
-/// Returns the JSON value at the beginning of a text, and the rest of the text. A value that is
-/// nested too deeply for the parser is its text.
+/// Returns the JSON value at the beginning of a text, and the rest. A value nested too deeply for
+/// the parser is returned as text.
 fn value(text: &str) -> Option<(Value, &str)> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
     let raw = values.next()?.ok()?.get();

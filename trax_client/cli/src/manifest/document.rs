@@ -1,4 +1,4 @@
-//! Manifest files: TOML or JSON, each the document of `trax.apply`, several as one.
+//! Manifest files: TOML or JSON, each a document for `trax.apply`; several form one document.
 
 use std::io::Read;
 use std::path::Path;
@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 use super::place::{Place, places};
 use trax_terminal::Failure;
 
-/// What a document may have.
+/// The members that a document may have.
 const LISTS: [&str; 2] = ["groups", "manifests"];
 
-/// Files as one document, and where its parts are in those of TOML.
+/// The files as one document, and the locations of its parts in TOML files.
 pub(super) struct Document {
     pub(super) value: Value,
     pub(super) places: Vec<Place>,
@@ -35,7 +35,7 @@ pub(super) fn read(files: &[String]) -> Result<Document, Failure> {
     })
 }
 
-/// Returns the files, and for a directory those in it, in the order of their names.
+/// Returns the files, with each directory replaced by its files in the order of their names.
 fn named(files: &[String]) -> Result<Vec<String>, Failure> {
     let mut all = Vec::new();
     for file in files {
@@ -72,7 +72,7 @@ fn text(file: &str) -> Result<String, Failure> {
     read.map_err(|error| Failure::usage(format!("{file} cannot be read: {error}")))
 }
 
-/// Parses a document by its ending; one without is JSON when it begins like that.
+/// Parses a document by its file name extension. Without one it is JSON if it begins like JSON.
 fn parse(file: &str, text: &str) -> Result<Value, Failure> {
     let ending = Path::new(file)
         .extension()
@@ -101,7 +101,7 @@ fn parse(file: &str, text: &str) -> Result<Value, Failure> {
     Ok(json_of(toml::Value::Table(table)))
 }
 
-/// Returns TOML as JSON; a date or time is its text.
+/// Converts TOML to JSON; dates and times become text.
 pub(super) fn json_of(value: toml::Value) -> Value {
     match value {
         toml::Value::String(text) => Value::String(text),

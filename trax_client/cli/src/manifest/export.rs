@@ -1,7 +1,7 @@
-//! `trax manifest export`: what is stored, as a document that `trax manifest apply` reads.
+//! `trax manifest export`: the stored manifests as a document for `trax manifest apply`.
 //!
-//! What has its default is left out, and so is `enabled = true`: applying the document again
-//! changes nothing, and switches on nothing that was switched off by hand.
+//! Defaults are left out, including `enabled = true`: applying the document again changes nothing,
+//! and does not enable manifests that were disabled by hand.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -76,7 +76,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     } else if arguments.format == Format::Json {
         let list = |entries: Vec<Entry>| entries.into_iter().map(object).collect::<Vec<_>>();
         let document = json!({"groups": list(groups), "manifests": list(manifests)});
-        // Line by line: the breaks between them are none of a string's.
+        // Escaped line by line: these line breaks are not part of a string.
         let lines: Vec<_> = format!("{document:#}").lines().map(escaped).collect();
         say(&lines.join("\n"))?;
     } else {
@@ -85,7 +85,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     Ok(session.outcome())
 }
 
-/// Returns what rows describe, once each: settings of a spread group are on every shard.
+/// Returns the objects in the rows, each once: the settings of a spread group are on every shard.
 fn by_name(rows: &[Row]) -> Result<Vec<Value>, Failure> {
     let described = rows.iter().map(|row| {
         let value: Value = row.try_get(0)?;
@@ -95,7 +95,7 @@ fn by_name(rows: &[Row]) -> Result<Vec<Value>, Failure> {
     Ok(described.into_values().collect())
 }
 
-/// Returns which groups go with the manifests: all, unless the manifests are chosen.
+/// Returns the groups to export: all, unless manifests are selected.
 fn names_of_groups(arguments: &Arguments, manifests: &[Value]) -> Option<Vec<String>> {
     if arguments.names.is_empty() && arguments.group.is_none() {
         return None;
@@ -106,8 +106,7 @@ fn names_of_groups(arguments: &Arguments, manifests: &[Value]) -> Option<Vec<Str
     Some(names)
 }
 
-/// The members of a manifest or group that differ from their defaults, in the order in which people
-/// read them.
+/// The members of a manifest or group that differ from their defaults, in reading order.
 type Entry = Vec<(&'static str, Value)>;
 
 fn manifest(stored: &Value) -> Entry {
@@ -203,8 +202,8 @@ fn toml(groups: &[Entry], manifests: &[Entry]) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Returns a value as one line of TOML that is read as the same value, or what it has that TOML
-/// has not.
+/// Returns a value as one line of TOML that reads as the same value, or the reason why TOML cannot
+/// represent it.
 fn toml_of(value: &Value) -> Result<String, String> {
     match value {
         Value::Null => Err("a null".to_owned()),
@@ -225,7 +224,7 @@ fn toml_of(value: &Value) -> Result<String, String> {
     }
 }
 
-/// Returns a text between quotes: TOML reads each escape of JSON.
+/// Returns a text in quotes. TOML accepts every escape of JSON.
 fn quoted(text: &str) -> String {
     escaped(&json!(text).to_string())
 }
@@ -238,7 +237,7 @@ fn toml_key(key: &str) -> String {
     }
 }
 
-/// Every digit must survive.
+/// Returns the number if TOML preserves every digit.
 fn toml_number(text: &str) -> Result<String, String> {
     let integer = text.parse::<i64>().is_ok();
     let float = text.parse::<f64>().map(|float| json!(float).to_string());

@@ -1,4 +1,5 @@
-//! `trax manifest preview` and `trax manifest why`: when it will run, and why it does not run now.
+//! `trax manifest preview` and `trax manifest why`: the next runs, and the reasons for not running
+//! now.
 
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -35,7 +36,7 @@ pub(crate) struct WhyArguments {
     output: Options,
 }
 
-/// A reason for which a manifest does or does not run.
+/// A reason why a manifest does or does not run.
 #[derive(Debug, Serialize)]
 struct Reason {
     reason: String,
@@ -128,7 +129,7 @@ impl Reason {
         })
     }
 
-    /// Returns a few words: whole sentences do not fit a column.
+    /// Returns several short lines, as whole sentences do not fit a column.
     fn text(&self, now: Moment) -> String {
         let mut facts = Facts::default();
         facts.toned("reason", &self.reason, Tone::Strong);

@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     output: Options,
 }
 
-/// A manifest as the list shows it.
+/// A row of the list of manifests.
 #[derive(Debug, Serialize)]
 struct Manifest {
     name: String,
@@ -97,7 +97,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     Ok(session.outcome())
 }
 
-/// Returns PostgreSQL's 00:05:00 as 5 min; what has several units stays as it is.
+/// Returns PostgreSQL's 00:05:00 as 5 min. An interval with several units is returned unchanged.
 fn interval(text: &str) -> String {
     let parts: Vec<u32> = text
         .split(':')
@@ -112,7 +112,7 @@ fn interval(text: &str) -> String {
 }
 
 impl Manifest {
-    /// Returns its schedule in few words.
+    /// Returns a short form of the schedule.
     fn schedule(&self) -> String {
         if let Some(cron) = &self.cron {
             return match self.timezone.as_str() {

@@ -1,4 +1,4 @@
-//! `trax manifest`: stored definitions of what runs and when.
+//! `trax manifest`: the stored definitions of work and its schedules.
 
 mod apply;
 mod change;

@@ -1,7 +1,7 @@
-//! Where in the files a mistake is that the server found.
+//! Locates an error reported by the server in the manifest files.
 //!
-//! Enters: files of TOML, and an error of `trax.apply`, which names a manifest or group, and most
-//! often a member of it or its value. Leaves: file, line and key.
+//! Input: TOML files, and an error of `trax.apply`, which names a manifest or group and usually a
+//! member of it or its value. Output: file, line and key.
 
 use std::ops::Range;
 
@@ -24,11 +24,11 @@ pub(super) struct Place {
 struct Member {
     key: String,
     line: usize,
-    /// Its texts: a member may be known by its value.
+    /// The texts in it, as an error may name only the value of a member.
     texts: Vec<String>,
 }
 
-/// Returns the places in a file of TOML; none when it is not TOML.
+/// Returns the manifests and groups in a TOML file; empty if it is not valid TOML.
 pub(super) fn places(file: &str, text: &str) -> Vec<Place> {
     let Ok(table) = DeTable::parse(text) else {
         return Vec::new();
@@ -74,7 +74,7 @@ fn texts(value: &DeValue<'_>) -> Vec<String> {
     }
 }
 
-/// Returns where the mistake is, as `file:line: key`, if that can be told.
+/// Returns the location of the error as `file:line: key`, if it can be determined.
 pub(super) fn of(report: &Report, places: &[Place]) -> Option<String> {
     let message = &report.message;
     let text = format!("{message} {}", report.detail.as_deref().unwrap_or_default());
@@ -82,8 +82,8 @@ pub(super) fn of(report: &Report, places: &[Place]) -> Option<String> {
         let name = place.name.as_deref()?;
         message.find(&format!("{} \"{name}\"", place.kind))
     };
-    // Of two that the message names, the first is the one that it is about; of two that have the
-    // same name, the second one is too many.
+    // If the message names two, it is about the first. If two have the same name, the second is the
+    // duplicate.
     let named = places
         .iter()
         .rev()

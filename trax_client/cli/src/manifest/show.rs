@@ -91,7 +91,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns a member as a person reads it; none when it is null, or means nothing.
+/// Returns a member in readable form; `None` if it is null or has no meaning.
 fn member_text(manifest: &Map<String, Value>, key: &str) -> Option<String> {
     match manifest.get(key)? {
         Value::Null | Value::Bool(false) => None,

@@ -1,6 +1,6 @@
-//! The families of samples: what each number is and means.
+//! The metric families, with their types and descriptions.
 
-/// How Prometheus calls a kind of number.
+/// The types of metrics in Prometheus.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Kind {
     Counter,
@@ -22,7 +22,7 @@ impl Kind {
 
 use Kind::{Counter, Gauge, Histogram, Summary};
 
-/// Every family that this version of the server or this program returns.
+/// All families that this version of the server or this program returns.
 pub(super) const FAMILIES: [(&str, Kind, &str); 52] = [
     ("trax_up", Gauge, "Whether the database answered."),
     (
@@ -262,8 +262,8 @@ pub(super) const FAMILIES: [(&str, Kind, &str); 52] = [
     ),
 ];
 
-/// Returns the family of a sample, by its name; its kind as the name says it when it is none of
-/// ours.
+/// Returns the family of a sample by its name. For an unknown family the type is derived from the
+/// name.
 pub(super) fn of(sample: &str) -> (&str, Kind, &'static str) {
     let known = |name: &str| FAMILIES.iter().find(|(family, ..)| *family == name);
     if let Some((family, kind, help)) = known(sample) {

@@ -1,4 +1,4 @@
-//! `trax metrics`: the numbers of `trax.metrics()` as Prometheus reads them, once or on an address.
+//! `trax metrics`: the metrics of `trax.metrics()` in Prometheus format, once or over HTTP.
 
 mod family;
 mod serve;
@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     output: Options,
 }
 
-/// One number of `trax.metrics()`.
+/// A sample of `trax.metrics()`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Sample {
     name: String,
@@ -53,7 +53,7 @@ impl Sample {
         })
     }
 
-    /// Returns a number of this program's own.
+    /// Returns a sample of this program.
     fn own(name: &str, value: f64) -> Self {
         Sample {
             name: name.to_owned(),
@@ -86,7 +86,8 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks the database; returns also why shards of a router do not say what outboxes they have.
+/// Queries the database. Also returns the errors of a router's shards whose outboxes could not be
+/// read.
 async fn scrape(
     client: &Connection,
     address: &Address,

@@ -1,9 +1,9 @@
-//! `trax metrics --listen`: the numbers for whoever asks by HTTP.
+//! `trax metrics --listen`: serves the metrics over HTTP.
 //!
-//! Enters: requests for /metrics. Leaves: the numbers, queried again each time over one connection
-//! to the database that is made again when it broke. Holds: a database that does not answer is
-//! `trax_up 0`, not a failure of this program; one request at a time reaches the database, however
-//! many scrape.
+//! Input: requests for /metrics. Output: the metrics, queried each time over one database
+//! connection, which is reopened when it breaks. Invariants: if the database does not answer, the
+//! result is `trax_up 0` and this program continues; only one request at a time reaches the
+//! database.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use trax_client::http::{self, Page};
 use super::{Sample, scrape, text};
 use trax_terminal::{Connection, Failure, address, print};
 
-/// How long an answer of the database may take.
+/// The time limit for an answer of the database.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 const PAGE: &str =
@@ -109,7 +109,7 @@ impl Source {
             }
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => {
-                // Its answer would come to the next who asks.
+                // Otherwise the late answer would be taken for that of the next request.
                 *kept = None;
                 Err("the database does not answer".to_owned())
             }

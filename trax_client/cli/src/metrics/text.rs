@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{Sample, family};
 
-/// Returns the samples, those of a family together under its HELP and TYPE.
-/// A name that no exposition can have is left out: a shard of a router chooses its names.
+/// Returns the samples, grouped by family under HELP and TYPE. Samples with invalid names are left
+/// out, as a router's shard chooses its names.
 pub(super) fn exposition(samples: &[Sample]) -> String {
     let mut families: Vec<(&str, Vec<&Sample>)> = Vec::new();
     for sample in samples.iter().filter(|sample| can_be_written(sample)) {
@@ -27,7 +27,7 @@ pub(super) fn exposition(samples: &[Sample]) -> String {
     text
 }
 
-/// Returns whether the names of a sample and of its labels are names to Prometheus.
+/// Returns whether the names of a sample and its labels are valid in Prometheus.
 fn can_be_written(sample: &Sample) -> bool {
     let is_name = |name: &str, more: &[char]| {
         let is_letter = |c: char| c.is_ascii_alphabetic() || more.contains(&c);

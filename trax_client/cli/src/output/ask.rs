@@ -1,11 +1,11 @@
-//! Asking before something that cannot be undone.
+//! Confirmation before an action that cannot be undone.
 
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 
 use trax_terminal::Failure;
 use trax_terminal::text::plain;
 
-/// Whether a person is asked first.
+/// Whether to ask for confirmation.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
 pub(crate) struct Consent {
     /// Do not ask for confirmation
@@ -13,7 +13,7 @@ pub(crate) struct Consent {
     pub(crate) yes: bool,
 }
 
-/// Asks on a terminal; elsewhere nobody can answer, and `--yes` must have been given.
+/// Asks on a terminal. Elsewhere, returns an error unless `--yes` is given.
 pub(crate) fn confirmed(consent: Consent, question: &str) -> Result<bool, Failure> {
     if consent.yes {
         return Ok(true);

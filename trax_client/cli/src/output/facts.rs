@@ -1,4 +1,4 @@
-//! One thing whole: its facts, a line each, and its texts below them.
+//! One object in detail: its facts, one per line, followed by its texts.
 
 use console::measure_text_width;
 use trax_client::Json;
@@ -7,10 +7,10 @@ use super::table::{Cell, table};
 use super::{Moment, Record, Tone, one_line, paint, plain, width};
 use trax_terminal::print::folded_at;
 
-/// How far texts stand in from their heading.
+/// The indentation of texts below their heading.
 const INDENT: usize = 2;
 
-/// What `show` prints of one thing.
+/// The details that `show` prints about one object.
 #[derive(Default)]
 pub(crate) struct Facts {
     facts: Vec<(&'static str, String, Tone)>,
@@ -33,19 +33,19 @@ impl Facts {
         }
     }
 
-    /// Adds a text of several lines under its own heading; long lines are folded.
+    /// Adds a multi-line text under its own heading. Long lines are folded.
     pub(crate) fn block(&mut self, heading: impl Into<String>, text: &str) {
         let room = width().map(|width| width.saturating_sub(INDENT));
         let text = folded_at(&plain(text), 0, room);
         self.blocks.push((one_line(&heading.into()), text));
     }
 
-    /// Adds a text whose lines stay as they are.
+    /// Adds a text whose lines are kept.
     pub(crate) fn verbatim(&mut self, heading: &str, text: &str) {
         self.blocks.push((heading.to_owned(), plain(text)));
     }
 
-    /// Adds a table under its own heading; left out when it has no row.
+    /// Adds a table under its own heading, unless it has no rows.
     pub(crate) fn rows<R: Record>(
         &mut self,
         heading: impl Into<String>,
@@ -60,10 +60,10 @@ impl Facts {
         }
     }
 
-    /// Adds JSON, indented; null is left out.
+    /// Adds indented JSON, unless it is null.
     pub(crate) fn json(&mut self, heading: &str, json: &Json) {
         if !json.is_null() {
-            // What is nested too deep to be indented stays one line.
+            // JSON nested too deeply to be indented stays on one line.
             let text = match json.read::<serde_json::Value>() {
                 Ok(value) => format!("{value:#}"),
                 Err(_) => json.to_string(),
@@ -78,7 +78,7 @@ impl Facts {
         let indent = widest.unwrap_or(0) + 2;
         let mut lines: Vec<String> = Vec::new();
         for (label, text, tone) in &self.facts {
-            // The value folds under its own beginning.
+            // Continuation lines align with the beginning of the value.
             let folded = folded_at(&format!("{}{text}", " ".repeat(indent)), indent, width());
             let value = paint(folded.trim_start(), *tone);
             let blanks = " ".repeat(indent - measure_text_width(label));

@@ -1,11 +1,12 @@
-//! How every command prints: tables and lines for people, JSON for programs.
+//! The output of all commands: tables and lines of text, or JSON.
 //!
-//! Words: a *record* is what a command shows one of: a row of its table and an object of its JSON.
+//! A *record* is one of the objects that a command shows: a row of its table and an object of its
+//! JSON.
 //!
-//! Enters: records, and what was asked for with `--json`, `--quiet` and `--verbose`. Leaves:
-//! standard output. Holds: JSON is always one array of objects whose names do not change, its times
-//! are RFC 3339; a table fits the terminal; colours are for terminals only; what is not asked for
-//! (a question, a note) goes to standard error.
+//! Input: records, and the options `--json`, `--quiet` and `--verbose`. Output: standard output.
+//! Invariants: JSON is always one array of objects with stable member names and times in RFC 3339;
+//! a table fits the terminal; colours are used only on terminals; questions and notes go to
+//! standard error.
 
 mod ask;
 mod facts;
@@ -31,7 +32,7 @@ use trax_terminal::text::escaped;
 pub(crate) use trax_terminal::text::{Tone, one_line, paint, plain, width};
 use trax_terminal::{Failure, print};
 
-/// How a command prints; part of its arguments.
+/// The output options; part of a command's arguments.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
 pub(crate) struct Options {
     /// Print one JSON array of objects; times are RFC 3339
@@ -48,25 +49,25 @@ pub(crate) struct Options {
     pub(crate) verbose: bool,
 }
 
-/// One of what a command shows.
+/// An object that a command shows.
 pub(crate) trait Record: Serialize {
-    /// The columns of its table, in order.
+    /// The columns of the table, in order.
     const COLUMNS: &'static [Column];
 
-    /// Returns its row, a cell for each column.
+    /// Returns the row, with a cell for each column.
     fn cells(&self, now: Moment) -> Vec<Cell>;
 
-    /// Returns what `--quiet` prints of it: its id or name.
+    /// Returns the text that `--quiet` prints: the id or name.
     fn key(&self) -> String;
 
-    /// Returns the shard that it is from, when a router was asked.
+    /// Returns the shard that the record is from, at a router.
     fn shard(&self) -> Option<i32> {
         None
     }
 }
 
 impl Options {
-    /// Shows a list; `nothing` is what a person reads when it is empty.
+    /// Prints a list, or the text `nothing` if it is empty.
     pub(crate) fn list<R: Record>(
         &self,
         records: &[R],
@@ -92,8 +93,7 @@ impl Options {
         say(&table(&columns, &rows, self.verbose, width()))
     }
 
-    /// Prints what `--quiet` asks for: ids or names, one a line whatever they are made of, or with
-    /// `--null` as they are.
+    /// Prints ids or names for `--quiet`: escaped and one per line, or with `--null` unescaped.
     pub(crate) fn keys(&self, keys: impl Iterator<Item = String>) -> Result<(), Failure> {
         if self.null {
             zero_ended(keys)
@@ -102,7 +102,7 @@ impl Options {
         }
     }
 
-    /// Prints what a command has changed: a sentence each, an object each, or nothing.
+    /// Prints the changes that a command made: a sentence each, an object each, or nothing.
     pub(crate) fn changes<R: Serialize>(
         &self,
         changes: &[R],
@@ -117,8 +117,8 @@ impl Options {
         lines(changes.iter().map(sentence))
     }
 
-    /// Prints what people read on the way to what was asked for: on standard output, which `--json`
-    /// keeps for the array alone.
+    /// Prints a text that precedes the result to standard output, unless `--json` reserves it for
+    /// the array.
     pub(crate) fn print(&self, text: &str) -> Result<(), Failure> {
         if self.quiet {
             return Ok(());
@@ -132,7 +132,7 @@ impl Options {
         Ok(())
     }
 
-    /// Prints a line for people beside what was asked for.
+    /// Prints a note to standard error.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet && !self.json {
             print::log("trax", text);
@@ -140,7 +140,7 @@ impl Options {
     }
 }
 
-/// Prints one array on one line.
+/// Prints an array on one line.
 pub(crate) fn json<T: Serialize + ?Sized>(value: &T) -> Result<(), Failure> {
     let json = serde_json::to_string(value).map_err(trax_client::Error::from)?;
     say(&escaped(&json))
@@ -154,7 +154,7 @@ fn lines(lines: impl Iterator<Item = String>) -> Result<(), Failure> {
     say(&lines.join("\n"))
 }
 
-/// Prints names as they are, for programs: never to a terminal.
+/// Prints unescaped names for programs. Refuses to print to a terminal.
 fn zero_ended(names: impl Iterator<Item = String>) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     if stdout.is_terminal() {

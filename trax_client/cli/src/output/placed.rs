@@ -5,10 +5,10 @@ use tokio_postgres::Row;
 
 use super::{Cell, Column, Moment, Record};
 
-/// A record that a row of a statement becomes.
+/// A record that is read from a row of a statement.
 pub(crate) trait Listed: Record + Sized {
-    /// What the list is ordered by: what the statement orders by, or its like where that means
-    /// nothing beyond one database.
+    /// The sort key of the list: the statement's, or an equivalent that is comparable across
+    /// databases.
     type Order: Ord;
 
     fn read(row: &Row) -> Result<Self, tokio_postgres::Error>;
@@ -16,7 +16,7 @@ pub(crate) trait Listed: Record + Sized {
     fn order(&self) -> Self::Order;
 }
 
-/// A record, and at a router the number of the shard that it is from.
+/// A record, and at a router the number of its shard.
 #[derive(Serialize)]
 pub(crate) struct Placed<R> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -26,7 +26,7 @@ pub(crate) struct Placed<R> {
 }
 
 impl<R: Listed> Placed<R> {
-    /// Returns the records of ordered rows; those of several shards in one order.
+    /// Returns the records of ordered rows. Those of several shards are merged into one order.
     pub(crate) fn read(rows: &[(Option<i32>, Row)]) -> Result<Vec<Self>, tokio_postgres::Error> {
         let mut records: Vec<Self> = rows
             .iter()

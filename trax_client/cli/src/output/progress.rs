@@ -1,17 +1,17 @@
-//! A bar and a rate on a terminal; nothing elsewhere.
+//! A progress bar with a rate, on a terminal only.
 
 use std::io::{IsTerminal, stderr};
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
-/// The way through work of a known or an unknown size.
+/// The progress of work of known or unknown size.
 pub(crate) struct Progress(Option<ProgressBar>);
 
-/// Less than this is done before a bar could be read.
+/// Less work than this ends before a bar could be read.
 const WORTH_A_BAR: usize = 200;
 
 impl Progress {
-    /// Begins to show work of this many pieces.
+    /// Begins a bar for work of `total` items.
     pub(crate) fn new(total: usize, what: &str) -> Self {
         if total < WORTH_A_BAR || !stderr().is_terminal() {
             return Progress(None);
@@ -20,7 +20,7 @@ impl Progress {
         Progress(Some(styled(ProgressBar::new(total as u64), &template)))
     }
 
-    /// Begins to show work whose end nobody knows.
+    /// Begins a display for work of unknown size.
     pub(crate) fn endless(what: &str) -> Self {
         if !stderr().is_terminal() {
             return Progress(None);
@@ -47,7 +47,7 @@ fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
     match ProgressStyle::with_template(template) {
         Ok(style) => {
             let rate = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
-                // If writing fails the bar shows no rate.
+                // If writing fails, the bar shows no rate.
                 write!(out, "{:.0}/s", state.per_sec()).ok();
             };
             bar.with_style(style.with_key("rate", rate))

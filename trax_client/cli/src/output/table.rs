@@ -1,18 +1,18 @@
-//! Tables: a header and rows, columns aligned, every line within the terminal.
+//! Tables: a header and rows with aligned columns, limited to the width of the terminal.
 
 use console::measure_text_width;
 
 use super::{Tone, paint, plain};
 
-/// Between two columns.
+/// The number of blanks between columns.
 const GAP: usize = 2;
 /// A column is not made narrower than this, unless its texts are.
 const NARROWEST: usize = 8;
 
-/// Less than this of a cell at the end of a line is of no use.
+/// A shorter part of a cell at the end of a line is not shown.
 const WORTH_SHOWING: usize = 4;
 
-/// A text and what it means.
+/// A text and its tone.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cell {
     text: String,
@@ -35,13 +35,13 @@ impl Cell {
         Cell::new(text, Tone::Dim)
     }
 
-    /// Returns a cell that may be missing; a column without any text is left out.
+    /// Returns a cell that may be empty. A column with only empty cells is left out.
     pub(crate) fn maybe<T: std::fmt::Display>(text: Option<T>) -> Self {
         Cell::plain(text.map(|text| text.to_string()).unwrap_or_default())
     }
 }
 
-/// Returns the lines of a text as one, so that a row stays a row.
+/// Joins the lines of a text, so that a row stays on one line.
 fn one_line(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     plain(&lines.join(" "))
@@ -57,11 +57,11 @@ pub(crate) struct Column {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
-    /// Cut where the table is too wide.
+    /// Cut if the table is too wide.
     Text,
     /// Never cut: ids, states, times.
     Whole,
-    /// Never cut, and aligned at the right.
+    /// Never cut, and right-aligned.
     Number,
 }
 
@@ -79,12 +79,12 @@ impl Column {
         Column::of(header, Kind::Text)
     }
 
-    /// Keeps the column whole: short words that are of no use when cut.
+    /// Returns a column that is never cut: short words that would be useless when cut.
     pub(crate) const fn whole(header: &'static str) -> Self {
         Column::of(header, Kind::Whole)
     }
 
-    /// Numbers.
+    /// Returns a column for numbers.
     pub(crate) const fn number(header: &'static str) -> Self {
         Column::of(header, Kind::Number)
     }
@@ -96,7 +96,7 @@ impl Column {
     }
 }
 
-/// Returns rows under a header. Columns that are empty in every row are left out; texts are cut
+/// Returns rows under a header. Columns that are empty in every row are left out. Texts are cut
 /// with … until every line fits `limit`, the widest column first.
 pub(crate) fn table(
     columns: &[Column],
@@ -137,7 +137,7 @@ pub(crate) fn table(
     lines.join("\n")
 }
 
-/// Takes width from the widest column that may be cut until all fit, or none has anything to give.
+/// Narrows the widest column that may be cut until all fit, or none can be narrowed further.
 fn narrow(widths: &mut [usize], kinds: &[Kind], limit: usize) {
     let gaps = GAP * widths.len().saturating_sub(1);
     let mut excess = (widths.iter().sum::<usize>() + gaps).saturating_sub(limit);
@@ -151,7 +151,7 @@ fn narrow(widths: &mut [usize], kinds: &[Kind], limit: usize) {
     }
 }
 
-/// Returns one line; what lies beyond the limit even so is cut off.
+/// Returns one line, cut at the limit.
 fn line(cells: Vec<(&Cell, usize, Kind)>, limit: Option<usize>) -> String {
     let mut text = String::new();
     let mut at = 0;
@@ -176,7 +176,7 @@ fn line(cells: Vec<(&Cell, usize, Kind)>, limit: Option<usize>) -> String {
     text.trim_end().to_owned()
 }
 
-/// Returns the text itself when it fits, else as much of it as does, and ….
+/// Returns the text if it fits, otherwise its beginning followed by ….
 pub(crate) fn cut(text: &str, room: usize) -> String {
     if measure_text_width(text) <= room {
         return text.to_owned();

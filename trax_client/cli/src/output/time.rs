@@ -1,4 +1,4 @@
-//! Times for people: relative ("3 min ago") and in the reader's zone; RFC 3339 in JSON.
+//! Times in the output: relative ("3 min ago") and in the user's time zone; RFC 3339 in JSON.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -14,10 +14,10 @@ const SECONDS_TO_2000: i64 = 946_684_800;
 /// An instant as the server reports it.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Moment {
-    /// `-infinity`, or before any time that can be written.
+    /// `-infinity`, or before any representable time.
     Past,
     At(Timestamp),
-    /// `infinity`, or after any time that can be written.
+    /// `infinity`, or after any representable time.
     Never,
 }
 
@@ -39,12 +39,12 @@ impl Moment {
         }
     }
 
-    /// Returns "2026-11-21 02:38:47 CET", in the reader's zone.
+    /// Returns "2026-11-21 02:38:47 CET", in the user's time zone.
     pub(crate) fn local(self) -> String {
         self.within(TimeZone::system())
     }
 
-    /// Returns the time and how far away it is: "2026-11-21 02:38:47 CET (3 min ago)".
+    /// Returns the time and its distance from now: "2026-11-21 02:38:47 CET (3 min ago)".
     pub(crate) fn full(self, now: Moment) -> String {
         match self {
             Moment::At(_) => format!("{} ({})", self.local(), self.relative(now)),
@@ -52,7 +52,7 @@ impl Moment {
         }
     }
 
-    /// Returns the time as JSON has it, without the quotes.
+    /// Returns the time in the format used in JSON, without the quotes.
     pub(crate) fn rfc_3339(self) -> String {
         match self {
             Moment::At(at) => at.to_string(),
@@ -60,7 +60,7 @@ impl Moment {
         }
     }
 
-    /// Returns a time that the server wrote as JSON.
+    /// Parses a time that the server wrote as JSON.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "infinity" => Some(Moment::Never),
@@ -79,8 +79,8 @@ impl Moment {
         }
     }
 
-    /// Returns how long after another instant this one is; none when either has no end, or it is
-    /// before.
+    /// Returns the time from `start` to this instant; `None` if either is infinite, or this one is
+    /// earlier.
     pub(crate) fn since(self, start: Moment) -> Option<Duration> {
         match (self, start) {
             (Moment::At(end), Moment::At(start)) => {
@@ -99,7 +99,8 @@ impl Moment {
     }
 }
 
-/// Returns "450 ms", "12 s", "3 min", "2 h", "5 days": two units where the first says little.
+/// Returns "450 ms", "12 s", "3 min", "2 h", "5 days", with two units where the first is too
+/// coarse.
 pub(crate) fn elapsed(length: Duration) -> String {
     let seconds = length.as_secs();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);

@@ -1,5 +1,4 @@
--- Acts of operators, the newest first. $1 roles, $2 actions, $3 kinds, $4 names, $5 since,
--- $6 at most.
+-- Acts of operators, newest first. $1 roles, $2 actions, $3 kinds, $4 names, $5 since, $6 limit.
 select a.id, a.at, a.role, a.program, a.action, a.kind, a.name, a.note
 from trax.audit a
 where ($1::text[] is null or a.role = any ($1))

@@ -1,5 +1,5 @@
--- Dead letters that match all that is given, the newest first. $1 task, $2 group, $3 manifest, $4
--- since, $5 status, $6 at most.
+-- Dead letters that match all filters, newest first. $1 task, $2 group, $3 manifest, $4 since, $5
+-- status, $6 limit.
 select
     d.id,
     d.job_id,

@@ -1,5 +1,4 @@
--- The dead letters that wait and match all that is given, the oldest first. $1 task, $2 group, $3
--- manifest, $4 since.
+-- Open dead letters that match all filters, oldest first. $1 task, $2 group, $3 manifest, $4 since.
 select d.id
 from trax.dead_letter d
 where d.status = 'awaiting_intervention'

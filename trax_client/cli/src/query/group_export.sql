@@ -1,4 +1,4 @@
--- Stored settings of groups as JSON, in the order of their names. $1 names.
+-- Stored settings of groups as JSON, ordered by name. $1 names.
 select to_jsonb(g)
 from trax.manifest_group g
 where $1::text[] is null

@@ -1,5 +1,5 @@
--- Those of some names that are groups: with settings, a manifest or a job, waiting, running or in
--- history. $1 names
+-- The names that are groups: those with settings, a manifest or a job, waiting, running or in
+-- history. $1 names.
 select n.name
 from unnest($1) n (name)
 where exists (select from trax.manifest_group g where g.name = n.name)

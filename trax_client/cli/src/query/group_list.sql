@@ -1,7 +1,8 @@
--- Every group that has settings, jobs or manifests, with what waits and runs. $1 count up to.
+-- Every group with settings, jobs or manifests, and its waiting and running jobs. $1 limit up to
+-- which jobs are counted.
 --
--- Each table is read once, however many groups there are; what is ready is counted lane by lane and
--- not beyond $1, so that nothing here reads a queue of millions.
+-- Each table is read once, however many groups exist. Ready jobs are counted by lane and only up to
+-- $1, so that a queue of millions is never read.
 with manifests as materialized (
     select m.group_name as name, count(*) as count
     from trax.manifest m
@@ -28,7 +29,7 @@ ready as materialized (
     group by l.group_name
 ),
 later as materialized (
-    -- Those whose jobs all wait for something.
+    -- Groups whose jobs are all blocked or due later.
     select distinct w.group_name as name
     from (
         select q.group_name

@@ -1,5 +1,4 @@
--- The groups that have settings, and those that have none and are used by manifests or live jobs.
--- $1 at most.
+-- Groups with settings, and groups without that manifests or live jobs use. $1 limit.
 select n.name, exists (select from trax.manifest_group g where g.name = n.name) as is_configured
 from (
     select g.name

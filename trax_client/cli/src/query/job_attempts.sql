@@ -1,4 +1,4 @@
--- The ended attempts of one job, the first first. $1 its id.
+-- The ended attempts of a job, first attempt first. $1 job id.
 select
     r.attempt,
     r.state,

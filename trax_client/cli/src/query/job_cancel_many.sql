@@ -1,5 +1,4 @@
--- Cancels live jobs, some at a time in the order of their ids. $1 task, $2 after this id, $3 up to
--- this id, $4 at most.
+-- Cancels a batch of live jobs in id order. $1 task, $2 after this id, $3 up to this id, $4 limit.
 select count(*) filter (where c.result in ('cancelled', 'requested')), count(*), max(c.job_id)
 from (
     select j.job_id, trax.cancel(j.job_id) as result

@@ -1,4 +1,4 @@
--- The dead letter of a job, as it is on this shard. $1 the job.
+-- The dead letter of a job on this shard. $1 job id.
 select
     d.id as dead_letter_id,
     d.status as dead_letter_status,

@@ -1,9 +1,10 @@
--- Jobs that match all that is given, the newest first. $1 states, $2 tasks, $3 groups, $4 manifest,
--- $5 its id when it exists, $6 workers, $7 since, $8 at most.
+-- Jobs that match all filters, newest first. $1 states, $2 tasks, $3 groups, $4 manifest, $5
+-- manifest id if it exists, $6 workers, $7 since, $8 limit.
 --
--- Each part is ordered by its own index and cut for itself, so that a page of ten million runs is
--- read from their ends; as one union the planner sorts all of them (5 s). A condition that few rows
--- meet has an index of its own (state failed, a manifest) or reads the days since $7.
+-- Each part is ordered by its own index and limited separately, so that a page of ten million runs
+-- is read from the end of the index; as a single union the planner sorts all rows (5 s). A
+-- selective condition has an index of its own (state failed, a manifest), or only the days since $7
+-- are read.
 select
     j.job_id,
     j.state,

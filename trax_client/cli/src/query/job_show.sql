@@ -1,4 +1,4 @@
--- One job, wherever it is, as trax.job shows it. $1 its id.
+-- One job in any state, as trax.job shows it. $1 job id.
 select
     j.job_id,
     j.state,

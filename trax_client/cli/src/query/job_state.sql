@@ -1,4 +1,4 @@
--- Where some jobs are now. $1 their ids.
+-- The current states of jobs. $1 job ids.
 select
     j.job_id,
     j.state,

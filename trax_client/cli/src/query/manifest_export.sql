@@ -1,5 +1,5 @@
--- Stored manifests as JSON, in the order of their names; one whose work is a statement has that in
--- place of task and input. $1 names, $2 group.
+-- Stored manifests as JSON, ordered by name. For a SQL manifest the statement replaces task and
+-- input. $1 names, $2 group.
 select
     to_jsonb(m) - case when m.run_as is null then '{}' else array['task', 'input'] end
     || case when m.run_as is null then '{}' else jsonb_build_object('sql', m.input -> 'command') end

@@ -1,5 +1,5 @@
--- Manifests in the order of their names, those first that a dead letter stops. $1 task, $2 group,
--- $3 a part of the name, $4 whether enabled, $5 at most.
+-- Manifests ordered by name, those stopped by a dead letter first. $1 task, $2 group, $3 part of
+-- the name, $4 whether enabled, $5 limit.
 select
     m.name,
     m.task,

@@ -1,5 +1,5 @@
--- One manifest as JSON: its definition, its state, its parents and children, and the statement that
--- is its work, if that is one. $1 its name.
+-- One manifest as JSON: its definition, its state, its parents and children, and its SQL statement,
+-- if any. $1 name.
 select
     to_jsonb(m)
     || (to_jsonb(s) - array['group_name'])

@@ -1,4 +1,4 @@
--- The names of groups with settings, a manifest, or a job that waits or runs. $1 at most.
+-- The names of groups with settings, a manifest, or a waiting or running job. $1 limit.
 select g.name
 from trax.manifest_group g
 union

@@ -1,4 +1,4 @@
--- The names of tasks with a manifest, a job that waits or runs, or a dead letter. $1 at most.
+-- The names of tasks with a manifest, a waiting or running job, or a dead letter. $1 limit.
 select m.task as name
 from trax.manifest m
 union

@@ -1,4 +1,4 @@
--- The names that somebody holds a token of, or waits for. $1 at most.
+-- The names of tokens that are held or waited for. $1 limit.
 select t.name
 from trax.concurrency_token t
 where t.expires_at > clock_timestamp()

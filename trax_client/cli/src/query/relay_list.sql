@@ -1,4 +1,4 @@
--- The outboxes that rows are carried from, and how far their relays are.
+-- The outboxes whose jobs arrive here, and the progress of their relays.
 select
     s.source::text as outbox,
     s.name,

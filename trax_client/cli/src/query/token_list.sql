@@ -1,5 +1,4 @@
--- Who holds a token, and behind them who waits for one, in the order in which they are served.
--- $1 name.
+-- The holders of tokens, followed by the waiters in the order in which they are served. $1 name.
 select t.name, 'held' as state, t.slot, t.max_holders, t.holder, t.acquired_at as since, t.expires_at, null::int as pid
 from trax.concurrency_token t
 where t.expires_at > clock_timestamp()

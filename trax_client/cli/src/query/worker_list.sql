@@ -1,4 +1,4 @@
--- Who executes jobs, or did lately: the registry, and who holds a lease without standing in it.
+-- Current and recent workers: the registry, and lease holders that are not in it.
 select
     s.name,
     s.state,
