@@ -1,9 +1,9 @@
-//! Whether a job is what its manifest stores: asked for each job of a manifest before its program
-//! starts.
+//! Checks, before the program of a job starts, whether the job's input is the one that its manifest
+//! stores.
 //!
-//! Everybody who may enqueue, trigger or activate chooses an input; what a manifest stores, only
-//! who may change manifests. A program that does whatever its input demands, as `trax import run`
-//! does, needs to know which of them it got.
+//! Every role that may enqueue, trigger or activate chooses an input; only roles that may change
+//! manifests choose the stored one. A program that obeys its input, as `trax import run` does, must
+//! know which of them it got.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -16,17 +16,17 @@ use trax_client::{Address, Context};
 
 use trax_terminal::{Connection, Failure, address, print};
 
-/// The variable that contains where the input of a program is from.
+/// The environment variable with the source of a program's input.
 pub(crate) const VARIABLE: &str = "TRAX_INPUT_FROM";
-/// How long the answer of the server may take.
+/// The time limit for the server's answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where the input of a job is from.
+/// The source of a job's input.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Source {
-    /// From the manifest, as it is stored now.
+    /// The manifest, as currently stored.
     Manifest,
-    /// From whoever made the job.
+    /// The role that created the job.
     Job,
     /// The server did not answer.
     Unknown,
@@ -42,17 +42,17 @@ impl Source {
     }
 }
 
-/// Asks the database of each job, over a connection that is made for the first job of a manifest
-/// and kept.
+/// Queries the database of each job, over a connection that the first job of a manifest opens and
+/// that is kept.
 #[derive(Default)]
 pub(crate) struct StoredInput {
-    /// By their whole addresses, without passwords: each that does not answer delays its own jobs
-    /// only.
+    /// Keyed by the full address without the password. A database that does not answer delays only
+    /// its own jobs.
     connections: std::sync::Mutex<HashMap<String, Arc<Mutex<Option<Connection>>>>>,
 }
 
 impl StoredInput {
-    /// Returns where the input of the job is from that this worker executes.
+    /// Returns the source of the input of a job that this worker executes.
     pub(crate) async fn source(&self, ctx: &Context) -> Source {
         if ctx.manifest().is_none() {
             return Source::Job;
@@ -61,7 +61,7 @@ impl StoredInput {
             return Source::Unknown;
         };
         let connection = self.connection(address);
-        // The second connection is for a first that broke while it rested.
+        // A second attempt, in case the first connection broke while idle.
         let mut last = None;
         for _ in 0..2 {
             match tokio::time::timeout(PATIENCE, ask(address, &connection, ctx)).await {
@@ -99,8 +99,8 @@ async fn ask(
     let client = match &mut *connection {
         Some(client) => client,
         none => {
-            // On a standby a lease may not have arrived yet, and the input would be taken for
-            // somebody's.
+            // A standby may not have received the lease yet, and the input would then count as the
+            // job's own.
             let mut primary = address.clone();
             if primary.get_target_session_attrs() == TargetSessionAttrs::Any {
                 primary.target_session_attrs(TargetSessionAttrs::ReadWrite);

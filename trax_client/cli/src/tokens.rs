@@ -1,4 +1,5 @@
-//! `trax tokens`: who holds and who waits for what `trax lock` and `trax.acquire_token` limit.
+//! `trax tokens`: the holders and waiters of tokens, limited by `trax lock` and
+//! `trax.acquire_token`.
 
 use std::process::ExitCode;
 
@@ -23,7 +24,7 @@ pub(crate) struct Arguments {
     output: Options,
 }
 
-/// Somebody who holds a token, or waits for one.
+/// A holder of a token, or a waiter.
 #[derive(Debug, Serialize)]
 struct Holder {
     name: String,

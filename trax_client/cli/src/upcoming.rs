@@ -1,14 +1,15 @@
-//! An upcoming run, as the server previews it: of a manifest or of a cron expression.
+//! An upcoming run of a manifest or cron expression, as previewed by the server.
 
 use serde::Serialize;
 use tokio_postgres::Row;
 
 use crate::output::{Cell, Column, Moment, Record, Tone, plain, table, width};
 
-/// Notes are sentences: on a narrower terminal they stand below the table.
+/// The width required for a column of notes, which are sentences. In a narrower terminal they
+/// follow the table.
 const ROOM_FOR_NOTES: usize = 130;
 
-/// When, by both clocks, and what is unusual about it.
+/// The time by both clocks, and a note on anything unusual.
 #[derive(Debug, Serialize)]
 pub(crate) struct UpcomingRun {
     run_at: Moment,
@@ -26,7 +27,7 @@ impl UpcomingRun {
     }
 }
 
-/// Returns the runs as a table, with every note whole.
+/// Returns the runs as a table, with all notes in full.
 pub(crate) fn text(runs: &[UpcomingRun], now: Moment) -> String {
     let width = width();
     let mut rows: Vec<Vec<Cell>> = runs.iter().map(|run| run.cells(now)).collect();

@@ -1,4 +1,4 @@
-//! `trax web`: pages for a browser.
+//! `trax web`: serves pages for a browser.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
@@ -12,9 +12,9 @@ use trax_client::Address;
 use trax_terminal::{Failure, address, print, quote};
 use trax_web::{Identity, Options, Passwords, Roles, Site};
 
-/// Where the pages are unless told otherwise.
+/// The default address.
 const USUAL: &str = "127.0.0.1:8740";
-/// How often the files of people are looked at.
+/// How often to check the files of users for changes.
 const LOOK: Duration = Duration::from_secs(2);
 
 #[derive(clap::Args)]
@@ -141,14 +141,14 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads the files of people, whose roles exist.
+/// Reads the files of users, and checks that the roles exist.
 async fn people(config: &Address, arguments: &Arguments) -> Result<Identity, Failure> {
     let identity = identity(arguments)?;
     check_roles(config, arguments, &identity).await?;
     Ok(identity)
 }
 
-/// Returns the time of change, the size and the inode of each file of people.
+/// Returns the modification time, size and inode of each file of users.
 fn stamps(arguments: &Arguments) -> Vec<Option<(SystemTime, u64, u64)>> {
     let files = [&arguments.roles, &arguments.password_file];
     let stamp = |file: &PathBuf| {
@@ -158,7 +158,8 @@ fn stamps(arguments: &Arguments) -> Vec<Option<(SystemTime, u64, u64)>> {
     files.into_iter().flatten().map(stamp).collect()
 }
 
-/// Refuses a role that the server does not know. One that cannot be reached yet refuses requests.
+/// Refuses a role that the server does not know. If the server cannot be reached, requests of the
+/// role are refused later.
 async fn check_roles(
     config: &Address,
     arguments: &Arguments,
@@ -189,7 +190,7 @@ async fn check_roles(
 }
 
 /// Serves the pages of a database on this machine until the program ends, and returns their
-/// address: the usual one, or another when that is taken.
+/// address: the default one, or another if that is in use.
 pub(crate) async fn serve(config: Address) -> Result<String, Failure> {
     let usual = tokio::net::TcpListener::bind(USUAL).await;
     let listener = match usual {
@@ -211,7 +212,7 @@ pub(crate) async fn serve(config: Address) -> Result<String, Failure> {
     Ok(format!("http://{bound}/"))
 }
 
-/// Returns the names under which the pages may be asked for.
+/// Returns the host names under which the pages are served.
 fn hosts(bound: SocketAddr, given: &[String]) -> Vec<String> {
     let port = bound.port();
     let mut hosts = vec![bound.to_string()];

@@ -1,4 +1,4 @@
-//! `trax worker --exec`: any program is a worker.
+//! `trax worker --exec`: runs any program as a worker.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use trax_terminal::address;
 use trax_terminal::print;
 use trax_terminal::{Failure, at_least_a_second, duration};
 
-/// What `exec` does, for who writes the program.
+/// The protocol of `exec`, for authors of programs.
 const PROTOCOL: &str = "\
 The program gets the input as JSON on standard input, and in its environment
 TRAX_JOB_ID, TRAX_ATTEMPT, TRAX_MAX_ATTEMPTS (equal in the last attempt),
@@ -104,7 +104,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Adds what was given after the first --database-url.
+    /// Adds the databases given after the first --database-url.
     pub(crate) fn also(&mut self, others: Vec<String>) {
         self.others = others;
     }
@@ -129,9 +129,9 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         .iter()
         .map(|url| address::from_environment(Some(url)))
         .collect::<Result<_, _>>()?;
-    // The worker itself waits for a server; a person at a prompt wants to know at once, who watches
-    // its health asks. If this role lacks a right the first claim reports it: no right but the
-    // worker's is needed.
+    // The worker itself waits for an unreachable server. At a prompt an error should appear at
+    // once; with health checks they report it. A missing right is left to the first claim, so that
+    // only the worker's own rights are needed.
     let is_watched = arguments.health.is_some() || std::env::var_os("NOTIFY_SOCKET").is_some();
     if !is_watched && others.is_empty() {
         drop(address::connect(&config).await?);
@@ -166,11 +166,11 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         .concurrency(arguments.concurrency.into())
         .lease(lease)
         .grace(grace)
-        // The program's own grace ends first.
+        // The program's own grace period ends first.
         .cancel_patience(grace + Duration::from_secs(2))
         .notify_systemd()
         .on_event(|event| match event {
-            // The summary counts them.
+            // The summary counts completions.
             Event::Completed { .. } => {}
             event => print::log("trax", &event.to_string()),
         });

@@ -1,4 +1,4 @@
-//! `trax workers`: who executes jobs.
+//! `trax workers`: lists the workers.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `trax bench` as a shell meets it, at tiny sizes: what it prints, and that it leaves nothing
+//! Runs `trax bench` from a shell at tiny sizes: checks its output, and that nothing is left
 //! behind.
 
 use std::error::Error;
@@ -63,14 +63,14 @@ async fn outside(server: &Server) -> Result<Client> {
     Ok(client)
 }
 
-/// Returns the databases that a bench made and that still exist.
+/// Returns the databases made by a bench that still exist.
 async fn left(client: &Client) -> Result<Vec<String>> {
     let sql = "select datname::text from pg_database where datname like 'trax\\_bench\\_%'";
     let rows = client.query(sql, &[]).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// Waits until so many sessions of the bench stand in its own database, and work.
+/// Waits until this many sessions of the bench are working in its own database.
 async fn busy(client: &Client, sessions: i64) -> Result {
     let begun = Instant::now();
     let sql = "select count(*) from pg_stat_activity
@@ -85,7 +85,7 @@ async fn busy(client: &Client, sessions: i64) -> Result {
     }
 }
 
-/// Waits for the end of a bench, which must come by itself.
+/// Waits for a bench to end by itself.
 async fn ended(mut child: Child) -> Result<Output> {
     let begun = Instant::now();
     while child.try_wait()?.is_none() {
@@ -123,7 +123,7 @@ async fn every_scenario_gives_figures_and_leaves_no_database() -> Result {
             Some(1),
             "{result}"
         );
-        // Nothing of PostgreSQL's own begins a statement that nobody sends.
+        // No part of PostgreSQL begins a statement without a client.
         let measure = result["measure"].as_str().unwrap_or_default();
         let begins = ["warm ", "cold "]
             .iter()
@@ -142,7 +142,8 @@ async fn every_scenario_gives_figures_and_leaves_no_database() -> Result {
     for name in ["drain", "sql_drain", "single", "enqueue"] {
         let result = results(&document).iter().find(|r| r["scenario"] == name);
         let result = result.ok_or(name)?;
-        // A lease and a run are more than the payload; the server's processes are on this machine.
+        // A lease and a run are larger than the payload; the server's processes are on this
+        // machine.
         assert!(
             result["wal_bytes_per_job"]
                 .as_f64()
@@ -172,7 +173,7 @@ async fn a_signal_ends_it_and_the_database_goes() -> Result {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
-        // Beside the two of the bench itself: the load.
+        // The load, in addition to the two sessions of the bench itself.
         busy(&client, 5).await?;
         let killed = Command::new("kill")
             .args(["-s", signal, &child.id().to_string()])
@@ -193,7 +194,7 @@ async fn a_signal_ends_it_and_the_database_goes() -> Result {
 async fn a_signal_while_the_database_is_made_leaves_none() -> Result {
     let server = Server::options().fast().start()?;
     let client = outside(&server).await?;
-    // Copying the template waits for this, so that the signal does not miss it.
+    // Copying the template waits for this lock, so that the signal arrives in time.
     let gate = outside(&server).await?;
     gate.batch_execute("begin; alter database template0 rename to nobody_copies_me")
         .await?;

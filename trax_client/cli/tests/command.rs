@@ -1,4 +1,4 @@
-//! The `trax` command as a shell meets it.
+//! Runs the `trax` command as from a shell.
 
 use std::error::Error;
 use std::process::{Command, Output, Stdio};
@@ -69,7 +69,7 @@ async fn sigterm_gives_the_job_back_and_leaves_no_program_behind() -> Result {
     let server = Server::options().fast().start()?;
     let database = server.database("command").await?;
     trax(&server, &database, &["enqueue", "endless"]).output()?;
-    // A length that names this test's own program among all processes.
+    // A duration that identifies this test's program among all processes.
     let sleep = format!("sleep 9{:07}", std::process::id());
     let exec = format!("trap '' TERM; {sleep}");
     let arguments = ["worker", "--grace", "0", "--exec", &exec];

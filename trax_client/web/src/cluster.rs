@@ -1,11 +1,11 @@
-//! The shards behind a router: their pages, and pages of them all.
+//! The shards behind a router: their pages, and pages that combine all of them.
 //!
-//! Words: the pages of a *shard* are those of one database, under `shards/N`. Without a number in
-//! front, a page is of all shards together: a list has a part for each.
+//! The pages of a *shard* are those of one database, under `shards/N`. Without a number the page
+//! combines all shards: a list has a part for each.
 //!
-//! Holds: each shard is asked as the person who looks, at once with the others, and one that does
-//! not answer is named; what the others have is shown all the same. A router that is away hides
-//! no shard that it named before. An act is done on each shard for itself.
+//! Invariants: all shards are queried concurrently as the user. A shard that does not answer is
+//! named, and the results of the others are shown. If the router is unavailable, the shards it
+//! named before stay visible. An act is performed on each shard independently.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,45 +30,45 @@ use crate::{live, pages};
 const SHARDS: &str = include_str!("query/shard_list.sql");
 const SHARDS_OF_GROUP: &str = include_str!("query/group_shards.sql");
 
-/// How long the router's answer is believed.
+/// How long the router's answer is cached.
 const FRESH: Duration = Duration::from_secs(1);
 /// How long a page of all shards waits for one of them.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is known of the database of the address.
+/// The known state of the database at the address.
 pub(crate) struct Cluster {
     address: Address,
     known: Mutex<Known>,
 }
 
 enum Known {
-    /// Why it did not answer when it was asked last.
+    /// The database did not answer; when it was last queried, and the reason.
     Nothing(Option<(Instant, Trouble)>),
-    /// It is no router.
+    /// The database is not a router.
     Database,
     Router {
         asked: Instant,
         shards: Arc<[Shard]>,
-        /// Why it did not answer when it was asked last.
+        /// The error of the last query, if it failed.
         trouble: Option<String>,
     },
 }
 
-/// A shard as the router knows it.
+/// A shard as the router lists it.
 #[derive(Clone)]
 pub(crate) struct Shard {
     pub(crate) number: i32,
-    /// Why calls for it are refused.
+    /// The reason why its calls are refused, if it is closed.
     closed: Option<String>,
     address: String,
     database: Option<Arc<Database>>,
 }
 
-/// The shards, and what the router said last.
+/// The shards, and the router's last error.
 #[derive(Clone)]
 pub(crate) struct Shards {
     pub(crate) all: Arc<[Shard]>,
-    /// Why the router does not answer.
+    /// The reason why the router does not answer.
     pub(crate) trouble: Option<String>,
 }
 
@@ -80,7 +80,7 @@ impl Cluster {
         }
     }
 
-    /// Returns the shards, when the database is a router.
+    /// Returns the shards if the database is a router.
     pub(crate) async fn shards(&self, shared: &Shared) -> Result<Option<Shards>, Trouble> {
         let mut known = self.known.lock().await;
         let before = match &*known {
@@ -98,7 +98,7 @@ impl Cluster {
                 }
                 Some(Arc::clone(shards))
             }
-            // Those who waited meanwhile do not wait for an answer each.
+            // Callers that waited for the lock share the failed answer.
             Known::Nothing(Some((asked, trouble))) if asked.elapsed() < FRESH => {
                 return Err(trouble.clone());
             }
@@ -128,7 +128,7 @@ impl Cluster {
         }))
     }
 
-    /// Asks the database; the connections to a shard that is where it was are kept.
+    /// Queries the database. Connections to shards with an unchanged address are kept.
     async fn ask(
         &self,
         shared: &Shared,
@@ -149,7 +149,7 @@ impl Cluster {
             let mut kept = kept.filter(|shard| shard.number == number && shard.address == address);
             let database = match kept.next() {
                 Some(shard) => shard.database.clone(),
-                // One whose address cannot be read is away like one that does not answer.
+                // A shard with an invalid address counts as unavailable.
                 None => address.parse::<Address>().ok().map(|shard| {
                     let shard = shard.completed_by(&self.address);
                     Arc::new(Database::new(shard, shared.options.connections))
@@ -167,7 +167,7 @@ impl Cluster {
 }
 
 impl Shard {
-    /// Returns its database, unless it is closed.
+    /// Returns the shard's database, unless the shard is closed.
     pub(crate) fn database(&self) -> Result<&Arc<Database>, Trouble> {
         if let Some(why) = &self.closed {
             let message = format!("shard {} is closed", self.number);
@@ -185,7 +185,7 @@ impl Shard {
 }
 
 impl Shards {
-    /// Makes every answer old: something was done, perhaps by way of the router.
+    /// Invalidates all cached answers after an act, which may have used the router.
     fn forget(&self) {
         for database in self.all.iter().filter_map(|shard| shard.database.as_ref()) {
             database.glances.forget();
@@ -197,7 +197,7 @@ impl Shards {
         found.ok_or_else(|| Trouble::missing(format!("the router has no shard {number}")))
     }
 
-    /// Asks all shards at once; one that does not answer in time is in trouble.
+    /// Queries all shards concurrently. A shard that does not answer in time yields an error.
     pub(crate) async fn each<T, F>(
         &self,
         ask: impl Fn(i32, Arc<Database>) -> F,
@@ -226,7 +226,7 @@ impl Shards {
     }
 }
 
-/// Returns the shards, when the address is a router's, and tells the visit of them.
+/// Returns the shards if the address is a router's, and records them in the visit.
 pub(crate) async fn enter(shared: &Shared, visit: &mut Visit) -> Result<Option<Shards>, Trouble> {
     let shards = shared.cluster.shards(shared).await?;
     if let Some(shards) = &shards {
@@ -252,7 +252,7 @@ fn split<'s>(shards: &'s Shards, path: &str) -> Result<Option<(&'s Shard, String
     shards.find(number).map(|shard| Some((shard, rest)))
 }
 
-/// Returns what a path names.
+/// Returns the page of a path.
 pub(crate) async fn show(
     shared: &Arc<Shared>,
     shards: &Shards,
@@ -263,7 +263,7 @@ pub(crate) async fn show(
         let shown =
             dispatch::show(shared, shard.database()?, shared.home(Some(shards)), visit).await;
         return match (shown, visit.words().as_slice()) {
-            // Its group may have moved.
+            // Its group may have moved to another shard.
             (Err(trouble), ["jobs", id]) if trouble.status == StatusCode::NOT_FOUND => {
                 dispatch::redirect(&home.link(&format!("jobs/{id}")))
             }
@@ -286,7 +286,7 @@ pub(crate) async fn show(
     }
 }
 
-/// Does what a form asks for: on the shard that the path names, or on all that it is about.
+/// Performs the act of a form: on the shard in the path, or on all shards that it concerns.
 pub(crate) async fn act(
     shared: &Arc<Shared>,
     shards: &Shards,
@@ -306,7 +306,7 @@ pub(crate) async fn act(
     ))
 }
 
-/// Returns the shards on which an act is done.
+/// Returns the shards on which the act is performed.
 async fn targets<'s>(
     shared: &'s Shared,
     shards: &'s Shards,

@@ -1,4 +1,4 @@
-//! One database with the extension: the connections to it, and what its pages share.
+//! A database with the extension: its connections, and the state shared by its pages.
 
 use std::time::Instant;
 
@@ -8,12 +8,12 @@ use crate::glance::Glances;
 use crate::live::Live;
 use crate::work::Pool;
 
-/// What all requests for the pages of one database have in common.
+/// The state shared by all requests for the pages of a database.
 pub(crate) struct Database {
     pub(crate) pool: Pool,
     pub(crate) live: Live,
     pub(crate) glances: Glances,
-    /// When many dead letters may be requeued again.
+    /// The earliest time at which many dead letters may be requeued again.
     pub(crate) next_requeue: tokio::sync::Mutex<Instant>,
 }
 

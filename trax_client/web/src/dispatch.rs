@@ -1,4 +1,5 @@
-//! From a request to its answer: the gate, the page or act, and the headers that every answer has.
+//! From a request to its response: the gate, the page or act, and the headers common to all
+//! responses.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -21,13 +22,13 @@ use crate::trouble::Trouble;
 use crate::visit::{Values, Visit};
 use crate::{Options, acts, cluster, gate, layout, live, pages};
 
-/// Longest form of an act, in bytes.
+/// The maximum length of an act's form, in bytes.
 const FORM: usize = 16 * 1024;
 
 pub(crate) const STYLE: &str = include_str!("asset/style.css");
 pub(crate) const SCRIPT: &str = include_str!("asset/script.js");
 
-/// Nothing is fetched from elsewhere, nothing inline runs, nobody frames a page.
+/// Nothing is loaded from other origins, no inline script runs, and no page can be framed.
 const SAFETY: [(&str, &str); 6] = [
     (
         "content-security-policy",
@@ -41,17 +42,17 @@ const SAFETY: [(&str, &str); 6] = [
     ("cross-origin-resource-policy", "same-origin"),
 ];
 
-/// What all requests have in common.
+/// The state shared by all requests.
 pub(crate) struct Shared {
     pub(crate) options: Options,
-    /// How people are known; that of the options until it changes.
+    /// How users are identified; initially as the options set it.
     identity: RwLock<Arc<Identity>>,
     /// The database of the address.
     pub(crate) database: Arc<Database>,
-    /// Its shards, when it is a router.
+    /// The shards, if the database is a router.
     pub(crate) cluster: Cluster,
     pub(crate) guess: tokio::sync::Mutex<()>,
-    /// Signs the tokens of forms; a new one with each start.
+    /// Signs the tokens of forms. A new key is made at each start.
     key: [u8; 32],
 }
 
@@ -68,7 +69,7 @@ impl Shared {
         }
     }
 
-    /// Returns how people are known now.
+    /// Returns how users are currently identified.
     pub(crate) fn identity(&self) -> Arc<Identity> {
         let identity = self.identity.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&identity)
@@ -82,7 +83,7 @@ impl Shared {
         *kept = Arc::new(identity);
     }
 
-    /// Returns the database of the address, and what it is the router of.
+    /// Returns the database of the address, and its shards if it is a router.
     pub(crate) fn home<'s>(&'s self, shards: Option<&'s Shards>) -> Home<'s> {
         Home {
             address: &self.database,
@@ -91,13 +92,13 @@ impl Shared {
     }
 }
 
-/// Returns the answer to a request.
+/// Returns the response to a request.
 pub(crate) async fn answer(shared: &Arc<Shared>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let inner = parts.uri.path().to_owned();
     let outer = parts.extensions.get::<OriginalUri>();
     let outer = outer.map_or(inner.as_str(), |uri| uri.0.path());
-    // What a router in front has removed from the path stands in front of every link.
+    // The part of the path that an outer router removed is prefixed to every link.
     let mounted = outer
         .strip_suffix(inner.as_str())
         .unwrap_or_else(|| outer.trim_end_matches('/'));
@@ -198,7 +199,7 @@ async fn enter(
     }
 }
 
-/// Returns what a path of one database names.
+/// Returns the page of a path in one database.
 pub(crate) async fn show(
     shared: &Arc<Shared>,
     database: &Arc<Database>,
@@ -214,7 +215,7 @@ pub(crate) async fn show(
     }
 }
 
-/// Does in one database what a form asks for.
+/// Performs the act of a form in one database.
 pub(crate) async fn act(
     database: &Arc<Database>,
     home: Home<'_>,
@@ -243,7 +244,7 @@ pub(crate) fn page(markup: Markup) -> Response {
     response
 }
 
-/// Returns a document that a browser saves.
+/// Returns a document that the browser saves as a file.
 fn file(document: String) -> Response {
     let mut response = Response::new(Body::from(document));
     for (name, value) in [

@@ -1,8 +1,8 @@
-//! What a request must prove before it reaches the database.
+//! The checks on a request before it reaches the database.
 //!
-//! Holds: the host is one of ours, so that no other site's name leads here; the person is known
-//! where people are; and a request that changes something comes from a page of this origin and
-//! carries the token that only such a page was given.
+//! Invariants: the host is a configured one, so that no other site's name leads here; the user is
+//! known if users are configured; and a request that changes something comes from a page of this
+//! origin with the token issued to that page.
 
 use std::time::Instant;
 
@@ -14,10 +14,10 @@ use crate::Options;
 use crate::identity::{Identity, Passwords, Person, keyed};
 use crate::trouble::Trouble;
 
-/// The cookie to which the tokens of a browser's forms belong.
+/// The cookie that the form tokens of a browser are bound to.
 pub(crate) const SESSION: &str = "trax_session";
 
-/// Refuses a host that is not ours.
+/// Refuses a host that is not configured.
 pub(crate) fn check_host(options: &Options, headers: &HeaderMap) -> Result<(), Trouble> {
     let host = text(headers, HOST.as_str()).unwrap_or_default();
     let known = |name: &String| name.eq_ignore_ascii_case(host);
@@ -31,7 +31,7 @@ pub(crate) fn check_host(options: &Options, headers: &HeaderMap) -> Result<(), T
     .hint("If it should be, start it with: trax web --host NAME"))
 }
 
-/// Returns who asks.
+/// Returns the user of a request.
 pub(crate) async fn person(
     shared: &std::sync::Arc<crate::dispatch::Shared>,
     headers: &HeaderMap,
@@ -39,7 +39,7 @@ pub(crate) async fn person(
     match &*shared.identity() {
         Identity::Nobody => Ok(Person::default()),
         Identity::Header { name, roles } => {
-            // Two of them: one of the proxy, and one of somebody who went around it.
+            // Two headers mean that one is the proxy's and one was added by a client.
             let mut values = headers.get_all(name).iter();
             let (first, second) = (values.next(), values.next());
             let person = first
@@ -83,10 +83,9 @@ fn with_role(name: &str, role: Option<&str>) -> Result<Person, Trouble> {
     })
 }
 
-/// Checks a password. Slow checks run one at a time, so that a guesser does not take every
+/// Checks a password. Slow checks run one at a time, so that guessing does not occupy every
 /// processor. After too many wrong passwords, a known password is accepted only from a browser that
-/// gave it before: otherwise the answer would tell a guesser, at the speed of a comparison, that
-/// the password is right.
+/// gave it before. Otherwise the fast answer would confirm a guess at the speed of a comparison.
 async fn check_password(
     shared: &std::sync::Arc<crate::dispatch::Shared>,
     name: &str,
@@ -142,7 +141,7 @@ fn basic(headers: &HeaderMap) -> Option<(String, String)> {
     Some((name.to_owned(), password.to_owned()))
 }
 
-/// Returns what base64 stands for (RFC 4648, section 4).
+/// Decodes base64 (RFC 4648, section 4).
 fn base64(text: &str) -> Option<Vec<u8>> {
     let digits = text.trim_end_matches('=');
     let mut bytes = Vec::with_capacity(digits.len() * 3 / 4);
@@ -166,7 +165,7 @@ fn base64(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Returns the session that the browser's cookie names.
+/// Returns the session in the browser's cookie.
 pub(crate) fn session(headers: &HeaderMap) -> Option<&str> {
     let cookies = text(headers, COOKIE.as_str())?;
     let ours = |pair: &str| {
@@ -180,8 +179,8 @@ pub(crate) fn session(headers: &HeaderMap) -> Option<&str> {
         .find_map(|pair| ours(pair).map(|at| &pair.trim()[at..]))
 }
 
-/// Returns whether the browser speaks TLS to a proxy in front. Who claims it without one only keeps
-/// the cookie from coming back.
+/// Returns whether the browser uses TLS to a proxy in front. A client that falsely claims so only
+/// prevents its own cookie from being sent back.
 pub(crate) fn is_encrypted(headers: &HeaderMap) -> bool {
     let said = text(headers, "x-forwarded-proto").and_then(|list| list.split(',').next());
     let forwarded = text(headers, "forwarded").unwrap_or_default();
@@ -189,7 +188,7 @@ pub(crate) fn is_encrypted(headers: &HeaderMap) -> bool {
         || forwarded.to_ascii_lowercase().contains("proto=https")
 }
 
-/// Returns what a form of this session and person must carry.
+/// Returns the token that a form of this session and user must carry.
 pub(crate) fn token(key: &[u8; 32], session: &str, person: &Person) -> String {
     let mut mac = keyed(key);
     mac.update(session.as_bytes());
@@ -197,7 +196,7 @@ pub(crate) fn token(key: &[u8; 32], session: &str, person: &Person) -> String {
     hex(&mac.finalize().into_bytes())
 }
 
-/// Refuses a request that would change something and did not come from a page of ours.
+/// Refuses a request for a change that does not come from a page of this site.
 pub(crate) fn check_act(
     headers: &HeaderMap,
     wanted: &str,
@@ -223,7 +222,8 @@ pub(crate) fn check_act(
             "an act is a form",
         ));
     }
-    // Equal times for equal lengths: the token is no secret of long life, but costs nothing.
+    // Compares in constant time for equal lengths. The token is short-lived, but the comparison
+    // costs nothing.
     let given = token.unwrap_or_default().as_bytes();
     let differ = given
         .iter()

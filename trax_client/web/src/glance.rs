@@ -1,12 +1,12 @@
-//! Answers that all viewers of a role share for a few seconds: what the overview and the doctor ask
-//! reads much, and many look.
+//! Answers shared by all viewers of a role for a few seconds: the queries of the overview and the
+//! doctor are expensive, and have many viewers.
 //!
-//! Enters: a question. Leaves: its answer and how old that is, which the page shows. Holds:
-//! - Nobody gets what another role was answered.
-//! - However many look, a role asks each statement once at a time, and once more behind the pages
-//!   that show an answer younger than [`LONGEST`].
-//! - Nothing from before an act is shown after it.
-//! - A page comes with a transaction of its own: while the database is away nothing is shown.
+//! Input: a query. Output: its answer and the answer's age, which the page shows. Invariants:
+//! - An answer is never shown to another role.
+//! - However many viewers there are, a role runs each statement once at a time, and once more in
+//!   the background of pages that show an answer younger than [`LONGEST`].
+//! - No answer from before an act is shown after it.
+//! - Each page has its own transaction, so nothing is shown while the database is unavailable.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,20 +21,20 @@ use crate::identity::Person;
 use crate::trouble::Trouble;
 use crate::work::{Argument, Purpose, Work};
 
-/// An answer is asked for again, behind the page that shows it, when it is older.
+/// An older answer is renewed in the background of the page that shows it.
 const FRESH: Duration = Duration::from_secs(1);
-/// No page shows an older one.
+/// The maximum age of an answer that a page shows.
 const LONGEST: Duration = Duration::from_secs(5);
-/// Most answers that are kept.
+/// The maximum number of answers kept.
 const KEPT: usize = 1_000;
 
-/// The role and the statement.
+/// The role, and the statement.
 type Key = (Option<String>, &'static str);
 
-/// The answers.
+/// The cached answers.
 #[derive(Default)]
 pub(crate) struct Glances {
-    /// Counts the acts.
+    /// The number of acts so far.
     acts: AtomicU64,
     cells: Mutex<HashMap<Key, Arc<Cell>>>,
 }
@@ -42,13 +42,13 @@ pub(crate) struct Glances {
 #[derive(Default)]
 struct Cell {
     answer: Mutex<Option<Answer>>,
-    /// Held while the database is asked by a page that waits for it.
+    /// Held while a page waits for the database's answer.
     asking: tokio::sync::Mutex<()>,
-    /// Whether it is asked behind a page.
+    /// Whether the answer is being renewed in the background.
     is_renewed: AtomicBool,
 }
 
-/// A time before a transaction begins, and how many acts there were by then.
+/// A moment before a transaction begins, and the number of acts by then.
 #[derive(Clone, Copy)]
 pub(crate) struct Start {
     at: Instant,
@@ -56,14 +56,14 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    /// Returns how old an answer was at this time, if it is from before.
+    /// Returns the age of an answer at this moment, if the answer is older.
     pub(crate) fn since(self, answer: &Answer) -> Option<Duration> {
         let age = self.at.checked_duration_since(answer.start.at)?;
         (!age.is_zero()).then_some(age)
     }
 }
 
-/// What a statement returned, in a transaction that began after `start`.
+/// The result of a statement in a transaction that began after `start`.
 #[derive(Clone)]
 pub(crate) struct Answer {
     pub(crate) rows: Arc<Vec<Row>>,
@@ -77,14 +77,14 @@ impl Answer {
 }
 
 impl Cell {
-    /// Returns the answer, unless it is old or from before an act.
+    /// Returns the answer, unless it is too old or from before an act.
     fn answer(&self, acts: u64) -> Option<Answer> {
         let answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = answer.as_ref()?;
         (answer.start.acts >= acts && answer.age() < LONGEST).then(|| answer.clone())
     }
 
-    /// Asks the database and keeps its answer.
+    /// Queries the database and caches the answer.
     async fn ask(
         &self,
         work: &Work<'_>,
@@ -99,7 +99,7 @@ impl Cell {
         let rows = Arc::new(work.rows(question.sql, &limit).await?);
         let answer = Answer { rows, start };
         let mut kept = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that began later may have come before.
+        // A query that began later may have finished earlier.
         if kept.as_ref().is_none_or(|kept| kept.start.at < start.at) {
             *kept = Some(answer.clone());
         }
@@ -108,7 +108,7 @@ impl Cell {
 }
 
 impl Glances {
-    /// Returns what a transaction that begins now may say of its age.
+    /// Returns the start for a transaction that begins now.
     pub(crate) fn start(&self) -> Start {
         Start {
             at: Instant::now(),
@@ -116,7 +116,7 @@ impl Glances {
         }
     }
 
-    /// Makes every answer old: something was done.
+    /// Invalidates all answers after an act.
     pub(crate) fn forget(&self) {
         self.acts.fetch_add(1, Ordering::AcqRel);
     }
@@ -134,11 +134,11 @@ impl Glances {
     }
 }
 
-/// A statement that everybody asks alike.
+/// A statement that is the same for all viewers.
 #[derive(Clone, Copy)]
 pub(crate) struct Question {
     pub(crate) sql: &'static str,
-    /// Its only argument, if it has one.
+    /// The only argument, if there is one.
     pub(crate) limit: Option<i64>,
 }
 
@@ -148,7 +148,7 @@ impl Question {
     }
 }
 
-/// Returns the answer to a question for a person, whose page has a transaction since `start`.
+/// Returns the answer to a question for a user whose page has had a transaction since `start`.
 pub(crate) async fn glance(
     database: &Arc<Database>,
     person: &Person,
@@ -162,23 +162,24 @@ pub(crate) async fn glance(
         if answer.age() > FRESH && !cell.is_renewed.swap(true, Ordering::AcqRel) {
             let (database, person) = (Arc::clone(database), person.clone());
             tokio::spawn(async move {
-                // Who looks next asks again, and sees the trouble.
+                // The next viewer queries again and gets the error.
                 drop(ask(&database, &person, question).await);
                 cell.is_renewed.store(false, Ordering::Release);
             });
         }
         return Ok(answer);
     }
-    // Whoever has this has a connection: those who wait for it with theirs wait for nobody else's.
+    // The holder of this lock already has a connection, so the waiters, which have theirs too,
+    // cannot deadlock on the pool.
     let _asking = cell.asking.lock().await;
-    // Somebody else has asked meanwhile.
+    // Another request has renewed it meanwhile.
     if let Some(answer) = cell.answer(start.acts) {
         return Ok(answer);
     }
     cell.ask(work, start, question).await
 }
 
-/// Asks the database for a person, and keeps the answer for all of the same role.
+/// Queries the database as a user, and caches the answer for all users of the same role.
 pub(crate) async fn ask(
     database: &Database,
     person: &Person,

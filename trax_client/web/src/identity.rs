@@ -1,4 +1,4 @@
-//! Who asks: a header that a proxy sets, or a password of a file; and the role that person has.
+//! Identifies users, by a header that a proxy sets or a password in a file, and maps them to roles.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
@@ -8,23 +8,23 @@ use axum::http::HeaderName;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// How people are known.
+/// How users are identified.
 #[derive(Debug)]
 pub enum Identity {
-    /// They are not: whoever reaches the pages has the role that connects.
+    /// Not at all: every visitor has the role of the connection.
     Nobody,
-    /// A proxy that has authenticated them names them in this header.
+    /// By this header, set by a proxy that has authenticated the user.
     Header { name: HeaderName, roles: Roles },
-    /// They have a password of a file.
+    /// By a password from a file.
     Passwords {
         passwords: Passwords,
-        /// None: everybody has the role that connects.
+        /// `None`: every user has the role of the connection.
         roles: Option<Roles>,
     },
 }
 
 impl Identity {
-    /// Returns the roles of a file.
+    /// Returns the roles from the file.
     pub fn roles(&self) -> Option<&Roles> {
         match self {
             Identity::Nobody => None,
@@ -33,7 +33,7 @@ impl Identity {
         }
     }
 
-    /// Returns whether a person is known, and has this role.
+    /// Returns whether a user is known and has this role.
     pub(crate) fn knows(&self, person: &Person) -> bool {
         let name = person.name.as_deref();
         let has_password = match self {
@@ -49,21 +49,21 @@ impl Identity {
     }
 }
 
-/// A person and what they act as.
+/// A user, and the role they act as.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Person {
     pub(crate) name: Option<String>,
-    /// None: the role that connects.
+    /// `None`: the role of the connection.
     pub(crate) role: Option<String>,
 }
 
-/// Which role of the database each person has.
+/// The database role of each user.
 #[derive(Debug, Default)]
 pub struct Roles(HashMap<String, String>);
 
 impl Roles {
-    /// Reads lines of a name and a role, separated by space; `#` begins a comment and the name `*`
-    /// stands for everybody who has no line.
+    /// Parses lines of a name and a role, separated by space. `#` begins a comment, and the name
+    /// `*` stands for all users without a line.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut roles = HashMap::new();
         for (i, line) in text.lines().enumerate() {
@@ -75,7 +75,7 @@ impl Roles {
             let [name, role] = words.as_slice() else {
                 return Err(format!("line {}: write a name and a role", i + 1));
             };
-            // To the server the first is the role that connects, and the second everybody.
+            // To the server, "none" is the role of the connection and "public" is every role.
             if ["none", "public"].contains(&role.to_lowercase().as_str()) {
                 return Err(format!("line {}: \"{role}\" is not a role", i + 1));
             }
@@ -89,34 +89,37 @@ impl Roles {
         Ok(Roles(roles))
     }
 
-    /// Returns the roles that people have.
+    /// Returns all roles in the file.
     pub fn roles(&self) -> impl Iterator<Item = &str> {
         self.0.values().map(String::as_str)
     }
 
     pub(crate) fn of(&self, name: &str) -> Option<&str> {
-        // The name of nobody: only the file may say it.
+        // `*` is not a user's name; only the file may contain it.
         let own = self.0.get(name).filter(|_| name != "*");
         own.or_else(|| self.0.get("*")).map(String::as_str)
     }
 }
 
-/// Most wrong passwords for one name within [`GUESSES_WITHIN`]; then none is looked at.
+/// The maximum number of wrong passwords for a name within [`GUESSES_WITHIN`]. After that no
+/// password is checked.
 const GUESSES: u32 = 10;
 const GUESSES_WITHIN: Duration = Duration::from_secs(60);
-/// Most browsers that are remembered; then all are asked again while a name is guessed at.
+/// The maximum number of browsers remembered. Beyond it all are forgotten, and must give the
+/// password again while a name is under attack.
 const PROVEN: usize = 10_000;
 
-/// Names and hashes of passwords, as `htpasswd -B` writes them.
+/// Names and password hashes, as `htpasswd -B` writes them.
 pub struct Passwords {
     hashes: HashMap<String, String>,
     key: [u8; 32],
-    /// Passwords that were right, keyed: a hash is slow on purpose, and each request has one.
+    /// Keyed tags of verified passwords. A hash is slow by design, and every request carries a
+    /// password.
     verified: Mutex<HashMap<String, Vec<u8>>>,
-    /// Browsers that gave a right password, by name and session, each keyed.
+    /// Keyed tags of browsers that gave the right password, by name and session.
     proven: Mutex<BTreeSet<Vec<u8>>>,
-    /// How many wrong ones there were since when, by name; those of unknown names count together,
-    /// so that nobody fills this with names.
+    /// The number of wrong passwords and when they began, by name. Unknown names share one entry,
+    /// so that the map cannot be flooded.
     wrong: Mutex<HashMap<Option<String>, (u32, Instant)>>,
 }
 
@@ -127,7 +130,7 @@ impl std::fmt::Debug for Passwords {
 }
 
 impl Passwords {
-    /// Reads lines `name:hash`; the hashes are bcrypt.
+    /// Parses lines `name:hash` with bcrypt hashes.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut hashes = HashMap::new();
         for (i, line) in text.lines().enumerate() {
@@ -162,7 +165,7 @@ impl Passwords {
         self.hashes.contains_key(name).then(|| name.to_owned())
     }
 
-    /// Returns whether another password for this name is looked at.
+    /// Returns whether another password for this name will be checked.
     pub(crate) fn may_guess(&self, name: &str, now: Instant) -> bool {
         let Ok(wrong) = self.wrong.lock() else {
             return false;
@@ -174,7 +177,7 @@ impl Passwords {
         count < GUESSES || now.duration_since(since) >= GUESSES_WITHIN
     }
 
-    /// Notes a wrong password.
+    /// Records a wrong password.
     pub(crate) fn guessed_wrong(&self, name: &str, now: Instant) {
         let Ok(mut wrong) = self.wrong.lock() else {
             return;
@@ -194,7 +197,7 @@ impl Passwords {
         mac
     }
 
-    /// Returns whether this password was found right before.
+    /// Returns whether this password has been verified before.
     pub(crate) fn is_known(&self, name: &str, password: &str) -> bool {
         let tag = match self.verified.lock() {
             Ok(verified) => verified.get(name).cloned(),
@@ -203,7 +206,7 @@ impl Passwords {
         tag.is_some_and(|tag| self.tag(name, password).verify_slice(&tag).is_ok())
     }
 
-    /// Notes that a browser gave the right password for this name.
+    /// Records that a browser gave the right password for this name.
     pub(crate) fn prove(&self, name: &str, session: &str) {
         if let Ok(mut proven) = self.proven.lock() {
             if proven.len() >= PROVEN {
@@ -213,14 +216,14 @@ impl Passwords {
         }
     }
 
-    /// Returns whether a browser gave the right password for this name before.
+    /// Returns whether a browser has given the right password for this name.
     pub(crate) fn is_proven(&self, name: &str, session: &str) -> bool {
         let tag = self.tag(name, session).finalize().into_bytes().to_vec();
         self.proven.lock().is_ok_and(|proven| proven.contains(&tag))
     }
 
-    /// Returns whether the password is right; slow, for a thread that may block. An unknown name
-    /// takes as long as a known one.
+    /// Returns whether the password is right. Slow: must run on a thread that may block. An unknown
+    /// name takes as long as a known one.
     pub(crate) fn verify(&self, name: &str, password: &str) -> bool {
         let known = self.hashes.get(name);
         let Some(hash) = known.or_else(|| self.hashes.values().next()) else {
@@ -237,7 +240,7 @@ impl Passwords {
 
 /// Returns the beginning of a keyed tag.
 pub(crate) fn keyed(key: &[u8; 32]) -> Hmac<Sha256> {
-    // A key of any length is one.
+    // HMAC accepts keys of any length.
     Hmac::new_from_slice(key).unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"))
 }
 

@@ -1,4 +1,4 @@
-//! The frame of every page, and the parts that pages are made of.
+//! The frame of every page, and the elements that pages are built from.
 
 use maud::{DOCTYPE, Markup, html};
 use trax_terminal::text::steers;
@@ -40,7 +40,7 @@ const PAGES: [(&str, &str); 9] = [
     ("audit", "Audit"),
 ];
 
-/// What a page knows of the database and of its reader's rights.
+/// The database's and the user's properties, as far as a page needs them.
 pub(crate) struct Reader {
     pub(crate) role: String,
     pub(crate) database: String,
@@ -66,12 +66,12 @@ impl Reader {
         })
     }
 
-    /// Returns whether the role may read what the pages show.
+    /// Returns whether the role may read the tables that the pages show.
     pub(crate) fn reads(&self) -> bool {
         self.functions.iter().any(|name| name == "status")
     }
 
-    /// Returns whether the role may call a function, on a server that can write.
+    /// Returns whether the role may call a function, and the server accepts writes.
     pub(crate) fn may(&self, visit: &Visit, function: &str) -> bool {
         visit.read_only.is_none()
             && !self.standby
@@ -107,7 +107,7 @@ pub(crate) fn page(visit: &Visit, reader: &Reader, title: &str, body: &Markup) -
     )
 }
 
-/// Returns the links to the same page of all shards and of each.
+/// Returns links to the same page for all shards and for each shard.
 fn shards(visit: &Visit, place: &Place) -> Markup {
     let link = |shard: Option<i32>, text: &str| {
         html! {
@@ -123,7 +123,7 @@ fn shards(visit: &Visit, place: &Place) -> Markup {
     }
 }
 
-/// Returns a page that knows nothing of the database.
+/// Returns a page without information from the database.
 pub(crate) fn bare(visit: &Visit, title: &str, body: &Markup) -> Markup {
     let top = html! { nav aria-label="Pages" { a href=(visit.link("")) { "Overview" } } };
     frame(
@@ -157,7 +157,7 @@ fn frame(visit: &Visit, title: &str, top: Option<&Markup>, body: &Markup) -> Mar
     }
 }
 
-/// Returns a table; `head` has a class for columns of numbers.
+/// Returns a table. `head` has a class for columns of numbers.
 pub(crate) fn table(caption: &str, head: &[&str], rows: &[Vec<Markup>], empty: &str) -> Markup {
     if rows.is_empty() {
         return html! { p .empty { (empty) } };
@@ -176,7 +176,7 @@ pub(crate) fn table(caption: &str, head: &[&str], rows: &[Vec<Markup>], empty: &
     }
 }
 
-/// Returns names and values; what has no value is left out.
+/// Returns names and values, without those that have no value.
 pub(crate) fn facts(facts: &[(&str, Option<Markup>)]) -> Markup {
     html! {
         dl {
@@ -189,7 +189,7 @@ pub(crate) fn facts(facts: &[(&str, Option<Markup>)]) -> Markup {
     }
 }
 
-/// Returns such a link for an act that is done wherever a group or a database is.
+/// Returns a link to an act on a group or database, on all its shards.
 pub(crate) fn button_of_all(
     visit: &Visit,
     act: &str,
@@ -200,12 +200,12 @@ pub(crate) fn button_of_all(
     html! { a .button href=(link) { (text) } }
 }
 
-/// Returns a link that leads to a question, which the person answers there.
+/// Returns a link to the confirmation page of an act.
 pub(crate) fn button(visit: &Visit, act: &str, values: &[(&str, &str)], text: &str) -> Markup {
     html! { a .button href=(visit.link_with(&format!("act/{act}"), values)) { (text) } }
 }
 
-/// Returns a state as a word with a colour.
+/// Returns a state as a coloured word.
 pub(crate) fn state(name: &str) -> Markup {
     let class = match name {
         "completed" | "running" | "idle" => "good",
@@ -216,8 +216,8 @@ pub(crate) fn state(name: &str) -> Markup {
     html! { span .state .(class) { (name.replace('_', " ")) } }
 }
 
-/// Returns text as it was written. A character that is not seen, or that turns the order in which
-/// the text around it is read, is shown by its number.
+/// Returns text unchanged, except that invisible characters and those that change the reading order
+/// are shown by their code point.
 pub(crate) fn verbatim(text: &str) -> Markup {
     let is_hidden = |c: char| steers(c) && !matches!(c, '\n' | '\r' | '\t');
     let parts = text.split_inclusive(is_hidden);
@@ -236,12 +236,12 @@ pub(crate) fn verbatim(text: &str) -> Markup {
     }
 }
 
-/// Returns text, or nothing.
+/// Returns the text, or nothing.
 pub(crate) fn text(value: Option<&str>) -> Markup {
     html! { @if let Some(value) = value { (value) } }
 }
 
-/// Returns a number that the stream of live numbers replaces.
+/// Returns a number that the live stream updates.
 pub(crate) fn live(name: &str, value: &str) -> Markup {
     html! { span data-number=(name) { (value) } }
 }

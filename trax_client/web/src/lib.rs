@@ -1,9 +1,9 @@
-//! `trax web`: the page an operator leaves open, and a router for other axum programs.
+//! `trax web`: pages for operators, and a router for other axum programs.
 //!
-//! Enters: requests of people. Leaves: pages written on the server, acts, and a stream of live
-//! numbers. Holds: a page can do what its database role can and nothing more; every act is one
-//! call of a public function in a transaction of its own, which `trax.audit` remembers with the
-//! person's name; what the database did not answer just now is never shown.
+//! Input: requests. Output: pages rendered on the server, acts, and a stream of live numbers.
+//! Invariants: a page can do no more than its database role; every act is one call of a public
+//! function in its own transaction, which `trax.audit` records with the user's name; only current
+//! answers of the database are shown.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -37,19 +37,19 @@ use trax_client::Address;
 
 pub use identity::{Identity, Passwords, Roles};
 
-/// How the pages are served.
+/// The options of a site.
 #[derive(Debug)]
 pub struct Options {
-    /// Names under which the pages may be asked for, as in the header Host; none: by any name.
-    /// Without this check a hostile site could give its own name this address.
+    /// The host names under which the pages are served, as in the header Host; empty for all names.
+    /// The check prevents a hostile site from pointing its own name at this address.
     pub hosts: Vec<String>,
-    /// The path in front of every link, where a proxy removes it from requests: "/trax".
+    /// The prefix of every link, such as "/trax", if a proxy removes it from requests.
     pub base: String,
-    /// How people are known.
+    /// How users are identified.
     pub identity: Identity,
-    /// No page has a button, and every act is refused: the default.
+    /// Hides all buttons and refuses every act. The default.
     pub read_only: bool,
-    /// Most connections to the database at the same time; at a router, to each shard.
+    /// The maximum number of database connections; at a router, per shard.
     pub connections: usize,
 }
 
@@ -70,12 +70,12 @@ impl Default for Options {
 pub struct Site(Arc<dispatch::Shared>);
 
 impl Site {
-    /// Returns the pages; nothing is connected before the first request.
+    /// Returns a site. The first request opens the first connection.
     pub fn new(address: Address, options: Options) -> Self {
         Site(Arc::new(dispatch::Shared::new(address, options)))
     }
 
-    /// Returns the router, to be served or nested under any path.
+    /// Returns the axum router, to be served or nested under any path.
     pub fn router(&self) -> Router {
         let site = self.clone();
         Router::new().fallback(move |request: Request| {
@@ -84,8 +84,7 @@ impl Site {
         })
     }
 
-    /// Knows people in this way from now on; a stream of live numbers ends if its person has the
-    /// role no more.
+    /// Replaces the identification of users. The live stream of a user who loses the role ends.
     pub fn set_identity(&self, identity: Identity) {
         self.0.set_identity(identity);
     }

@@ -1,7 +1,7 @@
-//! Connections to the pages, before anybody has said who they are.
+//! Limits on connections, which apply before a user is known.
 //!
-//! Holds: a connection without a request is closed after a while, or earlier when it is the oldest
-//! of too many: who connects and says nothing takes no descriptor from others.
+//! Invariant: a connection without a request is closed after a timeout, or earlier if it is the
+//! oldest of too many. A client that sends nothing cannot exhaust the file descriptors.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,22 +17,22 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// How long the head of the first request may take.
+/// The time limit for the head of the first request.
 const FIRST_REQUEST: Duration = Duration::from_secs(10);
-/// How long a connection may stay without an answer: longer than any page takes, and longer than a
-/// stream of live numbers is silent.
+/// How long a connection may stay without a response: longer than any page takes, and longer than
+/// the pauses of a live stream.
 const SILENCE: Duration = Duration::from_secs(60);
-/// After this time without an answer a connection waits for a request: a stream of live numbers
+/// After this time without a response a connection counts as waiting for a request. A live stream
 /// sends something sooner.
 const IDLE: Duration = Duration::from_secs(12);
-/// How many connections may wait for a request.
+/// The maximum number of connections that wait for a request.
 const WAITING: usize = 64;
-/// How many may be open: those of 128 pages with their streams of live numbers.
+/// The maximum number of open connections: 128 pages with their live streams.
 const OPEN: usize = 256;
-/// The pause after a connection that could not be accepted.
+/// The pause after a connection could not be accepted.
 const ACCEPT_DELAY: Duration = Duration::from_millis(100);
 
-/// What a listener knows of a connection.
+/// The state of a connection, as the listener tracks it.
 #[derive(Default)]
 struct Seen {
     state: Mutex<State>,
@@ -42,12 +42,12 @@ struct Seen {
 
 #[derive(Clone, Copy, Default)]
 enum State {
-    /// No whole head of a request has arrived.
+    /// No complete head of a request has arrived.
     #[default]
     New,
-    /// A request is answered.
+    /// A request is being answered.
     Asked,
-    /// Something was sent then.
+    /// Data was last sent at this time.
     Answered(Instant),
 }
 
@@ -77,7 +77,7 @@ impl Seen {
 /// A listener for [`axum::serve()`].
 pub(crate) struct Bounded {
     listener: TcpListener,
-    /// All that are open, the oldest first.
+    /// All open connections, oldest first.
     open: VecDeque<Weak<Seen>>,
 }
 
@@ -89,7 +89,7 @@ impl Bounded {
         }
     }
 
-    /// Closes the oldest of too many connections that wait for a request, or of too many.
+    /// Closes the oldest connection if too many wait for a request, or too many are open.
     fn make_room(&mut self) {
         self.open.retain(|seen| seen.strong_count() > 0);
         let open: Vec<_> = self.open.iter().filter_map(Weak::upgrade).collect();
@@ -129,7 +129,7 @@ impl axum::serve::Listener for Bounded {
                     };
                     return (connection, address);
                 }
-                // Out of descriptors, or a client that is gone already.
+                // Out of file descriptors, or the client has already gone.
                 Err(_) => sleep(ACCEPT_DELAY).await,
             }
         }
@@ -140,20 +140,20 @@ impl axum::serve::Listener for Bounded {
     }
 }
 
-/// A connection that ends when nothing is asked.
+/// A connection that closes when no request arrives.
 pub(crate) struct Connection {
     stream: TcpStream,
     seen: Arc<Seen>,
     limit: Pin<Box<Sleep>>,
-    /// Whether a line of a head has begun: empty lines before it make no request.
+    /// Whether a line of a head has begun. Empty lines before it do not count as a request.
     begun: bool,
-    /// How much of the end of a head has just arrived.
+    /// How many bytes of the end of a head have just arrived.
     matched: usize,
 }
 
 impl Connection {
-    /// Notes the bytes that have arrived. Until a request is answered, no more of them extend its
-    /// time.
+    /// Records the arrival of bytes. While a request is being answered, further bytes do not extend
+    /// the time limit.
     fn has_read(&mut self, bytes: &[u8]) {
         const END: &[u8] = b"\r\n\r\n";
         if self.seen.is_asked() {
@@ -178,7 +178,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether the connection is to end now; otherwise its task is woken then.
+    /// Returns whether the connection must end now. Otherwise its task will be woken at that time.
     fn is_over(&mut self, context: &mut Context<'_>) -> bool {
         self.seen.task.register(context.waker());
         self.limit.as_mut().poll(context).is_ready() || self.seen.is_closed()
@@ -237,7 +237,7 @@ mod tests {
         Bounded::new(TcpListener::bind("127.0.0.1:0").await.expect("a port"))
     }
 
-    /// A client that has sent this, and its connection, which has read it.
+    /// Returns a client that has sent this text, and its connection, which has read it.
     async fn sent(listener: &mut Bounded, text: &[u8]) -> (TcpStream, Connection) {
         let address = listener.local_addr().expect("it has an address");
         let mut client = TcpStream::connect(address).await.expect("it listens");

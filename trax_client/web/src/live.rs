@@ -1,7 +1,8 @@
-//! Live numbers: one statement for all who look, however many; at a router one for each shard.
+//! Live numbers: one statement for all viewers; at a router, one per shard.
 //!
-//! Holds: the database is asked while somebody looks and never twice at a time; when it does not
-//! answer, everybody is told that nothing is known, and the old numbers are not sent again.
+//! Invariants: the database is queried only while there are viewers, and never concurrently. If it
+//! does not answer, viewers are notified that the numbers are unknown, and old numbers are not sent
+//! again.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -29,25 +30,25 @@ use crate::visit::Visit;
 use crate::work::Purpose;
 
 const PERIOD: Duration = Duration::from_secs(2);
-/// How long a viewer's right to look is believed.
+/// How long a viewer's permission is cached.
 const RECHECK: Duration = Duration::from_secs(4);
-/// Most viewers at the same time.
+/// The maximum number of concurrent viewers.
 const VIEWERS: usize = 1_000;
-/// Numbers are counted up to this, and shown with a plus sign there.
+/// Counting stops at this number, which is then shown with a plus sign.
 const COUNTED: i64 = 100_000;
 
-/// The numbers.
+/// The query for the numbers.
 pub(crate) const LIVE: Question = Question {
     sql: include_str!("query/live.sql"),
     limit: Some(COUNTED + 1),
 };
 
-/// The names of the numbers, which are those of the columns.
+/// The names of the numbers, which are the names of the columns.
 pub(crate) const NAMES: [&str; 7] = [
     "ready", "later", "blocked", "running", "dead", "failed", "workers",
 ];
 
-/// What was counted, as people read it, in the order of [`NAMES`].
+/// The counts, in the order of [`NAMES`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Numbers([i64; NAMES.len()]);
 
@@ -69,7 +70,8 @@ impl Numbers {
         place.map_or(String::new(), |place| text(self.0[place]))
     }
 
-    /// Adds those of another database; where one ended counting, the sum is no less.
+    /// Adds the numbers of another database. A sum with a count that stopped at the limit stays
+    /// above the limit.
     pub(crate) fn add(&mut self, other: Numbers) {
         for (number, more) in self.0.iter_mut().zip(other.0) {
             *number += more;
@@ -77,15 +79,15 @@ impl Numbers {
     }
 }
 
-/// What viewers are told.
+/// The message to viewers.
 struct News {
     numbers: Numbers,
-    /// Shards whose numbers are not among them.
+    /// Shards whose numbers are missing from the sum.
     away: Vec<i32>,
 }
 
 impl News {
-    /// Returns it as JSON; numbers are digits, commas and a plus sign.
+    /// Returns the message as JSON. Numbers consist of digits, commas and a plus sign.
     fn json(&self) -> String {
         let pair = |name: &&str| format!("\"{name}\":\"{}\"", self.numbers.get(name));
         let pairs: Vec<String> = NAMES.iter().map(pair).collect();
@@ -93,7 +95,7 @@ impl News {
     }
 }
 
-/// Returns "1,234", or "100,000+" where counting ended.
+/// Returns "1,234", or "100,000+" if counting stopped.
 pub(crate) fn text(number: i64) -> String {
     if number > COUNTED {
         return format!("{}+", grouped(COUNTED));
@@ -113,12 +115,12 @@ pub(crate) fn grouped(number: i64) -> String {
     out
 }
 
-/// Who looks.
+/// The viewers of a database.
 pub(crate) struct Live(Arc<Channel>);
 
 struct Channel {
     sender: Sender<Arc<str>>,
-    /// Whether roles may read, and when that was asked.
+    /// Whether each role may read, and when that was checked.
     readers: Mutex<HashMap<Option<String>, (Instant, bool)>>,
     asks: AtomicBool,
 }
@@ -133,7 +135,7 @@ impl Live {
     }
 }
 
-/// Returns the stream of one database for one viewer, whose role may read.
+/// Returns the stream of one database for a viewer whose role may read it.
 pub(crate) async fn of_database(
     shared: &Arc<Shared>,
     database: &Arc<Database>,
@@ -162,7 +164,7 @@ pub(crate) async fn of_database(
     Ok(stream(&database.live, news, may_look))
 }
 
-/// Returns the stream of all shards together for one viewer, whose role may read all that answer.
+/// Returns the stream of all shards together for a viewer whose role may read all that answer.
 pub(crate) async fn of_shards(
     shared: &Arc<Shared>,
     shards: &Shards,
@@ -176,7 +178,8 @@ pub(crate) async fn of_shards(
         .into_iter()
         .map(|(_, answer)| answer)
         .collect();
-    // The sum is for those who could count all of it; one that is away is not in it.
+    // The sum is shown only to viewers who may read every shard in it. Unavailable shards are not
+    // in it.
     let away = StatusCode::SERVICE_UNAVAILABLE;
     let is_read = checked.iter().any(Result::is_ok);
     let mut refusals = checked.into_iter().filter_map(Result::err);
@@ -211,7 +214,7 @@ pub(crate) async fn of_shards(
     Ok(stream(live, news, may_look))
 }
 
-/// Adds up what shards counted; none when none did.
+/// Adds up the numbers of the shards; `None` if no shard answered.
 fn sum(asked: Vec<(i32, Result<Numbers, Trouble>)>) -> Option<News> {
     let (mut sum, mut away) = (None, Vec::new());
     for (shard, answer) in asked {
@@ -233,7 +236,7 @@ fn check_viewers(live: &Live) -> Result<(), Trouble> {
     ))
 }
 
-/// Numbers are for those who could count them; while the database is away nobody knows.
+/// Checks that the viewer may count the rows. While the database is unavailable this is unknown.
 async fn check_reader(database: &Database, person: &Person) -> Result<(), Trouble> {
     let work = database.pool.begin(person, Purpose::Read).await?;
     let reader = Reader::of(&work).await?;
@@ -247,7 +250,7 @@ async fn check_reader(database: &Database, person: &Person) -> Result<(), Troubl
     )))
 }
 
-/// Returns whether a role may still read; asked for all viewers of the role together.
+/// Returns whether a role may still read. Checked once for all viewers of the role.
 async fn may_read(database: &Database, person: &Person) -> bool {
     let mut readers = database.live.0.readers.lock().await;
     if let Some((asked, may)) = readers.get(&person.role)
@@ -255,7 +258,7 @@ async fn may_read(database: &Database, person: &Person) -> bool {
     {
         return *may;
     }
-    // While the database is away nobody knows, and no numbers are sent.
+    // While the database is unavailable the right is unknown, but no numbers are sent either.
     let may = match check_reader(database, person).await {
         Ok(()) => true,
         Err(trouble) => trouble.status == StatusCode::SERVICE_UNAVAILABLE,
@@ -264,8 +267,8 @@ async fn may_read(database: &Database, person: &Person) -> bool {
     may
 }
 
-/// Returns a stream of what `ask` returns, which is called for all viewers together, until
-/// `may_look` is false.
+/// Returns a stream of the values of `ask`, which is called once for all viewers, until `may_look`
+/// returns false.
 fn stream<A, F, M, G>(live: &Live, ask: A, may_look: M) -> Response
 where
     A: Fn() -> F + Send + Sync + 'static,
@@ -293,7 +296,7 @@ where
                     let next = (receiver, may_look, asked);
                     return Some((Ok::<_, Infallible>(event), next));
                 }
-                // Who reads slowly gets the newest.
+                // A slow reader gets the newest value.
                 Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return None,
             }
@@ -313,12 +316,12 @@ async fn ask_while_somebody_looks<F: Future<Output = Option<News>>>(
                 Some(news) => news.json(),
                 None => "{\"unknown\":true}".to_owned(),
             };
-            // Nobody may be left, which is no failure.
+            // Sending fails if no viewer is left, which is not an error.
             drop(channel.sender.send(Arc::from(text)));
             tokio::time::sleep(PERIOD).await;
         }
         channel.asks.store(false, Ordering::Release);
-        // Somebody who came meanwhile found us still asking.
+        // A viewer that arrived meanwhile saw the flag still set.
         let nobody = channel.sender.receiver_count() == 0;
         if nobody || channel.asks.swap(true, Ordering::AcqRel) {
             return;

@@ -1,4 +1,4 @@
-//! Times as the server reports them, and as people read them.
+//! Times as reported by the server, and their readable forms.
 
 use std::error::Error as StdError;
 
@@ -9,7 +9,7 @@ use tokio_postgres::types::{FromSql, Type, accepts};
 /// PostgreSQL counts from 2000-01-01.
 const MICROS_TO_2000: i64 = 946_684_800_000_000;
 
-/// An instant of the server's clock; none for the infinities.
+/// An instant of the server's clock; `None` for infinities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(Option<Timestamp>);
 
@@ -43,7 +43,7 @@ impl Moment {
         }
     }
 
-    /// Returns the time as an element: relative, exact on hovering, in the reader's zone by script.
+    /// Returns the time as an element: relative, exact on hovering, in the user's zone by script.
     pub(crate) fn shown(self, now: Moment) -> Markup {
         let Some(at) = self.0 else {
             return html! { "never" };
@@ -52,7 +52,7 @@ impl Moment {
         html! { time datetime=(at.to_string()) title=(exact) { (self.relative(now)) } }
     }
 
-    /// Returns both.
+    /// Returns both the exact and the relative time.
     pub(crate) fn full(self, now: Moment) -> Markup {
         let Some(at) = self.0 else {
             return html! { "never" };
@@ -64,12 +64,12 @@ impl Moment {
         }
     }
 
-    /// Returns the time as the server reads it, to the microsecond.
+    /// Returns the time in a form that the server parses, to the microsecond.
     pub(crate) fn exact(self) -> String {
         self.0.map_or("infinity".to_owned(), |at| at.to_string())
     }
 
-    /// Returns the seconds from another instant to this one.
+    /// Returns the number of seconds from another instant to this one.
     pub(crate) fn seconds_since(self, other: Moment) -> Option<f64> {
         Some(self.0?.duration_since(other.0?).as_secs_f64())
     }

@@ -29,7 +29,7 @@ ready as materialized (
     group by l.group_name
 ),
 later as materialized (
-    -- Groups whose jobs are all blocked or due later.
+    -- Adds groups that may have only jobs that are blocked or due later.
     select distinct w.group_name as name
     from (
         select q.group_name

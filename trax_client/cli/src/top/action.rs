@@ -1,4 +1,4 @@
-//! What the keys of `trax top` do.
+//! The actions of the keys in `trax top`.
 
 use tokio_postgres::types::Type;
 
@@ -6,7 +6,7 @@ use super::data::Screenful;
 use super::view::View;
 use crate::session::Session;
 
-/// Something to do, once the person has confirmed it.
+/// An action that is performed after confirmation.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
     Cancel { job_id: i64 },
@@ -16,7 +16,8 @@ pub(super) enum Action {
 }
 
 impl Action {
-    /// Returns what a letter asks for where this row of this list is chosen: nothing, or why not.
+    /// Returns the action of a letter for the selected row of a list; `None`, or an error with the
+    /// reason, if there is none.
     pub(super) fn of(
         letter: char,
         shown: View,
@@ -48,7 +49,7 @@ impl Action {
         }
     }
 
-    /// Returns the question for the person who has to say yes.
+    /// Returns the question that asks for confirmation.
     pub(super) fn question(&self) -> String {
         match self {
             Action::Cancel { job_id } => format!("Cancel job {job_id}?"),
@@ -60,7 +61,7 @@ impl Action {
         }
     }
 
-    /// Does it; returns the message to show.
+    /// Performs the action and returns the message to show.
     pub(super) async fn take(&self, session: &Session) -> String {
         match self.call(session).await {
             Ok(message) => message,

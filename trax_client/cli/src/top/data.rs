@@ -1,4 +1,4 @@
-//! What `trax top` shows: a snapshot of the database, and the rates between two snapshots.
+//! The data of `trax top`: a snapshot of the database, and the rates between two snapshots.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -13,9 +13,9 @@ use crate::session::Session;
 use crate::shards::Shards;
 use trax_terminal::Failure;
 
-/// How many snapshots the curve of completions has.
+/// The number of snapshots in the curve of completions.
 const HISTORY: usize = 400;
-/// Most rows of each list that is asked for.
+/// The maximum number of rows read for each list.
 const ROWS: usize = 100;
 
 /// A group and its jobs.
@@ -32,7 +32,7 @@ pub(super) struct Group {
     pub(super) oldest: Option<f64>,
 }
 
-/// What was counted of a task since the server started.
+/// The counters of a task since the server started.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) claims: f64,
@@ -60,7 +60,7 @@ pub(super) struct Job {
     pub(super) progress: Option<Json>,
 }
 
-/// Somebody who claims.
+/// A worker that claims jobs.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Worker {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,25 +71,25 @@ pub(super) struct Worker {
     pub(super) seen_seconds: f64,
 }
 
-/// A job that waits for a person.
+/// An open dead letter.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Dead {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) shard: Option<i32>,
     pub(super) id: i64,
     pub(super) task: String,
-    /// The schedule that it stops.
+    /// The manifest whose schedule it stops.
     pub(super) stops: Option<String>,
     pub(super) seconds: f64,
     pub(super) attempts: i32,
     pub(super) error: String,
 }
 
-/// One look; of a router, at all its shards together.
+/// A snapshot; for a router, of all its shards together.
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
     at: Instant,
-    /// Why shards of the router are away.
+    /// The errors of unavailable shards.
     pub(super) away: Vec<String>,
     pub(super) database: String,
     pub(super) version: String,
@@ -97,10 +97,10 @@ pub(super) struct Snapshot {
     pub(super) paused: bool,
     pub(super) lag: f64,
     pub(super) dead_letters: f64,
-    /// Schedules that a dead letter stops.
+    /// The number of schedules stopped by a dead letter.
     pub(super) stopped: f64,
     pub(super) enqueued: f64,
-    /// Whether what passes by is counted: the library is preloaded.
+    /// Whether events are counted, which requires the library to be preloaded.
     pub(super) counted: bool,
     pub(super) groups: Vec<Group>,
     pub(super) tasks: BTreeMap<String, Counts>,
@@ -154,7 +154,7 @@ impl Snapshot {
         for row in &samples {
             snapshot.take(row.try_get(0)?, &row.try_get(1)?, row.try_get(2)?);
         }
-        // Those with work first.
+        // Groups with work come first.
         let waits = |group: &Group| group.running + group.ready + group.blocked + group.delayed;
         snapshot.groups.sort_by(|a, b| {
             waits(b)
@@ -164,7 +164,7 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// Puts the lists of several shards into one order, each with as many rows as one has.
+    /// Merges the lists of several shards into one order, limited to the length of a single list.
     fn merge(&mut self) {
         self.running.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         self.workers
@@ -178,7 +178,7 @@ impl Snapshot {
         self.dead.truncate(ROWS);
     }
 
-    /// Takes one sample; those of several shards add up.
+    /// Adds one sample. Samples of several shards add up.
     fn take(&mut self, name: &str, labels: &Value, value: f64) {
         let label = |name: &str| labels[name].as_str().unwrap_or_default();
         match name {
@@ -241,7 +241,7 @@ impl Snapshot {
         self.tasks.values().map(count).sum()
     }
 
-    /// Returns the jobs of all groups.
+    /// Returns the sum over all groups.
     pub(super) fn total(&self, count: impl Fn(&Group) -> f64) -> f64 {
         self.groups.iter().map(count).sum()
     }
@@ -306,7 +306,7 @@ impl Dead {
     }
 }
 
-/// What happened in a second, of one task or all.
+/// The rates per second of one task, or of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Rates {
     #[serde(rename = "claims_per_second")]
@@ -315,8 +315,8 @@ pub(super) struct Rates {
     pub(super) completions: f64,
     #[serde(rename = "failures_per_second")]
     pub(super) failures: f64,
-    /// Seconds that an attempt took, of those that ended between the looks; of all before when none
-    /// did.
+    /// The mean duration in seconds of attempts that ended between the snapshots; of all earlier
+    /// ones if none did.
     #[serde(rename = "run_seconds")]
     pub(super) run: Option<f64>,
     #[serde(rename = "wait_seconds")]
@@ -327,7 +327,7 @@ pub(super) struct Rates {
 pub(super) struct Screenful {
     pub(super) now: Snapshot,
     before: Option<Snapshot>,
-    /// Completions a second, the newest last.
+    /// Completions per second, newest last.
     pub(super) history: VecDeque<u64>,
 }
 
@@ -351,12 +351,12 @@ impl Screenful {
         }
     }
 
-    /// Returns how much a counter grew in a second; one that began again at zero counts from there.
+    /// Returns the growth of a counter per second. A counter that was reset counts from zero.
     fn rate(&self, count: impl Fn(&Snapshot) -> f64) -> f64 {
         let Some(before) = &self.before else {
             return 0.0;
         };
-        // What a shard that went away or came back has counted is no rate.
+        // The counters of a shard that became unavailable or returned are not a rate.
         if before.away != self.now.away {
             return 0.0;
         }
@@ -370,7 +370,7 @@ impl Screenful {
         self.rate(|snapshot| snapshot.enqueued)
     }
 
-    /// Adds up the numbers of all tasks.
+    /// Returns the sums over all tasks.
     pub(super) fn all(&self) -> Rates {
         let of = |count: fn(&Counts) -> f64| self.rate(|snapshot| snapshot.sum(count));
         Rates {
@@ -382,7 +382,7 @@ impl Screenful {
         }
     }
 
-    /// Returns the tasks, those first that take most of the workers' time.
+    /// Returns the tasks, ordered by their share of the workers' time, largest first.
     pub(super) fn tasks(&self) -> Vec<(&str, Rates)> {
         let mut tasks: Vec<(&str, Rates, f64)> = self
             .now
@@ -403,7 +403,7 @@ impl Screenful {
             .collect()
     }
 
-    /// Returns the rates of a task, and how many seconds of work ended in a second.
+    /// Returns the rates of a task, and the seconds of work that ended per second.
     fn of_task(&self, task: &str, counts: &Counts) -> (Rates, f64) {
         let of = |count: fn(&Counts) -> f64| {
             self.rate(|snapshot| snapshot.tasks.get(task).map_or(0.0, count))

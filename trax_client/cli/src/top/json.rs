@@ -1,10 +1,10 @@
-//! One look of `trax top` as programs read it.
+//! The JSON output of `trax top`.
 
 use serde::Serialize;
 
 use super::data::{Dead, Group, Job, Rates, Screenful, Worker};
 
-/// What the screen shows, with every row.
+/// The content of the screen, with every row.
 #[derive(Serialize)]
 pub(super) struct TopJson<'a> {
     database: &'a str,
@@ -14,7 +14,7 @@ pub(super) struct TopJson<'a> {
     scheduler_running: bool,
     scheduler_paused: bool,
     scheduler_lag_seconds: f64,
-    /// Whether claims and outcomes are counted at all: the library is preloaded.
+    /// Whether claims and outcomes are counted, which requires the library to be preloaded.
     counted: bool,
     enqueued_per_second: f64,
     claims_per_second: f64,

@@ -1,9 +1,9 @@
 //! `trax top`: a live screen.
 //!
-//! Enters: numbers of `trax.metrics()` and the rows of leases, workers and open dead letters, every
-//! two seconds, and keys. Leaves: a screen, and what the keys ask for: a job cancelled, a dead
-//! letter queued again, a group or the scheduler paused. Holds: the terminal is put back however
-//! this ends; nothing is changed without a second key.
+//! Input: samples of `trax.metrics()` and the rows of leases, workers and open dead letters, every
+//! two seconds, and keys. Output: a screen, and the actions of the keys: cancelling a job,
+//! requeueing a dead letter, pausing a group or the scheduler. Invariants: the terminal is restored
+//! however the program ends; nothing is changed without a second key.
 
 mod action;
 mod data;
@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     verbose: bool,
 }
 
-/// Shorter than this would keep the database busy with being watched.
+/// Shorter intervals would put a noticeable load on the database.
 const SHORTEST: Duration = Duration::from_millis(500);
 
 fn between_updates(text: &str) -> Result<Duration, String> {
@@ -86,7 +86,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-/// Returns what one screen shows.
+/// Returns the data of a screen, from two snapshots.
 async fn two_looks(session: &Session, interval: Duration) -> Result<Screenful, Failure> {
     let first = Snapshot::read(session).await?;
     tokio::time::sleep(interval).await;
@@ -104,7 +104,7 @@ fn screen_text(screenful: &Screenful) -> Result<String, Failure> {
     Ok(text_of(terminal.backend()))
 }
 
-/// Returns as many lines as the groups need.
+/// Returns the number of lines needed to show all groups.
 fn height(screenful: &Screenful) -> u16 {
     let groups = screenful.now.groups.len().clamp(1, 100);
     u16::try_from(groups).unwrap_or(1) + screen::AROUND
@@ -123,7 +123,7 @@ fn text_of(backend: &TestBackend) -> String {
     text.join("\n").trim_end().to_owned()
 }
 
-/// Returns keys and resizes, read by a separate thread: reading blocks.
+/// Returns a stream of keys and resizes. A separate thread reads them, as reading blocks.
 fn keys() -> UnboundedReceiver<Event> {
     let (sender, receiver) = unbounded_channel();
     std::thread::spawn(move || {
@@ -145,7 +145,7 @@ async fn watch(
     let mut screenful = Screenful::of(Snapshot::read(session).await?);
     let mut screen = Screen::default();
     let mut next = Instant::now() + interval;
-    // The terminal is put back first.
+    // Signals are handled here, so that the terminal is restored first.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     loop {
@@ -176,7 +176,7 @@ async fn watch(
     }
 }
 
-/// What a key asks for.
+/// The meaning of a key.
 enum Pressed {
     Nothing,
     Quit,

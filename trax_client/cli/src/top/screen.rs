@@ -1,4 +1,4 @@
-//! The screen of `trax top`: how it stands, the rates, one list, and what the keys do.
+//! The screen of `trax top`: state, rates, one list, and the keys.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -12,16 +12,16 @@ use super::table::{self, rate, seconds, short};
 use super::view::View;
 use crate::output::plain;
 
-/// Lines of the screen that are no rows of the list: head, rates, two of the list, foot.
+/// The lines of the screen outside the rows of the list: head, rates, two of the list, foot.
 pub(super) const AROUND: u16 = 1 + 4 + 2 + 1;
 
-/// Where the person is.
+/// The state of the user interface.
 #[derive(Default)]
 pub(super) struct Screen {
     pub(super) shown: View,
-    /// The chosen row of each view.
+    /// The selected row of each view.
     rows: [usize; View::ALL.len()],
-    /// What waits for a yes.
+    /// The action that waits for confirmation.
     pub(super) asked: Option<Action>,
     pub(super) message: Option<String>,
 }
@@ -40,7 +40,7 @@ impl Screen {
         self.stay_within(screenful);
     }
 
-    /// Lists get shorter.
+    /// Keeps the selection within lists that have become shorter.
     pub(super) fn stay_within(&mut self, screenful: &Screenful) {
         for view in View::ALL {
             let last = table::length(view, screenful).saturating_sub(1);
@@ -119,7 +119,7 @@ impl Screen {
             };
             tabs.push(Span::styled(name, style));
         }
-        // One bar: a reversed colour of a cell would be a block.
+        // One continuous bar: reversing a cell with its own colour would show as a block.
         let chosen = Style::new()
             .fg(Color::Reset)
             .add_modifier(Modifier::REVERSED);
@@ -174,7 +174,7 @@ impl Screen {
     }
 }
 
-/// Draws what is in the queue, what comes and goes, and the curve of completions.
+/// Draws the queue's counts, the rates, and the curve of completions.
 fn draw_rates(frame: &mut Frame, area: Rect, screenful: &Screenful) {
     let [left, right] =
         Layout::horizontal([Constraint::Length(44), Constraint::Min(10)]).areas(area);
@@ -219,7 +219,7 @@ fn draw_rates(frame: &mut Frame, area: Rect, screenful: &Screenful) {
     if !now.counted {
         return;
     }
-    // The newest at the right.
+    // The newest values are at the right.
     let width = usize::from(right.width);
     let skip = screenful.history.len().saturating_sub(width);
     let newest = screenful.history.iter().copied().skip(skip);

@@ -12,20 +12,20 @@ use super::view::View;
 use crate::output::{cut, elapsed, plain};
 use crate::status::of_shard;
 
-/// A list: its header, how wide its columns are, and its rows.
+/// A list: its header, the widths of its columns, and its rows.
 pub(super) struct List<'a> {
     pub(super) header: Row<'a>,
     pub(super) widths: Vec<Constraint>,
     pub(super) rows: Vec<Row<'a>>,
 }
 
-/// A column: its name, its width, and whether it stands at the right.
+/// A column: its name, its width, and whether it is right-aligned.
 type Column = (&'static str, Constraint, bool);
 
-/// Between two columns.
+/// The blanks between columns.
 pub(super) const GAP: u16 = 1;
 
-/// Returns the list of so many columns of the terminal; what does not fit is cut, visibly.
+/// Returns a list for a terminal of this width. Cells that do not fit are visibly cut.
 fn list(columns: &[Column], rows: Vec<Vec<(String, Style)>>, width: u16) -> List<'static> {
     let layout = Layout::horizontal(columns.iter().map(|(_, width, _)| *width));
     let layout = layout.flex(Flex::Start).spacing(GAP);
@@ -55,7 +55,8 @@ fn list(columns: &[Column], rows: Vec<Vec<(String, Style)>>, width: u16) -> List
     }
 }
 
-/// Returns the width of a column of ids, which are never cut: those of shards have 13 to 16 digits.
+/// Returns the width of a column of ids, which are never cut. The ids of shards have 13 to 16
+/// digits.
 fn ids(ids: impl Iterator<Item = i64>, least: u16) -> Constraint {
     let digits = ids.max().map_or(1, |id| id.max(1).ilog10() + 1);
     Constraint::Length(least.max(u16::try_from(digits).unwrap_or(u16::MAX)))
@@ -102,7 +103,7 @@ pub(super) fn seconds(seconds: f64) -> String {
 const NAME: Constraint = Constraint::Min(12);
 const NUMBER: Constraint = Constraint::Length(8);
 
-/// Returns the rows of a view, on so many columns.
+/// Returns the list of a view for a terminal of this width.
 pub(super) fn of(view: View, screenful: &Screenful, width: u16) -> List<'static> {
     match view {
         View::Groups => groups(screenful, width),
@@ -113,7 +114,7 @@ pub(super) fn of(view: View, screenful: &Screenful, width: u16) -> List<'static>
     }
 }
 
-/// Returns how many rows a view has.
+/// Returns the number of rows of a view.
 pub(super) fn length(view: View, screenful: &Screenful) -> usize {
     let now = &screenful.now;
     match view {

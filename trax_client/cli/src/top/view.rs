@@ -1,6 +1,6 @@
 //! The lists of `trax top`, of which the screen shows one.
 
-/// What the list shows.
+/// The content of the list.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum View {
     #[default]

@@ -1,5 +1,5 @@
-//! TLS against a real server, with certificates that the test makes: what is trusted, and what is
-//! said of the rest.
+//! TLS against a real server, with certificates made by the test: trusted connections, and the
+//! errors of the others.
 
 mod matrix;
 
@@ -12,7 +12,7 @@ use trax_client::{Address, Client, Context, Error, NewJob, TokenGuard, TokenRequ
 
 type Result<T = ()> = std::result::Result<T, Box<dyn StdError>>;
 
-/// Run by the server's own account in its data directory: it may read what it owns alone.
+/// Run by the server's own account in its data directory, so that it can read its own files.
 const CERTIFICATES: &str = "
 new='-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes'
 for ca in ca other; do
@@ -56,13 +56,13 @@ own known client.crt postgresql.crt && own known client.key postgresql.key
 own open client.crt postgresql.crt && own open open.key postgresql.key
 mkdir lists && cp revoked.crl lists/$(openssl crl -in revoked.crl -noout -hash).r0";
 
-/// A server that takes nothing but TLS over the network, as a certificate for localhost.
+/// A server that accepts only TLS over the network, with a certificate for localhost.
 struct Site {
     server: Server,
 }
 
 impl Site {
-    /// Returns `None`, and prints so, on a server that was built without SSL.
+    /// Returns `None`, with a message, if the server was built without SSL.
     async fn make(access: &str) -> Result<Option<Self>> {
         let mut server = Server::options().not_preloaded().fast().tcp().start()?;
         let built = server.command("pg_config").arg("--configure").output()?;
@@ -95,7 +95,7 @@ impl Site {
         format!("host={host} port={port} user=postgres dbname=tls {more}")
     }
 
-    /// Returns whether the connection is encrypted, or why there is none.
+    /// Returns whether the connection is encrypted, or the error.
     async fn encrypted(&self, host: &str, more: &str) -> std::result::Result<bool, Error> {
         let address: Address = self.text(host, more).parse()?;
         let sql = "select ssl from pg_stat_ssl where pid = pg_backend_pid()";
@@ -128,7 +128,7 @@ async fn a_wrong_ca_and_a_wrong_name_are_refused_and_the_right_ones_work() -> Re
     Site::says(name, "not for \"127.0.0.1\" but for \"localhost\"");
     let ca = format!("sslmode=verify-ca {right}");
     assert!(site.encrypted("127.0.0.1", &ca).await?);
-    // A CA that is given is one that counts, as libpq has it.
+    // As in libpq, a CA that is given is always used.
     for mode in ["require", "verify-ca", "verify-full"] {
         let foreign = site
             .encrypted("localhost", &format!("sslmode={mode} {wrong}"))
@@ -213,7 +213,7 @@ async fn worker_guard_and_command_use_tls() -> Result {
         .without_signals()
         .lease(Duration::from_secs(3))
         .poll_interval(Duration::from_millis(20))
-        // Longer than its lease: without heartbeats it is cancelled.
+        // Longer than the lease: without heartbeats the job would be cancelled.
         .handle("slow", |(): (), ctx: Context| async move {
             tokio::select! {
                 reason = ctx.cancelled() => panic!("{reason:?}"),
@@ -235,7 +235,7 @@ async fn worker_guard_and_command_use_tls() -> Result {
     Ok(())
 }
 
-/// Runs `trax check` of this address; the environment supplies what it leaves open.
+/// Runs `trax check` on this address, with `mode` in the environment.
 fn status(url: &str, mode: &str) -> Result<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trax"));
     command.args(["check", "--database-url", url]);

@@ -1,4 +1,4 @@
-//! What psql does with an address, this library does too.
+//! Compares this library with psql for the same addresses.
 
 use std::collections::HashMap;
 
@@ -7,13 +7,13 @@ use trax_client::Address;
 
 use super::{Result, Site};
 
-/// Whether a connection came about, and whether it was encrypted.
+/// Whether the connection succeeded, and if so, whether it was encrypted.
 type Outcome = Option<bool>;
 
 const SQL: &str = "select ssl from pg_stat_ssl where pid = pg_backend_pid()";
 
 impl Site {
-    /// Sets the certificate that the server shows from now on, and who may connect how.
+    /// Sets the certificate that the server presents from now on, and the access rules.
     fn show(&mut self, certificate: &str, access: &str) -> Result {
         let settings =
             format!("ssl_cert_file = '{certificate}.crt'\nssl_key_file = '{certificate}.key'\n");
@@ -23,7 +23,7 @@ impl Site {
         Ok(self.server.restart()?)
     }
 
-    /// Returns what psql does with these variables of libpq's.
+    /// Returns the outcome of psql with these libpq variables.
     fn psql(&self, address: &str, variables: &[(&str, String)]) -> Result<Outcome> {
         let mut command = self.server.command("psql");
         command.args(["-XAt", "-c", SQL, "-d", address]);
@@ -53,8 +53,8 @@ const ONLY_TLS: &str = "hostssl all all 127.0.0.1/32 trust";
 const NO_TLS: &str = "hostnossl all all 127.0.0.1/32 trust";
 const PASSWORD: &str = "host all all 127.0.0.1/32 scram-sha-256";
 
-/// A server's certificate, its rule of access, and the parameters of libpq, in which `@` is the
-/// place of the files.
+/// A server certificate, the access rule, and libpq parameters, in which `@` stands for the
+/// directory of the files.
 const CASES: [(&str, &str, &[&str]); 7] = [
     (
         "server",
@@ -155,7 +155,7 @@ const CASES: [(&str, &str, &[&str]); 7] = [
     ),
 ];
 
-/// Returns the variable of libpq that stands for a parameter.
+/// Returns libpq's variable for a parameter.
 fn variable(parameter: &str) -> Option<&'static str> {
     Some(match parameter {
         "sslmode" => "PGSSLMODE",
@@ -220,7 +220,7 @@ async fn addresses_and_variables_mean_what_they_mean_to_psql() -> Result {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // The matrix has all three outcomes: it does not compare failures alone.
+    // The matrix contains all three outcomes, so it does not only compare failures.
     for outcome in [Some(true), Some(false), None] {
         assert!(
             seen.get(&outcome).is_some_and(|&count| count > 4),
@@ -230,7 +230,7 @@ async fn addresses_and_variables_mean_what_they_mean_to_psql() -> Result {
     Ok(())
 }
 
-/// Whose home it is, its rule of access, and the modes.
+/// The home directory, the access rule, and the modes.
 const HOMES: [(&str, &str, &[&str]); 7] = [
     ("none", ONLY_TLS, &["prefer", "require", "verify-ca"]),
     ("trusting", ONLY_TLS, &["prefer", "require", "verify-full"]),
@@ -326,7 +326,7 @@ async fn a_stream_that_is_open_already_is_encrypted_as_the_address_says() -> Res
     };
     let ca = site.file("ca.crt");
     let place = ("127.0.0.1", site.server.port());
-    // The address names no host: the caller does.
+    // The address names no host; the caller does.
     for (mode, encrypted) in [("verify-full", true), ("prefer", true), ("disable", false)] {
         let text = format!("user=postgres dbname=tls sslmode={mode} sslrootcert={ca}");
         let address: Address = text.parse()?;

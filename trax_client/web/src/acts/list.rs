@@ -1,4 +1,4 @@
-//! What a person can do: the statements, what they ask for, and where pages lead back to.
+//! The acts available in the pages: their statements, their fields, and the page to return to.
 
 use trax_terminal::EndedJob;
 
@@ -10,19 +10,19 @@ pub(super) const AGAIN: &str = "again";
 /// The act that queues many jobs.
 pub(super) const REQUEUE_MANY: &str = "requeue-many";
 
-/// One thing that a person can do.
+/// An act that a user can perform.
 pub(super) struct Act {
     pub(super) name: &'static str,
     pub(super) title: &'static str,
-    /// The function whose right the button needs.
+    /// The function whose execute privilege the button needs.
     pub(super) function: &'static str,
-    /// The statement; its parameters are text, and null when nothing was given. Those of [`AGAIN`]
-    /// are what the job was queued with.
+    /// The statement. Its parameters are text, null if not given. Those of [`AGAIN`] are the
+    /// options of the original job.
     pub(super) sql: &'static str,
     pub(super) fields: &'static [Field],
-    /// Where the page leads back to; `{}` is the first field.
+    /// The page to return to; `{}` is replaced by the first field.
     back: &'static str,
-    /// It can be tried: done, shown and undone, for the times of a manifest.
+    /// The act can be tried: performed, shown and rolled back, to see the times of a manifest.
     pub(super) can_be_tried: bool,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Act {
 pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) label: &'static str,
-    /// The link has it, or nobody does; else the person may give one.
+    /// The link must contain it; otherwise the user may enter a value.
     pub(super) required: bool,
 }
 
@@ -228,7 +228,7 @@ pub(super) const ACTS: [Act; 16] = [
     },
 ];
 
-/// What an act is about, and so where in a cluster it is done.
+/// The object of an act, which determines where in a cluster it is performed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// One row, on its shard.
@@ -239,7 +239,7 @@ pub(crate) enum Scope {
     Database,
 }
 
-/// Returns what an act is about.
+/// Returns the object of an act.
 pub(crate) fn scope(name: &str) -> Result<Scope, Trouble> {
     Ok(match find(name)?.fields.first() {
         Some(Field {
@@ -258,7 +258,7 @@ pub(super) fn find(name: &str) -> Result<&'static Act, Trouble> {
 }
 
 impl Act {
-    /// Returns the values of the parameters in their order.
+    /// Returns the values of the parameters, in order.
     pub(super) fn values<'v>(&self, values: &'v Values) -> Result<Vec<Option<&'v str>>, Trouble> {
         let value = |field: &Field| match values.get(field.name) {
             None if field.required => Err(Trouble::invalid(format!("say {}", field.label))),
@@ -274,7 +274,7 @@ impl Act {
     }
 }
 
-/// Returns a statement with its values as a person would type it.
+/// Returns a statement with its values filled in, as a user would type it.
 pub(super) fn typed(sql: &str, values: &[Option<String>]) -> String {
     let code = sql.lines().filter(|line| !line.starts_with("--"));
     let code = code.collect::<Vec<_>>().join("\n");

@@ -1,8 +1,8 @@
-//! Acts: first a page that shows the statement and asks for the reason, then the act; in a cluster
-//! on one shard, or on several, each for itself.
+//! Acts: a page shows the statement and asks for the reason, then the act is performed; in a
+//! cluster on one shard, or on several independently.
 //!
-//! Holds: each is one call of a public function in a transaction of its own, as the role of the
-//! person; `trax.audit` has the person's name and reason in its column `program`.
+//! Invariants: each act is one call of a public function in its own transaction, as the user's
+//! role. `trax.audit` has the user's name and reason in its column `program`.
 
 mod list;
 
@@ -25,29 +25,29 @@ use crate::work::Purpose;
 use list::{AGAIN, Act, REQUEUE_MANY, find, typed};
 pub(crate) use list::{Scope, scope};
 
-/// How many jobs may be queued by the requeueing of many, a second on average.
+/// The average number of jobs per second that requeueing of many may queue.
 const REQUEUED_A_SECOND: f64 = 100.0;
 
-/// A database in which an act is done.
+/// A database in which an act is performed.
 pub(crate) struct Target<'d> {
-    /// Its number, for acts on several.
+    /// The number of the shard, for acts on several.
     shard: Option<i32>,
-    /// Or why it is away.
+    /// The database, or the reason why it is unavailable.
     database: Result<&'d Arc<Database>, Trouble>,
     home: Home<'d>,
 }
 
-/// What the site was started for.
+/// The database that the site was started for.
 #[derive(Clone, Copy)]
 pub(crate) struct Home<'d> {
-    /// Where jobs are queued: at a router, which knows where their groups are.
+    /// The address where jobs are queued; at a router, which knows the shards of their groups.
     pub(crate) address: &'d Arc<Database>,
-    /// The shards of that router.
+    /// The shards of the router.
     pub(crate) shards: Option<&'d Shards>,
 }
 
 impl<'d> Target<'d> {
-    /// A shard, among others.
+    /// Returns a target on one of several shards.
     pub(crate) fn of(
         shard: i32,
         database: Result<&'d Arc<Database>, Trouble>,
@@ -60,7 +60,7 @@ impl<'d> Target<'d> {
         }
     }
 
-    /// One database.
+    /// Returns the only database as a target.
     pub(crate) fn only(database: &'d Arc<Database>, home: Home<'d>) -> Self {
         Target {
             shard: None,
@@ -77,7 +77,7 @@ impl<'d> Target<'d> {
     }
 }
 
-/// What is done in a database.
+/// An act to perform in a database.
 struct Order<'d> {
     database: &'d Database,
     sql: &'static str,
@@ -109,8 +109,8 @@ impl<'d> Order<'d> {
     }
 }
 
-/// Returns what an ended job was queued with. At a router its manifest may have moved to another
-/// shard since.
+/// Returns an ended job with its options. At a router its manifest may have moved to another shard
+/// since.
 async fn ended_job(
     database: &Database,
     home: Home<'_>,
@@ -139,7 +139,7 @@ async fn ended_job(
     Ok(ended)
 }
 
-/// Returns the rows of a statement whose parameters are text.
+/// Returns the rows of a statement with text parameters.
 async fn read(
     database: &Database,
     visit: &Visit,
@@ -156,7 +156,7 @@ async fn read(
     Ok(rows)
 }
 
-/// Returns the page that asks.
+/// Returns the page that asks for confirmation.
 pub(crate) async fn ask(
     targets: &[Target<'_>],
     visit: &Visit,
@@ -177,7 +177,7 @@ pub(crate) async fn ask(
                 let body = question(targets, visit, &reader, act, &values, &words, &html! {});
                 return Ok(layout::page(visit, &reader, act.title, &body));
             }
-            // Another may answer.
+            // Another target may answer.
             Err(trouble) => {
                 refusal.get_or_insert(target.name(trouble));
             }
@@ -186,7 +186,7 @@ pub(crate) async fn ask(
     Err(refusal.unwrap_or_else(|| Trouble::missing("no shard has this group")))
 }
 
-/// Returns who may do it.
+/// Returns the user's rights, or an error if the act is not permitted.
 async fn reader(database: &Database, visit: &Visit, act: &Act) -> Result<Reader, Trouble> {
     let work = database.pool.begin(&visit.person, Purpose::Read).await?;
     let reader = Reader::of(&work).await?;
@@ -197,7 +197,7 @@ async fn reader(database: &Database, visit: &Visit, act: &Act) -> Result<Reader,
     }
 }
 
-/// Returns the form of an act; `typed` is its statement, `tried` what trying it has shown.
+/// Returns the form of an act. `typed` is its statement, `tried` the result of trying it.
 fn question(
     targets: &[Target<'_>],
     visit: &Visit,
@@ -240,7 +240,7 @@ fn question(
     }
 }
 
-/// Does it, and returns the page that says what came of it.
+/// Performs the act and returns the page with its result.
 pub(crate) async fn perform(
     targets: &[Target<'_>],
     visit: &Visit,
@@ -285,7 +285,7 @@ pub(crate) async fn perform(
         };
         results.push(result);
     }
-    // Nobody did it.
+    // No target performed the act.
     let Some(reader) = seen else {
         return Err(refusal.unwrap_or_else(|| Trouble::missing("no shard has this group")));
     };
@@ -299,11 +299,11 @@ pub(crate) async fn perform(
     Ok(layout::page(visit, &reader, act.title, &body))
 }
 
-/// What came of an act in one database.
+/// The result of an act in one database.
 enum Outcome {
-    /// What the server answered.
+    /// The server's answer.
     Done(Option<String>),
-    /// It was undone; when it would fire.
+    /// The act was rolled back; the times at which the manifest would fire.
     Tried(Markup),
 }
 
@@ -317,7 +317,7 @@ async fn perform_in(
     let has_reason = act.fields.iter().any(|field| field.name == "reason");
     let reason = form.get("reason").filter(|_| !has_reason);
     let program = program(visit.person.name.as_deref(), reason);
-    // Whoever requeues many after another waits until that is over, and is told then.
+    // Concurrent requests to requeue many wait here, and are then subject to the rate limit.
     let mut pace = match act.name {
         REQUEUE_MANY => Some(database.next_requeue.lock().await),
         _ => None,
@@ -364,7 +364,7 @@ async fn perform_in(
     Ok((reader, Outcome::Done(result)))
 }
 
-/// Returns the shards on which it is done: "shard 2", "the shards 1, 2".
+/// Returns the shards on which the act is performed: "shard 2", "the shards 1, 2".
 fn shards(targets: &[Target<'_>]) -> Option<String> {
     let numbers: Vec<String> = targets
         .iter()
@@ -377,7 +377,7 @@ fn shards(targets: &[Target<'_>]) -> Option<String> {
     }
 }
 
-/// Refuses to requeue many before those that were requeued last had time to begin.
+/// Refuses to requeue many until the jobs requeued last had time to begin.
 fn check_pace(next: Instant) -> Result<(), Trouble> {
     let left = next.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -403,7 +403,7 @@ fn refused(visit: &Visit, reader: &Reader, act: &Act) -> Trouble {
     }
 }
 
-/// Returns what `trax.audit` shows as the program: "trax web, anna: why".
+/// Returns the value for the column program of `trax.audit`: "trax web, anna: why".
 fn program(person: Option<&str>, reason: Option<&str>) -> String {
     let mut text = "trax web".to_owned();
     for (before, part) in [(", ", person), (": ", reason)] {

@@ -1,4 +1,4 @@
-// Times in the reader's zone, and live numbers. Pages work without this.
+// Times in the user's time zone, and live numbers. Pages also work without this script.
 (function () {
   "use strict";
   document.querySelectorAll("time").forEach(function (time) {
@@ -38,7 +38,7 @@
     };
     source.onerror = function () {
       lost(source.readyState === 2 ? "Live numbers are refused now." : "trax web does not answer.");
-      // A stream that was refused is not opened again by the browser.
+      // The browser does not reopen a stream that was refused.
       if (source.readyState === 2) setTimeout(open, 3000);
     };
   }

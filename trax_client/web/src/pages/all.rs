@@ -1,4 +1,4 @@
-//! Pages of all shards together: the overview adds them up, a list has a part for each.
+//! Pages that combine all shards: the overview adds up their numbers, a list has a part for each.
 
 use std::cmp::Reverse;
 use std::pin::Pin;
@@ -24,16 +24,16 @@ const MANIFEST_PLACE: &str = include_str!("../query/manifest_place.sql");
 
 type Reading<'p, T> = Pin<Box<dyn Future<Output = Result<T, Trouble>> + Send + 'p>>;
 
-/// What the shards answered.
+/// The answers of the shards.
 struct Parts<T> {
-    /// By their numbers, with who asked there.
+    /// The answers by shard number, with the user's rights there.
     answers: Vec<(i32, Reader, T)>,
-    /// Why others did not.
+    /// The errors of the other shards.
     away: Vec<Trouble>,
 }
 
 impl<T> Parts<T> {
-    /// Asks all shards at once, as the person.
+    /// Queries all shards concurrently as the user.
     async fn read(
         shards: &Shards,
         visit: &Visit,
@@ -68,13 +68,13 @@ impl<T> Parts<T> {
         parts
     }
 
-    /// Returns whether the person may call a function on one of them.
+    /// Returns whether the user may call a function on at least one shard.
     fn may(&self, visit: &Visit, function: &str) -> bool {
         let mut readers = self.answers.iter().map(|(_, reader, _)| reader);
         readers.any(|reader| reader.may(visit, function))
     }
 
-    /// Returns who is missing, and why.
+    /// Returns notices about unavailable shards, with the reasons.
     fn notices(&self, shards: &Shards, router: Option<&str>) -> Markup {
         html! {
             @if let Some(why) = router {
@@ -89,7 +89,7 @@ impl<T> Parts<T> {
         }
     }
 
-    /// Returns the page in its frame: as of the router or, when that does not answer, of a shard.
+    /// Returns the page in its frame: the router's or, if that does not answer, a shard's.
     fn framed(
         mut self,
         router: Option<Reader>,
@@ -115,7 +115,7 @@ fn notice(title: &str, detail: Option<&str>, hint: Option<&str>) -> Markup {
     }
 }
 
-/// Returns the page of all shards that a path names.
+/// Returns the page of a path for all shards.
 pub(crate) async fn show_all(
     shared: &Shared,
     shards: &Shards,
@@ -162,7 +162,7 @@ fn button_on_all(visit: &Visit, act: &str, values: &[(&str, &str)], text: &str) 
     button_of_all(visit, act, values, &format!("{text}, on all shards"))
 }
 
-/// Returns who asks at the router.
+/// Returns the user's rights at the router.
 async fn reader(shared: &Shared, visit: &Visit) -> Result<Reader, Trouble> {
     let (work, reader) = begin(&shared.database, visit).await?;
     work.commit().await?;
@@ -218,7 +218,8 @@ impl Parts<Overview> {
     }
 }
 
-/// Returns the shard that has a job or a manifest: where it lives, else where it ended last.
+/// Returns the shard that has a job or a manifest: the one where it is live, otherwise the one
+/// where it ended last.
 pub(crate) async fn shard_that_has(
     shards: &Shards,
     visit: &Visit,

@@ -1,4 +1,4 @@
-//! Who did what.
+//! The audit: acts and their roles.
 
 use maud::{Markup, html};
 use tokio_postgres::types::Type;
@@ -38,7 +38,7 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
         ]);
         last = at.exact();
     }
-    // Every role may set trax.program to any text; only the role is known.
+    // Every role may set trax.program to any text, so only the role is reliable.
     let head = [
         "when",
         "role",

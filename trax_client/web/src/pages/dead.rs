@@ -1,4 +1,4 @@
-//! Jobs that failed for good.
+//! Dead letters: jobs that failed permanently.
 
 use maud::{Markup, html};
 use tokio_postgres::types::Type;
@@ -12,13 +12,13 @@ use crate::visit::Visit;
 
 const LIST: &str = include_str!("../query/dead_list.sql");
 const COUNT: &str = include_str!("../query/dead_count.sql");
-/// Matching ones are counted up to this.
+/// Counting of matching rows stops here.
 const COUNTED: i64 = 10_000;
 
-/// The filters beside the status, by their names in the address.
+/// The filters beside the status, by their names in the URL.
 const FILTERS: [&str; 4] = ["task", "group", "manifest", "error"];
 
-/// Returns the filters that the visit asks for, the status first.
+/// Returns the filters of the visit, the status first.
 fn filters(visit: &Visit) -> Vec<(&str, &str)> {
     let status = visit.query.get("status").unwrap_or("awaiting_intervention");
     let others = FILTERS.iter();
@@ -26,7 +26,7 @@ fn filters(visit: &Visit) -> Vec<(&str, &str)> {
     [("status", status)].into_iter().chain(others).collect()
 }
 
-/// Returns what stands above the list.
+/// Returns the part above the list.
 pub(super) fn head(visit: &Visit) -> Markup {
     let filters = filters(visit);
     let status = filters[0].1;
@@ -67,7 +67,7 @@ pub(super) fn head(visit: &Visit) -> Markup {
     }
 }
 
-/// Returns the buttons for all that match; `button` leads to one shard or to all.
+/// Returns the buttons for all matching rows. `button` makes a link for one shard or for all.
 pub(super) fn acts_on_all(
     visit: &Visit,
     may: impl Fn(&str) -> bool,

@@ -1,4 +1,4 @@
-//! What is wrong, and what to type.
+//! Problems and their fixes.
 
 use maud::{Markup, html};
 
@@ -12,7 +12,7 @@ const DIAGNOSE: Question = Question::of(include_str!("../query/diagnose.sql"));
 const STATUS: Question = Question::of(include_str!("../query/status.sql"));
 const CHECK: &str = include_str!("../query/check.sql");
 
-/// Returns what is wrong; nothing wrong is said only when `says_so`.
+/// Returns the problems. If there are none, says so only if `says_so` is set.
 pub(super) fn findings(page: &Page<'_>, found: &Answer, says_so: bool) -> Result<Markup, Trouble> {
     let mut shown = Vec::new();
     for row in found.rows.iter() {
@@ -35,7 +35,7 @@ pub(super) fn findings(page: &Page<'_>, found: &Answer, says_so: bool) -> Result
     })
 }
 
-/// Returns the button that mends it, or the page where that is done.
+/// Returns the button that fixes a problem, or a link to the page where it can be fixed.
 fn mend(page: &Page<'_>, cause: &str, fix: Option<&str>) -> Option<Markup> {
     let visit = page.visit;
     let link = |path: &str, text: &str| Some(html! { a href=(visit.link(path)) { (text) } });
@@ -59,12 +59,12 @@ fn mend(page: &Page<'_>, cause: &str, fix: Option<&str>) -> Option<Markup> {
     }
 }
 
-/// Returns what is wrong as it was a moment ago.
+/// Returns the problems from the shared answer.
 pub(super) async fn found(page: &Page<'_>) -> Result<Answer, Trouble> {
     page.glance(DIAGNOSE).await
 }
 
-/// Returns the buttons of the scheduler; `button` leads to one shard or to all.
+/// Returns the buttons of the scheduler. `button` makes a link for one shard or for all.
 pub(super) fn acts(
     visit: &Visit,
     may: impl Fn(&str) -> bool,

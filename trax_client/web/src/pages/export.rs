@@ -1,4 +1,4 @@
-//! Manifests as a document, to be kept, compared and applied elsewhere.
+//! Manifests as a document to keep, compare and apply elsewhere.
 
 use tokio_postgres::types::Type;
 
@@ -8,7 +8,7 @@ use crate::work::Work;
 
 const EXPORT: &str = include_str!("../query/export.sql");
 
-/// Most manifests in one document.
+/// The maximum number of manifests in a document.
 const MOST: i64 = 5_000;
 
 /// Returns the document of one manifest or of all, as JSON.

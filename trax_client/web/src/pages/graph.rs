@@ -1,4 +1,4 @@
-//! The manifests around one, as a picture: parents to the left, children to the right.
+//! The graph around a manifest: parents to the left, children to the right.
 
 use maud::{Markup, html};
 use tokio_postgres::types::Type;
@@ -8,11 +8,11 @@ use crate::trouble::Trouble;
 
 const GRAPH: &str = include_str!("../query/manifest_graph.sql");
 
-/// Most manifests of a picture.
+/// The maximum number of manifests in a graph.
 const MOST: usize = 60;
-/// Most characters of a name in its box; the whole name is its title.
+/// The maximum number of characters of a name in its box. The title has the full name.
 const NAME: usize = 22;
-/// A box, and the room from one to the next.
+/// The size of a box, and the distances between boxes, in pixels.
 const WIDE: i32 = 180;
 const HIGH: i32 = 28;
 const STEP_X: i32 = 230;
@@ -26,7 +26,7 @@ struct Node {
     y: i32,
 }
 
-/// Returns the picture; none of a manifest without parents and children.
+/// Returns the graph; empty for a manifest without parents and children.
 pub(super) async fn show(page: &Page<'_>, name: &str) -> Result<Markup, Trouble> {
     let limit = i64::try_from(MOST).unwrap_or(i64::MAX);
     let rows = page
@@ -92,7 +92,7 @@ fn picture(page: &Page<'_>, name: &str, nodes: &[Node]) -> Markup {
     }
 }
 
-/// Returns the line from the right of a box to the left of another.
+/// Returns the path from the right edge of a box to the left edge of another.
 fn edge(parent: &Node, child: &Node) -> String {
     let (x1, y1) = (parent.x + WIDE, parent.y + HIGH / 2);
     let (x2, y2) = (child.x, child.y + HIGH / 2);

@@ -1,4 +1,4 @@
-//! Groups: what they run, how much they may, what waits.
+//! Groups: their running and waiting jobs, and their limits.
 
 use maud::{Markup, html};
 use tokio_postgres::types::Type;
@@ -10,7 +10,7 @@ use crate::moment::Moment;
 use crate::trouble::Trouble;
 
 const LIST: &str = include_str!("../query/group_list.sql");
-/// Ready jobs of each lane are counted up to this.
+/// Counting of ready jobs in each lane stops here.
 const COUNTED: i64 = 1_000;
 
 pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {

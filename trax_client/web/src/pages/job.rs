@@ -1,4 +1,4 @@
-//! One job: what it is, what it waits for, its attempts, and what can be done with it.
+//! One job: its properties, the reason it waits, its attempts, and the acts on it.
 
 use maud::{Markup, html};
 use tokio_postgres::Row;
@@ -17,9 +17,9 @@ const ATTEMPTS: &str = include_str!("../query/job_attempts.sql");
 const FAMILY: &str = include_str!("../query/job_family.sql");
 const WAITS: &str = include_str!("../query/job_waits.sql");
 
-/// Most characters of a value on the page.
+/// The maximum number of characters of a value on the page.
 const VALUE: i32 = 20_000;
-/// Most attempts on the page.
+/// The maximum number of attempts on the page.
 const MOST: i64 = 100;
 
 pub(super) async fn show(page: &Page<'_>, id: &str) -> Result<Markup, Trouble> {
@@ -145,7 +145,7 @@ fn what(page: &Page<'_>, row: &Row) -> Result<Markup, Trouble> {
     ]))
 }
 
-/// Returns input, progress, output and error: text, whatever they hold.
+/// Returns input, progress, output and error, always as plain text.
 fn values(row: &Row) -> Result<Markup, Trouble> {
     let value = |name: &str| row.try_get::<_, Option<String>>(name);
     let size = |name: &str| row.try_get::<_, Option<i32>>(name);
@@ -252,7 +252,7 @@ async fn attempts(page: &Page<'_>, id: i64, job: &Row) -> Result<Markup, Trouble
     })
 }
 
-/// One bar of the time line.
+/// A bar of the time line.
 struct Attempt {
     state: String,
     due: Moment,
@@ -260,7 +260,7 @@ struct Attempt {
     ended: Moment,
 }
 
-/// Returns a time line: of each attempt how long it waited, and how long it ran.
+/// Returns a time line with the waiting and running time of each attempt.
 fn line(attempts: &[Attempt], now: Moment) -> Markup {
     let (Some(first), Some(last)) = (
         attempts.iter().map(|a| a.due.min(a.started)).min(),
@@ -290,7 +290,7 @@ fn line(attempts: &[Attempt], now: Moment) -> Markup {
     }
 }
 
-/// Returns the jobs of the manifests before and behind that of a job.
+/// Returns the jobs of the parents and children of a job's manifest.
 async fn family(page: &Page<'_>, id: i64) -> Result<Markup, Trouble> {
     let most = 50_i64;
     let rows = page

@@ -1,4 +1,4 @@
-//! Jobs that match filters, the newest first.
+//! Jobs that match filters, newest first.
 
 use maud::{Markup, html};
 use tokio_postgres::types::Type;
@@ -14,7 +14,7 @@ const LIST: &str = include_str!("../query/job_list.sql");
 const SIZE: &str = include_str!("../query/size.sql");
 
 const STATES: [&str; 5] = ["queued", "in_progress", "completed", "failed", "cancelled"];
-/// The filters: their names in the address, in the order of the statement, and what a person reads.
+/// The filters, in the order of the statement's parameters: the name in the URL, and the label.
 const FILTERS: [(&str, &str); 12] = [
     ("state", "state"),
     ("task", "task"),
@@ -29,7 +29,7 @@ const FILTERS: [(&str, &str); 12] = [
     ("within", "within"),
     ("path", "JSON path of the input"),
 ];
-/// The filters that the form asks for; the others are links.
+/// The filters in the form; the others are set by links.
 const ASKED: [&str; 10] = [
     "task", "group", "manifest", "worker", "key", "error", "from", "to", "within", "path",
 ];
@@ -44,10 +44,10 @@ const WITHIN: [(&str, &str); 3] = [
     ("1 day", "a day"),
 ];
 
-/// How many jobs of each table one page looks at for those that match.
+/// The number of jobs of each table that a page examines for matches.
 const LOOK: i64 = 20_000;
 
-/// Returns what stands above the list.
+/// Returns the part above the list.
 pub(super) fn head(visit: &Visit) -> Result<Markup, Trouble> {
     one_of("state", visit.query.get("state"), &STATES)?;
     one_of(
@@ -58,7 +58,7 @@ pub(super) fn head(visit: &Visit) -> Result<Markup, Trouble> {
     Ok(html! { h1 { "Jobs" } (filters(visit, &given(visit))) })
 }
 
-/// Returns the filters that the visit asks for, with their values.
+/// Returns the filters of the visit with their values.
 fn given(visit: &Visit) -> Vec<(&str, &str)> {
     FILTERS
         .iter()
@@ -71,7 +71,7 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
     let values: Vec<Option<&str>> = FILTERS.iter().map(|(name, _)| query.get(name)).collect();
     let before = query.number("before")?.unwrap_or(i64::MAX);
     let limit = i64::try_from(ROWS + 1).unwrap_or(i64::MAX);
-    // Retries of other jobs stand between ended ones, so that a look must be longer than a page.
+    // Retries of other jobs lie between ended ones, so more rows than a page must be examined.
     let is_filtered = values.iter().any(Option::is_some);
     let look = if is_filtered { LOOK } else { 20 * limit };
     let mut arguments: Vec<crate::work::Argument<'_>> = Vec::new();
@@ -205,7 +205,7 @@ fn example(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns how many jobs match, and among which.
+/// Returns the number of matching jobs, and the range examined.
 fn matched(matching: i64, edge: Option<i64>, before: Option<&str>) -> Markup {
     let jobs = if matching == 1 {
         "job matches"

@@ -1,4 +1,4 @@
-//! One manifest: when it fires, why it does or does not run now, and its last attempts.
+//! One manifest: its times, the reasons why it does or does not run now, and its last attempts.
 
 use maud::{Markup, html};
 use tokio_postgres::types::Type;
@@ -91,7 +91,7 @@ async fn coming(page: &Page<'_>, name: &str) -> Result<Markup, Trouble> {
     })
 }
 
-/// Returns a table of the next ten times of a manifest as this transaction sees it.
+/// Returns a table of the next ten times of a manifest, as this transaction sees it.
 pub(crate) async fn next_times(
     work: &Work<'_>,
     name: &str,

@@ -1,4 +1,4 @@
-//! Manifests, and when each fires.
+//! Manifests and their next times.
 
 use maud::{Markup, html};
 use tokio_postgres::Row;
@@ -71,7 +71,7 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
     })
 }
 
-/// Returns the states of the last attempts as bars, the oldest first; failed ones are higher.
+/// Returns the states of the last attempts as bars, oldest first; bars of failed ones are higher.
 fn outcomes(states: &[String]) -> Markup {
     if states.is_empty() {
         return html! {};
@@ -88,7 +88,7 @@ fn outcomes(states: &[String]) -> Markup {
     }
 }
 
-/// Returns what comes next, by day.
+/// Returns the next runs by day.
 async fn calendar(page: &Page<'_>) -> Result<Markup, Trouble> {
     let rows = page.work.rows(NEXT, &[(&20_i64, Type::INT8)]).await?;
     let mut days: Vec<(String, Vec<Markup>)> = Vec::new();
@@ -114,7 +114,7 @@ async fn calendar(page: &Page<'_>) -> Result<Markup, Trouble> {
     })
 }
 
-/// Returns when a manifest fires, in words.
+/// Returns the schedule of a manifest as text.
 pub(super) fn schedule(row: &Row) -> Result<String, Trouble> {
     let cron: Option<String> = row.try_get("cron")?;
     let zone: String = row.try_get("timezone")?;
@@ -135,7 +135,7 @@ pub(super) fn schedule(row: &Row) -> Result<String, Trouble> {
     })
 }
 
-/// Returns when it fires next, or why it does not.
+/// Returns the next time of a manifest, or the reason why there is none.
 pub(super) fn next(row: &Row, now: Moment) -> Result<Markup, Trouble> {
     let enabled: bool = row.try_get("enabled")?;
     let at: Option<Moment> = row.try_get("next_run_at")?;

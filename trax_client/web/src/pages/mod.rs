@@ -1,5 +1,5 @@
-//! The pages. Each reads in one transaction, as the role of the person; of all shards of a cluster,
-//! in one on each.
+//! The pages. Each is read in one transaction as the user's role; for all shards of a cluster, in
+//! one per shard.
 
 mod all;
 mod audit;
@@ -32,10 +32,10 @@ use crate::work::{Purpose, Work};
 
 pub(crate) use all::{shard_that_has, show_all};
 
-/// Rows of a page.
+/// The number of rows on a page.
 const ROWS: usize = 50;
 
-/// What a page is made from.
+/// The context in which a page is built.
 struct Page<'p> {
     database: &'p Arc<Database>,
     visit: &'p Visit,
@@ -45,7 +45,7 @@ struct Page<'p> {
 }
 
 impl Page<'_> {
-    /// Returns the answer that all viewers of the role share.
+    /// Returns an answer shared by all viewers of the role.
     async fn glance(&self, question: Question) -> Result<Answer, Trouble> {
         glance(
             self.database,
@@ -58,7 +58,7 @@ impl Page<'_> {
     }
 }
 
-/// Begins to read for a person who may.
+/// Begins a transaction for reading. Fails if the user may not read.
 async fn begin<'d>(database: &'d Database, visit: &Visit) -> Result<(Work<'d>, Reader), Trouble> {
     let work = database.pool.begin(&visit.person, Purpose::Read).await?;
     let reader = Reader::of(&work).await?;
@@ -79,7 +79,7 @@ pub(crate) async fn export(database: &Database, visit: &Visit) -> Result<String,
     Ok(document)
 }
 
-/// Returns the page that a path names.
+/// Returns the page of a path.
 pub(crate) async fn show(
     database: &Arc<Database>,
     visit: &Visit,
@@ -116,7 +116,7 @@ pub(crate) async fn show(
     Ok(markup)
 }
 
-/// Returns the title of a list, and what stands above it.
+/// Returns the title of a list, and the part above it.
 fn head(visit: &Visit, list: &str) -> Result<(&'static str, Markup), Trouble> {
     let plain = |title: &'static str| Ok((title, html! { h1 { (title) } }));
     match list {
@@ -132,7 +132,7 @@ fn head(visit: &Visit, list: &str) -> Result<(&'static str, Markup), Trouble> {
     }
 }
 
-/// Returns the list that the path names.
+/// Returns the list of a path.
 async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
     match page.visit.path.as_str() {
         "jobs" => job_list::list(page).await,
@@ -147,20 +147,20 @@ async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
     }
 }
 
-/// Returns the name in a part of a path.
+/// Decodes a name in a path segment.
 fn decoded(word: &str) -> String {
     percent_encoding::percent_decode_str(word)
         .decode_utf8_lossy()
         .into_owned()
 }
 
-/// Returns the part of a path that names a manifest.
+/// Returns the path of a manifest.
 fn manifest_path(name: &str) -> String {
     let part: String = form_urlencoded::byte_serialize(name.as_bytes()).collect();
     format!("manifests/{}", part.replace('+', "%20"))
 }
 
-/// Returns how old the oldest of some answers is, if it was there before the page was asked for.
+/// Returns the age of the oldest of some answers that are older than the page.
 fn age(page: &Page<'_>, answers: &[&Answer]) -> Option<Duration> {
     answers
         .iter()

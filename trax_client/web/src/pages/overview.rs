@@ -1,4 +1,4 @@
-//! What is wrong, what waits, what runs, what comes.
+//! The overview: problems, waiting and running jobs, and the next runs.
 
 use std::time::Duration;
 
@@ -16,34 +16,34 @@ use crate::trouble::Trouble;
 use crate::visit::Visit;
 
 const NEXT: &str = include_str!("../query/next_list.sql");
-/// How many groups are shown.
+/// The number of groups shown.
 pub(super) const BUSY: i64 = 12;
 const BUSIEST: Question = Question {
     sql: include_str!("../query/busiest.sql"),
     limit: Some(BUSY),
 };
-/// How many manifests that fire are shown.
+/// The number of upcoming manifests shown.
 pub(super) const COMING: i64 = 8;
 
-/// What the overview of a database shows.
+/// The content of a database's overview.
 pub(super) struct Overview {
     pub(super) numbers: Numbers,
     pub(super) rates: Rates,
     pub(super) findings: Markup,
     pub(super) groups: Vec<Busy>,
     pub(super) coming: Vec<Coming>,
-    /// How old the oldest of it is.
+    /// The age of the oldest part.
     pub(super) age: Option<Duration>,
 }
 
-/// A group with something to do.
+/// A group with waiting or running jobs.
 pub(super) struct Busy {
-    /// How many of its jobs wait or run.
+    /// The number of its waiting and running jobs.
     pub(super) jobs: i64,
     pub(super) cells: Vec<Markup>,
 }
 
-/// A manifest that fires.
+/// A manifest with an upcoming run.
 pub(super) struct Coming {
     pub(super) at: Moment,
     pub(super) cells: Vec<Markup>,
@@ -81,7 +81,7 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
     })
 }
 
-/// Returns the numbers, each a link to what it counts.
+/// Returns the numbers, each with a link to the rows it counts.
 pub(super) fn numbers(visit: &Visit, numbers: &Numbers) -> Markup {
     let number = |name: &str, label: &str, link: String| {
         html! {
@@ -150,7 +150,7 @@ impl Busy {
     }
 }
 
-/// Returns how much of a limit is used, as a bar.
+/// Returns a bar for the used part of a limit.
 fn share(running: i64, most: i32) -> Markup {
     let width = (running * 60 / i64::from(most.max(1))).clamp(0, 60);
     html! {

@@ -1,4 +1,4 @@
-//! A screenful for the tests, and its rates.
+//! Test data for `trax top`.
 
 use super::*;
 use serde_json::json;
@@ -50,7 +50,7 @@ fn snapshot(at: Instant) -> Snapshot {
     }
 }
 
-/// Two looks, two seconds apart.
+/// Returns two snapshots taken two seconds apart.
 pub(in super::super) fn screenful() -> Screenful {
     let begin = Instant::now();
     let mut first = snapshot(begin);
