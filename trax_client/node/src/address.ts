@@ -1,19 +1,19 @@
-// Where the database is: an address as libpq has it (several hosts too), options of `pg`, or the environment.
+// The address of the database: as in libpq (with several hosts), options of `pg`, or the environment.
 
 import pg from "pg";
 
 import { UsageError } from "./errors.js";
 import { type Tls, completed, encryptions, taken } from "./tls.js";
 
-/** How to reach the server, as `pg` takes it. */
+/** How to reach the server, in the form that `pg` takes. */
 export interface ConnectionOptions {
   host?: string;
   port?: number;
   user?: string;
-  /** A function is asked at each new connection, for passwords that expire. */
+  /** A function is called for each new connection, for passwords that expire. */
   password?: string | (() => string | Promise<string>);
   database?: string;
-  /** False, true, or the options of Node's `tls.connect`. Not set: as PGSSLMODE and its kin say. */
+  /** False, true, or the options of Node's `tls.connect`. By default libpq's variables such as PGSSLMODE apply. */
   ssl?: boolean | object;
   application_name?: string;
   options?: string;
@@ -22,11 +22,11 @@ export interface ConnectionOptions {
 /** `postgresql://user@host1,host2:5432/database?sslmode=verify-full`, or options. */
 export type Address = string | ConnectionOptions;
 
-/** One host: what `pg` gets, and what the address says about TLS if that is not in it. */
+/** A host: the configuration for `pg`, and the TLS parameters of the address if they are not part of it. */
 export interface HostConfig {
   config: ConnectionOptions & { connectionString?: string };
   tls?: Tls;
-  /** The name or address that the certificate must be for. */
+  /** The name or IP address that the certificate must match. */
   name?: string;
 }
 
@@ -39,10 +39,10 @@ export function hosts(address: Address | undefined, env: Record<string, string |
   const all = typeof given === "string" ? ofText(given, env) : ofOptions(given, env);
   for (const one of all) {
     try {
-      // Reads the address and connects to nothing.
+      // Parses the address without connecting.
       const { host } = new pg.Client({ ...one.config, ssl: false });
       one.name = host;
-      // A socket has no TLS, as with libpq.
+      // As in libpq, TLS is not used over a socket.
       if (host.startsWith("/") && one.tls !== undefined) one.tls = { sslmode: "disable" };
       if (one.tls !== undefined) encryptions(one.tls);
     } catch (error) {

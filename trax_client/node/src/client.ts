@@ -1,4 +1,4 @@
-// Enqueues jobs and asks about them, over a connection of the caller: in its transaction, if there is one.
+// Enqueues jobs and reads their state over a connection of the caller, in its transaction if there is one.
 
 import type { Trace } from "./context.js";
 import { type Duration, interval } from "./duration.js";
@@ -16,32 +16,32 @@ export interface Queryable {
 
 /** The options of `trax.enqueue`. */
 export interface EnqueueOptions {
-  /** Not before this time. */
+  /** The time before which the job cannot be claimed. */
   runAt?: Date | string;
   groupName?: string;
-  /** 0 to 31, the highest first. */
+  /** 0 to 31; a higher priority is claimed first. */
   priority?: number;
   maxRetries?: number;
-  /** How long an attempt may run. */
+  /** The time limit of an attempt. */
   timeout?: Duration;
   /** While a job with this key is alive, its id is returned and nothing is queued. */
   uniqueKey?: string;
-  /** Keeps the unique key alive at least so long after queueing. */
+  /** The minimum time that the unique key stays alive, counted from enqueueing. */
   uniqueFor?: Duration;
-  /** One job of a key runs at a time. */
+  /** Jobs with the same key run one at a time. */
   concurrencyKey?: string;
   retryDelay?: Duration;
-  /** `traceparent` and `tracestate`; without it those of OpenTelemetry's active span, if there is one. */
+  /** `traceparent` and `tracestate`; by default those of OpenTelemetry's active span, if there is one. */
   trace?: Trace;
 }
 
 export type JobState = "queued" | "in_progress" | "completed" | "failed" | "cancelled";
 
-/** A job, wherever it is. */
+/** A job in any state. */
 export interface Job<Output = unknown> {
   jobId: number;
   state: JobState;
-  /** How many attempts it had. */
+  /** The number of attempts, including one in progress. */
   attempt: number;
   task: string;
   manifest: string | undefined;
@@ -58,7 +58,7 @@ export interface Job<Output = unknown> {
   progress: unknown;
 }
 
-/** What became of a job. */
+/** The result of a job. */
 export interface JobResult<Output = unknown> {
   state: JobState;
   output: Output | undefined;
@@ -74,7 +74,7 @@ export class Client {
     this.#db = db;
   }
 
-  /** Queues a job and returns its id. In a transaction it exists when that commits, and not before. */
+  /** Queues a job and returns its id. In a transaction the job exists once it commits. */
   async enqueue(task: string, input: unknown = {}, options: EnqueueOptions = {}): Promise<number> {
     return this.#sending(task, "enqueue", options, async (rest) => {
       const named = { task: ["text", task], input: ["jsonb", inputOf(input)], ...rest } as const;
@@ -91,24 +91,24 @@ export class Client {
     });
   }
 
-  /** Returns a job; undefined when there is none, or it ended longer ago than `trax.run_retention`. */
+  /** Returns a job; undefined if it does not exist, or ended longer ago than `trax.run_retention`. */
   async job<Output = unknown>(jobId: number): Promise<Job<Output> | undefined> {
     const [row] = await this.#rows(sql.getJobs([jobId]));
     return row === undefined ? undefined : jobOf<Output>(row);
   }
 
   /** Waits until a job has ended, at most for `timeout` (30 s); when the time is up the state is what it is then.
-   * Every other call on the connection waits for it.
+   * The connection serves no other call meanwhile.
    * @throws UnknownNameError without such a job, WrongStateError inside a transaction. */
   async awaitJob<Output = unknown>(jobId: number, timeout: Duration = 30_000): Promise<JobResult<Output>> {
     const [row] = await this.#rows(sql.awaitJob(jobId, interval(timeout)));
     const state = row?.["state"] as JobState;
-    // Asked for as text: whether the driver has parsed the procedure's own output, nobody knows.
+    // Read separately as text, as the driver may or may not have parsed the procedure's own output.
     const job = state === "completed" ? await this.job<Output>(jobId) : undefined;
     return { state, output: job?.output, error: textOf(row?.["error"]) };
   }
 
-  /** Cancels a job that waits, and asks the worker of one that runs to stop. */
+  /** Cancels a waiting job, or asks the worker of an executing job to stop. */
   async cancel(jobId: number): Promise<"cancelled" | "requested" | "finished" | "unknown"> {
     return (await this.#value("cancel", { job_id: ["bigint", jobId] })) as "cancelled" | "requested" | "finished" | "unknown";
   }

@@ -1,4 +1,4 @@
-// Opens connections, limits calls, and waits before the next try.
+// Opens connections, limits calls, and delays retries.
 
 import { Socket } from "node:net";
 import pg from "pg";
@@ -8,31 +8,31 @@ import { DisconnectedError, ServerError, blame, translated } from "./errors.js";
 import type { Statement } from "./sql.js";
 import { encryptions } from "./tls.js";
 
-/** A row of an answer. Who names a column knows its type. */
+/** A row of a result. The caller knows the types of the columns that it names. */
 export type Row = Record<string, any>;
 
-/** How a connection is opened. */
+/** The parameters for opening a connection. */
 export interface Opening {
   hosts: HostConfig[];
   applicationName: string;
-  /** How long connecting, and every call, may take, in milliseconds. */
+  /** The time limits for connecting and for every call, in milliseconds. */
   connectLimit: number;
   limit: number;
-  /** The channel to listen on, and who hears its notifications. */
+  /** The channel to listen on, and the callback for its notifications. */
   channel: string;
   onNotification: (payload: string) => void;
-  /** The connection is gone, and not by `close`. */
+  /** Called when the connection is lost, other than by `close`. */
   onEnd: () => void;
 }
 
-/** A connection of a worker: its calls follow one another, and each has a time limit. */
+/** A connection of a worker. Its calls run one after another, each with a time limit. */
 export class Connection {
   #client: pg.Client;
   #socket: Socket;
   #limit: number;
   #closed = false;
   #closedByUs = false;
-  /** The server said that it ends the session, and not as the answer to a call. */
+  /** Whether the server announced the end of the session, other than in the answer to a call. */
   wasEnded = false;
 
   private constructor(client: pg.Client, socket: Socket, limit: number) {
@@ -41,7 +41,7 @@ export class Connection {
     this.#limit = limit;
   }
 
-  /** Connects to the first host that answers and accepts writes; all are tried at once. */
+  /** Connects to the first host that answers and accepts writes. All hosts are tried concurrently. */
   static async open(opening: Opening): Promise<Connection> {
     const tries = opening.hosts.map((host) => Connection.#openAt(host, opening));
     try {
@@ -51,15 +51,15 @@ export class Connection {
       return first;
     } catch (error) {
       const errors = (error instanceof AggregateError ? (error.errors as unknown[]) : [error]).map(translated);
-      // What a server says is worth more than that another cannot be reached.
+      // A server's error is more informative than an unreachable host.
       throw errors.find((one) => blame(one) !== "connection") ?? errors[0] ?? new DisconnectedError("there is no host");
     }
   }
 
-  /** Connects to a host, with TLS and without as its address allows. */
+  /** Connects to a host, with and without TLS as its address allows. */
   static async #openAt({ config, tls, name }: HostConfig, opening: Opening): Promise<Connection> {
     if (tls === undefined) return Connection.#try(config, opening);
-    // Before 8.23.1 the driver has a certificate for "localhost" verified where the host is an IP address.
+    // Before 8.23.1 the driver verifies the certificate for "localhost" if the host is an IP address.
     const [first = false, second] = encryptions(tls).map((ssl) => ssl && { ...ssl, host: name });
     try {
       return await Connection.#try({ ...config, ssl: first }, opening);
@@ -76,7 +76,7 @@ export class Connection {
       keepAlive: true,
       keepAliveInitialDelayMillis: 5000,
       ...(config as pg.ClientConfig),
-      // Ours, so that it can be closed whatever state the driver is in.
+      // A socket of this class, so that it can be closed in any state of the driver.
       stream: () => socket,
     });
     const connection = new Connection(client, socket, limit);
@@ -102,7 +102,7 @@ export class Connection {
   }
 
   async #listen({ channel, onNotification, onEnd }: Opening): Promise<void> {
-    // A pooler may pass on what others listen for.
+    // A pooler may pass on notifications of other clients' channels.
     this.#client.on("notification", (heard) => heard.channel === channel && onNotification(heard.payload ?? ""));
     this.#client.on("end", () => {
       this.#closed = true;
@@ -111,7 +111,7 @@ export class Connection {
     try {
       await this.query({ text: `listen ${channel}`, values: [] });
     } catch (error) {
-      // Where LISTEN is refused other calls may still work: they find the same, later.
+      // If LISTEN is refused, other calls may still work; they find new work later.
       if (this.#closed) throw error;
     }
   }
@@ -120,7 +120,7 @@ export class Connection {
     return this.#closed;
   }
 
-  /** Returns the rows of an answer. After an error of the connection it is closed. */
+  /** Returns the rows of a result. After a connection error the connection is closed. */
   async query({ text, values }: Statement): Promise<Row[]> {
     try {
       return (await within(this.#client.query<Row>(text, values), this.#limit)).rows;
@@ -131,7 +131,7 @@ export class Connection {
     }
   }
 
-  /** Says good-bye to the server if that is done in a second. */
+  /** Closes the connection, with a message to the server if that takes at most a second. */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = this.#closedByUs = true;
@@ -145,7 +145,7 @@ export class Connection {
   }
 }
 
-/** Returns whether a server that refuses a connection with TLS, or without, may accept the other. */
+/** Returns whether a server that refused a connection with TLS may accept one without, or the reverse. */
 function mayDoOtherwise(error: unknown): boolean {
   if (!(error instanceof ServerError)) return false;
   if (error.sqlstate !== undefined) return error.sqlstate === "28000";
@@ -157,13 +157,13 @@ function mayDoOtherwise(error: unknown): boolean {
 /** How long reading an answer that has arrived may take. */
 const READ_TIME = 100;
 
-/** Returns the result of a call if it comes in time. */
+/** Returns the result of a call if it arrives in time. */
 async function within<T>(call: Promise<T>, limit: number): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {
     const give = (): void => reject(new DisconnectedError(`no answer within ${limit / 1000} s`));
     timer = setTimeout(() => {
-      // A handler may have blocked the loop all this time: read what has arrived.
+      // A handler may have blocked the event loop all this time, so read any answer that has arrived.
       timer = setTimeout(give, READ_TIME);
     }, limit);
   });
@@ -171,12 +171,12 @@ async function within<T>(call: Promise<T>, limit: number): Promise<T> {
     return await Promise.race([call, late]);
   } finally {
     clearTimeout(timer);
-    // If it fails later, nobody is interested.
+    // A later failure of the call is ignored.
     call.catch(() => undefined);
   }
 }
 
-/** Exponential backoff with full jitter; its longest delay is the time in which a server that is back is found. */
+/** Exponential backoff with full jitter. The cap is also the time within which a recovered server is found. */
 export class Backoff {
   #tries = 0;
   readonly #cap: number;

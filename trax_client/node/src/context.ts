@@ -1,33 +1,33 @@
 import type { Reason } from "./outcome.js";
 
-/** The span that enqueued a job, as it travels with it. */
+/** The span that enqueued a job, as stored with it. */
 export type Trace = Record<string, unknown>;
 
-/** What a handler knows about its attempt. */
+/** The context of an attempt, as a handler sees it. */
 export interface Context {
-  /** Exact: ids stay below 2^53. */
+  /** Exact, as ids stay below 2^53. */
   readonly jobId: number;
-  /** The lease's token, for a handler that calls `Client.complete` in its own transaction. */
+  /** The lease's fencing token, for a handler that calls `Client.complete` in its own transaction. */
   readonly token: string;
-  /** The number of the attempt, 1 for the first; the last one equals `maxAttempts`. */
+  /** The number of the attempt; 1 is the first, `maxAttempts` the last. */
   readonly attempt: number;
   readonly maxAttempts: number;
   readonly task: string;
-  /** The manifest that the job comes from. */
+  /** The manifest that the job came from. */
   readonly manifest: string | undefined;
   readonly groupName: string | undefined;
   /** When the job was first queued, by the server's clock. */
   readonly queuedAt: Date;
   /** The time for which the manifest scheduled the job. */
   readonly scheduledFor: Date | undefined;
-  /** How long the attempt may run, in milliseconds. */
+  /** The time limit of the attempt, in milliseconds. */
   readonly timeout: number | undefined;
-  /** The trace data that was stored with the job: `traceparent` and `tracestate`. */
+  /** The trace data stored with the job: `traceparent` and `tracestate`. */
   readonly trace: Trace | undefined;
   /** Aborted when the attempt should stop: cancelled, over its timeout, lease lost, or shutdown. Its reason is a
    * `Stopped`. Pass it to what takes one (`fetch`, timers), or call `signal.throwIfAborted()` in a long loop. */
   readonly signal: AbortSignal;
-  /** Why the attempt should stop; undefined while it should not. */
+  /** The reason why the attempt should stop, or undefined. */
   readonly reason: Reason | undefined;
   /** Reports how far the job is, for everyone to see in `trax.job` while it runs: a number, a text or a small
    * document (8 KiB). Cheap: the worker sends the latest report of each job at most twice a second. */

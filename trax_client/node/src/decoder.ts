@@ -1,6 +1,6 @@
-// From JSON to what a handler takes.
+// Converts JSON to the input type of a handler.
 
-/** The part of the Standard Schema (standardschema.dev) that is used: zod, valibot and arktype have it. */
+/** The part of the Standard Schema (standardschema.dev) that is used; zod, valibot and arktype implement it. */
 export interface StandardSchema<T> {
   readonly "~standard": {
     readonly validate: (value: unknown) => StandardResult<T> | Promise<StandardResult<T>>;
@@ -14,7 +14,7 @@ type StandardResult<T> =
  * Standard Schema. */
 export type Decoder<T> = ((input: unknown) => T | Promise<T>) | { parse(input: unknown): T } | StandardSchema<T>;
 
-/** Returns the input as the handler takes it. */
+/** Returns the input as the handler's type. */
 export async function decode<T>(decoder: Decoder<T>, input: unknown): Promise<T> {
   if ("~standard" in decoder) {
     const result = await decoder["~standard"].validate(input);

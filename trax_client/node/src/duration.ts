@@ -1,6 +1,6 @@
 import { UsageError } from "./errors.js";
 
-/** A span of time: milliseconds, as elsewhere in Node, or a text as PostgreSQL writes an interval (`5 min`). */
+/** A span of time: milliseconds, as is usual in Node, or a text in PostgreSQL's interval format (`5 min`). */
 export type Duration = number | string;
 
 /** Returns the text of an interval. */

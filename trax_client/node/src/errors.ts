@@ -1,4 +1,4 @@
-// Every failure of a call, sorted by SQLSTATE.
+// The errors of calls, classified by SQLSTATE.
 
 /** The base of all errors of this package. */
 export class TraxError extends Error {
@@ -8,24 +8,24 @@ export class TraxError extends Error {
   }
 }
 
-/** A worker, a handler or a call is written wrong; the text says what to do. */
+/** A mistake in a worker, a handler or a call; the text has the remedy. */
 export class UsageError extends TraxError {}
 
 /** The extension in the database is older than this package needs. */
 export class VersionError extends TraxError {}
 
-/** What the server says of an error. */
+/** The fields of a server's error. */
 export interface Report {
   sqlstate?: string | undefined;
   /** Full sentences about the cause. */
   detail?: string | undefined;
-  /** What to type. */
+  /** The action to take, often a command. */
   hint?: string | undefined;
   /** The error of the driver. */
   cause?: unknown;
 }
 
-/** An error of the server: the message, and its DETAIL and HINT if there are any. */
+/** An error of the server: the message, and DETAIL and HINT if present. */
 export class ServerError extends TraxError {
   readonly sqlstate: string | undefined;
   readonly detail: string | undefined;
@@ -52,13 +52,15 @@ export class TooLargeError extends ServerError {}
 export class WrongStateError extends ServerError {}
 /** 40001, 40P01, 23505: a conflict with a concurrent transaction; a retry may succeed. */
 export class ConflictError extends ServerError {}
-/** 57014, 55P03, classes 53 and 58: no time, no lock or no room; a retry may succeed. */
+/**
+ * 57014, 55P03 and the classes 53 and 58: out of time or resources, or a lock was not available; a retry may succeed.
+ */
 export class BusyError extends ServerError {}
 /** 42501: the role lacks the right; `trax.grant_access` grants it. */
 export class NotPermittedError extends ServerError {}
 /** 42883, 3F000, 42P01: the extension, or a part of it, is not in this database. */
 export class NotInstalledError extends ServerError {}
-/** 0A000: a part of the contract that the server does not have. */
+/** 0A000: a feature that the server's version of the extension does not have. */
 export class UnsupportedError extends ServerError {}
 /** The server cannot be reached, or the connection broke; whether the call succeeded is unknown. */
 export class DisconnectedError extends ServerError {}
@@ -80,7 +82,7 @@ const byCode: Record<string, typeof ServerError> = {
   "0A000": UnsupportedError,
 };
 
-/** The error of the driver; only one of the server has a severity. */
+/** An error of the driver; only a server's error has a severity. */
 interface DriverError {
   message: string;
   code?: string;
@@ -90,12 +92,12 @@ interface DriverError {
   errors?: Error[];
 }
 
-/** Returns an error of the driver as one of ours. */
+/** Converts an error of the driver to an error of this package. */
 export function translated(error: unknown): TraxError {
   if (error instanceof TraxError) return error;
   const driver = (error instanceof Error ? error : new Error(String(error))) as DriverError;
   if (driver.severity === undefined) {
-    // Node's own, of several addresses of one host, has no message.
+    // Node's error for several addresses of a host has no message.
     return new DisconnectedError(driver.message || driver.errors?.[0]?.message || String(driver.code), { cause: error });
   }
   const sqlstate = driver.code ?? "XX000";
@@ -104,14 +106,14 @@ export function translated(error: unknown): TraxError {
   return new kind(driver.message, { sqlstate, detail: driver.detail, hint, cause: error });
 }
 
-/** Returns what is to blame for an SQLSTATE; the only place that lists them. */
+/** Returns the blame for an SQLSTATE. The only place that lists them. */
 function blameOfState(sqlstate: string): Blame {
   if (ofConnection.has(sqlstate) || sqlstate.startsWith("08")) return "connection";
   if (ofMoment.has(sqlstate) || /^(40|53|58)/.test(sqlstate)) return "moment";
   return "call";
 }
 
-/** Returns what is to blame for an error of ours. */
+/** Returns the blame for an error of this package. */
 export function blame(error: TraxError): Blame {
   if (error instanceof DisconnectedError) return "connection";
   return error instanceof ServerError && error.sqlstate !== undefined ? blameOfState(error.sqlstate) : "call";
@@ -141,7 +143,7 @@ function kindOf(sqlstate: string, message: string): typeof ServerError {
   if (atFault === "connection") return DisconnectedError;
   if (sqlstate.startsWith("22")) return InvalidArgumentError;
   if (sqlstate.startsWith("54")) return TooLargeError;
-  // A table of ours, and not one that the caller's own statement asked for.
+  // Only tables in the schema `trax`, not those of the caller's own statement.
   if (sqlstate === "42P01" && /(?<!\w)trax\./.test(message)) return NotInstalledError;
   const known = byCode[sqlstate];
   if (known !== undefined) return known;

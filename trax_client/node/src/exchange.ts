@@ -1,9 +1,9 @@
-// The claim connection: outcomes go out, jobs come in.
+// The claim connection, which reports outcomes and claims jobs.
 //
-// One exchange reports the gathered outcomes and then claims; completions and the claim are one call. An outcome is
-// reported again when the connection broke, when the server had no time, no lock or no room for it, and when no
-// answer came; if it had been recorded already, the answer is then "lost" and nothing changes. Those that a call
-// refused together, or that were in it when the connection broke, are sent one by one.
+// One exchange reports the collected outcomes and then claims; completions and the claim are one call. An outcome is
+// reported again if the connection broke, if the server had no time, lock or room for it, or if no answer arrived. If
+// it had already been recorded, the answer is "lost" and nothing changes. Outcomes that were refused together, or in
+// a call when the connection broke, are sent one by one.
 
 import type { HostConfig } from "./address.js";
 import { dateOf } from "./client.js";
@@ -17,7 +17,7 @@ import { TIMED_OUT, type Verdict, instead } from "./outcome.js";
 import * as sql from "./sql.js";
 import { checkVersion, version } from "./version.js";
 
-/** A claimed attempt; the JSON is still text. */
+/** A claimed attempt, with JSON as text. */
 export interface Claimed extends Omit<Context, "trace" | "signal" | "reason" | "progress"> {
   input: string;
   trace: string | undefined;
@@ -28,31 +28,36 @@ export interface Unreported {
   jobId: number;
   token: string;
   verdict: Verdict;
-  /** It was sent before without success: it is now sent by itself, with a short lock timeout. */
+  /** The outcome was sent before without success, and is now sent alone with a short lock timeout. */
   again: boolean;
-  /** How often in a row the connection broke while it was sent by itself, and no answer came because of its size. */
+  /**
+   * The number of consecutive times that the connection broke while it was sent alone, or that its size left it
+   * unanswered.
+   */
   breaks: number;
   unanswered: number;
 }
 
-/** How the server answered a reported outcome. */
+/** The server's answer to a reported outcome. */
 export type Answer = "completed" | "retrying" | "dead" | "timed out" | "cancelled" | "released" | "lost" | "unreported";
 
 /** The result of an exchange. */
 export interface Reply {
   answers: { token: string; answer: Answer }[];
-  /** The next exchange reports these again, and the others after a pause. */
+  /** The next exchange reports `unreported` again; `retries` follow after a pause. */
   unreported: Unreported[];
   retries: Unreported[];
   retryIn: number;
-  /** What was claimed, and when the claim was sent: leases count from before it. */
+  /**
+   * The claimed jobs, and when the claim was sent: leases are counted from that moment, which is before they begin.
+   */
   claimed: Claimed[] | undefined;
   sentAt: number;
-  /** What a heartbeat over this connection answered, and when it was sent. */
+  /** The answers of a heartbeat over this connection, and when it was sent. */
   extended: { answers: LeaseAnswer[]; sentAt: number } | undefined;
-  /** The server cannot be reached: nothing is sent for so long. */
+  /** The server cannot be reached: nothing is sent for this long. */
   pauseFor: number | undefined;
-  /** The claim failed: none is sent for so long. */
+  /** The claim failed: no claim is sent for this long. */
   noClaimFor: number | undefined;
 }
 
@@ -67,22 +72,22 @@ export interface ExchangeOptions {
   onEnd: () => void;
 }
 
-/** The most jobs of one claim and completions of one call, and the most text in these. */
+/** The maximum number of jobs in a claim and completions in a call, and the maximum length of their text. */
 export const BATCH = 1000;
 const BATCH_TEXT = 4 << 20;
-/** The longest pause before an outcome is reported again. */
+/** The maximum pause before an outcome is reported again. */
 const LONGEST_PAUSE = 10_000;
-/** After the server had no time for so many outcomes of an exchange the rest is reported later. */
+/** Once the server had no time for this many outcomes of an exchange, the others are reported later. */
 const FAILURES_AT_MOST = 2;
-/** How a server refuses whose SQL is older: no such function; the library's own words. */
+/** The errors of a server whose SQL is older: an unknown function, or the library's own refusal. */
 const OF_OLDER_SQL = new Set(["42883", "55000"]);
-/** How often in a row one outcome may break the connection before it is recorded as failed. */
+/** The number of consecutive times that an outcome may break the connection before it is recorded as failed. */
 const BREAKS_AT_MOST = 5;
 /** How often one may have no answer that is so large. By the second time its lease is over, or heartbeats were answered:
  * the bytes take too long. */
 const UNANSWERED_AT_MOST = 2;
 const LARGE = 64 << 10;
-/** How many outcomes are reported at most, each in the place of the one before. */
+/** The maximum number of outcomes reported for an attempt, each replacing the previous one. */
 const PLACES = 4;
 
 export class Exchange {
@@ -93,10 +98,10 @@ export class Exchange {
   #isChecked = false;
   #installed: string = version;
   #hasClaimed = false;
-  /** Refused although the extension is of our version: it may be from just before the update. */
+  /** Refused although the extension's version matches: the refusal may date from just before the update. */
   #wasRefused = false;
   #isTroubled = false;
-  /** The refusal that was said last: one that comes again, as before an update, is said once. */
+  /** The last refusal logged. A refusal that repeats, as before an update, is logged once. */
   #refusal: string | undefined;
   #pause = 0;
 
@@ -141,7 +146,7 @@ export class Exchange {
     return this.#connection !== undefined && !this.#connection.isClosed;
   }
 
-  /** Reports that the worker has ended. If that fails too it is soon seen to be gone. */
+  /** Reports that the worker has ended. If that fails too, the server soon counts it as gone. */
   async leave(): Promise<void> {
     const { claim, lease } = this.#options;
     if (!this.isConnected) return;
@@ -160,7 +165,7 @@ export class Exchange {
       const mayBeStale = error instanceof ServerError && OF_OLDER_SQL.has(error.sqlstate ?? "") && !this.#wasRefused;
       if (error instanceof NotPermittedError || (isOurs && !mayBeStale)) throw error;
       this.#wasRefused = isOurs;
-      // What this version calls may come with an update. The next connection looks again.
+      // An update may bring the functions that this version calls. The next connection checks again.
       if (!isOurs) {
         prefix = `trax-worker ${version} waits: the extension trax is ${this.#installed}; if that is older, type: alter extension trax update; `;
       }
@@ -169,7 +174,7 @@ export class Exchange {
       this.#connection = undefined;
     }
     const retryIn = this.#backoff.next();
-    // Without a connection nothing can be reported either: a password or the database is wrong.
+    // Without a connection no outcome can be reported either: a password or the database is wrong.
     if (atFault === "connection" || !this.isConnected) reply.pauseFor = retryIn;
     else reply.noClaimFor = retryIn;
     this.#isTroubled = true;
@@ -178,7 +183,7 @@ export class Exchange {
     if (!isKnown) this.#options.log.warn(`${prefix}${error.message}; again in ${Math.round(retryIn)} ms`);
   }
 
-  /** Extends leases over this connection, which also reports what has begun. */
+  /** Extends leases over this connection, which also reports begun jobs. */
   async #extend(connection: Connection, held: Lease[], reply: Reply): Promise<void> {
     const { lease } = this.#options;
     for (let at = 0; at < held.length; at += BATCH) {
@@ -212,7 +217,9 @@ export class Exchange {
     return connection;
   }
 
-  /** Looks once whether the extension fits this package, and which tasks wait for a worker that nobody is. */
+  /**
+   * Checks once whether the extension's version fits this package, and which tasks have waiting jobs but no worker.
+   */
   async #check(connection: Connection): Promise<void> {
     try {
       const [row] = await connection.query(sql.version);
@@ -247,7 +254,7 @@ export class Exchange {
     this.#take(rows, reply);
   }
 
-  /** Sends completions in one call, with the claim if any jobs are wanted. False when they were sent one by one. */
+  /** Sends completions in one call, with the claim if jobs are wanted. Returns false if they were sent one by one. */
   async #complete(connection: Connection, batch: Unreported[], reply: Reply, wanted: number): Promise<boolean> {
     const done: sql.Completions = {
       jobIds: batch.map(({ jobId }) => jobId),
@@ -302,7 +309,7 @@ export class Exchange {
         outcome.again = true;
         if (connection.isClosed) {
           this.#broke(outcome, connection, translated(error));
-          // It waits, and delays no other.
+          // The outcome waits and delays no other.
           reply.retries.push(outcome);
           reply.unreported.unshift(...all.slice(at + 1));
           throw error;
@@ -313,14 +320,14 @@ export class Exchange {
       reply.retries.push(outcome);
       failures += 1;
       if (failures === FAILURES_AT_MOST) {
-        // Their turn comes before that of those which failed.
+        // Their turn comes before that of the failed ones.
         reply.retries.unshift(...all.slice(at + 1));
         return;
       }
     }
   }
 
-  /** Reports one outcome. A refusal becomes a failed attempt, so that the job does not hang. */
+  /** Reports an outcome. A refused outcome becomes a failed attempt, so that the job does not hang. */
   async #reportOne(connection: Connection, outcome: Unreported, hasty: boolean): Promise<Answer> {
     const lockTimeout = outcome.again || hasty ? Math.max(100, Math.min(this.#pause, this.#limit) / 5) : this.#limit / 5;
     let verdict = outcome.verdict;
@@ -390,7 +397,7 @@ async function send(connection: Connection, { jobId, token }: Unreported, verdic
       return held("cancelled", call("acknowledge_cancel"));
     case "timed out": {
       if (await call("acknowledge_cancel")) return "timed out";
-      // By the clock of the server its timeout is not over, or its lease is lost.
+      // By the server's clock the timeout is not over, or the lease is lost.
       return (await call("fail", { error: ["text", TIMED_OUT] })) === "lost" ? "lost" : "timed out";
     }
     case "cancel own":

@@ -1,4 +1,4 @@
-// One attempt of a job: decodes the input, runs the handler, and finds the verdict.
+// An attempt of a job: decodes the input, runs the handler, and determines the verdict.
 
 import type { Context } from "./context.js";
 import { type Decoder, decode } from "./decoder.js";
@@ -7,7 +7,7 @@ import { toJson } from "./json.js";
 import { type Reason, Stopped, TIMED_OUT, type Verdict, describe, failure, onError, onOutput, onStop } from "./outcome.js";
 import type { Telemetry } from "./telemetry.js";
 
-/** Runs for every job of a task. What it returns is the output. */
+/** Runs for every job of a task. Its return value is the output. */
 export type Handler<Input = unknown, Output = unknown> = (input: Input, ctx: Context) => Output | Promise<Output>;
 
 export interface Registered {
@@ -36,14 +36,14 @@ export class Execution {
     };
   }
 
-  /** Asks the handler to stop; of several reasons the first one stays. */
+  /** Asks the handler to stop. The first of several reasons is kept. */
   stop(reason: Reason): void {
     if (this.#reason !== undefined) return;
     this.#reason = reason;
     this.#stop.abort(new Stopped(reason));
   }
 
-  /** Runs the handler, which is given up when it does not obey a stop within `patience` milliseconds. */
+  /** Runs the handler, which is abandoned if it does not stop within `patience` milliseconds after being asked to. */
   async run(registered: Registered, telemetry: Telemetry, patience: number): Promise<Verdict> {
     let timer: NodeJS.Timeout | undefined;
     const overdue = new Promise<Verdict>((resolve) => {
@@ -70,7 +70,7 @@ export class Execution {
     try {
       if (decoder !== undefined) input = await decode(decoder, input);
     } catch (error) {
-      // Not permanent: in a rolling deployment the next attempt may meet the newer code.
+      // Not permanent: during a rolling deployment the next attempt may run in newer code.
       return failure(`the input does not fit this handler: ${describe(error)}`);
     }
     try {
@@ -84,7 +84,7 @@ export class Execution {
     try {
       return onError(error, this.#reason);
     } catch (mistake) {
-      // Of a delay that is none.
+      // An invalid delay.
       return failure(describe(mistake));
     }
   }

@@ -1,5 +1,5 @@
-// The worker's side of its heartbeat: starts it in a thread, or in the worker's own event loop where no thread can
-// have it (a password that is a function, a bundle without the thread's file).
+// The worker's side of the heartbeat: starts it in a thread, or in the worker's own event loop if a thread is not
+// possible (a password that is a function, a bundle without the thread's file).
 
 import { Worker as Thread } from "node:worker_threads";
 
@@ -8,20 +8,20 @@ import { now } from "./clock.js";
 import type { Logger } from "./logger.js";
 import type { Reason } from "./outcome.js";
 
-/** How long the last report of a worker may take, in milliseconds. */
+/** The time limit of a worker's last report, in milliseconds. */
 const LAST_LIMIT = 700;
 
 export class Heart {
   readonly #options: HeartbeatOptions;
   readonly #log: Logger;
   readonly #onStop: (token: string, reason: Reason) => void;
-  /** What the heartbeat must be told again if its thread ends. */
+  /** The leases to pass to a new heartbeat if its thread ends. */
   readonly #held = new Map<string, { lease: Lease; claimedAt: number }>();
   #send: (message: ToHeart) => void;
   #thread: Thread | undefined;
   #left: (isKnown: boolean) => void = () => undefined;
   #leaving = false;
-  /** When a heartbeat was last answered, or began to be expected. */
+  /** When a heartbeat was last answered, or the wait for one began. */
   heardAt = now();
 
   constructor(options: HeartbeatOptions, log: Logger, onStop: (token: string, reason: Reason) => void) {
@@ -51,7 +51,7 @@ export class Heart {
     return [...this.#held.values()].map(({ lease }) => lease);
   }
 
-  /** Takes what was answered over the other connection. */
+  /** Passes on the answers received over the other connection. */
   extended(answers: LeaseAnswer[], sentAt: number): void {
     this.#send({ kind: "extended", answers, sentAt });
   }
@@ -64,7 +64,7 @@ export class Heart {
     this.#send({ kind: "stopping" });
   }
 
-  /** Ends it after a last report, and returns whether the server knows that the worker has ended. */
+  /** Ends the heartbeat after a last report. Returns whether the server knows that the worker has ended. */
   async leave(): Promise<boolean> {
     this.#leaving = true;
     let timer: NodeJS.Timeout | undefined;

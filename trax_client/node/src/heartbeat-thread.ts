@@ -1,4 +1,4 @@
-// The entry of the thread in which the heartbeat of a worker runs.
+// The entry point of the thread in which a worker's heartbeat runs.
 
 import { parentPort, workerData } from "node:worker_threads";
 

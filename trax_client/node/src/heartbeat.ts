@@ -1,8 +1,9 @@
-// Extends the leases of a worker, on a connection of its own. It normally runs in a thread of its own (`heart.ts`
-// starts it): a handler that blocks the worker's event loop does not lose its lease.
+// Extends the leases of a worker on a dedicated connection. It normally runs in its own thread (started by
+// `heart.ts`), so a handler that blocks the worker's event loop does not lose its lease.
 //
-// Every third of a lease one call extends all held leases, and another reports that the worker lives. It listens
-// for cancels. A lease that was not extended for its length, measured from before the call, counts as lost.
+// Every third of a lease one call extends all held leases, and another reports that the worker is alive. The
+// connection listens for cancels. A lease that was not extended for its length, measured from before the call, counts
+// as lost.
 
 import type { HostConfig } from "./address.js";
 import { now } from "./clock.js";
@@ -17,40 +18,40 @@ export interface HeartbeatOptions {
   name: string;
   /** In milliseconds. */
   lease: number;
-  /** What the worker says of itself, as JSON. */
+  /** The worker's properties, as JSON. */
   info: string;
 }
 
-/** A lease that the worker holds. */
+/** A lease held by the worker. */
 export interface Lease {
   jobId: number;
   token: string;
-  /** How long the attempt may run, in milliseconds, and since when it does. */
+  /** The time limit of the attempt, in milliseconds, and when it began. */
   timeout: number | undefined;
   beganAt: number;
 }
 
-/** The answer to a heartbeat about a lease. */
+/** The answer of a heartbeat for one lease. */
 export interface LeaseAnswer {
   token: string;
   held?: boolean;
   cancel_requested?: boolean;
 }
 
-/** What the worker says to its heartbeat. */
+/** A message from the worker to its heartbeat. */
 export type ToHeart =
-  /** These are held; the time of their claim is that of the clock that all threads have. */
+  /** These leases are held; `claimedAt` is by the clock that all threads share. */
   | { kind: "hold"; leases: Lease[]; claimedAt: number }
   | { kind: "drop"; tokens: string[] }
   | { kind: "progress"; token: string; progress: string }
   /** The worker has extended leases over its other connection. */
   | { kind: "extended"; answers: LeaseAnswer[]; sentAt: number }
-  /** The worker claims no more. */
+  /** The worker no longer claims. */
   | { kind: "stopping" }
   /** The worker has ended. */
   | { kind: "leave" };
 
-/** What the heartbeat says to its worker. */
+/** A message from the heartbeat to its worker. */
 export type FromHeart =
   /** The attempt should stop. */
   | { kind: "stop"; token: string; reason: Reason }
@@ -59,27 +60,27 @@ export type FromHeart =
   | { kind: "trouble"; error: string; retryIn: number }
   | { kind: "recovered" }
   | { kind: "progress refused"; jobId: number; error: string }
-  /** It has ended; the server knows that the worker has too, or not. */
+  /** The heartbeat has ended; `isKnown` is whether the server knows that the worker has ended. */
   | { kind: "left"; isKnown: boolean };
 
 interface Held extends Lease {
   validUntil: number;
   timesOutAt: number;
-  /** Since then it may be asked to stop, and no heartbeat has asked. */
+  /** When a notification named the job for cancellation; undefined once a heartbeat has checked. */
   askedAt: number | undefined;
   progress: string | undefined;
 }
 
-/** The most leases that one call extends. */
+/** The maximum number of leases that one call extends. */
 const BATCH = 1000;
-/** For how many periods nothing is reported to a server that refused it. */
+/** The number of periods without reports after a server refused one. */
 const REFUSED_PERIODS = 3;
-/** The least time between two heartbeats about cancels, and between two rounds of progress. */
+/** The minimum time between heartbeats for cancels, and between rounds of progress reports, in milliseconds. */
 const ASK_PERIOD = 100;
 const PROGRESS_PERIOD = 500;
-/** How often leases are looked at that were not extended. */
+/** How often to look for leases that were not extended, in milliseconds. */
 const CHECK_PERIOD = 200;
-/** The server may count from a little later. */
+/** The server may count a timeout from a slightly later moment. */
 const REPORT_DELAY = 250;
 
 export class Heartbeat {
@@ -94,10 +95,10 @@ export class Heartbeat {
   #nextAsk = 0;
   #nextProgress = 0;
   #failing = false;
-  /** The refusal that was said last: one that comes again is said once. */
+  /** The last refusal reported. A refusal that repeats is reported once. */
   #refusal: string | undefined;
   #state: "running" | "stopping" | "stopped" = "running";
-  /** The last report of the worker itself that was taken, what it said, and how long none is sent after a refusal. */
+  /** When the last report of the worker was accepted, its content, and until when none is sent after a refusal. */
   #reportedAt = -Infinity;
   #reported = "";
   #refusedUntil: number | undefined;
@@ -150,7 +151,7 @@ export class Heartbeat {
   }
 
   async run(): Promise<void> {
-    // Apart from the calls, any of which may hang.
+    // On a separate timer, as any call may hang.
     const expiry = setInterval(() => this.#expire(), CHECK_PERIOD);
     while (this.#state !== "stopped") {
       try {
@@ -208,7 +209,7 @@ export class Heartbeat {
       const ids = batch.map(({ jobId }) => jobId);
       const tokens = batch.map(({ token }) => token);
       const rows = await connection.query(sql.heartbeat(ids, tokens, `${this.#options.lease} ms`));
-      // One row for each lease, in the order of the arguments.
+      // One row per lease, in the order of the arguments.
       batch.forEach((held, index) => this.#answered(held, rows[index] ?? { held: false }, sent));
       this.#post({ kind: "heard", at: now() });
     }
@@ -247,7 +248,7 @@ export class Heartbeat {
     }
   }
 
-  /** Reports that the worker lives, if it is time. */
+  /** Reports that the worker is alive, if a report is due. */
   async #reportWorker(): Promise<void> {
     const period = Math.max(this.#period, 1000);
     const state = this.#state;
@@ -259,7 +260,7 @@ export class Heartbeat {
       this.#mayBeKnown = true;
       const [row] = await connection.query(sql.reportWorker(this.#options.name, period, state, info));
       this.#refusedUntil = undefined;
-      // Otherwise it is due again, with all that it says, at the next heartbeat.
+      // Otherwise nothing was recorded; the next heartbeat repeats the full report.
       if (row?.["result"] === true) {
         this.#reported = state;
         this.#reportedAt = now();
@@ -270,7 +271,7 @@ export class Heartbeat {
     }
   }
 
-  /** Reports that the worker has ended, and returns whether the server knows it. */
+  /** Reports that the worker has ended. Returns whether the server recorded it. */
   async #leave(): Promise<boolean> {
     const connection = this.#connection;
     if (connection === undefined || connection.isClosed) return false;
@@ -288,7 +289,7 @@ export class Heartbeat {
   async #connected(): Promise<Connection> {
     if (this.#connection !== undefined && !this.#connection.isClosed) return this.#connection;
     const { hosts, name, lease } = this.#options;
-    // There must be time for a second call, on another connection, before the lease ends.
+    // A second call on another connection must be possible before the lease ends.
     const limit = Math.min(Math.max(lease / 6, 500), lease / 3);
     this.#reported = "";
     this.#refusedUntil = undefined;
@@ -300,7 +301,7 @@ export class Heartbeat {
       channel: "trax_cancel",
       onNotification: (payload) => this.#hearCancels(payload),
       onEnd: () => {
-        // What was said meanwhile nobody heard.
+        // Notifications sent meanwhile were missed.
         if (this.#held.size > 0) this.#nextBeat = 0;
         this.#wakeup.wake();
       },
@@ -309,7 +310,7 @@ export class Heartbeat {
     return this.#connection;
   }
 
-  /** Hears that jobs are asked to stop: "7,8"; empty is any. */
+  /** Records that jobs may be asked to stop: "7,8"; an empty payload means all. */
   #hearCancels(payload: string): void {
     const named = payload === "" ? undefined : new Set(payload.split(",").map(Number));
     for (const held of this.#held.values()) {
@@ -340,7 +341,7 @@ export class Heartbeat {
   #failed(error: unknown): void {
     const retryIn = this.#backoff.next();
     this.#nextBeat = now() + retryIn;
-    // Without a lease nothing depends on it, and the claim connection says what is wrong.
+    // Without a lease the heartbeat is not needed, and the claim connection reports the error.
     if (this.#held.size === 0) return;
     this.#failing = true;
     const ours = translated(error);

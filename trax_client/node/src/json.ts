@@ -7,7 +7,7 @@ export function toJson(value: unknown): string | undefined {
   return text === "null" ? undefined : text;
 }
 
-/** Returns a text that PostgreSQL can store: without NUL and halves of characters. */
+/** Returns a text that PostgreSQL can store: without NUL and unpaired surrogates. */
 export function sendable(text: string): string {
   return text.replaceAll("\0", "\ufffd").toWellFormed();
 }

@@ -1,11 +1,11 @@
-/** Where a worker says what it does; `console` is one, and so are pino and winston. */
+/** A logger for a worker's messages; `console`, pino and winston fit. */
 export interface Logger {
   info(message: string): void;
   warn(message: string): void;
   error(message: string): void;
 }
 
-/** The default: trouble goes to standard error, nothing else is said. */
+/** The default: warnings and errors go to standard error, other messages are dropped. */
 export const quiet: Logger = {
   info: () => undefined,
   warn: (message) => console.error(`trax: ${message}`),

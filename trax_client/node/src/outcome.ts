@@ -1,12 +1,12 @@
-// What a handler throws or returns, and what the worker reports for it.
+// The result of a handler, and the verdict that the worker reports for it.
 //
-// Enters: what a handler returned or threw, and the reason for which it was asked to stop. Leaves: one verdict to
-// report to the server. A stop that is not the job's fault never uses up an attempt.
+// Input: the value that a handler returned or threw, and the reason for which it was asked to stop. Output: a verdict
+// to report to the server. A stop that the job did not cause never uses up an attempt.
 
 import { type Duration, interval } from "./duration.js";
 import { sendable, toJson } from "./json.js";
 
-/** Why an attempt should stop. */
+/** The reason why an attempt should stop. */
 export type Reason = "cancelled" | "timeout" | "lease lost" | "shutdown";
 
 /** The reason of `ctx.signal`: the attempt should stop. */
@@ -18,7 +18,7 @@ export class Stopped extends Error {
   }
 }
 
-/** Throw it to put the job off: it waits this long, without using up an attempt. */
+/** Throw it to postpone the job by this delay, without using up an attempt. */
 export class Snooze extends Error {
   override name = "Snooze";
 
@@ -27,12 +27,12 @@ export class Snooze extends Error {
   }
 }
 
-/** Throw it to end the job as cancelled, neither retried nor a dead letter. */
+/** Throw it to end the job as cancelled. No retry and no dead letter follows. */
 export class Cancel extends Error {
   override name = "Cancel";
 }
 
-/** Throw it to fail, and be retried after this delay instead of the job's own. `detail` is stored in the run. */
+/** Throw it to fail and be retried after this delay instead of the job's own. `detail` is stored with the run. */
 export class RetryIn extends Error {
   override name = "RetryIn";
 
@@ -41,7 +41,7 @@ export class RetryIn extends Error {
   }
 }
 
-/** Throw it to fail for good: there is no further attempt. `detail` is stored in the run. */
+/** Throw it to fail permanently: no attempt follows. `detail` is stored with the run. */
 export class Permanent extends Error {
   override name = "Permanent";
 
@@ -53,7 +53,7 @@ export class Permanent extends Error {
 /** Returned by a handler that has called `Client.complete` in its own transaction. */
 export const RECORDED: unique symbol = Symbol("the handler has recorded its outcome");
 
-/** What to report about one lease, with its JSON and texts ready to be sent. */
+/** The result to report for one lease, with JSON and text ready to send. */
 export type Verdict =
   | { kind: "complete"; output: string | undefined }
   | { kind: "fail"; error: string; detail?: string | undefined; retryIn?: string; permanent?: boolean }
@@ -63,7 +63,10 @@ export type Verdict =
   | { kind: "cancel own"; reason: string }
   | { kind: "recorded" };
 
-/** Returns the verdict on what a handler returned. Done is done: the server decides whether the lease still counts. */
+/**
+ * Returns the verdict on a returned value. The handler has completed; the server decides whether the lease is still
+ * valid.
+ */
 export function onOutput(output: unknown): Verdict {
   if (output === RECORDED) return { kind: "recorded" };
   try {
@@ -73,7 +76,7 @@ export function onOutput(output: unknown): Verdict {
   }
 }
 
-/** Returns the verdict on what a handler threw; the reason is that for which it was asked to stop. */
+/** Returns the verdict on a thrown value. `reason` is that for which the handler was asked to stop. */
 export function onError(error: unknown, reason: Reason | undefined): Verdict {
   if (error instanceof Cancel) return { kind: "cancel own", reason: sendable(error.message) };
   if (reason !== undefined) return onStop(reason);
@@ -88,10 +91,10 @@ export function onError(error: unknown, reason: Reason | undefined): Verdict {
   return failure(describe(error), { detail: stack && detailOf({ stack: sendable(stack).slice(0, 4000) }) });
 }
 
-/** Returns the verdict on a handler that gave up, or was given up, because it was asked to stop. */
+/** Returns the verdict on a handler that gave up, or was abandoned, because it was asked to stop. */
 export function onStop(reason: Reason): Verdict {
   if (reason === "timeout") return { kind: "timed out" };
-  // A lease that may only seem lost (no contact for its length) is released.
+  // After a loss of contact the lease may only seem lost, so it is released.
   return { kind: reason === "cancelled" ? "acknowledge cancel" : "release" };
 }
 
@@ -115,10 +118,10 @@ export function instead(refused: Verdict, why: string): Verdict & { kind: "fail"
   return failure(error, { ...stays, ...(retryIn !== undefined && { retryIn }), detail: detailOf({ detail: leftOut }) });
 }
 
-/** The error of an attempt whose timeout is over, in the words of the server. */
+/** The error of an attempt that exceeded its timeout, with the same text as the server's. */
 export const TIMED_OUT = "it ran longer than its timeout";
 
-/** Returns an error and its causes, at most five, on one line; a cause that the error already names is left out. */
+/** Returns an error and at most five causes on one line, without causes that the error already contains. */
 export function describe(error: unknown, causes = 5): string {
   if (!(error instanceof Error)) return String(error);
   const text = error.name === "Error" && error.message ? error.message : `${error.name}: ${error.message}`;

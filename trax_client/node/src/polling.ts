@@ -1,10 +1,10 @@
-// When to claim: with outcomes, at a notification, or when an empty queue is polled again.
+// The time of the next claim: with outcomes, at a notification, or when an empty queue is polled again.
 
-/** After this long without a job polling slows down, in milliseconds. */
+/** Polling slows down after this long without a job, in milliseconds. */
 const LONG_IDLE = 5000;
-/** How long a claim that returned fewer jobs than wanted waits for an outcome to go with the next. */
+/** How long to wait, after a claim that returned fewer jobs than wanted, for an outcome to send with the next. */
 const PARTIAL_DELAY = 10;
-/** The most poll intervals between two polls without notifications; the least and the most with them. */
+/** The maximum number of poll intervals between polls without notifications; the minimum and maximum with them. */
 const MOST = 5;
 const NOTIFIED = [5, 25] as const;
 
@@ -16,10 +16,13 @@ export class Polling {
   #wakeAt = Infinity;
   #cause: "wake" | "poll" | "more" = "more";
   #more = true;
-  /** How many notifications came on this connection since one was last missing, and how many it takes to rely on them. */
+  /**
+   * The number of notifications on this connection since one was last missing, and the number required to rely on
+   * them.
+   */
   #heard = 0;
   #needed = 1;
-  /** How many claims in a row followed a notification and returned nothing. */
+  /** The number of consecutive claims that followed a notification and returned nothing. */
   #vain = 0;
 
   constructor(interval: number, now: number) {
@@ -31,13 +34,13 @@ export class Polling {
     return Math.min(this.#wakeAt, this.#pollAt);
   }
 
-  /** A new connection: the notifications of the old one say nothing about it. */
+  /** Records a new connection. Notifications of the old one prove nothing about the new one. */
   connected(): void {
     this.#heard = 0;
     this.#intervals = Math.min(this.#intervals, MOST);
   }
 
-  /** When one job wakes many workers all but one claim in vain; next time those claim a little later. */
+  /** If one job wakes many workers, all claims but one are in vain; those workers delay their next claim a little. */
   notified(now: number): void {
     this.#heard += 1;
     this.wake(now + (this.#vain === 0 ? 0 : Math.random() * 2 ** Math.min(this.#vain, 6)));
@@ -47,19 +50,19 @@ export class Polling {
     this.#wakeAt = Math.min(this.#wakeAt, at);
   }
 
-  /** A claim is being sent, with outcomes or alone. */
+  /** Records that a claim is sent, with outcomes or alone. */
   sent(withOutcomes: boolean): void {
     this.#cause = this.#wakeAt < Infinity ? "wake" : withOutcomes || this.#more ? "more" : "poll";
     this.#wakeAt = Infinity;
   }
 
-  /** A claim of `wanted` jobs returned `got`. */
+  /** Records that a claim of `wanted` jobs returned `got`. */
   claimed(wanted: number, got: number, now: number): void {
     this.#more = got > 0;
     const relies = this.#heard >= this.#needed;
     if (got > 0) {
       if (relies && this.#cause === "poll" && this.#wakeAt === Infinity) {
-        // A notification is late, or they do not arrive.
+        // A notification is late, or none arrive.
         this.#heard = 0;
         this.#needed = Math.min(this.#needed * 2, 16);
       }
@@ -74,7 +77,7 @@ export class Polling {
     }
     if (got >= wanted) this.#pollAt = now;
     else if (got > 0) this.#pollAt = now + PARTIAL_DELAY;
-    // A fleet that started together drifts apart.
+    // The factor spreads the polls of workers that were started together.
     else this.#pollAt = now + this.#interval * this.#intervals * (0.9 + 0.2 * Math.random());
   }
 }

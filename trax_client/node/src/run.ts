@@ -1,8 +1,8 @@
-// One run of a worker: starts claimed jobs, collects those that ended, and exchanges both with the server.
+// A run of a worker: starts claimed jobs, collects the ended ones, and exchanges both with the server.
 //
-// A claimed job is here in one of two places: `running`, or `outbox` (ended, not yet reported; `retries` are those
-// that the server had no time for). It leaves when the server has answered. The heartbeat holds its lease from the
-// claim to that answer.
+// A claimed job is in one of two places: `running`, or `outbox` (ended, not yet reported; `retries` are those that
+// the server had no time for). It leaves when the server has answered. The heartbeat holds its lease from the claim
+// to that answer.
 
 import { setImmediate as loopTurn } from "node:timers/promises";
 
@@ -17,7 +17,7 @@ import { Polling } from "./polling.js";
 import type { Telemetry } from "./telemetry.js";
 import { Wakeup } from "./wakeup.js";
 
-/** What a run needs. */
+/** The configuration of a run. */
 export interface Setup {
   tasks: ReadonlyMap<string, Registered>;
   concurrency: number;
@@ -31,18 +31,18 @@ export interface Setup {
   heartbeat: HeartbeatOptions;
 }
 
-/** What a worker did. */
+/** The results of a worker. */
 export interface Summary extends Record<Exclude<Answer, "retrying" | "dead" | "timed out">, number> {
-  /** Attempts that failed, those that ran longer than their timeout among them. */
+  /** Failed attempts, including those that exceeded their timeout. */
   failed: number;
 }
 
-/** After the grace: until handlers are given up, and then until the server is, in milliseconds. */
+/** After the grace period: the time until handlers are abandoned, and then until the server is, in milliseconds. */
 const STOP_PATIENCE = 1000;
 const REPORT_PATIENCE = 10_000;
-/** The longest pause before an outcome is reported again in a stop. */
+/** The maximum pause before an outcome is reported again during a stop. */
 const LAST_PAUSE = 200;
-/** How often it is looked whether heartbeats are answered again. */
+/** How often to check whether heartbeats are answered again. */
 const LOOK_PERIOD = 200;
 
 export class Run {
@@ -51,19 +51,19 @@ export class Run {
   readonly #polling: Polling;
   readonly #exchange: Exchange;
   readonly #heart: Heart;
-  /** By token. */
+  /** The running attempts by token. */
   readonly #running = new Map<string, Execution>();
   #outbox: Unreported[] = [];
   #retries: Unreported[] = [];
   #retryAt = 0;
-  /** Nothing is sent before, and no claim. */
+  /** The times before which nothing, or no claim, is sent. */
   #pausedUntil = 0;
   #noClaimUntil = 0;
   #mustReconnect = false;
-  /** No heartbeat was answered for half a lease, and when what is held is extended here instead. */
+  /** Whether no heartbeat has been answered for half a lease, and when to extend the leases here instead. */
   #isUnheard = false;
   #extendAt = 0;
-  /** When handlers are asked to stop, given up, and the server too; infinite while it runs. */
+  /** When handlers are asked to stop and abandoned, and the server is given up on; infinite while the worker runs. */
   #askAt = Infinity;
   #giveUpAt = Infinity;
   #leaveAt = Infinity;
@@ -82,7 +82,7 @@ export class Run {
       },
       onConnected: () => {
         this.#polling.connected();
-        // Heartbeats were away with it, and have time to come back.
+        // The heartbeat lost its connection as well, and gets time to reconnect.
         this.#heart.heardAt = now();
       },
       onEnd: () => {
@@ -92,7 +92,7 @@ export class Run {
     });
   }
 
-  /** Claims no more, and lets handlers end within the grace period; at once, if asked again. */
+  /** Stops claiming, and lets handlers end within the grace period; called again, at once. */
   stop(grace = this.#setup.grace): void {
     const moment = now();
     this.#askAt = Math.min(this.#askAt, moment + grace);
@@ -111,7 +111,7 @@ export class Run {
   async run(): Promise<Summary> {
     try {
       while (!this.#isOver()) {
-        // What ends in the same turn of the event loop is reported together.
+        // Attempts that end in the same turn of the event loop are reported together.
         await loopTurn();
         this.#onTime();
         this.#feelPulse();
@@ -123,20 +123,21 @@ export class Run {
       this.#summary.unreported += this.#outbox.length + this.#retries.length;
       return this.#summary;
     } finally {
-      // A heartbeat that had not begun, or was not answered, leaves behind what the claims have said of the worker.
+      // A heartbeat that had not begun, or was not answered, cannot remove the entry that the claims made for the
+      // worker.
       if (!(await this.#heart.leave())) await this.#exchange.leave();
       await this.#exchange.close();
     }
   }
 
-  /** Takes what is to be reported now. */
+  /** Takes the outcomes to report now. */
   #takeOutcomes(): Unreported[] {
     if (now() < this.#pausedUntil) return [];
     if (this.#retries.length > 0 && now() >= this.#retryAt) return this.#retries.splice(0);
     return this.#outbox.splice(0);
   }
 
-  /** Returns how many jobs to claim now. */
+  /** Returns the number of jobs to claim now. */
   #wanted(): number {
     const moment = now();
     const waits = moment < Math.max(this.#pausedUntil, this.#noClaimUntil);
@@ -148,9 +149,9 @@ export class Run {
     return this.#setup.exchange.lease / 2;
   }
 
-  /** Claims nothing while no heartbeat is answered: it could not be kept. */
+  /** Stops claiming while no heartbeat is answered, as claimed jobs could not be kept. */
   #feelPulse(): void {
-    // Without a connection both wait for the server.
+    // Without a connection, both wait for the server.
     const isUnheard = this.#exchange.isConnected && now() >= this.#heart.heardAt + this.#limit;
     if (isUnheard === this.#isUnheard) return;
     this.#isUnheard = isUnheard;
@@ -162,7 +163,7 @@ export class Run {
     return this.#isUnheard && now() >= Math.max(this.#extendAt, this.#pausedUntil) && this.#heart.holdsAny;
   }
 
-  /** The server takes none of many outcomes. */
+  /** Whether too many outcomes wait to be reported again. */
   get #isFull(): boolean {
     return this.#retries.length >= Math.max(BATCH, 2 * this.#setup.concurrency);
   }
@@ -223,14 +224,14 @@ export class Run {
   async #execute(execution: Execution): Promise<void> {
     const { task } = execution.claimed;
     const registered = this.#setup.tasks.get(task);
-    // The claim names only tasks that have a handler.
+    // Claims are limited to tasks that have a handler, so this is not expected.
     if (registered === undefined) return this.#ended(execution, onStop("shutdown"));
     this.#ended(execution, await execution.run(registered, this.#setup.telemetry, this.#setup.cancelPatience));
   }
 
   #ended(execution: Execution, verdict: Verdict): void {
     const { jobId, token, task, attempt } = execution.claimed;
-    // One that was given up has been reported.
+    // An abandoned attempt has already been reported.
     if (!this.#running.delete(token)) return;
     if (verdict.kind === "fail") this.#setup.log.warn(`job ${jobId} (${task}), attempt ${attempt}: ${verdict.error}`);
     if (verdict.kind === "timed out") this.#setup.log.warn(`job ${jobId} (${task}), attempt ${attempt}: ${TIMED_OUT}`);
@@ -238,7 +239,7 @@ export class Run {
     this.#wakeup.wake();
   }
 
-  /** Acts on the deadlines of a stop. */
+  /** Handles the deadlines of a stop. */
   #onTime(): void {
     const moment = now();
     if (moment >= this.#askAt) {
@@ -248,7 +249,7 @@ export class Run {
       for (const execution of this.#running.values()) this.#ended(execution, onStop("shutdown"));
     }
     if (this.#isStopping && this.#running.size === 0) {
-      // The rest of the grace is not spent on a server that does not answer.
+      // The rest of the grace period is not spent on an unreachable server.
       this.#leaveAt = Math.min(this.#leaveAt, moment + REPORT_PATIENCE);
     }
   }
@@ -260,7 +261,7 @@ export class Run {
     if (this.#exchange.isConnected && this.#heart.holdsAny) {
       times.push(Math.max(this.#isUnheard ? this.#extendAt : this.#heart.heardAt + this.#limit, this.#pausedUntil));
     }
-    // A heartbeat that is answered again wakes nobody here.
+    // No event is sent when heartbeats are answered again.
     if (this.#isUnheard) times.push(now() + LOOK_PERIOD);
     if (!this.#isStopping && !this.#isUnheard && !this.#isFull && this.#running.size < this.#setup.concurrency) {
       times.push(Math.max(this.#polling.nextClaim, this.#pausedUntil, this.#noClaimUntil));

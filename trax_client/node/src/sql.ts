@@ -1,6 +1,6 @@
-// Calls of the contract, by argument name. JSON travels as text, times as seconds: no type parser that the program
-// has set in `pg` can spoil a row. Each argument stands once, in order, so that a library which numbers its own
-// parameters can take the text too.
+// Calls of the contract with named arguments. JSON is sent as text and times as seconds, so that type parsers set in
+// `pg` by the program do not affect rows. Arguments appear once and in order, so that a library which numbers its own
+// parameters can use the text too.
 
 /** A statement and its parameters. */
 export interface Statement {
@@ -20,7 +20,7 @@ const job = `job_id, state, attempt, task, manifest, group_name, priority,
   extract(epoch from finished_at)::float8 as finished_at, worker, error, output::text as output,
   progress::text as progress`;
 
-/** The type and the value of an argument; undefined leaves it out. */
+/** The type and the value of an argument; an undefined value leaves it out. */
 export type Argument = readonly [type: string, value: unknown];
 
 /** Returns `trax.f(a => $1::t, b => $2::u)`: names written in this package, never a value. With a lock timeout in
@@ -45,13 +45,13 @@ const selecting = (columns: string, { text, values }: Statement): Statement => (
   values,
 });
 
-/** Returns the call of a function with one result, which is named `result`. */
+/** Returns the call of a function with one result, named `result`. */
 export const value = (name: string, named: Record<string, Argument>, lockTimeout?: number): Statement => {
   const { text, values } = call(name, named, lockTimeout);
   return { text: `select ${text} as result`, values };
 };
 
-/** What a claim asks for. */
+/** The parameters of a claim. */
 export interface Claim {
   worker: string;
   maxJobs: number;
@@ -68,7 +68,7 @@ const claiming = ({ worker, maxJobs, tasks, groups, lease }: Claim): Record<stri
   lease: ["interval", lease],
 });
 
-/** Completions of one call, in three arrays of the same length. */
+/** The completions of one call, as three arrays of the same length. */
 export interface Completions {
   jobIds: number[];
   tokens: string[];
@@ -99,7 +99,7 @@ export const heartbeat = (jobIds: number[], tokens: string[], lease: string): St
     call("heartbeat", { job_ids: ["bigint[]", jobIds], tokens: ["uuid[]", tokens], lease: ["interval", lease] }),
   );
 
-/** `period` is in milliseconds: within two of them comes the next. */
+/** `period` is in milliseconds: the next report must follow within two periods. */
 export const reportWorker = (name: string, period: number, state: string, info?: string): Statement =>
   value("report_worker", {
     name: ["text", name],

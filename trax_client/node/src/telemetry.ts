@@ -1,6 +1,6 @@
-// Jobs as OpenTelemetry's conventions for messaging have them, if the program has @opentelemetry/api: enqueueing
-// sends a message, an execution processes it. The execution is linked to the span that enqueued the job and is no
-// child of it: hours, and many attempts, may lie between them.
+// Jobs in terms of OpenTelemetry's conventions for messaging, if the program has @opentelemetry/api: enqueueing sends
+// a message, an execution processes it. The execution is linked to the span that enqueued the job and is not its
+// child: hours, and many attempts, may lie between them.
 
 import type * as Otel from "@opentelemetry/api";
 
@@ -22,7 +22,7 @@ export class Telemetry {
     }
   }
 
-  /** Runs a call that enqueues, with what is to travel with its jobs. */
+  /** Runs a call that enqueues jobs, with the trace to store with them. */
   async sending<T>(task: string, operation: string, run: (trace: Trace | undefined) => Promise<T>): Promise<T> {
     const api = this.#api;
     if (api === undefined) return run(undefined);
@@ -46,7 +46,7 @@ export class Telemetry {
     });
   }
 
-  /** Runs an attempt in a span, which `run` ends with the kind and the text of a failure, if it is one. */
+  /** Runs an attempt in a span. `run` reports the kind and the text of a failure, if any. */
   async executing<T>(ctx: Context, run: (failed: (kind: string, error: string) => void) => Promise<T>): Promise<T> {
     const api = this.#api;
     if (api === undefined) return run(() => undefined);

@@ -1,5 +1,5 @@
-// TLS as libpq does it: the parameters of an address, their variables and their defaults. What the driver cannot do is
-// refused; nothing that an address demands is passed over.
+// TLS as in libpq: the parameters of an address, their environment variables and their defaults. A setting that the
+// driver cannot satisfy is refused, never ignored.
 
 import { existsSync, readFileSync } from "node:fs";
 import { homedir } from "node:os";
@@ -14,9 +14,9 @@ const versions = ["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"] as const;
 
 interface Parameter {
   variable?: string;
-  /** Its values, if it does not name a file. */
+  /** The allowed values, if the parameter does not name a file. */
   values?: readonly string[];
-  /** What the driver can do of them. */
+  /** The allowed values that the driver supports. */
   possible?: readonly string[];
 }
 
@@ -41,17 +41,17 @@ const parameters: Record<string, Parameter> = {
   require_auth: { variable: "PGREQUIREAUTH", possible: [] },
 };
 
-/** The parameters of one address that are set, by their names in it; data that can be passed to a thread. */
+/** The TLS parameters that an address sets, by name; plain data that can be passed to a thread. */
 export type Tls = Record<string, string>;
 
-/** Takes the parameters that are about TLS out of an address, and completes them from the environment. */
+/** Removes the TLS parameters from an address, and completes them from the environment. */
 export function taken(text: string, env: Record<string, string | undefined>): { rest: string; tls: Tls } {
   const [, before = text, query = ""] = /^([^?]*)\?(.*)$/s.exec(text) ?? [];
   const given: Tls = {};
   let old: Mode | undefined;
   const others = query.split("&").filter((part) => {
     const [name = "", value = "", more] = part.split("=").map(decoded);
-    // As JDBC writes it.
+    // The spelling of the JDBC driver.
     const isOld = name === "ssl";
     if (!isOld && !(name in parameters)) return name !== "uselibpqcompat";
     if (more !== undefined) throw new UsageError(`the value of ${name} has a second =; write it as %3D`);
@@ -61,7 +61,7 @@ export function taken(text: string, env: Record<string, string | undefined>): { 
     return false;
   });
   const tls = completed(given, env);
-  // The stronger of the two modes counts.
+  // The stronger of the two modes applies.
   if (old !== undefined && given["sslmode"] === undefined && rank(tls) < modes.indexOf(old)) tls["sslmode"] = old;
   const rest = others.join("&");
   return { rest: rest === "" ? before : `${before}?${rest}`, tls };
@@ -124,7 +124,7 @@ function secured(mode: Mode, tls: Tls): ConnectionOptions {
         "name a file with sslrootcert, or take those of Node with sslrootcert=system",
     );
   }
-  // As with libpq: a root certificate that is there is used whatever the mode.
+  // As in libpq, a root certificate that exists is used in every mode.
   options.rejectUnauthorized = true;
   if (root !== undefined) options.ca = content("sslrootcert", root);
   const revoked = named(tls, "sslcrl", "root.crl");
@@ -133,7 +133,7 @@ function secured(mode: Mode, tls: Tls): ConnectionOptions {
   return options;
 }
 
-/** Returns the file that a parameter names, or libpq's default if that exists. */
+/** Returns the file that a parameter names, or libpq's default file if it exists. */
 function named(tls: Tls, parameter: string, name: string): string | undefined {
   const file = tls[parameter];
   if (file !== undefined) return file;

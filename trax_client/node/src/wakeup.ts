@@ -1,4 +1,4 @@
-/** A wait that others can end. A wake that comes before the wait ends it at once. */
+/** A wait that other code can end. A wake before the wait ends it at once. */
 export class Wakeup {
   #woken = false;
   #end: (() => void) | undefined;

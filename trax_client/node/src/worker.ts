@@ -10,29 +10,32 @@ import { Run, type Setup, type Summary } from "./run.js";
 import { Telemetry } from "./telemetry.js";
 import { version } from "./version.js";
 
-/** Times are in milliseconds. */
+/** The options of a worker. Times are in milliseconds. */
 export interface WorkerOptions {
-  /** Where the database is; by default DATABASE_URL, or PGHOST and its kin. */
+  /** The address of the database; by default DATABASE_URL, or PGHOST and the related variables. */
   connection?: Address;
-  /** The name in leases and runs; by default host, process and a random part. */
+  /** The name shown in leases and runs; by default host, process id and a random part. */
   name?: string;
-  /** How many handlers run at once (10). */
+  /** How many handlers may run at once (default 10). */
   concurrency?: number;
-  /** Claims only from these groups. */
+  /** Limits claims to these groups. */
   groups?: string[];
-  /** How long a lease lasts without a heartbeat (30 s); they come every third of it. */
+  /** How long a lease lasts without a heartbeat (default 30 s). Heartbeats are sent every third of it. */
   lease?: number;
-  /** How often an empty queue is polled (200 ms), less often after a long idle time and while notifications come. */
+  /**
+   * How often to poll an empty queue (default 200 ms); less often after a long idle time and while notifications
+   * arrive.
+   */
   pollInterval?: number;
-  /** How long handlers may go on after the first signal (30 s). */
+  /** How long running handlers may continue after the first signal (default 30 s). */
   grace?: number;
-  /** How long a handler may go on after its signal is aborted before it is given up (10 s). */
+  /** How long a handler may continue after its signal is aborted before it is abandoned (default 10 s). */
   cancelPatience?: number;
-  /** Stop at SIGTERM and SIGINT (true). */
+  /** Whether SIGTERM and SIGINT stop the worker (default true). */
   signals?: boolean;
-  /** Stop when a claim finds no job and none is held (false). */
+  /** Whether to stop when a claim finds no job and none is held (default false). */
   untilEmpty?: boolean;
-  /** Where trouble is said; by default on standard error. */
+  /** The logger for warnings and errors; standard error by default. */
   logger?: Logger;
 }
 
@@ -87,13 +90,13 @@ export class Worker {
     }
   }
 
-  /** Claims no more, and lets handlers end within the grace period: what the first signal does. */
+  /** Stops claiming and lets handlers end within the grace period, as the first signal does. */
   stop(): void {
     if (this.#stopped === "no") this.#stopped = "drain";
     this.#apply();
   }
 
-  /** Gives everything back at once: what the second signal does. */
+  /** Releases all jobs at once, as the second signal does. */
   release(): void {
     this.#stopped = "release";
     this.#apply();

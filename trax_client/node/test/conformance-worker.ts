@@ -15,7 +15,7 @@ const log = setting("LOG");
 const say = (what: string, { jobId, attempt }: Context, how = ""): void =>
   appendFileSync(log, `${what} ${jobId} ${attempt} ${Date.now()}${how}\n`);
 
-/** A handler that logs when it begins and how it ends. */
+/** Returns a handler that logs its begin and its end. */
 function logged<Input>(handler: (input: Input, ctx: Context) => unknown): (input: Input, ctx: Context) => Promise<unknown> {
   return async (input, ctx) => {
     say("begin", ctx);

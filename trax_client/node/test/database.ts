@@ -1,4 +1,4 @@
-// A database of a test's own on the server that DATABASE_URL names, and workers in it.
+// A database for a test on the server that DATABASE_URL names, and workers in it.
 
 import { after } from "node:test";
 import { randomBytes } from "node:crypto";
@@ -10,10 +10,10 @@ export interface Database {
   url: string;
   db: pg.Client;
   client: Client;
-  /** The first column of the first row. */
+  /** Returns the first column of the first row. */
   value(sql: string, ...values: unknown[]): Promise<unknown>;
   worker(options?: WorkerOptions): Worker;
-  /** What the workers said. */
+  /** The workers' log messages. */
   said: string[];
 }
 
@@ -50,7 +50,7 @@ export async function database({ empty = false, version = "" } = {}): Promise<Da
   };
 }
 
-/** Waits until something is so; says what it was when it never is. */
+/** Waits until a condition holds. On timeout, reports the last value seen. */
 export async function eventually(what: string, is: () => unknown, limit = 20_000): Promise<void> {
   const end = Date.now() + limit;
   for (;;) {
@@ -61,7 +61,7 @@ export async function eventually(what: string, is: () => unknown, limit = 20_000
   }
 }
 
-/** Runs a worker until the test says that it has seen enough. */
+/** Runs a worker until the test ends. */
 export async function during(worker: Worker, test: () => Promise<void>): Promise<void> {
   const running = worker.run();
   try {

@@ -1,4 +1,4 @@
-// The blocks of docs/node.md, each the program that its first line names, run as installed.
+// Runs the code blocks of docs/node.md as installed, each as the program that its first line names.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -24,7 +24,7 @@ for (const [, name, code] of page.matchAll(/^```js\n\/\/ (\S+)\n(.*?)^```/gms)) 
 
 const it = await database();
 
-/** Starts a program of the page; its end says the exit code and what it printed. */
+/** Starts a program of the page. `end` resolves to the exit code and the output. */
 function start(name: string): { kill: () => void; end: Promise<string> } {
   const child = spawn(process.execPath, [name], { cwd: folder, env: { ...process.env, DATABASE_URL: it.url } });
   let said = "";

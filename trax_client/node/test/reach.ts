@@ -1,10 +1,10 @@
-// Queues jobs at DATABASE_URL and runs them: behind a pooler, over TLS.
+// Queues jobs at DATABASE_URL and runs them: behind a pooler, or over TLS.
 
 import { hosts } from "../src/address.js";
 import { Connection } from "../src/connection.js";
 import { Client, Worker } from "../src/index.js";
 
-// As the worker connects: node-postgres alone reads the parameters of TLS in another way.
+// Connects as the worker does; node-postgres alone interprets the TLS parameters differently.
 const connection = await Connection.open({
   hosts: hosts(undefined), applicationName: "reach", connectLimit: 10_000, limit: 10_000, channel: "reach",
   onNotification: () => undefined, onEnd: () => undefined,

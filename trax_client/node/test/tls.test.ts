@@ -13,7 +13,7 @@ const root = join(folder, "root.pem");
 writeFileSync(root, "a certificate");
 const home = { HOME: folder };
 
-/** Returns how the first host of an address is tried. */
+/** Returns the ways in which the first host of an address is tried. */
 function tried(query: string, env: Record<string, string> = {}): (boolean | object)[] {
   const [first] = hosts(`postgresql://a,b/shop${query}`, { ...home, ...env });
   return encryptions(first?.tls ?? {});

@@ -10,7 +10,7 @@ import { database, during, eventually } from "./database.js";
 const it = await database();
 const { client, value } = it;
 
-/** The only run of a job: state, error. */
+/** Returns the state and the error of a job's only run. */
 const runOf = (job: number): Promise<unknown> =>
   value("select concat_ws(' ', state, failure_kind) || ': ' || coalesce(error, output::text, '') from trax.run where job_id = $1", job);
 
@@ -210,7 +210,7 @@ test("a stop gives back what does not end within the grace, and spends no attemp
   worker.stop();
   assert.equal((await running).released, 1);
   assert.equal(await value("select attempt || ' ' || state from trax.job where job_id = $1", job), "0 queued");
-  // On a busy machine its last report may not be in time: then it is seen to be gone.
+  // On a busy machine the worker's last report may be late; the server then counts it as gone.
   const left = "select count(*)::int from trax.worker_state where name = 'stopper' and state <> 'gone'";
   await eventually("it has left", async () => (await value(left)) === 0, 60_000);
   await client.cancel(job);

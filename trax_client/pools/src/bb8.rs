@@ -7,7 +7,7 @@ use trax_client::{Client, JobId, NewJob};
 
 use crate::{Result, ShipOrder};
 
-/// Stores an order and queues its job, or neither.
+/// Stores an order and queues its job, in one transaction.
 pub async fn order(pool: &Pool<PostgresConnectionManager<NoTls>>, item: &str) -> Result<JobId> {
     let mut connection = pool.get().await?;
     let tx = connection.transaction().await?;

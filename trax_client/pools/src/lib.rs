@@ -1,4 +1,4 @@
-//! An order and the job that ships it, in one transaction: with each pool that a service may have.
+//! Stores an order and queues the job that ships it, in one transaction, with each common pool.
 
 pub mod bb8;
 pub mod deadpool;
@@ -10,7 +10,7 @@ use trax_client::Task;
 /// The input of the job.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct ShipOrder {
-    /// The row of `orders`.
+    /// The id in `orders`.
     pub order: i64,
 }
 
@@ -18,5 +18,5 @@ impl Task for ShipOrder {
     const NAME: &str = "order.ship";
 }
 
-/// What the examples return.
+/// The result type of the examples.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;

@@ -5,7 +5,7 @@ use trax_client::{JobId, NewJob};
 
 use crate::{Result, ShipOrder};
 
-/// Stores an order and queues its job, or neither.
+/// Stores an order and queues its job, in one transaction.
 pub async fn order(pool: &PgPool, item: &str) -> Result<JobId> {
     let mut tx = pool.begin().await?;
     let sql = "insert into orders (item) values ($1) returning id";

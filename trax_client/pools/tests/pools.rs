@@ -1,4 +1,4 @@
-//! The examples do what they say, on a real server.
+//! Runs the examples on a real server.
 
 use std::future::Future;
 use std::time::{Duration, SystemTime};
@@ -17,7 +17,7 @@ async fn shop() -> Result<(Server, Database, Connection)> {
     Ok((server, database, db))
 }
 
-/// An order and its job are stored together, or neither is.
+/// Asserts that an order and its job are stored together or not at all.
 async fn holds<F>(db: &Connection, order: impl Fn(&'static str) -> F) -> Result<()>
 where
     F: Future<Output = Result<JobId>>,

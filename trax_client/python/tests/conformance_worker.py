@@ -144,7 +144,7 @@ def as_async(function: Any) -> Any:
         return function(job, ctx)
 
     run.__annotations__["job"] = function.__annotations__["job"]
-    # Those of the sync function are names of this module, as texts.
+    # The annotations of the sync function are strings with names of this module.
     return run
 
 

@@ -22,7 +22,7 @@ BLOCKS = {
     code.partition("\n")[0].removeprefix("# "): code
     for code in re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 }
-# Of each worker: a job, and its output.
+# A job for each worker, and the expected output.
 WORKERS: dict[str, tuple[str, Any, Any]] = {
     "worker.py": ("hello", {"name": "ada"}, "greeted ada"),
     "threads_worker.py": ("report.build", {"pages": 3}, {"printed": 3}),

@@ -222,7 +222,7 @@ def test_a_locked_lease_delays_no_other_outcome(
         return "done"
 
     locked = client.enqueue(fleet.task, True)
-    # The event loop of one worker is blocked by it.
+    # This blocks the event loop of one worker.
     fleet.start(handler, concurrency=1, lease=20)
     begun.wait(60)
     with psycopg.connect(url) as other:

@@ -1,4 +1,4 @@
-//! The rows that the target did not take and did not refuse either, each with a reason.
+//! Held rows: those that the target neither accepted nor refused, each with a reason.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use tokio::time::Instant;
 use crate::source::Entry;
 use crate::{Result, Trouble};
 
-/// After which time a row is first tried again; each time twice as long.
+/// The time before a row is first tried again; doubled each time up to `LONGEST_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// Most rows; beyond it the fault is not that of rows.
+/// The maximum number of rows. If more are held, the rows are not the cause.
 const MOST: usize = 1000;
-/// Most rows that are tried again between two looks.
+/// The maximum number of rows tried again between two polls.
 const AT_ONCE: usize = 4;
 
 struct Row {
@@ -23,7 +23,7 @@ struct Row {
     pause: Duration,
 }
 
-/// What the looks leave out: these rows, and what has the unique key of one of them.
+/// The rows that polls exclude, together with rows that share a unique key with one of them.
 #[derive(Default)]
 pub(crate) struct Held(BTreeMap<i64, Row>);
 
@@ -41,7 +41,7 @@ impl Held {
         keys.collect()
     }
 
-    /// Returns whether another row with the unique key of this one is here.
+    /// Returns whether another row with this row's unique key is held.
     pub(crate) fn is_before(&self, entry: &Entry) -> bool {
         let Some(key) = entry.unique_key.as_deref() else {
             return false;
@@ -49,21 +49,21 @@ impl Held {
         !self.0.contains_key(&entry.id) && self.unique_keys().contains(&key)
     }
 
-    /// Returns the rows whose time to be tried again has come.
+    /// Returns the rows that are due to be tried again.
     pub(crate) fn due(&self, now: Instant) -> Vec<i64> {
         let due = self.0.iter().filter(|(_, row)| row.until <= now);
         due.map(|(id, _)| *id).take(AT_ONCE).collect()
     }
 
-    /// Returns when the first of them is tried again.
+    /// Returns when the first row is due to be tried again.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.0.values().map(|row| row.until).min()
     }
 
-    /// Holds a row back, longer each time.
+    /// Holds a row, for longer each time.
     ///
     /// # Errors
-    /// When there are too many: what ails them is not theirs.
+    /// If too many rows are held, as the rows are then not the cause.
     pub(crate) fn hold(&mut self, entry: &Entry, reason: String, now: Instant) -> Result<()> {
         if self.0.len() >= MOST && !self.0.contains_key(&entry.id) {
             return Err(Trouble::new(format!(
@@ -86,7 +86,7 @@ impl Held {
         self.0.remove(&id);
     }
 
-    /// Returns why the first of them is here.
+    /// Returns the reason for the first held row.
     pub(crate) fn reason(&self) -> Option<String> {
         let (id, row) = self.0.first_key_value()?;
         let others = match self.0.len() {

@@ -1,56 +1,56 @@
-//! `trax relay`: carries rows of outboxes (`sql/outbox.sql`) to databases with trax as jobs.
+//! `trax relay`: moves rows of outboxes (`sql/outbox.sql`) to databases with trax, where they
+//! become jobs.
 //!
-//! Words: the *source* has the outbox, the *target* has trax and `sql/relay.sql`. A row is
-//! *carried* when its job and the row of `trax_relay.carried` with its key have committed in the
-//! target, *settled* when it has left `trax_outbox.entry`. The *epoch* of a source counts the
-//! relays that it has had in a target. A row is *held back* when the target neither takes nor
-//! refuses it now.
+//! The *source* is the database with the outbox; the *target* has trax and `sql/relay.sql`. A row
+//! is *carried* when its job and the row of `trax_relay.carried` with its key have committed in the
+//! target, and *settled* when it has been removed from `trax_outbox.entry`. The *epoch* of a source
+//! counts its relays in a target. A row is *held* when the target currently neither accepts nor
+//! refuses it.
 //!
-//! Enters: rows that have committed in the source. Leaves: jobs in the target; rows that it does
-//! not take in `trax_outbox.refused`; on request what became of the jobs in `trax_outbox.result`.
-//! Holds: a row becomes one job, wherever the relay, a connection or a server ends; a row waits for
-//! no other that is not visible yet; a row that is refused or held back delays no other, but those
-//! with its unique key.
+//! Input: rows committed in the source. Output: jobs in the target; refused rows in
+//! `trax_outbox.refused`; on request the results of jobs in `trax_outbox.result`. Invariants: a row
+//! becomes exactly one job, wherever the relay, a connection or a server fails; no row waits for
+//! one that is not visible yet; a refused or held row delays only rows with the same unique key.
 //!
-//! A relay is a pair of one source and one target: several of either are as many pairs, which share
-//! nothing but the seats (`seat.rs`), so that a target that is down holds up only its own rows.
-//! Which target a row is for is written in the row before it is carried, and never changes,
-//! whatever targets are given later. The group decides: `trax_outbox.placement` says where the rows
-//! of a group go, and is written when a group is first met, by a hash over the targets that have
-//! been reached. A group that moves, moves with its next rows. A target is known by the identity
-//! in its tables, not by its address, which may change. Order is kept for each target.
+//! A relay is a pair of one source and one target. Several sources or targets form as many pairs,
+//! which share nothing but the seats (`seat.rs`), so an unavailable target delays only its own
+//! rows. The target of a row is written into the row before it is carried, and never changes, even
+//! if other targets are configured later. `trax_outbox.placement` maps each group to a target. It
+//! is written when a group first appears, by a hash over the targets reached so far. If a group
+//! moves, its later rows go to the new target. A target is identified by the identity in its
+//! tables, not by its address, which may change. Order is kept per target.
 //!
-//! Each look reads what is visible now, the lowest ids first, and keeps no high-water mark: a row
-//! with a lower id that commits later is in the next look. What is read is carried, then settled,
-//! then the next look follows. A batch that fails is halved until the row that fails is alone: it
-//! is refused if the target says that the fault is the row's, else held back and tried again.
-//! What says that rights, the extension or the server are the fault is trouble: all rows wait.
+//! Each poll reads the visible rows with the lowest ids and keeps no high-water mark: a row with a
+//! lower id that commits later is found by the next poll. The rows are carried, then settled, then
+//! the next poll follows. A batch that fails is halved until the failing row is alone. The row is
+//! refused if the target's error is about the row, otherwise held and tried again. An error about
+//! rights, the extension or the server is trouble: all rows wait.
 //!
-//! The races:
-//! - The relay ends between carrying and settling: the next one reads the row again, finds its key
-//!   in `carried`, and settles it with the job that it already has.
-//! - Two relays of a pair: the row of the target in the source names the session of one, the other
-//!   waits until that has ended. One that lost its place without noticing, because it or its
-//!   connection stood still, has an older epoch than its successor: each transaction in the target
-//!   locks the row of the source and looks at the epoch first, and carries nothing with an older
-//!   one.
-//! - A relay or its host hangs: the session that has the place ends when it was not used for three
-//!   times the patience, and the next relay takes over.
-//! - The source fails over and forgets that rows were settled: they are read again, and their keys
-//!   are known. They are kept for an hour, and longer while the source still has the row.
-//! - The source fails over and its sequence repeats: ids repeat, keys are random and do not.
-//! - The target fails over and forgets what was carried: as any job there, a row is as durable as
-//!   its server makes commits; with a synchronous standby nothing is lost.
-//! - A producer sees the relay awake, and commits after that has looked a last time and sleeps: the
-//!   next look, a poll later, finds the row.
+//! Races and their handling:
+//! - The relay ends between carrying and settling: the next relay reads the row again, finds its
+//!   key in `carried`, and settles it with the existing job.
+//! - Two relays run for one pair: the target's row in the source names the session of one, and the
+//!   other waits until that session has ended. A relay that lost its place unnoticed, because it or
+//!   its connection was suspended, has an older epoch than its successor. Each transaction in the
+//!   target first locks the source's row and checks the epoch, and carries nothing if the epoch is
+//!   outdated.
+//! - A relay or its host hangs: the session that holds the place ends after three times the
+//!   patience without use, and the next relay takes over.
+//! - The source fails over and loses settlements: the rows are read again and their keys are found.
+//!   Keys are kept for an hour, and longer while the source still has the row.
+//! - The source fails over and its sequence repeats: ids repeat, but keys are random and do not.
+//! - The target fails over and loses carried rows: a row is as durable as any job there. With a
+//!   synchronous standby nothing is lost.
+//! - A producer sees the relay awake and commits after the relay's last poll before it sleeps: the
+//!   next poll finds the row after one interval.
 //!
-//! A router cannot be a target: what is called there commits on a shard, outside the transaction
-//! that remembers the key.
+//! A router cannot be a target: its functions commit on a shard, outside the transaction that
+//! records the key.
 //!
-//! What the relay keeps in the target is a schema of its own (`sql/relay.sql`) rather than a part
-//! of the extension: it is three plain tables that nothing else reads, a dump of the database has
-//! them with the jobs that they speak of, and `trax.enqueue` is called by the relay's own role, so
-//! that its level and its limits hold.
+//! The relay's state in the target is a separate schema (`sql/relay.sql`), not part of the
+//! extension. It consists of three plain tables that only relays read, a dump of the database
+//! contains them together with the jobs they refer to, and `trax.enqueue` is called by the relay's
+//! own role, so that role's level and limits apply.
 
 mod held;
 mod pair;
@@ -68,38 +68,38 @@ use trax_client::{Address, Error};
 
 pub use seat::Seat;
 
-/// Makes an outbox in a database without trax.
+/// Creates an outbox in a database without trax.
 pub const OUTBOX_SQL: &str = include_str!("../../../sql/outbox.sql");
-/// Makes in the target what a relay keeps there.
+/// Creates the relay's schema in a target.
 pub const TARGET_SQL: &str = include_str!("../../../sql/relay.sql");
 
-/// The longest pause after trouble.
+/// The maximum pause after trouble.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// The shortest.
+/// The minimum pause after trouble.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// How a relay works.
+/// The options of a relay.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Most rows in one transaction of the target.
+    /// The maximum number of rows in a transaction of the target.
     pub batch: i64,
-    /// How long it sleeps when nothing wakes it.
+    /// How long the relay sleeps without a notification.
     pub poll: Duration,
-    /// Whether what became of the jobs is written back.
+    /// Whether to write results of jobs back to the source.
     pub results: bool,
-    /// Ends when nothing waits, and at the first trouble.
+    /// Whether to end when no row waits, and at the first trouble.
     pub once: bool,
-    /// How long one step may take: a look, a batch, settling it. Who does nothing for three times
-    /// as long is replaced by a relay that waits.
+    /// The time limit of a step: a poll, a batch, settling it. A relay that is inactive for three
+    /// times as long is replaced by a waiting one.
     pub patience: Duration,
 }
 
-/// Why carrying stopped for now.
+/// The reason why carrying has stopped for now.
 #[derive(Debug)]
 pub struct Trouble {
-    /// One line.
+    /// One line of text.
     pub message: String,
-    /// What to type.
+    /// The action to take, often a command.
     pub hint: Option<String>,
 }
 
@@ -116,7 +116,7 @@ impl Trouble {
         self
     }
 
-    /// Returns the trouble that an error of one side is.
+    /// Converts an error of one side.
     fn of(side: &str, error: impl Into<Error>) -> Self {
         let error = error.into();
         let mut trouble = Trouble::new(format!("{side}: {error}"));
@@ -137,17 +137,18 @@ impl fmt::Display for Trouble {
 
 type Result<T, E = Trouble> = std::result::Result<T, E>;
 
-/// Returns the trouble of a target that cannot be one, whatever is done about it: a router.
+/// Returns the trouble if the database can never be a target, because it is a router.
 pub async fn refusal(client: &Client) -> Result<Option<Trouble>> {
     let (is_router, ..) = target::rights(client).await?;
     Ok(is_router.then(target::router))
 }
 
-/// Carries the rows of one source for one target, until it is dropped; with `once` until nothing
-/// waits. `seat` is the target's among those of the source. `log` gets lines for people.
+/// Carries the rows of one source for one target, until the future is dropped; with `once`, until
+/// no row waits. `seat` is the target's seat among those of the source. `log` is called with lines
+/// of text.
 ///
 /// # Errors
-/// With `once` the first trouble; else none: trouble is logged, and passes.
+/// With `once`, the first trouble. Otherwise none: trouble is logged and retried.
 pub async fn run(
     source: &Address,
     target: &Address,
@@ -180,7 +181,7 @@ pub async fn run(
     }
 }
 
-/// Returns the address with a limit on every wait; of several hosts only the primary will do.
+/// Returns the address with a limit on every wait. Of several hosts only the primary is used.
 fn hardened(address: &Address) -> Address {
     let mut address = address.clone();
     if address.get_application_name().is_none() {
@@ -205,7 +206,7 @@ fn hardened(address: &Address) -> Address {
     address
 }
 
-/// Returns what a step returns, if it ends in time.
+/// Returns the result of a step, or trouble if it exceeds the time limit.
 async fn step<T>(patience: Duration, doing: impl Future<Output = Result<T>>) -> Result<T> {
     match timeout(patience, doing).await {
         Ok(done) => done,
@@ -213,8 +214,8 @@ async fn step<T>(patience: Duration, doing: impl Future<Output = Result<T>>) -> 
     }
 }
 
-/// Runs a statement of one side that is never prepared: names of types and tables may change under
-/// a relay that runs for months.
+/// Runs a statement without preparing it: names of types and tables may change while a relay runs
+/// for months.
 async fn rows(
     side: &str,
     client: &Client,

@@ -1,5 +1,5 @@
-//! One source and one target: looks, carries, settles, reports and sleeps, with one connection to
-//! each side, until one of them breaks.
+//! A pair of a source and a target: polls, carries, settles, reports and sleeps over one connection
+//! to each side, until one of them breaks.
 
 use std::time::Duration;
 
@@ -12,28 +12,27 @@ use crate::source::{Entry, Lag, Source};
 use crate::target::{LOCK_PATIENCE, Outcome, SHORT_LOCK_PATIENCE, Target};
 use crate::{Options, Result, Trouble, step};
 
-/// The longest pause between two looks whether the relay before has ended.
+/// The maximum pause between checks whether the previous relay has ended.
 const LOCK_PERIOD: Duration = Duration::from_secs(1);
-/// The longest pause between two looks whether all targets were tried.
+/// The maximum pause between checks whether all targets were tried.
 const SEAT_PERIOD: Duration = Duration::from_millis(100);
-/// How long a relay that carries once waits for the end of another.
+/// How long a relay with `once` waits for another relay to end.
 const LOCK_PATIENCE_ONCE: Duration = Duration::from_secs(5);
-/// How often old keys and results are removed, and a relay says how far it is although nothing
-/// changed.
+/// How often old keys and results are removed, and progress is reported without a change.
 const ROUND: Duration = Duration::from_secs(60);
-/// How often it says so when something changed.
+/// How often progress is reported after a change.
 const REPORT_PERIOD: Duration = Duration::from_secs(10);
-/// How often results are asked for while rows flow.
+/// How often results are read while rows are carried.
 const RESULT_PERIOD: Duration = Duration::from_millis(200);
-/// After so long, and after the patience for one step, the rest of a batch that was halved is left
-/// for the next look: the session of the source must not seem to hang.
+/// After this time, in addition to the patience for a step, the rest of a halved batch is left for
+/// the next poll, so that the source's session does not appear to hang.
 const LOOK_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How the source says that a row can never become text: more than one value holds, or a character
-/// that is none in UTF-8. A shortage of memory passes.
+/// The source's errors for a row that can never become text: it is longer than a value may be, or
+/// contains an invalid UTF-8 character. Out of memory, in contrast, is temporary.
 const NEVER_TEXT: [&str; 3] = ["54000", "XX000", "22P05"];
 
-/// What was reported last: how far the relay is, what it holds back, why rows wait.
+/// The last report: the lag, the number of held rows, and the reason for waiting.
 type Reported = (Lag, usize, Option<String>);
 
 struct Pair<'a, L> {
@@ -43,7 +42,8 @@ struct Pair<'a, L> {
     options: &'a Options,
     log: &'a L,
     held: Held,
-    /// The most rows of a look: fewer after one of which a part took too long, until all goes well.
+    /// The maximum number of rows in a poll. Reduced after a poll that took too long, until all is
+    /// well again.
     batch: i64,
     numbers: Numbers,
     trouble: Option<String>,
@@ -51,12 +51,12 @@ struct Pair<'a, L> {
     next_report: Instant,
     next_round: Instant,
     next_results: Instant,
-    /// Whether a round of cleaning has begun and is not done.
+    /// Whether a round of cleaning is in progress.
     is_cleaning: bool,
 }
 
-/// Carries until something breaks; with `once` until nothing waits. `last` is why the time before
-/// ended.
+/// Carries rows until a connection breaks; with `once`, until no row waits. `last` is the reason
+/// why the previous run ended.
 pub(crate) async fn serve<L: Fn(&str)>(
     (source, target): (&Address, &Address),
     seat: &Seat,
@@ -93,7 +93,7 @@ pub(crate) async fn serve<L: Fn(&str)>(
         next_results: now,
         is_cleaning: false,
     };
-    // Before the first row: what stops the carrying is known there while it does.
+    // Reported before the first row, so that the target shows any reason that prevents carrying.
     pair.report(true).await?;
     step(patience, pair.target.ready()).await?;
     while !pair.look().await? {}
@@ -103,7 +103,7 @@ pub(crate) async fn serve<L: Fn(&str)>(
     }
 }
 
-/// Waits until this relay is the only one of its outbox and target; once, not for long.
+/// Waits until this is the only relay of its outbox and target; with `once`, only for a short time.
 async fn take_place(source: &Source, options: &Options, log: &impl Fn(&str)) -> Result<()> {
     let begin = Instant::now();
     let mut is_told = false;
@@ -124,7 +124,7 @@ async fn take_place(source: &Source, options: &Options, log: &impl Fn(&str)) -> 
 }
 
 impl<L: Fn(&str)> Pair<'_, L> {
-    /// Looks once and does what follows from it; returns whether a relay that carries once is done.
+    /// Polls once and processes the rows. Returns whether a relay with `once` is done.
     async fn look(&mut self) -> Result<bool> {
         let patience = self.options.patience;
         self.try_again().await?;
@@ -143,7 +143,7 @@ impl<L: Fn(&str)> Pair<'_, L> {
         if trouble.is_none() {
             self.batch = self.batch.saturating_mul(2).min(self.options.batch);
         }
-        // Whatever stopped the carrying before has not done so again, or has.
+        // The trouble that stopped carrying has ended, or has changed.
         if self.trouble != trouble {
             self.trouble = trouble;
             self.next_report = Instant::now();
@@ -165,8 +165,9 @@ impl<L: Fn(&str)> Pair<'_, L> {
         Ok(false)
     }
 
-    /// Carries rows and settles them. A batch that fails is halved, its first half first; what was
-    /// carried by then is settled. Returns why some were left for the next look, which takes fewer.
+    /// Carries rows and settles them. A batch that fails is halved, its first half first; rows
+    /// carried so far are settled. Returns the reason if rows were left for the next poll, which
+    /// will read fewer.
     async fn carry(&mut self, rows: &[Entry], lock_patience: Duration) -> Result<Option<String>> {
         let begin = Instant::now();
         let mut reason = None;
@@ -204,8 +205,8 @@ impl<L: Fn(&str)> Pair<'_, L> {
         Ok(None)
     }
 
-    /// Refuses the rows that can never become text, holds back those that cannot now, and returns
-    /// the others.
+    /// Refuses rows that can never become text, holds those that currently cannot, and returns the
+    /// others.
     async fn readable<'r>(&mut self, rows: &'r [Entry]) -> Result<Vec<&'r Entry>> {
         let mut readable = Vec::with_capacity(rows.len());
         for entry in rows {
@@ -240,12 +241,12 @@ impl<L: Fn(&str)> Pair<'_, L> {
     fn hold(&mut self, entry: &Entry, report: &Report) -> Result<()> {
         let reason = format!("{} ({})", report.message, report.sqlstate);
         let now = Instant::now();
-        // Seen in the target soon.
+        // Makes the target show it soon.
         self.next_report = now;
         self.held.hold(entry, reason, now)
     }
 
-    /// Tries rows again that were held back, each by itself; what is left waits for the next look.
+    /// Tries held rows again one by one. Rows that are not done wait for the next poll.
     async fn try_again(&mut self) -> Result<()> {
         let due = self.held.due(Instant::now());
         if due.is_empty() {
@@ -263,14 +264,14 @@ impl<L: Fn(&str)> Pair<'_, L> {
                     let one = std::slice::from_ref(entry);
                     self.carry(one, SHORT_LOCK_PATIENCE).await?;
                 }
-                // Somebody has removed it.
+                // The row was removed from the outbox.
                 None => self.held.release(id),
             }
         }
         Ok(())
     }
 
-    /// Writes back what became of jobs, a page of them; all when the relay carries once.
+    /// Writes back a page of results; with `once`, all of them.
     async fn write_results(&mut self) -> Result<()> {
         if !self.options.results || Instant::now() < self.next_results {
             return Ok(());
@@ -289,8 +290,8 @@ impl<L: Fn(&str)> Pair<'_, L> {
         Ok(())
     }
 
-    /// Removes old results, and keys that are old and that the source does not have any more: a
-    /// page of them in each look until a round is done, all at once when the relay is over.
+    /// Removes old results, and old keys whose rows the source no longer has: one page per poll
+    /// until the round is done, or all at once when the relay ends.
     async fn clean(&mut self, is_over: bool) -> Result<()> {
         let now = Instant::now();
         if !is_over && !self.is_cleaning && now < self.next_round {
@@ -311,8 +312,8 @@ impl<L: Fn(&str)> Pair<'_, L> {
         }
     }
 
-    /// Says how far the relay is, when it is time to or it must; returns how many rows had no
-    /// target then, if it looked.
+    /// Reports progress if a report is due or `must` is set. Returns the number of rows without a
+    /// target, if it was read.
     async fn report(&mut self, must: bool) -> Result<Option<i64>> {
         let patience = self.options.patience;
         let now = Instant::now();
@@ -340,7 +341,7 @@ impl<L: Fn(&str)> Pair<'_, L> {
         Ok(Some(lag.unplaced))
     }
 
-    /// Says which targets are not given that rows wait for.
+    /// Logs the targets that rows wait for and that are not configured.
     async fn say_what_is_stranded(&self) -> Result<()> {
         let Some(candidates) = self.seat.candidates() else {
             return Ok(());
@@ -356,7 +357,7 @@ impl<L: Fn(&str)> Pair<'_, L> {
     }
 
     async fn sleep(&mut self, most: Duration) -> Result<()> {
-        // A last look follows the word that the relay sleeps.
+        // A last poll follows after the relay is marked as asleep.
         if step(self.options.patience, self.source.set_asleep(true)).await? {
             return Ok(());
         }
@@ -373,7 +374,7 @@ impl<L: Fn(&str)> Pair<'_, L> {
     }
 }
 
-/// What was done since the last report.
+/// Counts since the last report.
 #[derive(Default)]
 struct Numbers {
     carried: usize,

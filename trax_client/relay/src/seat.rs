@@ -1,5 +1,5 @@
-//! The targets of one outbox: which of them its relays have reached, so that a new group is given
-//! to one of these.
+//! Tracks which targets of an outbox its relays have reached, so that new groups are assigned to
+//! reached ones.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,14 +10,14 @@ enum Standing {
     Reached(String),
 }
 
-/// One target among those of an outbox.
+/// A target among those of an outbox.
 pub struct Seat {
     all: Arc<Mutex<Vec<Standing>>>,
     mine: usize,
 }
 
 impl Seat {
-    /// Returns one for each of so many targets.
+    /// Returns a seat for each of `count` targets.
     pub fn of(count: usize) -> Vec<Seat> {
         let all = Arc::new(Mutex::new(vec![Standing::Untried; count]));
         let seat = |mine| Seat {
@@ -35,7 +35,7 @@ impl Seat {
         self.all()[self.mine] = Standing::Reached(target.to_owned());
     }
 
-    /// Says that the target was tried; one that was reached before stays known.
+    /// Records that the target was tried. A target that was reached before keeps its state.
     pub(crate) fn tried(&self) {
         let mut all = self.all();
         if matches!(all[self.mine], Standing::Untried) {
@@ -43,8 +43,8 @@ impl Seat {
         }
     }
 
-    /// Returns the targets that were reached; none before each of all was tried, because the first
-    /// one that answers would be given every group.
+    /// Returns the targets that were reached. `None` until every target was tried, as the first one
+    /// to answer would otherwise be assigned every group.
     pub(crate) fn candidates(&self) -> Option<Vec<String>> {
         let mut reached = Vec::new();
         for standing in self.all().iter() {

@@ -1,4 +1,4 @@
-//! The side with the outbox.
+//! The source: the side with the outbox.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::{Result, Trouble, rows, step};
 
 const SIDE: &str = "source";
 
-/// A row that waits.
+/// A waiting row.
 pub(crate) struct Entry {
     pub(crate) id: i64,
     pub(crate) key: String,
     pub(crate) unique_key: Option<String>,
-    /// The whole row as JSON, or why it cannot be that: the SQLSTATE and the message.
+    /// The whole row as JSON, or the error if that is impossible: the SQLSTATE and the message.
     pub(crate) document: std::result::Result<String, (String, String)>,
 }
 
-/// How much waits, and for how long, in seconds; how much was refused; how much of what waits has
-/// no target yet.
+/// The number of waiting rows and the age of the oldest in seconds, the number of refused rows, and
+/// the number of waiting rows without a target.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Lag {
     pub(crate) waiting: i64,
@@ -36,9 +36,10 @@ pub(crate) struct Lag {
     pub(crate) unplaced: i64,
 }
 
-/// Most statements that find out which characters the source cannot hold; the others count as such.
+/// The maximum number of statements that determine which characters the source cannot store.
+/// Further characters count as missing.
 const MOST_QUESTIONS: usize = 1000;
-/// How often a session that waits for notifications says that it is there.
+/// How often a session that waits for notifications shows that it is alive.
 const TOUCH: Duration = Duration::from_secs(20);
 
 /// A connection to the database with the outbox, for one target.
@@ -48,9 +49,9 @@ pub(crate) struct Source {
     patience: Duration,
     woken: Arc<Notify>,
     is_asleep: Option<bool>,
-    /// The last row whose result was asked for.
+    /// The last row whose result was read.
     asked: i64,
-    /// The number of the lock that this session holds.
+    /// The number of the lock held by this session.
     key: i64,
 }
 
@@ -58,16 +59,17 @@ fn read(error: tokio_postgres::Error) -> Trouble {
     Trouble::of(SIDE, error)
 }
 
-/// Returns whether the source cannot store a text: its encoding lacks a character, say.
+/// Returns whether the source cannot store a text, for example because its encoding lacks a
+/// character.
 fn is_of_the_text(error: &tokio_postgres::Error) -> bool {
     let code = error.code().map(|code| code.code());
     code.is_some_and(|code| code.starts_with("22"))
 }
 
-/// Whether a statement with texts has stored them, or the source's error.
+/// Whether a statement with texts succeeded, or the source's error.
 type Stored = Result<(), tokio_postgres::Error>;
 
-/// Returns whether a refusal was stored; false when the row is the reason that it was not.
+/// Returns whether a refusal was stored; false if the row itself prevents that.
 fn was_stored(stored: Stored) -> Result<bool> {
     match stored {
         Ok(()) => Ok(true),
@@ -76,7 +78,7 @@ fn was_stored(stored: Stored) -> Result<bool> {
     }
 }
 
-/// What was done to the texts of results before they are stored.
+/// The replacements made in the texts of results.
 #[derive(Clone, Copy)]
 enum Texts {
     AsTheyAre,
@@ -84,27 +86,27 @@ enum Texts {
     Dropped,
 }
 
-/// Returns the characters of texts that an encoding may lack, each once.
+/// Returns the distinct characters that an encoding may lack.
 fn beyond_ascii<'t>(texts: impl Iterator<Item = Option<&'t str>>) -> Vec<char> {
     let chars = texts.flatten().flat_map(str::chars);
     let chars: BTreeSet<char> = chars.filter(|char| !char.is_ascii()).collect();
     chars.into_iter().collect()
 }
 
-/// Returns the text with `?` for each of these characters.
+/// Returns the text with `?` in place of each missing character.
 fn replace(text: &str, missing: &HashSet<char>) -> String {
     let known = |char| if missing.contains(&char) { '?' } else { char };
     text.chars().map(known).collect()
 }
 
-/// Returns whether a row is more than the server can hold in one value.
+/// Returns whether a row is too large for a single value of the server.
 fn is_too_large(error: &tokio_postgres::Error) -> bool {
     let code = error.code().map(|code| code.code());
     code.is_some_and(|code| code.starts_with("54") || code == "53200")
 }
 
 impl Source {
-    /// Connects; a session that is not used for three times `patience` ends, and its lock with it.
+    /// Connects. A session that is idle for three times `patience` ends and releases its lock.
     pub(crate) async fn open(address: &Address, target: &str, patience: Duration) -> Result<Self> {
         let woken = Arc::new(Notify::new());
         let wake = Arc::clone(&woken);
@@ -135,8 +137,8 @@ impl Source {
         })
     }
 
-    /// Returns whether this connection is the only one that carries for the target, which is known
-    /// here.
+    /// Takes the place for the target, which must be registered. Returns whether this connection
+    /// now holds it.
     pub(crate) async fn take_place(&self) -> Result<bool> {
         let sql = include_str!("query/source/take_place.sql");
         let arguments: [(&(dyn ToSql + Sync), Type); 2] =
@@ -145,7 +147,7 @@ impl Source {
         found[0].try_get(0).map_err(read)
     }
 
-    /// Returns which outbox this is, and the name of its database.
+    /// Returns the id of the outbox and the name of its database.
     pub(crate) async fn identity(&self) -> Result<(String, String)> {
         let sql = include_str!("query/source/identity.sql");
         let found = rows(SIDE, &self.client, sql, &[]).await?;
@@ -153,7 +155,7 @@ impl Source {
         both(&found[0]).map_err(read)
     }
 
-    /// Makes the target known here.
+    /// Registers the target in the source.
     pub(crate) async fn register(&self, name: &str) -> Result<()> {
         let sql = include_str!("query/source/register.sql");
         let arguments: [(&(dyn ToSql + Sync), Type); 2] =
@@ -173,8 +175,8 @@ impl Source {
         })
     }
 
-    /// Returns the first rows for the target that are visible now, without those that are held
-    /// back; rows of new groups get one of the candidates first.
+    /// Returns the first visible rows for the target, without held ones. Rows of new groups are
+    /// assigned to one of the candidates first.
     pub(crate) async fn look(
         &self,
         batch: i64,
@@ -184,7 +186,7 @@ impl Source {
         self.entries(batch, candidates, held, None).await
     }
 
-    /// Returns rows that were held back, as far as they are still there.
+    /// Returns the held rows that still exist.
     pub(crate) async fn look_again(&self, ids: &[i64]) -> Result<Vec<Entry>> {
         let none = Held::default();
         self.entries(0, &[], &none, Some(ids)).await
@@ -223,7 +225,7 @@ impl Source {
         entries.map_err(read)
     }
 
-    /// Says whether the relay wants notifications; returns whether that is new.
+    /// Sets whether the relay wants notifications. Returns whether that is a change.
     pub(crate) async fn set_asleep(&mut self, asleep: bool) -> Result<bool> {
         if self.is_asleep == Some(asleep) {
             return Ok(false);
@@ -236,7 +238,7 @@ impl Source {
         Ok(true)
     }
 
-    /// Waits for a notification, the end of the connection or the time: each is a reason to look.
+    /// Waits for a notification, the end of the connection or a timeout. Each is a reason to poll.
     pub(crate) async fn sleep(&self, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
         let touch = TOUCH.min(self.patience);
@@ -253,7 +255,7 @@ impl Source {
         }
     }
 
-    /// Takes rows that were carried out of those that wait.
+    /// Removes carried rows from the waiting ones.
     pub(crate) async fn settle(&self, carried: &[Carried], results: bool) -> Result<()> {
         let ids: Vec<i64> = carried.iter().map(|row| row.id).collect();
         let keys: Vec<&str> = carried.iter().map(|row| row.key.as_str()).collect();
@@ -268,8 +270,8 @@ impl Source {
         rows(SIDE, &self.client, sql, &arguments).await.map(drop)
     }
 
-    /// Takes a row that was refused out of those that wait; false when it cannot be kept with the
-    /// refused ones, and waits on.
+    /// Moves a refused row from the waiting to the refused ones. Returns false if it cannot be
+    /// stored there and keeps waiting.
     pub(crate) async fn refuse(&self, entry: &Entry, report: &Report) -> Result<bool> {
         match self.store_refusal(entry, report).await? {
             Err(error) if is_of_the_text(&error) => {}
@@ -300,13 +302,13 @@ impl Source {
         self.store(sql, &arguments).await
     }
 
-    /// Runs a statement with texts that the source may not be able to store.
+    /// Runs a statement with texts that the source may be unable to store.
     async fn store(&self, sql: &str, arguments: &[(&(dyn ToSql + Sync), Type)]) -> Result<Stored> {
         let storing = async { Ok(self.client.query_typed(sql, arguments).await.map(drop)) };
         step(self.patience, storing).await
     }
 
-    /// Returns those of the characters that the encoding of the source lacks.
+    /// Returns the characters that the source's encoding lacks.
     async fn missing(&self, chars: Vec<char>) -> Result<HashSet<char>> {
         let mut missing = HashSet::new();
         let mut parts = vec![&chars[..]];
@@ -332,8 +334,8 @@ impl Source {
         Ok(missing)
     }
 
-    /// Returns the next rows that have no result yet, with their jobs, around and around; none at
-    /// the end of each round.
+    /// Returns the next rows without a result, with their jobs, in a cycle; empty at the end of
+    /// each round.
     pub(crate) async fn unfinished(&mut self) -> Result<Vec<(i64, i64)>> {
         let sql = include_str!("query/source/unfinished.sql");
         let arguments: [(&(dyn ToSql + Sync), Type); 2] =
@@ -346,8 +348,8 @@ impl Source {
         Ok(pairs)
     }
 
-    /// Writes down what became of jobs. Where the source cannot store a text, `?` stands for each
-    /// character that its encoding lacks; if it cannot yet, the page is halved down to the job,
+    /// Stores the results of jobs. If the source cannot store a text, characters that its encoding
+    /// lacks are replaced by `?`. If it still cannot, the page is halved down to the failing job,
     /// which is stored without its output.
     pub(crate) async fn finish(&self, ended: Vec<Ended>) -> Result<()> {
         let mut parts = vec![(ended, Texts::AsTheyAre)];
@@ -367,7 +369,7 @@ impl Source {
                     let second = part.split_off(part.len() / 2);
                     parts.extend([(second, texts), (part, texts)]);
                 }
-                // This passes.
+                // Temporary.
                 Texts::Replaced if error.code() == Some(&SqlState::OUT_OF_MEMORY) => {
                     return Err(read(error));
                 }
@@ -414,14 +416,14 @@ impl Source {
         self.store(sql, &arguments).await
     }
 
-    /// Removes results whose time is over, a page of them; returns how many.
+    /// Removes a page of expired results, and returns their number.
     pub(crate) async fn prune(&self) -> Result<i64> {
         let sql = include_str!("query/source/prune.sql");
         let found = rows(SIDE, &self.client, sql, &[]).await?;
         found[0].try_get(0).map_err(read)
     }
 
-    /// Returns the targets that rows wait for and that are none of these.
+    /// Returns the targets that rows wait for and that are not candidates.
     pub(crate) async fn stranded(&self, candidates: &[String]) -> Result<Vec<String>> {
         let sql = include_str!("query/source/stranded.sql");
         let found = rows(SIDE, &self.client, sql, &[(&candidates, Type::TEXT_ARRAY)]).await?;
@@ -429,7 +431,7 @@ impl Source {
         names.map_err(read)
     }
 
-    /// Returns the keys whose rows are not here.
+    /// Returns the keys whose rows no longer exist in the source.
     pub(crate) async fn without_row(&self, keys: Vec<OldKey>) -> Result<Vec<String>> {
         let sql = include_str!("query/source/still_there.sql");
         let ids: Vec<i64> = keys.iter().map(|old| old.id).collect();

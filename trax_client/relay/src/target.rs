@@ -1,4 +1,4 @@
-//! The side with trax.
+//! The target: the side with trax.
 
 use std::time::Duration;
 
@@ -11,19 +11,20 @@ use crate::source::{Entry, Lag};
 use crate::{Result, Trouble, rows};
 
 const SIDE: &str = "target";
-/// How long a batch waits for a lock of somebody else in the target; a part of it, that was cut out
-/// because something in it waits, and a row that is tried again.
+/// How long a batch waits for a lock in the target; the short limit is for a part of a batch that
+/// was split because of a lock, and for a row that is tried again.
 pub(crate) const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 pub(crate) const SHORT_LOCK_PATIENCE: Duration = Duration::from_millis(50);
-/// How the target says that the fault is the row's: bad values, too much, what it does not know,
-/// allow or have.
+/// The target's errors about a row: invalid or too large values, and in the second list missing
+/// features, rights or objects.
 const OF_THE_ROW: [&str; 3] = ["22", "23", "54"];
 const OF_THE_ROW_ALONE: [&str; 4] = ["0A000", "42501", "42704", "P0001"];
 
-/// How the target says that the fault is nobody's row: the connection, the server, its state.
+/// The target's errors that are not about a row: the connection, the server, its state.
 const OF_THE_SERVER: [&str; 8] = ["08", "25", "28", "3D", "53", "57", "58", "F0"];
 const OF_THE_LOCK: &str = "55P03";
-/// Of these classes what one row can cause: its statement was canceled, or too much for the memory.
+/// Errors of these classes that a single row can cause: its statement was canceled, or needed too
+/// much memory.
 const YET_OF_THE_ROW: [&str; 2] = ["57014", "53200"];
 
 /// A row that has become a job.
@@ -33,12 +34,12 @@ pub(crate) struct Carried {
     pub(crate) job_id: i64,
 }
 
-/// What came of carrying rows together.
+/// The outcome of carrying rows together.
 pub(crate) enum Outcome {
     Carried(Vec<Carried>),
-    /// None of them: at least one is not what the target takes.
+    /// No row was carried: the target refuses at least one.
     Refused(Report),
-    /// None of them: at least one cannot be carried now.
+    /// No row was carried: at least one cannot be carried now.
     Held(Report),
 }
 
@@ -49,9 +50,9 @@ pub(crate) struct OldKey {
     carried_at: String,
 }
 
-/// A job that has ended, or is not known any more.
+/// A job that has ended, or is no longer known.
 pub(crate) struct Ended {
-    /// The row of the outbox.
+    /// The id of the row in the outbox.
     pub(crate) id: i64,
     pub(crate) state: String,
     pub(crate) output: Option<String>,
@@ -66,13 +67,13 @@ pub(crate) struct Target {
     name: String,
     source: String,
     epoch: i64,
-    /// How long a transaction may stand still.
+    /// The time limit for an idle transaction.
     patience: Duration,
-    /// Up to which key the old ones were looked through.
+    /// The position up to which old keys were examined.
     forgotten: (String, String),
 }
 
-/// Before every time, and every key.
+/// Sorts before every time and key.
 const BEGINNING: (&str, &str) = ("-infinity", "00000000-0000-0000-0000-000000000000");
 
 fn read(error: tokio_postgres::Error) -> Trouble {
@@ -80,7 +81,7 @@ fn read(error: tokio_postgres::Error) -> Trouble {
 }
 
 impl Target {
-    /// Connects to a database that has what a relay keeps.
+    /// Connects to a database that has the relay's schema.
     pub(crate) async fn open(address: &Address, patience: Duration) -> Result<Self> {
         let client = address.connect().await;
         let client = client.map_err(|error| Trouble::of(SIDE, error))?;
@@ -115,7 +116,7 @@ impl Target {
         Ok(target)
     }
 
-    /// Makes every relay of this outbox before this one carry nothing more.
+    /// Begins a new epoch, so that earlier relays of this outbox carry nothing more.
     pub(crate) async fn begin(&mut self, (source, name): (String, String)) -> Result<()> {
         let sql = include_str!("query/target/next_epoch.sql");
         let arguments: [(&(dyn ToSql + Sync), Type); 2] =
@@ -126,7 +127,7 @@ impl Target {
         Ok(())
     }
 
-    /// Succeeds if a row that is as it should be can be carried.
+    /// Succeeds if a valid row could be carried.
     pub(crate) async fn ready(&self) -> Result<()> {
         match rights(&self.client).await? {
             (true, ..) => Err(router()),
@@ -156,7 +157,7 @@ impl Target {
         self.epoch
     }
 
-    /// Makes jobs of all of the rows, those that already have one left out, or of none.
+    /// Enqueues jobs for all rows that have none yet, or for no row.
     pub(crate) async fn carry(
         &mut self,
         entries: &[&Entry],
@@ -179,7 +180,7 @@ impl Target {
             return Err(read(failed));
         }
         if !is(&OF_THE_ROW) && report.sqlstate != OF_THE_LOCK {
-            // Rights that were revoked and an extension that is gone are no row's fault.
+            // Revoked rights and a missing extension are not caused by a row.
             self.ready().await?;
         }
         Ok(if is(&OF_THE_ROW) || is(&OF_THE_ROW_ALONE) {
@@ -207,10 +208,10 @@ impl Target {
         }
     }
 
-    /// Begins a transaction that no relay with another epoch is beside, before or after.
+    /// Begins a transaction that excludes relays with another epoch.
     async fn fenced(&mut self, lock_patience: Duration) -> Result<Transaction<'_>> {
         let transaction = self.client.transaction().await.map_err(read)?;
-        // One round trip for both.
+        // Both settings in one round trip.
         let limits = format!(
             "set local lock_timeout = {}; set local idle_in_transaction_session_timeout = {}",
             lock_patience.min(self.patience / 8).as_millis().max(1),
@@ -230,7 +231,8 @@ impl Target {
         Ok(transaction)
     }
 
-    /// Returns those of the jobs that have ended, or that the target does not have or not show.
+    /// Returns the jobs that have ended, or that the target does not have or does not show to this
+    /// role.
     pub(crate) async fn ended(&self, open: &[(i64, i64)]) -> Result<Vec<Ended>> {
         let mut ended = Vec::new();
         let mut parts = vec![open];
@@ -248,7 +250,7 @@ impl Target {
                 }
                 Err(error) => error,
             };
-            // The text of one of them may be what cannot be sent: no character of UTF-8.
+            // A text may contain a character that cannot be sent as UTF-8.
             let code = error.code().map(|code| code.code());
             if error.code() != Some(&SqlState::INSUFFICIENT_PRIVILEGE)
                 && !code.is_some_and(|code| code.starts_with("22"))
@@ -273,7 +275,7 @@ impl Target {
         Ok(ended)
     }
 
-    /// Says how far this relay is, how many rows it holds back, and why rows wait.
+    /// Reports the lag, the number of held rows, and the reason for waiting.
     pub(crate) async fn report(&self, lag: &Lag, held: usize, trouble: Option<&str>) -> Result<()> {
         let held = i64::try_from(held).unwrap_or(i64::MAX);
         let arguments: [(&(dyn ToSql + Sync), Type); 7] = [
@@ -289,8 +291,7 @@ impl Target {
         rows(SIDE, &self.client, sql, &arguments).await.map(drop)
     }
 
-    /// Returns the next rows that were carried more than an hour ago, a page of them; none at the
-    /// end of a round.
+    /// Returns a page of rows carried more than an hour ago; empty at the end of a round.
     pub(crate) async fn old_keys(&mut self) -> Result<Vec<OldKey>> {
         let sql = include_str!("query/target/old_keys.sql");
         let (time, key) = &self.forgotten;
@@ -327,8 +328,8 @@ impl Target {
     }
 }
 
-/// Returns whether this is a router, and whether the role may enqueue and keep what a relay keeps;
-/// none is not there.
+/// Returns whether the database is a router, whether the role may enqueue, and whether it may use
+/// the relay's schema; `None` if that does not exist.
 pub(crate) async fn rights(client: &Client) -> Result<(bool, Option<bool>, Option<bool>)> {
     let is_router = trax_client::is_router(client).await;
     let is_router = is_router.map_err(|error| Trouble::of(SIDE, error))?;
@@ -350,13 +351,13 @@ impl Ended {
     }
 }
 
-/// Returns what is said of a router: its functions commit on the shards, each call by itself.
+/// Returns the trouble for a router: its functions commit on the shards, each call separately.
 pub(crate) fn router() -> Trouble {
     Trouble::new("target: this database is a router, and what is called there is in no transaction of the relay")
         .hint("give the shards themselves, --to once for each: select address from trax_router.shards()")
 }
 
-/// Enqueues those of the rows whose keys are not known, and returns the jobs of all.
+/// Enqueues the rows whose keys are not known, and returns the jobs of all rows.
 async fn enqueue(
     transaction: &Transaction<'_>,
     source: &str,
@@ -373,7 +374,7 @@ async fn enqueue(
     transaction.query_typed(sql, &arguments).await?;
     let sql = include_str!("query/target/jobs.sql");
     let arguments: [(&(dyn ToSql + Sync), Type); 1] = [(&keys, Type::TEXT_ARRAY)];
-    // No limit holds during a commit: triggers that are deferred to it run before.
+    // No time limit applies during a commit, so deferred triggers run before it.
     let (found, checked) = tokio::join!(
         transaction.query_typed(sql, &arguments),
         transaction.batch_execute("set constraints all immediate")

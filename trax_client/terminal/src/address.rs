@@ -1,4 +1,4 @@
-//! Where the database is: `--database-url`, else DATABASE_URL, else the PG* variables.
+//! The address of the database: `--database-url`, else DATABASE_URL, else the PG* variables.
 
 use std::env::VarError;
 use std::path::Path;
@@ -9,10 +9,10 @@ use trax_client::{Address, Error, Neighbor};
 
 use crate::{Connection, Failure};
 
-/// Where Debian's servers put their socket.
+/// The socket directory on Debian.
 const SOCKET_DIR: &str = "/var/run/postgresql";
 
-/// Returns the address for this command; the environment is asked through `variable`.
+/// Returns the address for this command. `variable` looks up the environment.
 pub fn resolve(
     url: Option<&str>,
     variable: impl Fn(&str) -> Option<String>,
@@ -35,7 +35,7 @@ pub fn resolve(
     })
 }
 
-/// Completes the url from the PG* variables.
+/// Completes the URL from the PG* variables.
 fn complete(config: &mut Config, variable: impl Fn(&str) -> Option<String>) -> Result<(), Failure> {
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
         let socket = Path::new(SOCKET_DIR).is_dir();
@@ -73,7 +73,8 @@ fn complete(config: &mut Config, variable: impl Fn(&str) -> Option<String>) -> R
     Ok(())
 }
 
-/// Refuses an address, which may have a password, where errors print the value.
+/// Refuses an address, which may contain a password, in a variable whose value appears in error
+/// messages.
 fn refuse_address_in(variable: &str, value: &str) -> Result<(), Failure> {
     match value.contains("://") {
         true => Err(
@@ -92,7 +93,7 @@ pub fn from_environment(url: Option<&str>) -> Result<Address, Failure> {
     })
 }
 
-/// Returns an address for a person: no password.
+/// Returns a readable form of an address, without the password.
 pub fn describe(config: &Config) -> String {
     let user = config.get_user().unwrap_or("?");
     let database = config.get_dbname().unwrap_or(user);
@@ -102,7 +103,7 @@ pub fn describe(config: &Config) -> String {
     )
 }
 
-/// Returns the hosts as an error of the library names them.
+/// Returns the hosts as the library's errors name them.
 fn hosts(config: &Config) -> Vec<String> {
     let ports = config.get_ports();
     config
@@ -119,10 +120,10 @@ fn hosts(config: &Config) -> Vec<String> {
         .collect()
 }
 
-/// Returns a connection; the failure names the address that was tried.
+/// Connects. A failure names the address.
 ///
 /// # Errors
-/// Also when the schema trax there is somebody else's.
+/// Also if the schema trax there has another owner.
 pub async fn connect(address: &Address) -> Result<Connection, Failure> {
     let connected = address.connect().await;
     let connected = connected.map_err(|error| unreachable(address, &error))?;
@@ -133,7 +134,7 @@ pub async fn connect(address: &Address) -> Result<Connection, Failure> {
     }
 }
 
-/// Returns the failure that names the address that was tried.
+/// Returns the failure for an address that cannot be reached.
 pub fn unreachable(address: &Config, error: &Error) -> Failure {
     let hint = match error {
         Error::Tls(_) => {
@@ -142,7 +143,7 @@ pub fn unreachable(address: &Config, error: &Error) -> Failure {
         _ => "give --database-url, DATABASE_URL, or PGHOST, PGPORT, PGUSER and PGDATABASE",
     };
     let mut cause = error.to_string();
-    // The only host has been named.
+    // The only host is already named.
     if let [host] = hosts(address).as_slice() {
         cause = cause.replacen(&format!("{host}: "), "", 1);
     }

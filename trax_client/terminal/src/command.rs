@@ -1,12 +1,12 @@
-//! The lines to type as commands of `trax`, where there is one: the server's hints say them in SQL,
-//! which works from everywhere.
+//! Converts SQL statements in the server's hints to commands of `trax` where one exists. The server
+//! words hints in SQL, which works from every client.
 
 use crate::quote;
 
-/// The arguments of a call, some by name: a text, or those of an array.
+/// The arguments of a call, some named: each is a text, or the elements of an array.
 type Arguments = Vec<(Option<String>, Vec<String>)>;
 
-/// What stands behind `select` in texts of the server that name no values.
+/// Texts after `select` in the server's hints that contain no values.
 const KNOWN: [(&str, &str); 7] = [
     (
         "id, task, last_error from trax.dead_letter where status = 'awaiting_intervention'; \
@@ -27,8 +27,8 @@ const KNOWN: [(&str, &str); 7] = [
     ),
 ];
 
-/// Returns a fix with each call that is a command replaced by it; not in the names of others, which
-/// are in quotes.
+/// Returns a fix in which each call with an equivalent command is replaced by it, except inside
+/// quotes, where names stand.
 pub fn as_commands(fix: &str) -> String {
     const SELECT: &str = "select ";
     let (mut text, mut rest) = (String::new(), fix);
@@ -45,8 +45,8 @@ pub fn as_commands(fix: &str) -> String {
     text
 }
 
-/// Returns the length of what stands first in a text: something in quotes of SQL or of the shell, a
-/// character that a backslash escapes, or a character.
+/// Returns the length of the first token of a text: a quoted string of SQL or the shell, an escaped
+/// character, or a character.
 fn piece(text: &str) -> usize {
     let mut letters = text.chars();
     match letters.next() {
@@ -56,7 +56,7 @@ fn piece(text: &str) -> usize {
     }
 }
 
-/// Returns the command for the statement at the beginning of a text, and the text behind it.
+/// Returns the command for the statement at the beginning of a text, and the rest of the text.
 fn command(text: &str) -> Option<(String, &str)> {
     const RUNNING: &str = "job_id, worker, task, started_at from trax.lease";
     if let Some(after) = text.strip_prefix(RUNNING) {
@@ -123,7 +123,7 @@ fn command(text: &str) -> Option<(String, &str)> {
     Some((command, after))
 }
 
-/// Reads arguments up to the closing bracket.
+/// Parses arguments up to the closing parenthesis.
 fn read(mut text: &str) -> Option<(Arguments, &str)> {
     let mut arguments = Vec::new();
     loop {
@@ -149,7 +149,7 @@ fn read(mut text: &str) -> Option<(Arguments, &str)> {
     }
 }
 
-/// Reads elements up to the closing bracket.
+/// Parses elements up to the closing bracket.
 fn array(mut text: &str) -> Option<(Vec<String>, &str)> {
     let mut values = Vec::new();
     loop {
@@ -163,7 +163,7 @@ fn array(mut text: &str) -> Option<(Vec<String>, &str)> {
     }
 }
 
-/// Reads a literal as quote_literal() writes it, a number or a word.
+/// Parses a literal as quote_literal() writes it, a number or a word.
 fn value(text: &str) -> Option<(String, &str)> {
     let (quoted, escapes) = match text.strip_prefix('E') {
         Some(quoted) if quoted.starts_with('\'') => (quoted, true),
@@ -187,7 +187,7 @@ fn value(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// Returns the name of a role as pg_roles has it.
+/// Returns the name of a role as in pg_roles.
 fn unquoted(name: &str) -> String {
     match name
         .strip_prefix('"')

@@ -1,10 +1,10 @@
-//! A connection whose statements find by name only what the server brings along.
+//! A connection whose statements resolve unqualified names only to built-in objects.
 //!
-//! A role that may create schemas can put operators, types and functions of its own where the
-//! search path of others looks, and the better match wins: `=` for two columns of a type that the
-//! server compares by a polymorphic operator. Each statement runs with `pg_catalog` alone in the
-//! path, and names all else with its schema. The path holds for one transaction: behind a
-//! transaction pooler the session is somebody else's next.
+//! A role that may create schemas can add operators, types and functions to a schema in another
+//! role's search path, where a better match wins: for example `=` for two columns of a type that
+//! the server compares by a polymorphic operator. Each statement therefore runs with only
+//! `pg_catalog` in the path and qualifies all other names. The path is set per transaction, as
+//! behind a transaction pooler the session is shared.
 
 use std::future::Future;
 use std::ops::Deref;
@@ -14,13 +14,13 @@ use futures_util::future::join3;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row};
 
-/// Begins a transaction in which nothing of others is found by name.
+/// Begins a transaction that resolves unqualified names only to built-in objects.
 const BEGIN: &str = "begin; set local search_path = pg_catalog, pg_temp";
 
-/// A connection to a database, which is also the driver's.
+/// A database connection, which dereferences to the driver's client.
 pub struct Connection {
     client: Client,
-    /// The caller has begun a transaction.
+    /// Whether the caller has begun a transaction.
     in_transaction: AtomicBool,
 }
 
@@ -32,14 +32,14 @@ impl Connection {
         }
     }
 
-    /// Returns the driver's connection, whose statements have the search path of the role: for a
-    /// database that is the caller's own.
+    /// Returns the driver's client, whose statements use the search path of the role; for a
+    /// database that the caller owns.
     pub fn into_client(self) -> Client {
         self.client
     }
 
-    /// Returns the rows of a statement, which is a transaction of its own unless one has begun. It
-    /// is sent together with what begins and ends that: one round trip.
+    /// Returns the rows of a statement, which runs in its own transaction unless one has begun. The
+    /// transaction's commands are sent together with it, in one round trip.
     pub async fn query_typed(
         &self,
         sql: &str,
@@ -48,7 +48,7 @@ impl Connection {
         self.alone(self.client.query_typed(sql, arguments)).await
     }
 
-    /// Returns the one row of such a statement.
+    /// Returns the only row of such a statement.
     pub async fn query_typed_one(
         &self,
         sql: &str,
@@ -58,7 +58,7 @@ impl Connection {
         self.alone(row).await
     }
 
-    /// Returns the one row of a procedure that ends transactions by itself.
+    /// Returns the only row of a procedure that ends transactions itself.
     pub async fn call(
         &self,
         sql: &str,
@@ -77,7 +77,7 @@ impl Connection {
         let (begun, answer, ended) = join3(
             self.client.batch_execute(BEGIN),
             statement,
-            // Of a transaction that has failed it is a rollback.
+            // In a failed transaction, commit is a rollback.
             self.client.batch_execute("commit"),
         )
         .await;
@@ -94,12 +94,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Commits it.
+    /// Commits the transaction.
     pub async fn commit(&self) -> Result<(), Error> {
         self.end("commit").await
     }
 
-    /// Undoes it.
+    /// Rolls the transaction back.
     pub async fn roll_back(&self) -> Result<(), Error> {
         self.end("rollback").await
     }

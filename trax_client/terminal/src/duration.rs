@@ -1,16 +1,16 @@
-//! A length of time, as a person types it: `500ms`, `30s`, `1h30m`, `2 days`, `01:30:00`; a bare
-//! number is seconds.
+//! Parses durations as typed by a user: `500ms`, `30s`, `1h30m`, `2 days`, `01:30:00`; a bare
+//! number is in seconds.
 
 use std::time::Duration;
 
-/// The longest that is read: ten years.
+/// The maximum duration accepted: ten years.
 pub const LONGEST: Duration = Duration::from_secs(3650 * 86_400);
 
 const MINUTE: f64 = 60.0;
 const HOUR: f64 = 60.0 * MINUTE;
 const DAY: f64 = 24.0 * HOUR;
 
-/// What each unit may be called, and its seconds.
+/// The names of each unit, and its length in seconds.
 const UNITS: [(&[&str], f64); 7] = [
     (&["us", "microsecond", "microseconds"], 0.000_001),
     (&["ms", "millisecond", "milliseconds"], 0.001),
@@ -23,7 +23,7 @@ const UNITS: [(&[&str], f64); 7] = [
 
 const FORMS: &str = "type a length of time, such as 500ms, 30s, 5m, 1h30m, '2 days' or 01:30:00";
 
-/// Reads one; the error says what to type.
+/// Parses a duration. The error lists the accepted forms.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let length = read(text.trim()).ok_or(FORMS)?;
     if length > LONGEST {
@@ -32,7 +32,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Ok(length)
 }
 
-/// Does the same; one of less than `least` is refused.
+/// Parses a duration of at least `least`.
 pub fn duration_from(least: Duration, text: &str) -> Result<Duration, String> {
     match duration(text)? {
         length if length < least => Err(format!("type at least {}", shortest_form(least))),
@@ -40,12 +40,12 @@ pub fn duration_from(least: Duration, text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Reads one of at least a second.
+/// Parses a duration of at least one second.
 pub fn at_least_a_second(text: &str) -> Result<Duration, String> {
     duration_from(Duration::from_secs(1), text)
 }
 
-/// Returns a length in one unit that [`duration`] reads back.
+/// Returns a duration in a single unit that [`duration`] can parse.
 fn shortest_form(length: Duration) -> String {
     match length.subsec_millis() {
         0 => format!("{}s", length.as_secs()),
@@ -59,7 +59,7 @@ fn read(text: &str) -> Option<Duration> {
     }
     let (mut rest, mut sum) = (text, Duration::ZERO);
     loop {
-        // As a clock shows it, alone or behind days.
+        // Clock notation, alone or after days.
         if rest.contains(':')
             && let Some(clock) = clock(rest)
         {
@@ -78,20 +78,20 @@ fn read(text: &str) -> Option<Duration> {
     }
 }
 
-/// Returns the seconds of a unit.
+/// Returns the length of a unit in seconds.
 fn scale(unit: &str) -> Option<f64> {
     let unit = unit.to_ascii_lowercase();
     let known = UNITS.iter().find(|(names, _)| names.contains(&&*unit))?;
     Some(known.1)
 }
 
-/// Reads digits with at most one point; no sign, no exponent.
+/// Parses digits with at most one point; no sign, no exponent.
 fn number(text: &str) -> Option<f64> {
     let is_plain = text.chars().all(|c| c.is_ascii_digit() || c == '.');
     is_plain.then(|| text.parse().ok()).flatten()
 }
 
-/// Reads hours, minutes and perhaps seconds: `01:30`, `00:00:10.5`.
+/// Parses hours, minutes and optional seconds: `01:30`, `00:00:10.5`.
 fn clock(text: &str) -> Option<Duration> {
     let mut parts = text.split(':');
     let (hours, minutes) = (parts.next()?, parts.next()?);

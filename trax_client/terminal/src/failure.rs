@@ -1,4 +1,4 @@
-//! How a command fails: one line, a hint, an exit code.
+//! The failure of a command: one line, a hint, an exit code.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ pub const UNHEALTHY: u8 = 2;
 pub const TIMEOUT: u8 = 3;
 pub const USAGE: u8 = 64;
 
-/// What a person reads when a command fails.
+/// The error shown to the user when a command fails.
 #[derive(Debug)]
 pub struct Failure {
     message: String,
@@ -37,7 +37,7 @@ impl Failure {
         }
     }
 
-    /// Returns the end without a message: nobody reads on, and nothing went wrong.
+    /// Returns a failure without a message: the output has no reader, which is not an error.
     pub fn silent() -> Self {
         Failure {
             message: String::new(),
@@ -61,18 +61,18 @@ impl Failure {
         self
     }
 
-    /// Returns what to do about it, if that is known.
+    /// Returns the hint, if there is one.
     pub fn advice(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 
-    /// With the place where the mistake is in front.
+    /// Prefixes the message with the location of the error.
     pub fn at(mut self, place: &str) -> Self {
         self.message = format!("{place}: {}", self.message);
         self
     }
 
-    /// Prints it and returns the exit code.
+    /// Prints the failure and returns the exit code.
     pub fn report(&self) -> ExitCode {
         if !self.is_silent() {
             print::log("trax", &self.message);
@@ -90,8 +90,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Returns what is not there, and where it can be seen by this program: the server tells it for
-/// SQL.
+/// Returns the failure for an unknown object, with the command that lists such objects in place of
+/// the server's SQL.
 fn unknown(report: &Report) -> Option<Failure> {
     let command = match report.message.split(' ').next()? {
         "manifest" => "trax manifest list",

@@ -1,6 +1,6 @@
-//! What every program of trax shares that a person starts from a shell: where the database is, how
-//! a command fails, lengths of time, what a SQL job returned, how an ended job is queued again, and
-//! text that cannot steer the terminal.
+//! Shared by all programs of trax that are run from a shell: the address of the database, failures
+//! of commands, durations, output of SQL jobs, requeueing of ended jobs, and text that is safe to
+//! print on a terminal.
 
 pub mod address;
 mod command;

@@ -1,4 +1,4 @@
-//! Lines for people.
+//! Output of readable lines.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -6,11 +6,11 @@ use console::measure_text_width;
 
 use crate::text::one_line;
 
-/// How wide a line for people is at most.
+/// The maximum width of a line.
 const WIDTH: usize = 80;
 
-/// Prints a line on standard error, as `label: text`: folded on a terminal, whole elsewhere.
-/// Control characters are escaped: whatever the text contains, it stays one line.
+/// Prints `label: text` to standard error, folded on a terminal. Control characters are escaped, so
+/// the text is always one line.
 pub fn log(label: &str, text: &str) {
     let stderr = io::stderr();
     let text = format!("{label}: {}", one_line(text));
@@ -19,7 +19,7 @@ pub fn log(label: &str, text: &str) {
     } else {
         text
     };
-    // A closed standard error is no reason to stop working.
+    // A closed standard error must not stop the program.
     writeln!(stderr.lock(), "{text}").ok();
 }
 
@@ -28,7 +28,7 @@ pub fn folded(text: &str, indent: usize) -> String {
     folded_at(text, indent, Some(WIDTH))
 }
 
-/// Does the same for lines of another width, or any.
+/// Breaks lines for another width, or not at all.
 pub fn folded_at(text: &str, indent: usize, width: Option<usize>) -> String {
     let width = width.unwrap_or(usize::MAX);
     let lines: Vec<String> = text.lines().map(|line| fold(line, indent, width)).collect();
@@ -38,7 +38,7 @@ pub fn folded_at(text: &str, indent: usize, width: Option<usize>) -> String {
 fn fold(line: &str, indent: usize, width: usize) -> String {
     let mut folded = String::new();
     let mut column = 0;
-    // Blanks stay with the word before them, so that a line's own indent and columns are kept.
+    // Blanks stay with the preceding word, so that a line's own indent and columns are kept.
     for word in line.split_inclusive(' ') {
         let length = measure_text_width(word.trim_end());
         if column > indent && column + length > width {

@@ -1,12 +1,11 @@
-//! Quoting: names of others in lines to type.
+//! Quoting of untrusted names in suggested commands.
 
-/// Returns a name as SQL reads it, in quotes.
+/// Returns a name as a quoted SQL identifier.
 pub fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Does the same for a place where SQL reads a name out of a text, with quotes only when they make
-/// a difference there.
+/// Returns a name for a place where SQL parses it from a text, quoted only if necessary.
 pub fn name(name: &str) -> String {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if name.starts_with(|c: char| !c.is_ascii_digit()) && name.chars().all(plain) {
@@ -15,7 +14,7 @@ pub fn name(name: &str) -> String {
     identifier(name)
 }
 
-/// Returns a text as a literal of SQL.
+/// Returns a text as an SQL literal.
 pub fn literal(text: &str) -> String {
     let quoted = text.replace('\'', "''");
     if quoted.contains('\\') {
@@ -24,7 +23,7 @@ pub fn literal(text: &str) -> String {
     format!("'{quoted}'")
 }
 
-/// Returns a text as a value in an address of `name=value` words.
+/// Returns a text as a value in a connection string of `name=value` pairs.
 pub fn conninfo(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_.:/-".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
@@ -33,12 +32,12 @@ pub fn conninfo(text: &str) -> String {
     format!("'{}'", text.replace('\\', r"\\").replace('\'', r"\'"))
 }
 
-/// Returns a text as one word of the shell.
+/// Returns a text as a single shell word.
 pub fn shell(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// The same, with quotes only when the shell reads it differently without them.
+/// Returns a text as a single shell word, quoted only if necessary.
 pub fn word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_.:/-".contains(c);
     if !text.is_empty() && !text.starts_with('-') && text.chars().all(plain) {

@@ -1,18 +1,18 @@
-//! What a SQL job returned, as psql would print it.
+//! Prints the output of a SQL job as psql would.
 
 use console::measure_text_width;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use trax_client::Json;
 
-/// The output of a SQL job, as `trax.run.output` has it.
+/// The output of a SQL job, as stored in `trax.run.output`.
 #[derive(Deserialize)]
 struct SqlOutput {
     /// The command tag, for example `INSERT 0 1`.
     command: String,
     rows: u64,
     columns: Option<Vec<String>>,
-    /// The types of the columns, as SQL spells them; older outputs have none.
+    /// The types of the columns, as SQL spells them. Missing in older outputs.
     #[serde(default)]
     types: Vec<String>,
     #[serde(default)]
@@ -32,13 +32,13 @@ struct SqlInput {
     command: String,
 }
 
-/// Returns the statement of a SQL job; none for another job.
+/// Returns the statement of a SQL job; `None` for other jobs.
 pub fn statement(task: &str, input: &Json) -> Option<String> {
     let input: SqlInput = input.read().ok().filter(|_| task == "sql")?;
     Some(input.command)
 }
 
-/// Returns the output of a SQL job as text; none for an output of another form.
+/// Returns the output of a SQL job as text; `None` if it has another form.
 pub fn as_psql(output: &Json) -> Option<String> {
     let output: SqlOutput = output.read().ok()?;
     let mut text: String = output
@@ -73,7 +73,7 @@ pub fn as_psql(output: &Json) -> Option<String> {
     Some(text)
 }
 
-/// The types whose values psql prints to the right.
+/// The types that psql right-aligns.
 const NUMERIC: [&str; 11] = [
     "smallint",
     "integer",
@@ -88,7 +88,7 @@ const NUMERIC: [&str; 11] = [
     "cid",
 ];
 
-/// Where a text stands in the room of its column.
+/// The alignment of a text in its column.
 #[derive(Clone, Copy)]
 enum Side {
     Left,
@@ -139,7 +139,7 @@ fn table(columns: &[String], types: &[String], rows: &[Vec<Box<RawValue>>]) -> S
     text
 }
 
-/// Adds a row, which has as many lines as its highest cell; a `+` says that a cell goes on.
+/// Adds a row with as many lines as its tallest cell. A `+` marks a cell that continues.
 fn push_row(text: &mut String, cells: &[String], widths: &[usize], sides: &[Side]) {
     let cells: Vec<Vec<&str>> = cells
         .iter()
@@ -175,7 +175,7 @@ fn is_numeric(value: &RawValue) -> bool {
     value.get() == "null" || value.get().bytes().next().is_some_and(is_digit)
 }
 
-/// Returns a value as text; a number with the digits that it has in the JSON.
+/// Returns a value as text. A number keeps the digits of the JSON.
 fn cell(value: &RawValue, kind: Option<&String>) -> String {
     match value.get() {
         "null" => String::new(),

@@ -1,18 +1,18 @@
-//! Standard output, which may be closed while it is written to.
+//! Standard output, whose reader may close it at any time.
 
 use std::io::{self, Write};
 
 use crate::failure::Failure;
 use crate::text::printable;
 
-/// Writes to standard output, nothing that steers a terminal but our own colours; who reads no
-/// further has what they wanted.
+/// Writes to standard output, without terminal control sequences except this program's colours. A
+/// reader that closes it early is not an error.
 pub fn say(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     written(writeln!(stdout, "{}", printable(text)).and_then(|()| stdout.flush()))
 }
 
-/// Returns what became of writing to standard output.
+/// Converts the result of writing to standard output.
 pub fn written(outcome: io::Result<()>) -> Result<(), Failure> {
     match outcome {
         Ok(()) => Ok(()),

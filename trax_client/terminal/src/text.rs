@@ -1,9 +1,9 @@
-//! What the terminal can show: its width, colours, and text that cannot steer it.
+//! The terminal's width and colours, and text that is safe to print on it.
 
 use std::io::{IsTerminal, stdout};
 use std::sync::OnceLock;
 
-/// What a text means to its reader.
+/// The meaning of a text, shown by its colour.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Tone {
     Plain,
@@ -15,9 +15,9 @@ pub enum Tone {
     Bad,
 }
 
-/// Returns how wide a line may be; none where nobody looks: in a file or another program.
+/// Returns the maximum width of a line; `None` if the output is not a terminal.
 ///
-/// COLUMNS counts before the terminal's own word, also where there is no terminal.
+/// COLUMNS takes precedence over the terminal's width, and applies without a terminal too.
 pub fn width() -> Option<usize> {
     let named = std::env::var("COLUMNS").ok();
     if let Some(columns) = named.and_then(|text| text.parse().ok()) {
@@ -42,7 +42,7 @@ fn colours() -> bool {
     })
 }
 
-/// Returns a text in the colour of its tone, where colours are shown.
+/// Returns a text in the colour of its tone, if colours are shown.
 pub fn paint(text: &str, tone: Tone) -> String {
     let code = match tone {
         Tone::Plain => "",
@@ -59,8 +59,8 @@ pub fn paint(text: &str, tone: Tone) -> String {
     format!("\u{1b}[{code}m{text}\u{1b}[0m")
 }
 
-/// Returns whether a character steers what shows it: moves the cursor, changes colours, ends a
-/// line, turns the order in which the text around it is read, or is there and cannot be seen.
+/// Returns whether a character affects the display: moves the cursor, changes colours, ends a line,
+/// changes the reading order, or is invisible.
 pub fn steers(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -78,8 +78,8 @@ pub fn steers(c: char) -> bool {
         || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Returns a text from the database without what would steer the terminal; its lines stay, for
-/// places that indent them.
+/// Returns a text from the database without terminal control characters. Line breaks are kept, for
+/// callers that indent the lines.
 pub fn plain(text: &str) -> String {
     text.chars()
         .map(|c| match c {
@@ -91,13 +91,13 @@ pub fn plain(text: &str) -> String {
         .collect()
 }
 
-/// Returns the same as one line: nobody's text begins a line that looks like one of ours.
+/// Returns such a text as one line, so that no part of it can pass for a line of this program.
 pub fn one_line(text: &str) -> String {
     plain(text).replace('\n', " ")
 }
 
-/// Returns what may go to standard output: lines, our own colours where they are shown, and nothing
-/// else that steers.
+/// Returns text for standard output: lines, this program's colours if they are shown, and no other
+/// control characters.
 pub fn printable(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     let mut rest = text;
@@ -115,14 +115,14 @@ pub fn printable(text: &str) -> String {
     printable
 }
 
-/// Returns the length of the colour change that a text begins with.
+/// Returns the length of the colour sequence at the beginning of a text.
 fn colour_length(text: &str) -> Option<usize> {
     let (code, _) = text.strip_prefix("\u{1b}[")?.split_once('m')?;
     let known = matches!(code, "0" | "1" | "2" | "31" | "32" | "33" | "36");
     known.then_some(code.len() + 3)
 }
 
-/// Returns JSON in which what steers a terminal is escaped; outside of strings JSON has none of it.
+/// Returns JSON with terminal control characters escaped. Outside of strings JSON contains none.
 pub fn escaped(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for c in json.chars() {

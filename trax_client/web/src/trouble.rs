@@ -1,4 +1,4 @@
-//! Why a page is not there: what the person reads, and the status of the answer.
+//! Errors of pages: the text for the user, and the HTTP status.
 
 use axum::http::StatusCode;
 use tokio_postgres::error::SqlState;
@@ -11,7 +11,7 @@ pub(crate) struct Trouble {
     pub(crate) message: String,
     pub(crate) detail: Option<String>,
     pub(crate) hint: Option<String>,
-    /// The connection is gone: another may work.
+    /// The connection is gone; another one may work.
     pub(crate) disconnected: bool,
 }
 
@@ -31,7 +31,7 @@ impl Trouble {
         self
     }
 
-    /// Names the shard that it is about.
+    /// Adds the shard that the error is about.
     pub(crate) fn of_shard(mut self, number: i32) -> Self {
         let prefix = format!("shard {number}");
         if !self.message.starts_with(&prefix) {
@@ -60,7 +60,7 @@ impl Trouble {
         Trouble::new(StatusCode::NOT_FOUND, message)
     }
 
-    /// Nothing is known of the database, so nothing is shown.
+    /// Returns the error for an unavailable database: nothing is shown.
     pub(crate) fn unknown(cause: impl std::fmt::Display) -> Self {
         let mut trouble = Trouble::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -116,7 +116,7 @@ impl From<tokio_postgres::Error> for Trouble {
             trouble.disconnected = true;
             return trouble;
         }
-        // Of the parameters that a page sets, trax.program is unknown to a library before 0.2.0.
+        // Among the settings of a page, trax.program is unknown to a library older than 0.2.0.
         if *code == SqlState::INVALID_NAME {
             return Trouble::new(
                 StatusCode::CONFLICT,
@@ -126,7 +126,7 @@ impl From<tokio_postgres::Error> for Trouble {
         }
         let status = match code {
             code if *code == SqlState::INSUFFICIENT_PRIVILEGE => StatusCode::FORBIDDEN,
-            // A JSON path is text of a language too.
+            // An invalid JSON path is reported as a syntax error.
             code if code.code().starts_with("22") || *code == SqlState::SYNTAX_ERROR => {
                 StatusCode::BAD_REQUEST
             }

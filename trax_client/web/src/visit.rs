@@ -1,42 +1,42 @@
-//! One request: what was asked, by whom, and the links of its page.
+//! A request: its path, its user, and the links of its page.
 
 use axum::http::StatusCode;
 
 use crate::identity::Person;
 use crate::trouble::Trouble;
 
-/// Longest part of a request that is a value.
+/// The maximum length of a value in a request, in bytes.
 const VALUE: usize = 1_000;
 
-/// A request that has passed the gate.
+/// A request that has passed the checks.
 pub(crate) struct Visit {
-    /// The path in front of ours.
+    /// The path prefix of the site.
     pub(crate) base: String,
-    /// Our path, without the first slash.
+    /// The path within the site, without the leading slash.
     pub(crate) path: String,
-    /// Where in a cluster the page is.
+    /// The location of the page in a cluster.
     pub(crate) place: Option<Place>,
     pub(crate) query: Values,
     pub(crate) person: Person,
-    /// Why there are no acts: nobody is known, or the options say so.
+    /// The reason why acts are disabled: users are not identified, or the options disable them.
     pub(crate) read_only: Option<&'static str>,
-    /// What every form carries.
+    /// The token that every form carries.
     pub(crate) token: String,
 }
 
-/// Where in a cluster a page is.
+/// The location of a page in a cluster.
 #[derive(Clone)]
 pub(crate) struct Place {
-    /// The path in front of the pages of all shards.
+    /// The path prefix of the pages of all shards.
     pub(crate) home: String,
     /// The numbers of all shards.
     pub(crate) shards: Vec<i32>,
-    /// The one whose page it is.
+    /// The shard of the page, if it is about one.
     pub(crate) shard: Option<i32>,
 }
 
 impl Visit {
-    /// Returns the same visit of the pages of one shard.
+    /// Returns the same visit on the pages of one shard.
     pub(crate) fn of_shard(&self, number: i32, path: &str) -> Visit {
         let place = self.place.as_ref();
         Visit {
@@ -53,12 +53,12 @@ impl Visit {
         }
     }
 
-    /// Returns the parts of our path.
+    /// Returns the segments of the path within the site.
     pub(crate) fn words(&self) -> Vec<&str> {
         self.path.split('/').collect()
     }
 
-    /// Returns the name of the act that a form of this path asks for.
+    /// Returns the name of the act in the path of a form.
     pub(crate) fn act(&self) -> Result<&str, Trouble> {
         match self.words().as_slice() {
             ["act", name] => Ok(name),
@@ -69,12 +69,12 @@ impl Visit {
         }
     }
 
-    /// Returns the address of a page; `path` is ours: "jobs/5".
+    /// Returns the URL of a page; `path` is within the site: "jobs/5".
     pub(crate) fn link(&self, path: &str) -> String {
         beneath(&self.base, path)
     }
 
-    /// Returns the address of what no shard has for itself.
+    /// Returns the URL of a page that individual shards do not have.
     pub(crate) fn site_link(&self, path: &str) -> String {
         match &self.place {
             Some(place) => beneath(&place.home, path),
@@ -82,13 +82,13 @@ impl Visit {
         }
     }
 
-    /// Returns the same with some values.
+    /// Returns the same URL with a query.
     pub(crate) fn site_link_with(&self, path: &str, values: &[(&str, &str)]) -> String {
         let place = self.place.as_ref();
         with(place.map_or(&self.base, |place| &place.home), path, values)
     }
 
-    /// Returns the address of the same page of all shards, or of one; of a list with its filters.
+    /// Returns the URL of the same page for all shards or for one; for a list, with its filters.
     pub(crate) fn link_elsewhere(&self, place: &Place, shard: Option<i32>) -> String {
         let base = match shard {
             Some(shard) => format!("{}/shards/{shard}", place.home),
@@ -97,7 +97,7 @@ impl Visit {
         if self.path.contains('/') || self.path == "live" {
             return beneath(&base, "");
         }
-        // How far a list was read means nothing in another.
+        // A position in one list has no meaning in another.
         let filters = self.query.0.iter().map(|(n, v)| (n.as_str(), v.as_str()));
         let filters: Vec<_> = filters
             .filter(|(name, _)| !["before", "after"].contains(name))
@@ -108,7 +108,7 @@ impl Visit {
         }
     }
 
-    /// Returns the address of a page with some values.
+    /// Returns the URL of a page with a query.
     pub(crate) fn link_with(&self, path: &str, values: &[(&str, &str)]) -> String {
         with(&self.base, path, values)
     }
@@ -122,7 +122,7 @@ fn with(base: &str, path: &str, values: &[(&str, &str)]) -> String {
 }
 
 fn beneath(base: &str, path: &str) -> String {
-    // A router that is nested does not answer with a slash behind its path.
+    // A nested router does not match its path with a trailing slash.
     if path.is_empty() && !base.is_empty() {
         return base.to_owned();
     }
@@ -152,13 +152,13 @@ impl Values {
         Ok(Values(pairs))
     }
 
-    /// Returns a value that is not empty.
+    /// Returns a value unless it is empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(n, _)| n == name)?;
         Some(found.1.as_str()).filter(|value| !value.is_empty())
     }
 
-    /// Returns a number.
+    /// Returns a value as a number.
     pub(crate) fn number(&self, name: &str) -> Result<Option<i64>, Trouble> {
         match self.get(name).map(str::parse) {
             None => Ok(None),

@@ -1,8 +1,7 @@
-//! A few connections, and the transactions of pages and acts in them.
+//! A small connection pool, and the transactions of pages and acts.
 //!
-//! Holds: the role and the name of a person are set for one transaction; a connection is used again
-//! only after that has ended by commit or rollback, and else closed. Nothing of one request reaches
-//! the next.
+//! Invariants: the user's role and name are set for one transaction. A connection is reused only
+//! after commit or rollback, and otherwise closed. No state of one request reaches the next.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -17,19 +16,20 @@ use trax_client::{Address, Neighbor, is_router};
 use crate::identity::Person;
 use crate::trouble::Trouble;
 
-/// How long a request waits for a connection, and for one to be made.
+/// How long a request waits for a connection, and for connecting.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const BEGIN: &str = include_str!("query/begin.sql");
 
-/// An argument of a statement and its type: nothing is prepared, which also works behind a pooler.
+/// An argument of a statement and its type. Nothing is prepared, so statements work behind a
+/// pooler.
 pub(crate) type Argument<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// What a transaction is for.
+/// The purpose of a transaction.
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose<'t> {
     Read,
-    /// Who acts, as `trax.audit` shows it.
+    /// The actor, as `trax.audit` shows it.
     Act(&'t str),
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Pool {
     places: Semaphore,
 }
 
-/// One transaction.
+/// A transaction.
 pub(crate) struct Work<'p> {
     pool: &'p Pool,
     client: Client,
@@ -56,7 +56,7 @@ impl Pool {
         }
     }
 
-    /// Begins a transaction of a person.
+    /// Begins a transaction as a user.
     pub(crate) async fn begin(
         &self,
         person: &Person,
@@ -79,7 +79,7 @@ impl Pool {
                         _place: place,
                     });
                 }
-                // The server was restarted: the others of before are gone too.
+                // The server was restarted, so the other idle connections are broken too.
                 Err(trouble) if trouble.disconnected => self.forget(),
                 Err(trouble) => return Err(trouble),
             }
@@ -138,7 +138,7 @@ impl Work<'_> {
         sql: &str,
         arguments: &[Argument<'_>],
     ) -> Result<Vec<Row>, Trouble> {
-        // The server ends a statement that takes long; one that is out of reach cannot.
+        // The server ends a slow statement, unless it has become unreachable.
         let limit = Duration::from_secs(40);
         match timeout(limit, self.client.query_typed(sql, arguments)).await {
             Ok(rows) => Ok(rows?),
@@ -159,7 +159,7 @@ impl Work<'_> {
         self.end("commit").await
     }
 
-    /// Undoes the transaction and keeps the connection.
+    /// Rolls the transaction back and keeps the connection.
     pub(crate) async fn rollback(self) -> Result<(), Trouble> {
         self.end("rollback").await
     }

@@ -1,10 +1,10 @@
-//! What a program gets that mounts the pages.
+//! The dependencies of a program that mounts the pages.
 
 use std::process::Command;
 
 #[test]
 fn numbers_stay_what_they_are_in_the_program_that_mounts_the_pages() {
-    // The tree of this package alone: a build of the workspace has the features of all.
+    // The tree of this package only: a build of the workspace unites the features of all packages.
     let tree = Command::new(env!("CARGO"))
         .args(["tree", "--offline", "--package", "trax_web"])
         .args(["--edges", "normal,features", "--invert", "serde_json"])

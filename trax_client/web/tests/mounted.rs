@@ -1,4 +1,4 @@
-//! The router of the pages in another axum program, under a path.
+//! The pages' router nested in another axum program.
 
 use axum::Router;
 use axum::routing::get;
@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use trax_client::testkit::Server;
 
-/// Sends a request with these further lines; returns what came back, head and body.
+/// Sends a request with these additional header lines. Returns the head and body of the response.
 async fn ask(port: u16, request: &str, lines: &str, body: &str) -> (String, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port))
         .await
@@ -23,14 +23,14 @@ async fn ask(port: u16, request: &str, lines: &str, body: &str) -> (String, Stri
     (head.to_owned(), body.to_owned())
 }
 
-/// Returns a page that must be there.
+/// Returns a page, asserting that it exists.
 async fn page(port: u16, path: &str) -> String {
     let (head, body) = ask(port, &format!("GET {path}"), "", "").await;
     assert!(head.starts_with("HTTP/1.1 200 "), "{path}: {head}\n{body}");
     body
 }
 
-/// Returns what stands between two texts.
+/// Returns the text between two other texts.
 fn between<'t>(text: &'t str, before: &str, after: &str) -> &'t str {
     let found = text
         .split_once(before)

@@ -18,7 +18,7 @@ from .outcome import Reason
 Key = tuple[int, str]
 """A job id and the token of its lease."""
 
-# The server counts from the report of a begin, which comes a moment after the begin.
+# The server counts a timeout from the report of the begin, which comes a moment after the begin.
 REPORT_DELAY = 0.25
 
 
@@ -39,13 +39,13 @@ class Attempt:
     timeout: float | None
     trace: dict[str, Any] | None
     valid_until: float
-    # When a handler that has begun is asked to stop.
+    # When to ask a handler that has begun to stop.
     times_out_at: float | None = None
-    # When a handler began that the server does not know of.
+    # When a handler began, until the server knows of it.
     begun_at: float | None = None
-    # When a notification said that it may be asked to stop, until a heartbeat has asked.
+    # When a notification named the job for cancellation, until a heartbeat has checked.
     asked_at: float | None = None
-    # The handler's latest report as JSON, not yet sent.
+    # The handler's latest progress report as JSON, if not yet sent.
     progress: str | None = None
     reason: Reason | None = None
     stopped: threading.Event = field(default_factory=threading.Event)

@@ -24,11 +24,11 @@ from .errors import UsageError
 Heard = Callable[[str, str], None]
 """Gets the channel and the payload of a notification."""
 
-# The longest that connecting to one host may take; the driver allows no less.
+# The limit for connecting to one host; the minimum that the driver allows.
 CONNECT_SECONDS = 2
 WATCH_SECONDS = 0.25
 BACKOFF_SECONDS = 0.1
-# The longest pause between two tries, and so the time within which a server that is back is found.
+# The maximum pause between attempts, and so the time within which a recovered server is found.
 LONGEST_BACKOFF_SECONDS = 1.0
 
 
@@ -41,7 +41,7 @@ def checked_address(address: str | None) -> str:
         hint = "write postgresql://user@host/database"
         if address.partition("://")[0] == "postgresql+psycopg":
             hint = 'that is an address of SQLAlchemy: leave out "+psycopg"'
-        # What libpq says may repeat a part of the password.
+        # libpq's message may contain a part of the password.
         raise UsageError(f"the address of the database is invalid; {hint}") from (
             None if "@" in address or "password" in address else error
         )
@@ -99,7 +99,7 @@ class Bell:
             with contextlib.suppress(BlockingIOError):
                 while self._receiver.recv(64):
                     pass
-            # Whoever rings from here on is heard: what woke us is looked at after this.
+            # Reset before the caller checks for work, so that a later ring is not lost.
             self._has_rung = False
         if link is not None and link.fileno() in ready:
             link.hear()
@@ -141,10 +141,10 @@ class Link:
         self.is_closed = False
         self.was_cut = False
         self._heard = heard
-        # Not prepared: that works behind a transaction pooler too.
+        # No statement stays prepared, so calls work behind a transaction pooler.
         self._connection = psycopg.connect(autocommit=True, prepare_threshold=None, **parameters)
         self._connection.add_notify_handler(lambda one: heard(one.channel, one.payload))
-        # Of its own, so that the watchdog never cuts another's that got the same number.
+        # A duplicate, so that the watchdog never shuts down another socket with a reused number.
         self._socket = socket.socket(fileno=os.dup(self._connection.fileno()))
         self._deadline: float | None = None
         watchdog.watch(self)

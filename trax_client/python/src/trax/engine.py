@@ -41,13 +41,13 @@ from .version import __version__
 
 log = logging.getLogger("trax")
 
-# A newer one does: the contract only grows.
+# Newer versions are accepted, as functions are only added to the contract.
 OLDEST_EXTENSION = (0, 1)
-# How a server refuses whose SQL is older: no such function; the library's own words.
+# The errors of a server whose SQL is older: an unknown function, or the library's own refusal.
 OF_OLDER_SQL = ("42883", "55000")
-# The time from asking handlers to stop until their jobs are given back all the same.
+# The time between asking handlers to stop and releasing their jobs anyway.
 STOP_PATIENCE = 1.0
-# The time from then until giving up on a server that does not answer.
+# The time after that until an unreachable server is given up on.
 REPORT_PATIENCE = 10.0
 CHECK_PERIOD = 1.0
 
@@ -105,18 +105,21 @@ class Engine:
         self._ended: deque[tuple[Attempt, Any, BaseException | None]] = deque()
         self._link: Link | None = None
         self._is_checked = self._has_claimed = False
-        # What was said last of a failure, until the database is reached again.
+        # The last failure logged, until the database is reached again.
         self._complaint = ""
-        # No heartbeat was answered for half a lease, and when leases are extended here instead.
+        # Whether no heartbeat has been answered for half a lease, and when to extend the leases
+        # here instead.
         self._is_unheard = False
         self._extend_at = 0.0
-        # Refused although the extension is of our version: it may be from just before the update.
+        # Refused although the extension's version matches: the refusal may date from just before
+        # the update.
         self._was_refused = False
         self._extension = __version__
         self._polling = Polling(settings.poll_interval, now())
         self._backoff = Backoff(1.0)
         self._paused_until = self._no_claim_until = 0.0
-        # Of a stop: when handlers are asked, abandoned, and the server is given up.
+        # During a stop: when handlers are asked to stop and abandoned, and the server is given up
+        # on.
         self._ask_at = self._abandon_at = self._give_up_at = float("inf")
 
     def ended(self, attempt: Attempt, value: Any, error: BaseException | None) -> None:
@@ -199,7 +202,7 @@ class Engine:
                 self._link = Link(self._parameters, self._watchdog, self._heard)
                 self._link.listen("trax_work", self._exchange.limit)
                 self._polling.connected(now())
-                # Heartbeats were away with it, and have time to come back.
+                # The heartbeat lost its connection as well, and gets time to reconnect.
                 self._heartbeat.heard_at = now()
             if not self._is_checked:
                 self._check_version(self._link)
@@ -269,7 +272,7 @@ class Engine:
                 context = Context(attempt, self._heartbeat.progressed)
                 call = self._handlers[attempt.task].bind(attempt.input, context)
             except MisfitError as misfit:
-                # Not for good: in a rolling deployment the next attempt may meet the newer code.
+                # Not permanent: during a rolling deployment the next attempt may run in newer code.
                 self._report(attempt, fail(f"the input does not fit this handler: {misfit}"))
             except (ValueError, RecursionError) as error:
                 failure = fail(f"the input cannot be decoded: {error}", permanent=True)
@@ -320,8 +323,8 @@ class Engine:
             may_be_stale = error.sqlstate in OF_OLDER_SQL and not self._was_refused
             if isinstance(refusal, NotPermittedError) or (is_ours and not may_be_stale):
                 raise refusal from error
-            # What this version calls may come with an update, and a session that has looked for it
-            # before may learn of it a moment after the new version is seen.
+            # An update may bring the functions that this version calls. A session that looked one
+            # up before may notice a moment after the new version is visible.
             self._was_refused = is_ours
             self._is_checked = False
             if not is_ours:
@@ -346,7 +349,7 @@ class Engine:
         self._complain("the database cannot be reached, again in %.1f s: %s", pause, error)
 
     def _complain(self, text: str, pause: float, error: psycopg.Error) -> None:
-        # Said once, however long it lasts.
+        # Logged as a warning once, however long it lasts.
         level = logging.DEBUG if self._complaint == text else logging.WARNING
         self._complaint = text
         log.log(level, text, pause, brief(error))

@@ -95,7 +95,7 @@ class Blame(Enum):
     CALL = "call"
 
 
-# Ended, starting, full, or a standby.
+# Session ended, server starting, too many connections, or a standby.
 _OF_CONNECTION = frozenset(
     ("57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04", "53300", "25006")
 )
@@ -119,7 +119,7 @@ def blame(error: psycopg.Error) -> Blame:
     """Return what is to blame for an error of the driver; the only place that lists the codes."""
     code = error.sqlstate
     if code is None:
-        # The driver's own: of a value that it cannot send, or of the connection.
+        # The driver's own error: about a value that it cannot send, or about the connection.
         of_value = isinstance(error, psycopg.DataError | psycopg.ProgrammingError)
         return Blame.CALL if of_value else Blame.CONNECTION
     if code in _OF_CONNECTION or code.startswith("08"):

@@ -28,17 +28,18 @@ from .outcome import Kind, Verdict, instead
 
 log = logging.getLogger("trax")
 
-# The most jobs of one claim, and completions of one call.
+# The maximum number of jobs in a claim, and of completions in a call.
 BATCH = 1000
 BATCH_BYTES = 4 << 20
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
-# After so many outcomes for which the server had no time, the rest waits for the next exchange.
+# Once the server had no time for this many outcomes, the others wait for the next exchange.
 FAILURES_AT_MOST = 2
 BREAKS_AT_MOST = 5
-# By the second time its lease is over, or heartbeats were answered: the bytes take too long.
+# By the second time the lease has ended, or heartbeats were answered meanwhile, so the size is the
+# cause.
 UNANSWERED_AT_MOST = 2
 LARGE = 64 << 10
-# How many outcomes are reported at most, each in the place of the one before.
+# The maximum number of outcomes reported for an attempt, each replacing the previous one.
 PLACES = 4
 
 _STATEMENTS = {
@@ -136,7 +137,7 @@ class Exchange:
                     if len(batch) == 1:
                         self._broke(link, batch[0], error)
                     raise
-                # To find which of them fails.
+                # One by one, to find the outcome that fails.
                 self._send_each(link, batch)
         if wanted and claimed is None:
             claimed = self._claim_alone(link, wanted)
@@ -183,14 +184,15 @@ class Exchange:
         failures = 0
         for outcome in outcomes:
             if failures >= FAILURES_AT_MOST:
-                # Its turn comes before that of those which failed: their pauses grow.
+                # Its turn comes before that of the failed ones, whose pauses grow.
                 outcome.again = True
                 outcome.not_before = now() + SHORTEST_PAUSE
                 continue
             try:
                 self._send(link, outcome, hasty=failures > 0)
             except psycopg.Error as error:
-                # Told once: it may be refused for long, as until the extension is updated.
+                # Logged as a warning once: it may be refused for long, for example until the
+                # extension is updated.
                 level = logging.DEBUG if outcome.pause else logging.WARNING
                 outcome.again = True
                 if blame(error) is Blame.CONNECTION:

@@ -28,15 +28,15 @@ from .version import __version__
 
 log = logging.getLogger("trax")
 
-# The most leases that one call extends.
+# The maximum number of leases that one call extends.
 BATCH = 1000
 BEGIN_PERIOD = 0.1
 PROGRESS_PERIOD = 0.5
 SHORTEST_LIMIT = 0.5
 LEAVE_LIMIT = 0.5
-# For how many periods nothing is reported to a server that refused it.
+# The number of periods without reports after a server refused one.
 REFUSED_PERIODS = 3
-# A look at the leases, to notice those that ran out.
+# The period of the check for expired leases.
 CHECK_PERIOD = 1.0
 
 
@@ -203,11 +203,11 @@ class Heartbeat(threading.Thread):
         except psycopg.Error as error:
             if blame(error) is not Blame.CALL:
                 raise
-            # An older server, or a role without the right: it works all the same.
+            # An older server, or a role without the right: the worker works without reports.
             self._refused_until = now() + REFUSED_PERIODS * self._period
             return
         self._refused_until = None
-        # One that was not taken is repeated, with all that it says, by the next heartbeat.
+        # A report that was not recorded is repeated in full by the next heartbeat.
         self._is_known = self._is_known or rows[0][0]
 
     def _registration(self, info: str | None) -> dict[str, Any]:
@@ -221,7 +221,7 @@ class Heartbeat(threading.Thread):
                 if self._may_be_known and self._refused_until is None:
                     self._link.call(sql.REPORT_WORKER, self._registration(None), LEAVE_LIMIT)
             except psycopg.Error as error:
-                # It is soon seen to be gone.
+                # The server soon counts the worker as gone.
                 log.debug("the end of the worker could not be reported: %s", error)
             self._link.close()
 
@@ -232,7 +232,7 @@ class Heartbeat(threading.Thread):
             link = Link(self._parameters, self._watchdog, self._heard)
             self._link = link
             link.listen("trax_cancel", self._limit)
-            # What was said before it listened.
+            # Notifications sent before LISTEN were missed.
             if self._held.hear_cancels(""):
                 self._begun = True
         return self._link
@@ -249,7 +249,7 @@ class Heartbeat(threading.Thread):
         self._next_beat = now() + pause
         self._begun = True
         holds_any = bool(self._held.all())
-        # Nothing depends on it otherwise, and the worker's loop says what is wrong.
+        # Without a lease the heartbeat is not needed, and the worker's loop reports the error.
         level = logging.WARNING if holds_any and not self._is_failing else logging.DEBUG
         log.log(level, "the heartbeat failed, again in %.1f s: %s", pause, brief(error))
         self._is_failing = True

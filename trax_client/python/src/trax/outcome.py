@@ -165,7 +165,7 @@ def on_stop(reason: Reason) -> Verdict:
         return Verdict(Kind.ACKNOWLEDGE_CANCEL)
     if reason is Reason.TIMEOUT:
         return Verdict(Kind.TIMED_OUT, error="it ran longer than its timeout")
-    # A lease that may only seem lost (no contact for its length) is released.
+    # After a loss of contact the lease may only seem lost, so it is released.
     return Verdict(Kind.RELEASE)
 
 

@@ -6,9 +6,9 @@ import random
 
 MOST_SECONDS = 1.0
 MOST_SECONDS_WHEN_NOTIFIED = 5.0
-# After a claim that returned fewer jobs than wanted: their outcomes may go with the next.
+# After a claim that returned fewer jobs than wanted: an outcome may be sent with the next claim.
 PARTIAL_DELAY = 0.01
-# One job wakes many workers: those that claim in vain do it a little later next time.
+# If one job wakes many workers, those that claimed in vain delay their next claim a little.
 VAIN_DELAY = 0.001
 VAIN_DOUBLINGS = 6
 
@@ -41,7 +41,7 @@ class Polling:
         """Record a claim; `alone` says that it was sent for no outcome."""
         if got:
             if alone and not self._was_woken and self._wait > self._interval:
-                # Work that only a poll found: notifications do not arrive, or late.
+                # Only a poll found this work: a notification is late, or none arrive.
                 self._is_notified = False
             self._wait = self._interval
             self._in_vain = 0
@@ -49,7 +49,7 @@ class Polling:
         else:
             self._in_vain += self._was_woken
             most = MOST_SECONDS_WHEN_NOTIFIED if self._is_notified else MOST_SECONDS
-            # A fleet that was started together drifts apart.
+            # Spreads the polls of workers that were started together.
             self.next_claim = moment + self._wait * random.uniform(0.9, 1.1)  # noqa: S311
             self._wait = min(self._wait * 2, max(most, self._interval))
         self._was_woken = False

@@ -20,7 +20,8 @@ _CLAIMED = """job_id, token::text, attempt, max_attempts, task, input::text, man
     extract(epoch from scheduled_for)::float8, extract(epoch from queued_at)::float8,
     extract(epoch from timeout)::float8, trace::text"""
 
-# With no place no job begins before a heartbeat reports it: a lost answer costs no attempt.
+# With no places, no job counts as begun before a heartbeat reports it, so a lost answer uses up no
+# attempt.
 _CLAIM = """max_jobs => %(max_jobs)s::int,
     tasks => %(tasks)s::text[], groups => %(groups)s::text[],
     lease => %(lease)s::interval, places => 0"""

@@ -58,7 +58,7 @@ def dumps(value: object) -> str | None:
     if value is None:
         return None
     text = json.dumps(value, allow_nan=False, default=_encode, separators=(",", ":"))
-    # The encoder writes no number but its own: a text with the mark becomes the number in it.
+    # The encoder writes only its own numbers: a text with the mark is replaced by the number in it.
     return _MARKED.sub(r"\1", text) if _MARK in text else text
 
 
@@ -80,7 +80,7 @@ def names_decimal(annotation: Any, seen: frozenset[Any] = frozenset()) -> bool:
     return any(names_decimal(one, seen) for one in inner)
 
 
-# Nobody can have it in a text of theirs.
+# Random, so that no text of a program contains it.
 _MARK = f"trax-number-{secrets.token_hex(16)}:"
 _MARKED = re.compile(f'"{_MARK}([^"]*)"')
 
@@ -205,7 +205,7 @@ def _object(hints: dict[str, Any], required: set[str], make: Callable[..., Any])
         for name in required & members.keys():
             if name not in value:
                 raise MisfitError(f"{path}.{name} is missing")
-        # What it does not know comes from newer code, and does no harm.
+        # Unknown members come from newer code and are ignored.
         known = {name: value[name] for name in members if name in value}
         return make(**{n: members[n](one, f"{path}.{n}") for n, one in known.items()})
 

@@ -157,7 +157,7 @@ class AsyncWorker(_Worker):
         settings, phase = self._begin(until_empty=until_empty)
         loop = asyncio.get_running_loop()
         runner = LoopRunner(loop)
-        # Its own, for the program may use up the loop's.
+        # A dedicated executor, as the program may exhaust the loop's.
         thread = ThreadPoolExecutor(1, thread_name_prefix="trax-worker")
         try:
             engine = Engine(settings, self._handlers, runner, phase)

@@ -1,6 +1,6 @@
--- What an ended job was queued with, as text: what its run and its dead letter keep, and the
--- manifest that it came from, if that is here. A unique key that the job itself still keeps alive
--- (unique_for) stays with it. $1 the job.
+-- The options of an ended job, as text: from its run and its dead letter, and the manifest that it
+-- came from, if that exists here. A unique key that the job itself still keeps alive (unique_for)
+-- is left out. $1 job id.
 select
     m.name as manifest,
     r.task,

@@ -1,4 +1,4 @@
--- Queues a job anew, with the columns of ended_job.sql.
+-- Queues a job again, with the columns of ended_job.sql.
 select trax.enqueue(
     task => $2,
     input => $3::jsonb,

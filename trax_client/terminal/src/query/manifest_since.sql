@@ -1,5 +1,5 @@
--- A manifest of this name that was there at a time: one that its group took to another shard keeps
--- when it was made. $1 the name, $2 the time.
+-- A manifest of this name that existed at a time; a manifest that moved to another shard with its
+-- group keeps its creation time. $1 name, $2 time.
 select m.name
 from trax.manifest m
 where m.name = $1

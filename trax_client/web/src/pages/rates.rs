@@ -1,4 +1,4 @@
-//! The last hour, minute by minute, from history.
+//! The rates of the last hour by minute, from history.
 
 use maud::{Markup, html};
 
@@ -6,14 +6,14 @@ use crate::glance::{Answer, Question};
 use crate::trouble::Trouble;
 use crate::visit::Visit;
 
-/// At most 300 blocks of a day's history are read. About 20,000 attempts, 350 for each minute:
-/// within about five percent, in a third of the time that 1,000 blocks take.
+/// At most 300 blocks of a day's history are read: about 20,000 attempts, 350 per minute. The
+/// result is accurate to about five percent, in a third of the time that 1,000 blocks take.
 pub(super) const RATES: Question = Question {
     sql: include_str!("../query/rates.sql"),
     limit: Some(300),
 };
 
-/// What was claimed, completed and failed in each minute, the oldest first.
+/// The numbers of claimed, completed and failed attempts in each minute, oldest first.
 #[derive(Default)]
 pub(super) struct Rates {
     minutes: [Vec<f64>; 3],
@@ -35,7 +35,7 @@ impl Rates {
         Ok(rates)
     }
 
-    /// Adds those of another database.
+    /// Adds the rates of another database.
     pub(super) fn add(&mut self, other: &Rates) {
         self.is_estimated |= other.is_estimated;
         for (minutes, more) in self.minutes.iter_mut().zip(&other.minutes) {
@@ -47,7 +47,7 @@ impl Rates {
     }
 }
 
-/// Returns a small chart for each.
+/// Returns a small chart for each rate.
 pub(super) fn show(visit: &Visit, rates: &Rates) -> Markup {
     let [claimed, completed, failed] = &rates.minutes;
     let jobs = |state: &str| visit.link_with("jobs", &[("state", state)]);
@@ -91,7 +91,7 @@ fn chart(name: &str, link: &str, minutes: &[f64]) -> Markup {
     }
 }
 
-/// Returns a number for each minute as one for each second: "12", "0.5", "0.02".
+/// Converts a count per minute to a rate per second: "12", "0.5", "0.02".
 fn rate(minute: f64) -> String {
     let second = minute / 60.0;
     match second {

@@ -1,4 +1,4 @@
-//! Who holds a token of `trax lock` and `trax.acquire_token`, and who waits for one.
+//! The holders and waiters of tokens of `trax lock` and `trax.acquire_token`.
 
 use maud::{Markup, html};
 use tokio_postgres::types::Type;

@@ -1,4 +1,4 @@
-//! Who executes jobs.
+//! The workers.
 
 use maud::{Markup, html};
 use tokio_postgres::types::Type;

@@ -1,4 +1,4 @@
--- Acts of operators, the newest first. $1 before this time, $2 at most.
+-- Acts of operators, newest first. $1 before this time, $2 limit.
 select a.id, a.at, a.role, a.program, a.action, a.kind, a.name, a.note
 from trax.audit a
 where a.at < coalesce($1::text::timestamptz, 'infinity')

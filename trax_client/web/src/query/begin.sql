@@ -1,6 +1,6 @@
--- Sets the limits, the names and the role of one transaction; all end with it. Nothing that a role
--- could have made is found without its schema. $1 longest statement, $2 who acts, as trax.audit
--- shows it, $3 the role; none: the one that connects.
+-- Sets the limits, the names and the role of a transaction, for its duration. The search path
+-- excludes schemas in which other roles may create objects. $1 statement timeout, $2 the actor as
+-- trax.audit shows it, $3 the role; null for the role of the connection.
 select
     pg_catalog.set_config('statement_timeout', $1, true),
     pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', true),

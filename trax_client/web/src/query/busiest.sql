@@ -1,5 +1,5 @@
--- The groups with the most waiting and running jobs, the busiest first. Of a queue of more than
--- 1,000 pages as many are sampled. $1 at most.
+-- The groups with the most waiting and running jobs, busiest first. A queue of more than 1,000
+-- pages is sampled with that many pages. $1 limit.
 with size as materialized (
     select
         least(
@@ -44,7 +44,7 @@ select
     coalesce(g.enabled, true) as enabled,
     g.max_active_jobs,
     (
-        -- The oldest of those that come next: of equal priority the first is the oldest.
+        -- The oldest of the next jobs: among jobs of equal priority the first is the oldest.
         select min(h.run_at)
         from pg_catalog.unnest(b.lanes[:100]) l (lane_id)
         cross join lateral (

@@ -1,6 +1,6 @@
--- Acknowledges unresolved dead letters that match all that is given, the oldest first, and returns
--- how many. $1 task, $2 manifest, $3 group, $4 part of the reason or error, $5 note, $6 at most;
--- 100 unless told, and never more than 1000.
+-- Acknowledges open dead letters that match all filters, oldest first, and returns their number. $1
+-- task, $2 manifest, $3 group, $4 part of the reason or error, $5 note, $6 limit: 100 by default,
+-- at most 1000.
 select count(trax.acknowledge_dead_letter(id => d.id, note => $5))::text
 from (
     select d.id

@@ -1,5 +1,5 @@
--- How many dead letters match all that is given, counted up to $6. $1 task, $2 group, $3 manifest,
--- $4 status, $5 part of the reason or error.
+-- The number of dead letters that match all filters, counted up to $6. $1 task, $2 group, $3
+-- manifest, $4 status, $5 part of the reason or error.
 select count(*) as count
 from (
     select

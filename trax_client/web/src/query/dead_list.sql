@@ -1,5 +1,5 @@
--- Dead letters that match all that is given, the newest first. $1 task, $2 group, $3 manifest,
--- $4 status, $5 before this id, $6 at most, $7 part of the reason or error.
+-- Dead letters that match all filters, newest first. $1 task, $2 group, $3 manifest, $4 status, $5
+-- before this id, $6 limit, $7 part of the reason or error.
 select
     d.id,
     d.job_id,

@@ -1,7 +1,6 @@
--- Requeues unresolved dead letters that match all that is given, the oldest first, and returns how
--- many, and how many it leaves because another job has their unique key. $1 task, $2 manifest,
--- $3 group, $4 part of the reason or error, $5 note, $6 at most; 100 unless told, and never more
--- than 1000.
+-- Requeues open dead letters that match all filters, oldest first. Returns their number, and the
+-- number skipped because another job has their unique key. $1 task, $2 manifest, $3 group, $4 part
+-- of the reason or error, $5 note, $6 limit: 100 by default, at most 1000.
 with matching as (
     select
         d.id, d.created_at,

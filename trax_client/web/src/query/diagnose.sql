@@ -1,3 +1,3 @@
--- What is wrong, the worst first, as trax.diagnose tells it.
+-- Problems from trax.diagnose, most severe first.
 select d.cause, d.severity, d.detail, d.fix
 from trax.diagnose() d

@@ -1,5 +1,5 @@
--- Manifests and their groups as a document that trax manifest apply and trax.apply read. The server
--- writes it: every digit of an input survives. $1 the manifest, or all; $2 at most.
+-- Manifests and their groups as a document for trax manifest apply and trax.apply. The server
+-- writes it, so every digit of an input is kept. $1 manifest, null for all; $2 limit.
 with chosen as materialized (
     select m.*
     from trax.manifest m

@@ -1,5 +1,5 @@
--- Groups with work, settings or manifests, in the order of their names. What is ready is counted
--- lane by lane and not beyond $1. $1 count up to, $2 after this name, $3 at most.
+-- Groups with work, settings or manifests, ordered by name. Ready jobs are counted by lane and only
+-- up to $1. $1 count limit, $2 after this name, $3 limit.
 with named as materialized (
     select n.name
     from (

@@ -1,5 +1,5 @@
--- The ended attempts of one job, the first first. $1 its id, $2 most characters of a value, $3 at
--- most.
+-- The ended attempts of a job, first attempt first. $1 job id, $2 maximum characters of a value, $3
+-- limit.
 select
     r.attempt,
     r.state,

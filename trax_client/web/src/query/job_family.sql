@@ -1,6 +1,6 @@
--- The jobs of other manifests that stand before and behind one job: of each parent of its manifest
--- the last that had completed when the job was queued, and of each child the first that was queued
--- when it had ended. $1 its id, $2 at most of each.
+-- The jobs of related manifests before and after a job: for each parent of its manifest the last
+-- one that had completed when the job was queued, and for each child the first one queued after the
+-- job had ended. $1 job id, $2 limit for each.
 with me as materialized (
     select j.job_id, m.manifest_id, j.queued_at, j.finished_at
     from trax.job j

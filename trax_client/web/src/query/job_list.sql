@@ -1,13 +1,12 @@
--- Jobs that match all that is given, the newest first, and down to which job all were looked at.
--- $1 state, $2 task, $3 group, $4 manifest, $5 worker, $6 part of the error, $7 concurrency or
--- unique key, $8 before this job, $9 look at this many of each table, $10 at most, $11 what a
--- queued one waits for: worker, time or job, $12 due, started or ended from this time on, $13
--- before this time, $14 within this length of time, $15 a JSON path that the input has, or whose
--- predicate holds.
+-- Jobs that match all filters, newest first, and the job down to which all were examined. $1 state,
+-- $2 task, $3 group, $4 manifest, $5 worker, $6 part of the error, $7 concurrency or unique key, $8
+-- before this job, $9 rows of each table to examine, $10 limit, $11 reason for waiting: worker,
+-- time or job, $12 due, started or ended at or after this time, $13 before this time, $14 within
+-- this interval, $15 a JSON path that exists in the input, or a predicate that holds.
 --
--- A filter that few of ten million runs match would read them all: each look is bounded by $9, and
--- the reader asks for the next. Where a table was looked at in part, jobs of the others below that
--- part are left for the next look too.
+-- A filter that few of ten million runs match would read them all, so each query examines at most
+-- $9 rows, and the user asks for the next ones. If a table was examined in part, jobs of the other
+-- tables beyond that part are left for the next query too.
 with waiting as materialized (
     select
         q.job_id, 'queued'::text as state, q.attempts as attempt, q.task, q.group_name, q.manifest,

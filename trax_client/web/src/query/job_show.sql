@@ -1,4 +1,4 @@
--- One job, wherever it is; long values are cut. $1 its id, $2 most characters of a value.
+-- One job in any state, with long values cut. $1 job id, $2 maximum characters of a value.
 select
     j.job_id,
     j.state,

@@ -1,4 +1,4 @@
--- What a waiting job waits for, and the jobs that it waits behind. $1 its id.
+-- The reason why a job waits, and the jobs that it waits for. $1 job id.
 with waiting as materialized (
     select q.*
     from trax.work_queue q

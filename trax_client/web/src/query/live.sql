@@ -1,5 +1,5 @@
--- The numbers that pages keep up to date. Each ends at $1, so that nothing here reads a queue of
--- millions. $1 count up to.
+-- The live numbers. Counting of each stops at $1, so that a queue of millions is never read. $1
+-- count limit.
 select
     (
         select count(*)
@@ -12,7 +12,7 @@ select
     (
         select count(*)
         from (
-            -- Two conditions, because each has an index; together they would read all that waits.
+            -- Two conditions, as each has an index; combined they would read all waiting jobs.
             select from trax.work_queue k where k.waits_for = 'key'
             union all
             select from trax.work_queue m where m.waits_for = 'manifest'

@@ -1,5 +1,5 @@
--- The manifests around one: up to three steps of parents and of children, at most twenty of each,
--- with the parents that are among them. $1 its name, $2 at most.
+-- The graph around a manifest: up to three levels of parents and of children, at most twenty of
+-- each, with those of their parents that are in the graph. $1 name, $2 limit.
 with recursive root as materialized (
     select m.manifest_id
     from trax.manifest m

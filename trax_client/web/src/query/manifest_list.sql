@@ -1,4 +1,4 @@
--- Manifests in the order of their names. $1 task, $2 group, $3 after this name, $4 at most.
+-- Manifests ordered by name. $1 task, $2 group, $3 after this name, $4 limit.
 select
     m.name,
     m.task,

@@ -1,4 +1,4 @@
--- The last attempts of one manifest. $1 its id, $2 at most.
+-- The last attempts of a manifest. $1 manifest id, $2 limit.
 select r.job_id, r.attempt, r.state, r.started_at, r.finished_at, pg_catalog.left(r.error, 300) as error
 from trax.run r
 where r.manifest_id = $1

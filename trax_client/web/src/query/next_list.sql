@@ -1,4 +1,4 @@
--- What fires next. $1 at most.
+-- The next manifests to run. $1 limit.
 select m.name, m.task, m.group_name, s.next_run_at
 from trax.manifest_state s
 join trax.manifest m on m.manifest_id = s.manifest_id

@@ -1,9 +1,9 @@
--- How many attempts were claimed, completed and failed in each of the last sixty minutes, the
--- oldest first. $1 most blocks of history that are read of one partition.
+-- The numbers of attempts claimed, completed and failed in each of the last sixty minutes, oldest
+-- first. $1 maximum blocks of history read per partition.
 --
--- Rows are only added to a partition of history, so that its end is the newest: the block where the
--- hour begins is found by halving. Of the blocks behind it at most $1 are read, evenly spread, and
--- stand for the others. An index by time would cost every job.
+-- A partition of history is append-only, so its last blocks are the newest, and the block where the
+-- hour begins is found by bisection. Of the later blocks at most $1, evenly spaced, are read as a
+-- sample. An index by time would add a cost to every job.
 with recursive clock as materialized (
     select pg_catalog.clock_timestamp() - interval '1 hour' as since
 ),
@@ -63,7 +63,8 @@ ended as materialized (
     cross join span s
     cross join lateral pg_catalog.generate_series(0, s.looks - 1) n (i)
     cross join lateral (select s.first + n.i * s.blocks / s.looks as block) b
-    -- The offset keeps the conditions in here, where they are a range of blocks.
+    -- The offset keeps the planner from moving the conditions outward; here they are a range of
+    -- blocks.
     cross join lateral (
         select e.state, e.started_at, e.finished_at
         from trax.run e

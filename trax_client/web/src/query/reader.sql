@@ -1,5 +1,5 @@
--- Who the page acts as, which of some functions that role may call, and the server's clock.
--- $1 functions.
+-- The page's role, the functions among $1 that it may execute, and the server's clock. $1
+-- functions.
 select
     current_user::text as role,
     current_database()::text as database,

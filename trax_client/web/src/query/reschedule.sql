@@ -1,4 +1,4 @@
--- Changes when a manifest fires, and nothing else of it. $1 its name, $2 cron, $3 every, $4 zone.
+-- Changes only the schedule of a manifest. $1 name, $2 cron, $3 every, $4 zone.
 select trax.schedule(
     name => m.name,
     task => case when m.run_as is null then m.task end,

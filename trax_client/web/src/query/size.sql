@@ -1,4 +1,4 @@
--- How many rows there are, as the statistics of the tables have it: waiting jobs, and runs.
+-- The approximate numbers of waiting jobs and of runs, from table statistics.
 select
     (
         select greatest(c.reltuples, 0)::bigint

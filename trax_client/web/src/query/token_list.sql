@@ -1,5 +1,4 @@
--- Who holds a token, and behind them who waits for one, in the order in which they are served.
--- $1 at most.
+-- The holders of tokens, followed by the waiters in the order in which they are served. $1 limit.
 select t.name, 'held' as state, t.slot, t.max_holders, t.holder, t.acquired_at as since, t.expires_at
 from trax.concurrency_token t
 where t.expires_at > pg_catalog.clock_timestamp()

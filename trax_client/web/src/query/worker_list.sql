@@ -1,4 +1,4 @@
--- Who executes jobs, or did lately. $1 at most.
+-- Current and recent workers. $1 limit.
 select s.name, s.state, s.started_at, s.last_seen_at, s.host, s.version, s.running, s.oldest_started_at
 from trax.worker_state s
 order by s.state = 'gone', s.name

@@ -1,5 +1,5 @@
--- Takes a lock of this session that is free, because nobody knows its number: while it is held, the
--- session lives.
+-- Takes a session lock under a random number, which is therefore free. While the lock is held, the
+-- session is alive.
 select k.key, pg_catalog.pg_try_advisory_lock(k.key)
 from (
     select pg_catalog.hashtextextended(pg_catalog.gen_random_uuid()::text, 0) as key

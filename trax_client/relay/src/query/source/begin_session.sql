@@ -1,6 +1,6 @@
--- A session that nobody is behind any more lets go of its lock; older servers know less of it.
--- The target reads the times and intervals that this session writes, and the other way round.
--- Which target a row is for is there after a crash: it could be carried to another one.
+-- Makes an abandoned session release its lock; older servers support fewer of these settings. Sets
+-- formats for times and intervals that the target can read, and the reverse. The target of a row
+-- must survive a crash, as the row could otherwise be carried to another one.
 select pg_catalog.set_config(s.name, v.value, false)
 from (
     values

@@ -1,4 +1,4 @@
--- Of the rows for one target, and of those whose target is not written down yet.
+-- Counts the rows for one target, and those without a target yet.
 select
     w.waiting operator(pg_catalog.+) u.unplaced,
     coalesce(

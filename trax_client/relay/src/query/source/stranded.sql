@@ -1,4 +1,4 @@
--- The targets that rows wait for and that are not among those of the relay.
+-- The targets that rows wait for and that this relay does not serve.
 select pg_catalog.format('%s (%s)', coalesce(t.name, 'a target that was replaced'), e.target)
 from (
     select distinct x.target

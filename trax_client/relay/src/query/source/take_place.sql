@@ -1,5 +1,5 @@
--- Takes the place of the relay for a target, unless the session that has it lives: that holds the
--- lock of its own that the row names. What locks others hold decides nothing. $1 the target, $2 the
+-- Takes the relay's place for a target, unless the session that holds it is alive. That session
+-- holds its own lock, which the row names; locks of other sessions have no effect. $1 target, $2
 -- lock of this session.
 with taken as (
     update trax_outbox.target t

@@ -1,6 +1,6 @@
--- The relay reads times and intervals as text, and the source reads what this session writes. The
--- server ends a statement before the relay leaves it, so that no session stays behind; a lower
--- limit, of the role say, remains.
+-- The relay reads times and intervals as text, and the source reads those that this session writes.
+-- The server cancels a statement before the relay gives up on it, so that no session remains. A
+-- lower limit, for example of the role, is kept.
 select pg_catalog.set_config(s.name, s.value, false)
 from (
     values

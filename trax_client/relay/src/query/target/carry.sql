@@ -1,4 +1,4 @@
--- Volatile functions of a select list run after its sort: jobs get their ids in order.
+-- Volatile functions in a select list run after the sort, so jobs get their ids in order.
 insert into trax_relay.carried (key, source, id, job_id)
 select
     (d.row ->> 'key')::uuid,

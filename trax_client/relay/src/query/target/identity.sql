@@ -1,4 +1,4 @@
--- Which target this is, and what a person calls it: its database, and its number as a shard.
+-- The identity of this target, and its readable name: its database, and its number as a shard.
 select
     t.target::text,
     pg_catalog.concat(

@@ -1,4 +1,5 @@
--- What is here, and whether this role may use it; null is not here. Needs no right on any of it.
+-- The required objects, and whether this role may use them; null if one does not exist. Needs no
+-- rights.
 select
     (
         select pg_catalog.bool_or(
