@@ -1,11 +1,11 @@
-//! A transfer of money that happens once, whatever breaks.
+//! A transfer of money that happens exactly once, whatever fails.
 //!
-//! A job may be executed more than once: its worker may die between the work and the word that it
-//! is done. Here both are one transaction. It commits, and the job is over; or it does not, and the
-//! next attempt finds nothing done.
+//! A job may be executed more than once: its worker may die between the work and the report that it
+//! is done. Here both are one transaction. Either it commits, and the job is over, or it does not,
+//! and the next attempt finds nothing done.
 //!
-//! `DATABASE_URL` names the database; `BREAK_AFTER=debit` or `BREAK_AFTER=complete` kills the
-//! process there, once the first attempt has come that far.
+//! `DATABASE_URL` names the database. `BREAK_AFTER=debit` or `BREAK_AFTER=complete` kills the
+//! process at that point of the first attempt.
 
 use serde::{Deserialize, Serialize};
 use trax_client::{
@@ -38,8 +38,8 @@ async fn transfer(
     tx.execute(add, &[&order.from, &-order.amount]).await?;
     break_after("debit", &ctx);
     tx.execute(add, &[&order.to, &order.amount]).await?;
-    // Says whether the lease is still ours. If not, another attempt does the transfer: undo this
-    // one.
+    // Returns whether the lease is still held. If not, another attempt does the transfer: roll
+    // back.
     let ours = Client::new(&tx)
         .complete(ctx.job_id(), ctx.token(), &order.amount)
         .await?;
@@ -51,7 +51,7 @@ async fn transfer(
     Ok(Outcome::Recorded)
 }
 
-/// Ends the process as if the power failed here.
+/// Ends the process as a power failure would.
 fn break_after(step: &str, ctx: &Context<Bank>) {
     if ctx.attempt() == 1 && std::env::var("BREAK_AFTER").is_ok_and(|wanted| wanted == step) {
         std::process::abort();

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// A trax worker with pg; DATABASE_URL names the database. SIGTERM: what does not end within GRACE is given back.
+// A trax worker with pg; DATABASE_URL names the database. SIGTERM: jobs that do not end within GRACE are released.
 const { Client } = require("pg"), os = require("os");
 const lease = Number(process.env.LEASE || 30), grace = Number(process.env.GRACE || 30); // seconds
 const name = process.env.WORKER_NAME || `${os.hostname()}:${process.pid}`;
@@ -10,7 +10,7 @@ const complete = "complete($1, $2, $3)", release = "release($1, $2, make_interva
 const fail = "fail($1, $2, $3, retry_in => make_interval(secs => $4), permanent => $5)";
 class Snooze extends Error { constructor(seconds) { super(); this.seconds = seconds; } } // without using up an attempt
 
-// -- The tasks. What one throws is a failure; its retry_in (seconds) and permanent (true) say what follows.
+// -- The tasks. A thrown error is a failure; its retry_in (seconds) and permanent (true) decide about retries.
 const tasks = {
   "count.words": async (job, stop) => { // aborted: cancelled, lease lost, grace over; what it returns is not used
     for (let i = 0; i < 10 * (job.input.seconds || 0) && !stop.aborted; i++) await sleep(100);
@@ -27,7 +27,7 @@ async function connect() {
   return client;
 }
 
-// The row of a statement, on a new connection where the last one broke: an outcome told twice changes nothing.
+// Returns the row of a statement, on a new connection if the last one broke. Repeating an outcome changes nothing.
 async function ask(sql, values, over) {
   while (!over()) {
     try {

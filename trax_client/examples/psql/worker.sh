@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A trax worker with psql 15 alone, and its PGHOST, PGDATABASE... SIGTERM: what does not end within GRACE is given back.
+# A trax worker with psql 15 alone, and its PGHOST, PGDATABASE... SIGTERM: jobs not done within GRACE are released.
 set -uo pipefail
 LEASE=${LEASE:-30} GRACE=${GRACE:-30} # seconds
 NAME=${WORKER_NAME:-$(hostname):$$}
@@ -30,11 +30,11 @@ sql() {
 heartbeat() { # three times a lease: ends the task when the job was cancelled or the lease lost
     local last=$SECONDS answer me=$BASHPID
     while sleep "$(awk "BEGIN { print $LEASE / 3 }")"; do
-        # The worker was killed: the next attempt may begin.
+        # The worker was killed, and the next attempt may begin.
         if [ "$(ps -o ppid= -p "$me")" -ne $$ ]; then kill "$1" 2>/dev/null; return; fi
         answer=$(sql <<<"select held and not cancel_requested
             from trax.heartbeat(array[:id], array[:'token'::uuid], make_interval(secs => :lease))") && last=$SECONDS
-        # Nobody answers: the lease is ours until it has run out.
+        # No answer: the lease is held until it expires.
         if [ "$answer" = f ] || [ $((SECONDS - last)) -gt "${LEASE%.*}" ]; then kill "$1" 2>/dev/null; return; fi
     done
 }
@@ -42,7 +42,7 @@ heartbeat() { # three times a lease: ends the task when the job was cancelled or
 tell() { # until the server has it, or the lease is lost; told twice, or after a lost lease, it changes nothing
     local until=$((SECONDS + ${LEASE%.*}))
     until sql <<<"select trax.$1" >/dev/null; do
-        # 3: the server refuses it, as too large, say
+        # 3: the server refuses it, for example as too large
         if [ $? = 3 ] && [ "$1" != "$GONE" ]; then output="the outcome was refused"; tell "$GONE"; return; fi
         [ "$SECONDS" -gt "$until" ] && return
         sleep 0.5

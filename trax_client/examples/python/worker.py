@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A trax worker with psycopg 3; DATABASE_URL names the database. SIGTERM: what does not end within GRACE is given back."""
+"""A trax worker with psycopg 3; DATABASE_URL names the database. SIGTERM: jobs not done within GRACE are released."""
 import json, os, signal, socket, threading, time
 import psycopg
 
 DATABASE, LEASE, GRACE = os.environ["DATABASE_URL"], float(os.getenv("LEASE", "30")), float(os.getenv("GRACE", "30"))
 NAME = os.getenv("WORKER_NAME", f"{socket.gethostname()}:{os.getpid()}")
-# input::text: each input is decoded by itself, so that a bad one fails its own job.
+# input::text: each input is decoded separately, so that a malformed one fails only its own job.
 CLAIM = """select job_id, token::text, attempt, task, input::text
     from trax.claim_next(%s, tasks => %s, lease => make_interval(secs => %s))"""
 BEAT = """select held, cancel_requested
@@ -22,7 +22,7 @@ class Job:  # the one in hand
         self.id, self.token, self.attempt, self.task, self.text = job_id, token, attempt, task, text
         self.gone, self.done = threading.Event(), threading.Event()  # gone: cancelled, lease lost, grace over
 
-# -- The tasks. An exception is a failure; its retry_in (seconds) and permanent (true) say what follows.
+# -- The tasks. An exception is a failure; its retry_in (seconds) and permanent (true) decide about retries.
 def count_words(given, job):
     job.gone.wait(given.get("seconds", 0))  # once it is set, what a task returns is not used
     return {"words": len(given["text"].split())}
@@ -33,7 +33,7 @@ TASKS = {"count.words": count_words}
 stopping, db, job = threading.Event(), None, None
 
 def ask(sql, values, over):
-    """The row of a statement, on a new connection where the last one broke; an outcome told twice changes nothing."""
+    """Return the row of a statement, on a new connection if the last one broke; repeated outcomes change nothing."""
     global db
     while not over():
         try:

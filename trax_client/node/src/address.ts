@@ -32,8 +32,9 @@ export interface HostConfig {
 
 const url = /^(postgres(?:ql)?:\/\/(?:[^/?#]*@)?)([^/?#@]*)(.*)$/s;
 
-/** Returns a configuration for each host of an address; without one, of DATABASE_URL or PGHOST and its kin.
- * @throws UsageError for an address that is none; its text has no password. */
+/** Returns a configuration for each host of an address, by default that of DATABASE_URL, or PGHOST and the related
+ * variables.
+ * @throws UsageError for an invalid address; its text does not contain the password. */
 export function hosts(address: Address | undefined, env: Record<string, string | undefined> = process.env): HostConfig[] {
   const given = address ?? (env["DATABASE_URL"] || {});
   const all = typeof given === "string" ? ofText(given, env) : ofOptions(given, env);

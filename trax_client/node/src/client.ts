@@ -8,8 +8,8 @@ import { toJson } from "./json.js";
 import * as sql from "./sql.js";
 import { Telemetry } from "./telemetry.js";
 
-/** What runs a statement with numbered parameters: a `Client`, `PoolClient` or `Pool` of `pg`, or a few lines around
- * the transaction of another library. */
+/** Runs statements with numbered parameters: a `Client`, `PoolClient` or `Pool` of `pg`, or an adapter for the
+ * transaction of another library. */
 export interface Queryable {
   query(text: string, values: unknown[]): PromiseLike<{ rows: unknown[] }>;
 }
@@ -97,9 +97,9 @@ export class Client {
     return row === undefined ? undefined : jobOf<Output>(row);
   }
 
-  /** Waits until a job has ended, at most for `timeout` (30 s); when the time is up the state is what it is then.
+  /** Waits until a job has ended, at most for `timeout` (default 30 s); on timeout returns the current state.
    * The connection serves no other call meanwhile.
-   * @throws UnknownNameError without such a job, WrongStateError inside a transaction. */
+   * @throws UnknownNameError if the job does not exist, WrongStateError inside a transaction. */
   async awaitJob<Output = unknown>(jobId: number, timeout: Duration = 30_000): Promise<JobResult<Output>> {
     const [row] = await this.#rows(sql.awaitJob(jobId, interval(timeout)));
     const state = row?.["state"] as JobState;
@@ -113,8 +113,8 @@ export class Client {
     return (await this.#value("cancel", { job_id: ["bigint", jobId] })) as "cancelled" | "requested" | "finished" | "unknown";
   }
 
-  /** Records the completion of an attempt in the caller's transaction, for effects that happen exactly once: the
-   * handler then returns `RECORDED`. False when the lease is lost: roll back. */
+  /** Records the completion of an attempt in the caller's transaction, so that its effects happen exactly once. The
+   * handler then returns `RECORDED`. Returns false if the lease is lost: roll back. */
   async complete(attempt: { jobId: number; token: string }, output?: unknown): Promise<boolean> {
     const named = {
       job_id: ["bigint", attempt.jobId],

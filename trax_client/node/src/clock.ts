@@ -1,7 +1,7 @@
 import { uptime } from "node:os";
 
-/** Milliseconds of a clock that never goes back, is one for all threads, and also runs while the machine sleeps: the
- * machine's uptime counts its sleep, `hrtime` does not. The uptime is coarse, so a small difference is none. */
+/** Returns milliseconds of a monotonic clock that all threads share and that advances during suspend: the uptime
+ * includes suspend, `hrtime` does not. The uptime is coarse, so a small difference is ignored. */
 export function now(): number {
   const awake = Number(process.hrtime.bigint() / 1000n) / 1000;
   const up = uptime() * 1000;

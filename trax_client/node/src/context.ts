@@ -24,12 +24,12 @@ export interface Context {
   readonly timeout: number | undefined;
   /** The trace data stored with the job: `traceparent` and `tracestate`. */
   readonly trace: Trace | undefined;
-  /** Aborted when the attempt should stop: cancelled, over its timeout, lease lost, or shutdown. Its reason is a
-   * `Stopped`. Pass it to what takes one (`fetch`, timers), or call `signal.throwIfAborted()` in a long loop. */
+  /** Aborted when the attempt should stop: cancelled, timeout, lease lost, or shutdown. Its reason is a `Stopped`.
+   * Pass it to functions that accept a signal (`fetch`, timers), or call `signal.throwIfAborted()` in a long loop. */
   readonly signal: AbortSignal;
   /** The reason why the attempt should stop, or undefined. */
   readonly reason: Reason | undefined;
-  /** Reports how far the job is, for everyone to see in `trax.job` while it runs: a number, a text or a small
-   * document (8 KiB). Cheap: the worker sends the latest report of each job at most twice a second. */
+  /** Reports the job's progress, which `trax.job` shows while it runs: a number, a text or a small document (at most
+   * 8 KiB). The call is cheap: the worker sends the latest report of each job at most twice a second. */
   progress(value: unknown): void;
 }

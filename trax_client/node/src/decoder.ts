@@ -10,8 +10,8 @@ type StandardResult<T> =
   | { readonly value: T; readonly issues?: undefined }
   | { readonly issues: readonly { readonly message: string; readonly path?: readonly unknown[] | undefined }[] };
 
-/** Turns the parsed input into what the handler takes, or throws: a function, an object with `parse`, or a
- * Standard Schema. */
+/** Converts the parsed input to the handler's type, or throws: a function, an object with `parse`, or a Standard
+ * Schema. */
 export type Decoder<T> = ((input: unknown) => T | Promise<T>) | { parse(input: unknown): T } | StandardSchema<T>;
 
 /** Returns the input as the handler's type. */

@@ -65,8 +65,8 @@ export class UnsupportedError extends ServerError {}
 /** The server cannot be reached, or the connection broke; whether the call succeeded is unknown. */
 export class DisconnectedError extends ServerError {}
 
-/** What is to blame for an error, which decides whether to retry and on which connection: the connection is gone
- * or its server accepts no calls; another session was in the way or the server was busy; the call itself. */
+/** The cause of an error, which decides whether to retry and on which connection: the connection is gone or its
+ * server accepts no calls; another session held a lock or the server was busy; the call itself. */
 export type Blame = "connection" | "moment" | "call";
 
 const ofConnection = new Set("57P01 57P02 57P03 57P04 57P05 25P03 25P04 53300 25006".split(" "));

@@ -83,8 +83,8 @@ const FAILURES_AT_MOST = 2;
 const OF_OLDER_SQL = new Set(["42883", "55000"]);
 /** The number of consecutive times that an outcome may break the connection before it is recorded as failed. */
 const BREAKS_AT_MOST = 5;
-/** How often one may have no answer that is so large. By the second time its lease is over, or heartbeats were answered:
- * the bytes take too long. */
+/** The number of times that an outcome larger than `LARGE` may stay unanswered. By the second time its lease has ended,
+ * or heartbeats were answered meanwhile, so its size is the cause. */
 const UNANSWERED_AT_MOST = 2;
 const LARGE = 64 << 10;
 /** The maximum number of outcomes reported for an attempt, each replacing the previous one. */
@@ -111,8 +111,8 @@ export class Exchange {
     this.#limit = Math.min(Math.max(options.lease / 2, 2000), 30_000);
   }
 
-  /** Reports outcomes and claims up to `wanted` jobs; before that it extends leases that no heartbeat does.
-   * @throws What the server refuses before the first claim has succeeded; nothing after it. */
+  /** Reports outcomes and claims up to `wanted` jobs, after extending leases that no heartbeat extends.
+   * @throws The server's refusal before the first claim has succeeded; nothing after it. */
   async run(outcomes: Unreported[], wanted: number, held: Lease[] = []): Promise<Reply> {
     const reply: Reply = {
       answers: [],
@@ -344,8 +344,8 @@ export class Exchange {
     return "unreported";
   }
 
-  /** Counts that the connection broke, or no answer came, while one outcome was sent by itself, and the server did not
-   * say why. */
+  /** Counts that the connection broke, or no answer arrived, while an outcome was sent alone, without an error of the
+   * server. */
   #broke(outcome: Unreported, connection: Connection, error: TraxError): void {
     const size = sizeOf(outcome.verdict);
     const times = (count: number, what: string): string => `the ${size} bytes of the outcome ${what} ${count} times: ${error.message}`;

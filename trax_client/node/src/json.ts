@@ -1,5 +1,5 @@
-/** Returns a value as JSON text; undefined for undefined and null, which the server stores as nothing.
- * @throws TypeError for what JSON cannot say: a BigInt, a circular object, a function, a symbol. */
+/** Returns a value as JSON text; undefined for undefined and null, which the server stores as null.
+ * @throws TypeError for values that JSON cannot represent: a BigInt, a circular object, a function, a symbol. */
 export function toJson(value: unknown): string | undefined {
   if (value === undefined || value === null) return undefined;
   const text: string | undefined = JSON.stringify(value);

@@ -106,9 +106,9 @@ export function failure(
   return { kind: "fail", error: sendable(error), ...rest };
 }
 
-/** Returns what to report in the place of an outcome that the server refuses each time. Finished work fails for good,
- * so that it does not run again. A failure loses its detail, and then its delay; whether to retry stays as the handler
- * asked. */
+/** Returns the replacement for an outcome that the server would refuse each time. A completion becomes a permanent
+ * failure, so that finished work does not run again. A failure loses its detail, and then its delay; whether to retry
+ * stays as the handler requested. */
 export function instead(refused: Verdict, why: string): Verdict & { kind: "fail" } {
   if (refused.kind !== "fail") return failure(`the outcome was refused: ${why}`, { permanent: true });
   const { error, detail, retryIn, permanent } = refused;

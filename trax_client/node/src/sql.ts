@@ -23,8 +23,8 @@ const job = `job_id, state, attempt, task, manifest, group_name, priority,
 /** The type and the value of an argument; an undefined value leaves it out. */
 export type Argument = readonly [type: string, value: unknown];
 
-/** Returns `trax.f(a => $1::t, b => $2::u)`: names written in this package, never a value. With a lock timeout in
- * milliseconds, that is set while the first argument is computed: in the same statement, for its transaction alone. */
+/** Returns `trax.f(a => $1::t, b => $2::u)`, with only names written in this package, never a value. A lock timeout in
+ * milliseconds is set while the first argument is evaluated: in the same statement, for its transaction alone. */
 function call(name: string, named: Record<string, Argument>, lockTimeout?: number): Statement {
   const values: unknown[] = lockTimeout === undefined ? [] : [`${Math.ceil(lockTimeout)}ms`];
   const texts: string[] = [];

@@ -71,8 +71,8 @@ function rank(tls: Tls): number {
   return modes.indexOf((tls["sslmode"] ?? "prefer") as Mode);
 }
 
-/** Returns parameters and what the environment says of those that are not set.
- * @throws UsageError for a value that is none, or that the driver cannot do. */
+/** Completes parameters that are not set from the environment.
+ * @throws UsageError for a value that is invalid or that the driver does not support. */
 export function completed(given: Tls, env: Record<string, string | undefined>): Tls {
   const all: Tls = {};
   for (const [name, { variable = "", values, possible = values }] of Object.entries(parameters)) {
@@ -90,8 +90,8 @@ export function completed(given: Tls, env: Record<string, string | undefined>): 
   return all;
 }
 
-/** Returns how connections are tried, in this order: in clear text, or with these options.
- * @throws Error when a file cannot be read; it is read again at each connection. */
+/** Returns the ways to connect, in order: without TLS, or with these options.
+ * @throws Error if a file cannot be read; files are read for each connection. */
 export function encryptions(tls: Tls): (false | ConnectionOptions)[] {
   const root = tls["sslrootcert"];
   const mode = (tls["sslmode"] ?? (root === "system" ? "verify-full" : "prefer")) as Mode;

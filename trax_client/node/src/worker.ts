@@ -39,7 +39,7 @@ export interface WorkerOptions {
   logger?: Logger;
 }
 
-/** Claims jobs and runs handlers until it is stopped.
+/** Claims jobs and runs handlers until stopped.
  *
  *     const worker = new Worker({ connection: "postgresql://localhost/shop", concurrency: 20 });
  *     worker.task<{ to: string }>("mail.send", async ({ to }, ctx) => send(to, { signal: ctx.signal }));
@@ -56,9 +56,9 @@ export class Worker {
     check(options);
   }
 
-  /** Runs a function for every job of a task; only tasks with a handler are claimed. The input is whatever JSON the
-   * job has, or what the decoder makes of it.
-   * @throws UsageError when the task has a handler already. */
+  /** Runs a function for every job of a task; only tasks with a handler are claimed. The input is the job's JSON, or
+   * the result of the decoder.
+   * @throws UsageError if the task has a handler already. */
   task<Input = unknown, Output = unknown>(name: string, handler: Handler<Input, Output>): this;
   task<Input, Output = unknown>(name: string, decoder: Decoder<Input>, handler: Handler<Input, Output>): this;
   task(name: string, ...rest: unknown[]): this {
@@ -71,10 +71,9 @@ export class Worker {
     return this;
   }
 
-  /** Runs until a signal, `stop` or an empty queue ends it. It waits for a server that cannot be reached, also at
-   * the start.
-   * @throws UsageError without a handler, and at the start what the server refuses for good: no extension
-   * (NotInstalledError), no right (NotPermittedError), another password. */
+  /** Runs until a signal, `stop` or an empty queue ends it. Waits for a server that cannot be reached, also at startup.
+   * @throws UsageError without a handler, and at startup the permanent refusals of the server: a missing extension
+   * (NotInstalledError), a missing right (NotPermittedError), a wrong password. */
   async run(): Promise<Summary> {
     if (this.#tasks.size === 0) throw new UsageError('this worker has no handler: add one with worker.task("name", function)');
     if (this.#run !== undefined) throw new UsageError("this worker runs already");

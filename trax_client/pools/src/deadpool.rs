@@ -11,7 +11,7 @@ pub async fn order(pool: &Pool, item: &str) -> Result<JobId> {
     let tx = connection.transaction().await?;
     let sql = "insert into orders (item) values ($1) returning id";
     let order = tx.query_one(sql, &[&item]).await?.get(0);
-    // The transaction of tokio-postgres inside the pool's transaction.
+    // The transaction of tokio-postgres inside that of the pool.
     let job = NewJob::of(ShipOrder { order });
     let job_id = Client::new(&*tx).enqueue(&job).await?;
     tx.commit().await?;

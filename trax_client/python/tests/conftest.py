@@ -51,7 +51,7 @@ def fleet(request: pytest.FixtureRequest, url: str, task: str) -> Iterator[Fleet
 
 
 def eventually(probe: Callable[[], Value | None]) -> Value:
-    """Ask until there is something true."""
+    """Poll until the probe returns a true value."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if seen := probe():
@@ -61,7 +61,7 @@ def eventually(probe: Callable[[], Value | None]) -> Value:
 
 
 def ended(client: trax.Client, job_id: int) -> trax.JobResult:
-    """Return how a job ended."""
+    """Return the result of a job."""
     result = client.await_job(job_id, PATIENCE)
     assert result.state not in ("queued", "in_progress"), client.job(job_id)
     return result
@@ -78,7 +78,7 @@ def in_state(client: trax.Client, job_id: int, state: str, attempt: int) -> trax
 
 
 class Fleet:
-    """Workers in threads, all of one of the two kinds."""
+    """Workers in threads, all of the same kind."""
 
     def __init__(self, kind: str, url: str, task: str) -> None:
         self.kind = kind
@@ -89,7 +89,7 @@ class Fleet:
     def start(
         self, function: Callable[..., Any], **settings: Any
     ) -> trax.Worker | trax.AsyncWorker:
-        """Start a worker whose handler of the task is this function."""
+        """Start a worker with this function as the handler of the task."""
         settings = {"lease": 6.0, "grace": 0.0, **settings}
         worker: trax.Worker | trax.AsyncWorker
         if self.kind == "sync":
@@ -105,7 +105,7 @@ class Fleet:
         return worker
 
     def stop(self) -> None:
-        """Stop all, and wait for their end."""
+        """Stop all workers and wait for their end."""
         for worker, _ in self._running:
             worker.stop()
         for _, thread in self._running:

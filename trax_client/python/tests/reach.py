@@ -1,4 +1,4 @@
-"""Queues jobs at DATABASE_URL and runs them with both kinds of worker: by a pooler, over TLS."""
+"""Queues jobs at DATABASE_URL and runs them with both kinds of worker."""
 
 from __future__ import annotations
 

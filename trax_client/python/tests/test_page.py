@@ -1,4 +1,4 @@
-"""The blocks of docs/python.md, each the program that its first line names."""
+"""Runs the code blocks of docs/python.md, each as the program that its first line names."""
 
 from __future__ import annotations
 

@@ -177,8 +177,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
     }
 
     /// Treats the address as a router, a database with the extension `trax_router`. The worker
-    /// claims from its shards, including those added later, with the user, password and TLS
-    /// settings of the router unless a shard's address sets its own.
+    /// claims from its shards, also those added later, with the router's user, password and TLS
+    /// settings unless a shard's address sets its own.
     pub fn router(mut self) -> Self {
         self.is_router = true;
         self
@@ -186,9 +186,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
 
     /// Runs `function` for every job of `task`. Only tasks with a handler are claimed.
     ///
-    /// The function returns [`HandlerResult`], in which `?` accepts every error. Pass a function
-    /// that returns `anyhow::Result` or the like to [`Worker::task`], or call it with `?` from a
-    /// closure.
+    /// The function returns [`HandlerResult`], in which `?` accepts every error. Functions that
+    /// return `anyhow::Result` or the like go to [`Worker::task`].
     pub fn handle<T, F, Fut, R>(mut self, task: impl Into<String>, function: F) -> Self
     where
         T: DeserializeOwned,
@@ -281,8 +280,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Runs `function` around the executions of one task, inside the [`Worker::middleware`] of all
-    /// tasks.
+    /// Runs `function` around executions of one task, inside the [`Worker::middleware`] of all.
     pub fn middleware_for<F, Fut>(mut self, task: impl Into<String>, function: F) -> Self
     where
         F: Fn(Context<S>, Next<S>) -> Fut + Send + Sync + 'static,
@@ -382,8 +380,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
     }
 
     /// Serves `/livez` and `/readyz` on an address such as `0.0.0.0:8080`; a port alone binds to
-    /// the loopback address. The response is 200, or 503 and one line with the reason. [`Health`]
-    /// defines both.
+    /// the loopback address. Responds 200, or 503 and the reason. [`Health`] defines both.
     pub fn health_address(mut self, address: impl Into<String>) -> Self {
         self.health_options.address = Some(address.into());
         self
@@ -397,7 +394,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
     }
 
     /// Sets how long a loop may stall, or the database not answer, before [`Health`] reports it
-    /// (default 30 s). Must exceed the time that handlers block their threads.
+    /// (default 30 s). Must exceed the time for which handlers block their threads.
     pub fn stall_limit(mut self, limit: Duration) -> Self {
         self.setup.stall_limit = limit.max(Duration::from_millis(100));
         self

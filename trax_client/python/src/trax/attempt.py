@@ -24,7 +24,7 @@ REPORT_DELAY = 0.25
 
 @dataclass(eq=False)
 class Attempt:
-    """A claimed job, its lease, and whether it should stop."""
+    """A claimed job, its lease, and whether its handler should stop."""
 
     job_id: int
     token: str
@@ -56,14 +56,14 @@ class Attempt:
         return (self.job_id, self.token)
 
     def begin(self) -> None:
-        """Note that a handler begins; the timeout counts from here."""
+        """Record that a handler begins; the timeout counts from here."""
         self.begun_at = now()
         if self.timeout is not None:
             self.times_out_at = self.begun_at + self.timeout + REPORT_DELAY
 
 
 class HeldAttempts:
-    """All of them; every method may be called from every thread."""
+    """All attempts held; every method may be called from every thread."""
 
     def __init__(self, on_stop: Callable[[Attempt], None]) -> None:
         self._lock = threading.Lock()
@@ -71,22 +71,22 @@ class HeldAttempts:
         self._on_stop = on_stop
 
     def insert(self, attempts: Iterable[Attempt]) -> None:
-        """Add what was claimed."""
+        """Add claimed attempts."""
         with self._lock:
             self._by_key.update((attempt.key, attempt) for attempt in attempts)
 
     def remove(self, key: Key) -> None:
-        """Forget one whose outcome the server has answered."""
+        """Remove an attempt once the server has answered its outcome."""
         with self._lock:
             self._by_key.pop(key, None)
 
     def all(self) -> list[Attempt]:
-        """Return all."""
+        """Return all attempts."""
         with self._lock:
             return list(self._by_key.values())
 
     def stop(self, attempt: Attempt, reason: Reason) -> None:
-        """Ask the handler to stop; of several reasons the first one stays."""
+        """Ask the handler to stop; the first of several reasons is kept."""
         with self._lock:
             if attempt.reason is not None:
                 return
@@ -95,12 +95,12 @@ class HeldAttempts:
         self._on_stop(attempt)
 
     def next_timeout(self) -> float:
-        """Return when the first attempt has run too long that was not asked to stop."""
+        """Return when the next timeout ends, of attempts that were not yet asked to stop."""
         times = (one.times_out_at for one in self.all() if one.reason is None)
         return min((at for at in times if at is not None), default=float("inf"))
 
     def expire(self, moment: float) -> None:
-        """Stop every attempt whose lease was not extended in time, or that has run too long."""
+        """Stop every attempt whose lease was not extended in time, or whose timeout is over."""
         for attempt in self.all():
             if attempt.valid_until <= moment:
                 self.stop(attempt, Reason.LEASE_LOST)
@@ -109,7 +109,7 @@ class HeldAttempts:
                 self.stop(attempt, Reason.TIMEOUT)
 
     def hear_cancels(self, payload: str) -> bool:
-        """Hear that jobs are asked to stop, as `trax_cancel` names them: "7,8"; empty is any."""
+        """Record that jobs may be asked to stop, as in `trax_cancel`: "7,8"; empty means all."""
         named = set(payload.split(",")) if payload else None
         heard = [one for one in self.all() if named is None or str(one.job_id) in named]
         for attempt in heard:
@@ -117,13 +117,13 @@ class HeldAttempts:
         return bool(heard)
 
     def unreported(self) -> list[Attempt]:
-        """Return those that have begun without the server's knowledge or may be asked to stop."""
+        """Return attempts whose begin the server does not know, or that may be asked to stop."""
         return [one for one in self.all() if one.begun_at or one.asked_at]
 
     def answered(
         self, asked: Sequence[Attempt], rows: Iterable[tuple[Any, ...]], sent: float, lease: float
     ) -> None:
-        """Record the answers to a heartbeat that was sent at `sent`, in the order of `asked`."""
+        """Record the answers to a heartbeat sent at `sent`, in the order of `asked`."""
         for attempt, (_job_id, held, cancel_requested) in zip(asked, rows, strict=True):
             if not held:
                 self.stop(attempt, Reason.LEASE_LOST)

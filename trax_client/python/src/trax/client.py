@@ -1,6 +1,6 @@
-"""Enqueueing, and asking what became of jobs, over a connection of the caller's.
+"""Enqueues jobs and reads their results over a connection of the caller.
 
-Nothing here begins, commits or rolls back: a job exists when the caller's transaction commits.
+Nothing here begins, commits or rolls back: a job exists once the caller's transaction commits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ else:  # psycopg brings it
 
 
 class JobOptions(TypedDict, total=False):
-    """How a job is queued, as the arguments of `trax.enqueue`; what is left out has its default."""
+    """The options of a job, as the arguments of `trax.enqueue`; each is optional."""
 
     run_at: datetime | None
     group_name: str | None
@@ -66,7 +66,7 @@ class Job:
 
 @dataclass(frozen=True)
 class JobResult:
-    """How a job ended: completed, failed or cancelled; or its state when the time was up."""
+    """The result of a job: completed, failed or cancelled; or its state at the timeout."""
 
     state: str
     output: Any
@@ -77,7 +77,7 @@ class Client:
     """Calls over a psycopg connection, within its transaction."""
 
     def __init__(self, connection: psycopg.Connection[Any], *, decimals: bool = False) -> None:
-        """Take a connection; with `decimals` outputs have Decimals where JSON has a fraction."""
+        """Use a connection; with `decimals`, JSON numbers with a fraction become Decimals."""
         _check(connection, psycopg.Connection)
         self._connection = connection
         self._decimals = decimals
@@ -98,13 +98,13 @@ class Client:
         return [row[0] for row in rows]
 
     def await_job(self, job_id: int, timeout: Seconds) -> JobResult:
-        """Return when the job has ended, or the time is up; needs a connection in autocommit."""
+        """Wait until a job has ended or the timeout is over; needs a connection in autocommit."""
         _check_autocommit(self._connection.autocommit)
         parameters = {"job_id": job_id, "timeout": span(timeout)}
         return _result(self._all(sql.AWAIT_JOB, parameters), decimals=self._decimals)
 
     def job(self, job_id: int) -> Job | None:
-        """Return a job, wherever it is; none when there is none with this id."""
+        """Return a job in any state, or None if it does not exist."""
         return _job(self._all(sql.JOB, {"job_id": job_id}), decimals=self._decimals)
 
     def cancel(self, job_id: int) -> str:
@@ -112,7 +112,7 @@ class Client:
         return str(self._all(sql.CANCEL, {"job_id": job_id})[0][0])
 
     def complete(self, context: Context, output: Any = None) -> bool:
-        """Record a handler's job as done in this transaction, with the handler's own writes.
+        """Record the completion of a handler's job in this transaction, with the handler's writes.
 
         The handler commits and returns `RECORDED`. False means that the lease is lost: roll back.
         """
@@ -128,7 +128,7 @@ class AsyncClient:
     """Calls over an async psycopg connection, within its transaction."""
 
     def __init__(self, connection: psycopg.AsyncConnection[Any], *, decimals: bool = False) -> None:
-        """Take a connection; with `decimals` outputs have Decimals where JSON has a fraction."""
+        """Use a connection; with `decimals`, JSON numbers with a fraction become Decimals."""
         _check(connection, psycopg.AsyncConnection)
         self._connection = connection
         self._decimals = decimals
@@ -149,13 +149,13 @@ class AsyncClient:
         return [row[0] for row in rows]
 
     async def await_job(self, job_id: int, timeout: Seconds) -> JobResult:
-        """Return when the job has ended, or the time is up; needs a connection in autocommit."""
+        """Wait until a job has ended or the timeout is over; needs a connection in autocommit."""
         _check_autocommit(self._connection.autocommit)
         parameters = {"job_id": job_id, "timeout": span(timeout)}
         return _result(await self._all(sql.AWAIT_JOB, parameters), decimals=self._decimals)
 
     async def job(self, job_id: int) -> Job | None:
-        """Return a job, wherever it is; none when there is none with this id."""
+        """Return a job in any state, or None if it does not exist."""
         return _job(await self._all(sql.JOB, {"job_id": job_id}), decimals=self._decimals)
 
     async def cancel(self, job_id: int) -> str:
@@ -163,7 +163,7 @@ class AsyncClient:
         return str((await self._all(sql.CANCEL, {"job_id": job_id}))[0][0])
 
     async def complete(self, context: Context, output: Any = None) -> bool:
-        """Record a handler's job as done in this transaction, with the handler's own writes.
+        """Record the completion of a handler's job in this transaction, with the handler's writes.
 
         The handler commits and returns `RECORDED`. False means that the lease is lost: roll back.
         """

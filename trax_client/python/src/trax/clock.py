@@ -1,4 +1,4 @@
-"""Time: a clock that runs while the machine sleeps, and spans of time."""
+"""A clock that advances while the machine is suspended, and spans of time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _BOOTTIME: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def now() -> float:
-    """Return seconds that never go back; where the system can, the machine's sleep counts."""
+    """Return monotonic seconds, which include suspend where the system supports it."""
     return time.clock_gettime(_BOOTTIME)
 
 
 def span(value: Seconds) -> timedelta:
-    """Return a span of time as the driver sends it."""
+    """Return a span of time in the form that the driver sends."""
     return value if isinstance(value, timedelta) else timedelta(seconds=value)
 
 

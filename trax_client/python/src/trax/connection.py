@@ -1,7 +1,7 @@
-"""The worker's own connections: bounded connecting, bounded calls, notifications, and bells.
+"""The worker's connections: bounded connecting, bounded calls, notifications, and bells.
 
-Words: a *link* is one connection with what it has heard; a *bell* wakes the thread that waits for
-the link; the *watchdog* cuts a link whose call is not answered in time.
+A *link* is a connection with its notifications. A *bell* wakes the thread that waits for the link.
+The *watchdog* cuts a link whose call is not answered in time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .clock import now
 from .errors import UsageError
 
 Heard = Callable[[str, str], None]
-"""Gets the channel and the payload of a notification."""
+"""Called with the channel and the payload of a notification."""
 
 # The limit for connecting to one host; the minimum that the driver allows.
 CONNECT_SECONDS = 2
@@ -33,7 +33,7 @@ LONGEST_BACKOFF_SECONDS = 1.0
 
 
 def checked_address(address: str | None) -> str:
-    """Return the address, `DATABASE_URL` when there is none, or "" for libpq's own variables."""
+    """Return the address, by default `DATABASE_URL`, or "" for libpq's own variables."""
     address = os.environ.get("DATABASE_URL", "") if address is None else address
     try:
         parsed = conninfo_to_dict(address)
@@ -53,7 +53,7 @@ def checked_address(address: str | None) -> str:
 
 
 def bounded(address: str, name: str, lease: float) -> dict[str, Any]:
-    """Return the parameters of a connection: the caller's, with a limit on every wait."""
+    """Return connection parameters: the caller's, with a limit on every wait."""
     probe = max(1, int(lease / 4))
     defaults: dict[str, Any] = {
         "application_name": f"trax worker {name}",
@@ -70,7 +70,7 @@ def bounded(address: str, name: str, lease: float) -> dict[str, Any]:
 
 
 class Bell:
-    """Wakes the one thread that waits at it; any thread and a signal handler may ring it."""
+    """Wakes the thread that waits at it; any thread or signal handler may ring it."""
 
     def __init__(self) -> None:
         self._receiver, self._sender = socket.socketpair()
@@ -79,16 +79,16 @@ class Bell:
         self._has_rung = False
 
     def ring(self) -> None:
-        """Wake the thread, now or when it waits next."""
+        """Wake the thread now, or when it waits next."""
         if not self._has_rung:
             self._has_rung = True
             with contextlib.suppress(OSError):
                 self._sender.send(b"!")
 
     def wait(self, link: Link | None, timeout: float) -> None:
-        """Wait for a ring, for something on the link, or for the time to be up.
+        """Wait for a ring, for data on the link, or for the timeout.
 
-        Raise psycopg.OperationalError when the link turns out to be broken.
+        Raise psycopg.OperationalError if the link is broken.
         """
         with selectors.DefaultSelector() as selector:
             selector.register(self._receiver, selectors.EVENT_READ)
@@ -111,7 +111,7 @@ class Bell:
 
 
 class Watchdog(threading.Thread):
-    """Cuts links whose call is overdue: a server that is frozen closes nothing by itself."""
+    """Cuts links whose call is overdue, as a frozen server does not close its connections."""
 
     def __init__(self) -> None:
         super().__init__(name="trax-watchdog", daemon=True)
@@ -123,7 +123,7 @@ class Watchdog(threading.Thread):
         self._links.add(link)
 
     def run(self) -> None:
-        """Look at all links four times a second."""
+        """Check all links four times a second."""
         while not self._end.wait(WATCH_SECONDS):
             self._links = {link for link in list(self._links) if not link.is_closed}
             for link in list(self._links):
@@ -135,7 +135,7 @@ class Watchdog(threading.Thread):
 
 
 class Link:
-    """One connection, in autocommit, for one thread."""
+    """A connection in autocommit, for one thread."""
 
     def __init__(self, parameters: Mapping[str, Any], watchdog: Watchdog, heard: Heard) -> None:
         self.is_closed = False
@@ -150,11 +150,11 @@ class Link:
         watchdog.watch(self)
 
     def fileno(self) -> int:
-        """Return what a selector waits for."""
+        """Return the file descriptor for a selector."""
         return self._connection.fileno()
 
     def call(self, sql: str, parameters: Mapping[str, Any], limit: float) -> list[tuple[Any, ...]]:
-        """Run one statement; raise psycopg.Error, also when no answer comes within the limit."""
+        """Run one statement; raise psycopg.Error, also if no answer arrives within the limit."""
         self._deadline = now() + limit
         try:
             cursor = self._connection.execute(sql, parameters)
@@ -167,7 +167,7 @@ class Link:
             self._deadline = None
 
     def listen(self, channel: str, limit: float) -> None:
-        """Listen; where that is refused polling does it."""
+        """Listen on a channel; if that is refused, polling takes its place."""
         try:
             self.call(f"listen {channel}", {}, limit)
         except psycopg.Error:
@@ -175,13 +175,13 @@ class Link:
                 raise
 
     def hear(self) -> None:
-        """Read what has arrived and pass on the notifications."""
+        """Read pending data and pass on the notifications."""
         self._connection.pgconn.consume_input()
         while one := self._connection.pgconn.notifies():
             self._heard(one.relname.decode(), one.extra.decode())
 
     def cut_if_overdue(self, moment: float) -> None:
-        """End the connection if its call should have been answered by now."""
+        """Shut the connection down if its call is overdue."""
         deadline = self._deadline
         if deadline is not None and deadline < moment:
             self.was_cut = True
@@ -189,7 +189,7 @@ class Link:
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close it; whatever goes wrong there does not matter any more."""
+        """Close the connection and ignore errors."""
         self.is_closed = True
         with contextlib.suppress(Exception):
             self._connection.close()
@@ -197,18 +197,18 @@ class Link:
 
 
 class Backoff:
-    """Pauses between tries: they double, up to a limit, each a random part of it."""
+    """Exponential backoff with full jitter, up to a limit."""
 
     def __init__(self, longest: float) -> None:
         self._longest = min(longest, LONGEST_BACKOFF_SECONDS)
         self._tries = 0
 
     def next(self) -> float:
-        """Return the pause before the next try."""
+        """Return the pause before the next attempt."""
         ceiling = min(self._longest, BACKOFF_SECONDS * 2.0 ** min(self._tries, 16))
         self._tries += 1
         return ceiling * random.random()  # noqa: S311
 
     def reset(self) -> None:
-        """Begin anew, after a success."""
+        """Start over after a success."""
         self._tries = 0

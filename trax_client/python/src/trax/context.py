@@ -1,4 +1,4 @@
-"""What a handler knows about its attempt."""
+"""The context of an attempt, as a handler sees it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .outcome import Reason, Stopped
 
 
 class Context:
-    """One attempt of a job; a handler that has a parameter of this type gets it."""
+    """An attempt of a job, passed to handlers that have a parameter of this type."""
 
     def __init__(self, attempt: Attempt, reported: Callable[[], None]) -> None:
         self._attempt = attempt
@@ -26,17 +26,17 @@ class Context:
 
     @property
     def token(self) -> str:
-        """Return the lease's token, which every outcome of this attempt carries."""
+        """Return the lease's fencing token, which every outcome of this attempt carries."""
         return self._attempt.token
 
     @property
     def attempt(self) -> int:
-        """Return the number of the attempt, 1 for the first."""
+        """Return the number of the attempt; 1 is the first."""
         return self._attempt.attempt
 
     @property
     def max_attempts(self) -> int:
-        """Return how many attempts the job has; the last one equals it."""
+        """Return the maximum number of attempts."""
         return self._attempt.max_attempts
 
     @property
@@ -56,7 +56,7 @@ class Context:
 
     @property
     def manifest(self) -> str | None:
-        """Return the manifest that the job comes from."""
+        """Return the manifest that the job came from."""
         return self._attempt.manifest
 
     @property
@@ -66,7 +66,7 @@ class Context:
 
     @property
     def timeout(self) -> timedelta | None:
-        """Return how long the attempt may run; none without a limit, or with one beyond reason."""
+        """Return the time limit of the attempt; None without one, or if it overflows."""
         try:
             return (
                 None if self._attempt.timeout is None else timedelta(seconds=self._attempt.timeout)
@@ -76,34 +76,34 @@ class Context:
 
     @property
     def trace(self) -> dict[str, Any] | None:
-        """Return the trace data that was stored with the job: `traceparent` and `tracestate`."""
+        """Return the trace data stored with the job: `traceparent` and `tracestate`."""
         return self._attempt.trace
 
     @property
     def reason(self) -> Reason | None:
-        """Return why the attempt should stop; none while it should not."""
+        """Return the reason why the attempt should stop, or None."""
         return self._attempt.reason
 
     @property
     def is_stopped(self) -> bool:
-        """Return whether the attempt should stop: cancelled, late, lease lost, or shutdown."""
+        """Return whether the attempt should stop: cancelled, timeout, lease lost, or shutdown."""
         return self._attempt.reason is not None
 
     def check(self) -> None:
-        """Raise `Stopped` if the attempt should stop; call it often in long work of a thread."""
+        """Raise `Stopped` if the attempt should stop; call it often in long-running threads."""
         if self._attempt.reason is not None:
             raise Stopped(self._attempt.reason)
 
     def wait(self, delay: Seconds) -> None:
-        """Sleep, in a thread; raise `Stopped` as soon as the attempt should stop."""
+        """Sleep in a thread; raise `Stopped` as soon as the attempt should stop."""
         self._attempt.stopped.wait(seconds(delay))
         self.check()
 
     def progress(self, value: Any) -> None:
-        """Report how far the job is: a number, a text or a small document (8 KiB).
+        """Report the job's progress: a number, a text or a small document (at most 8 KiB).
 
-        `trax.job` shows it while the job runs. Cheap: the worker sends the latest report of each
-        job at most twice a second.
+        `trax.job` shows it while the job runs. The call is cheap: the worker sends the latest
+        report of each job at most twice a second.
         """
         self._attempt.progress = typed.dumps(value)
         self._reported()

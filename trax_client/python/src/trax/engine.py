@@ -1,9 +1,9 @@
 """The loop of a worker, the same for threads and for asyncio.
 
-It claims as many jobs as are free places, has the *runner* run their handlers, and tells the server
-what became of them (`exchange`). It runs in a thread that runs no handler; a second one sends
+The engine claims as many jobs as places are free, has the *runner* run their handlers, and reports
+the outcomes (`exchange`). The loop runs in a thread that runs no handler; a second thread sends
 heartbeats (`heartbeat`). An attempt is in `running` until its handler has ended or is abandoned,
-then in the outbox until the server has answered; its lease is extended all that time.
+then in the outbox until the server has answered. Its lease is extended all that time.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ class Runner(Protocol):
     """Runs handlers, and calls `Engine.ended` for each."""
 
     def start(self, calls: Sequence[tuple[Attempt, Callable[[], Any]]]) -> None:
-        """Start handlers; never waits."""
+        """Start handlers without waiting."""
 
     def stop(self, attempt: Attempt) -> None:
-        """Tell a handler that it should stop, beside what its context tells."""
+        """Ask a handler to stop, in addition to the signal in its context."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a worker works; times in seconds."""
+    """The configuration of a worker; times are in seconds."""
 
     address: str
     name: str
@@ -77,7 +77,7 @@ class Settings:
 
 
 class Engine:
-    """One run of a worker."""
+    """A run of a worker."""
 
     def __init__(
         self, settings: Settings, handlers: Mapping[str, Handler], runner: Runner, phase: Phase
@@ -123,14 +123,15 @@ class Engine:
         self._ask_at = self._abandon_at = self._give_up_at = float("inf")
 
     def ended(self, attempt: Attempt, value: Any, error: BaseException | None) -> None:
-        """Take what a handler returned or raised; called by the runner, from any thread."""
+        """Accept the result of a handler; called by the runner, from any thread."""
         self._ended.append((attempt, value, error))
         self._phase.bell.ring()
 
     def run(self) -> None:
-        """Work until a stop.
+        """Run until a stop.
 
-        Raise an error of ours when the server refuses the first claim: no extension, no right.
+        Raise an error of this package if the server refuses the first claim: a missing extension
+        or right.
         """
         self._watchdog.start()
         self._heartbeat.start()
@@ -227,7 +228,7 @@ class Engine:
         self._start(claimed)
 
     def _feel_pulse(self, moment: float) -> None:
-        """Claim nothing while no heartbeat is answered: it could not be kept."""
+        """Stop claiming while no heartbeat is answered, as claimed jobs could not be kept."""
         limit = self._settings.lease / 2
         is_unheard = self._link is not None and moment >= self._heartbeat.heard_at + limit
         if is_unheard and not self._is_unheard:
@@ -240,7 +241,7 @@ class Engine:
         return self._is_unheard and moment >= self._extend_at and bool(self._held.all())
 
     def _extend(self, link: Link) -> None:
-        """Extend what is held over this connection; it also reports what has begun."""
+        """Extend held leases over this connection, which also reports begun jobs."""
         self._extend_at = now() + self._settings.lease / 3
         held = self._held.all()
         for at in range(0, len(held), BATCH):

@@ -1,4 +1,4 @@
-"""Every failure of a call, sorted by SQLSTATE."""
+"""The errors of calls, classified by SQLSTATE."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class TraxError(Exception):
 
 
 class UsageError(TraxError):
-    """A worker, a handler or a call is written wrong; the text says what to do."""
+    """A mistake in a worker, a handler or a call; the text has the remedy."""
 
 
 class VersionError(TraxError):
@@ -21,7 +21,7 @@ class VersionError(TraxError):
 
 
 class ServerError(TraxError):
-    """An error of the server: the message, and its DETAIL and HINT if there are any."""
+    """An error of the server: the message, and DETAIL and HINT if present."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class ConflictError(ServerError):
 
 
 class BusyError(ServerError):
-    """57014, 55P03, classes 53 and 58: no time, no lock or no room; a retry may succeed."""
+    """57014, 55P03, classes 53 and 58: no time, lock or resources; a retry may succeed."""
 
 
 class NotPermittedError(ServerError):
@@ -80,7 +80,7 @@ class NotInstalledError(ServerError):
 
 
 class UnsupportedError(ServerError):
-    """0A000: a part of the contract that the server does not have."""
+    """0A000: a feature that the server's version of the extension does not have."""
 
 
 class DisconnectedError(ServerError):
@@ -88,7 +88,7 @@ class DisconnectedError(ServerError):
 
 
 class Blame(Enum):
-    """What is to blame for an error, which decides whether to retry and on which connection."""
+    """The cause of an error, which decides whether to retry and on which connection."""
 
     CONNECTION = "connection"
     MOMENT = "moment"
@@ -116,7 +116,7 @@ _INSTALL = "Type: create extension trax;"
 
 
 def blame(error: psycopg.Error) -> Blame:
-    """Return what is to blame for an error of the driver; the only place that lists the codes."""
+    """Return the blame for an error of the driver; the only place that lists the codes."""
     code = error.sqlstate
     if code is None:
         # The driver's own error: about a value that it cannot send, or about the connection.
@@ -130,7 +130,7 @@ def blame(error: psycopg.Error) -> Blame:
 
 
 def brief(error: Exception) -> str:
-    """Return an error in one line, with what to type, for messages that come again and again."""
+    """Return an error with its hint on one line, for messages that repeat."""
     line = str(error).strip().partition("\n")[0]
     hint = translated(error).hint if isinstance(error, psycopg.Error) else None
     return f"{line} (hint: {hint})" if hint else line
@@ -145,7 +145,7 @@ def is_of_the_values(error: Exception) -> bool:
 
 
 def translated(error: psycopg.Error) -> ServerError:
-    """Return the error of the driver as one of ours; raise it `from` the driver's."""
+    """Convert an error of the driver to one of this package; raise it `from` the driver's."""
     code = error.sqlstate
     message = error.diag.message_primary or str(error).strip()
     kind = _kind(code, error)

@@ -1,11 +1,11 @@
-"""The exchange: outcomes go out, claimed jobs come in, over one link.
+"""The exchange, which reports outcomes and claims jobs over one link.
 
-An outcome stays in the outbox until the server has answered for it. Completions go together, and
-with the claim in one call; the rest, and what is told *again*, one by one. An outcome is told again
-when the link broke, and when the server had no time, lock or room for it; if it had been recorded
-already, the answer is "lost" and nothing changes. One that the server refuses for its content
-becomes an attempt that has failed for good, and so does one that alone breaks the link five times,
-or that is so large that no answer comes in time.
+An outcome stays in the outbox until the server has answered it. Completions are sent together, with
+the claim in the same call; other outcomes, and those sent *again*, one by one. An outcome is sent
+again if the link broke, or if the server had no time, lock or room for it. If it had already been
+recorded, the answer is "lost" and nothing changes. An outcome that the server refuses for its
+content becomes a permanent failure, and so does one that alone breaks the link five times, or that
+is too large to be answered in time.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Claim:
-    """What every claim of this worker asks for."""
+    """The parameters common to all claims of this worker."""
 
     worker: str
     tasks: Sequence[str]
@@ -76,7 +76,7 @@ class Claim:
     lease: float
 
     def parameters(self, wanted: int) -> dict[str, Any]:
-        """Return the arguments of a claim of so many jobs."""
+        """Return the arguments of a claim of up to `wanted` jobs."""
         tasks, groups = list(self.tasks), None if self.groups is None else list(self.groups)
         lease = span(self.lease)
         return {
@@ -89,7 +89,7 @@ class Claim:
 
 
 class Exchange:
-    """Keeps the outbox."""
+    """Holds the outbox and sends it."""
 
     def __init__(self, claim: Claim) -> None:
         self.outbox: list[Outcome] = []
@@ -102,19 +102,19 @@ class Exchange:
         return any(outcome.not_before <= moment for outcome in self.outbox)
 
     def next_due(self) -> float | None:
-        """Return when the first outcome may be sent; none when there is none."""
+        """Return when the first outcome may be sent; None if the outbox is empty."""
         return min((outcome.not_before for outcome in self.outbox), default=None)
 
     def hurry(self) -> None:
-        """Let nothing wait: the worker stops."""
+        """End all pauses, as the worker stops."""
         for outcome in self.outbox:
             outcome.not_before = 0.0
 
     def run(self, link: Link, wanted: int) -> tuple[list[Attempt], list[Outcome]]:
-        """Send what is due, claim up to `wanted` jobs; return these and the answered outcomes.
+        """Send due outcomes, claim up to `wanted` jobs; return these and the answered outcomes.
 
-        Raise psycopg.Error when the link is broken or the claim failed. What was answered before
-        that is returned by the next run.
+        Raise psycopg.Error if the link is broken or the claim failed. Outcomes answered before
+        that are returned by the next run.
         """
         moment = now()
         due = [o for o in self.outbox if not o.answered and o.not_before <= moment]
@@ -245,7 +245,7 @@ class Exchange:
         outcome.not_before = now() + outcome.pause
 
     def _broke(self, link: Link, outcome: Outcome, error: psycopg.Error) -> None:
-        """Note that the link broke while this was sent; it may be why, unless the server says."""
+        """Record that the link broke during this outcome, perhaps because of it."""
         size = outcome.verdict.size
         if link.was_cut and size > LARGE:
             outcome.unanswered += 1

@@ -1,4 +1,4 @@
-"""Handlers: functions with a task, a typed input, and the context if they ask for it."""
+"""Handlers: functions with a task, a typed input, and optionally the context."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Handler:
         self._read_signature(function)
 
     def bind(self, text: str, context: Context) -> Callable[[], Any]:
-        """Return the call of the function for an input as the text of its JSON.
+        """Return a call of the function for an input given as JSON text.
 
-        Raise MisfitError when the input does not fit the annotation.
+        Raise MisfitError if the input does not fit the annotation.
         """
         value = loads(text, decimals=self._decimals)
         arguments: dict[str, Any] = {}

@@ -1,9 +1,10 @@
 """Heartbeats, on their own thread and connection, for both kinds of worker.
 
-A thread, and not a task of the event loop: a handler that blocks the loop, or every thread of the
-pool, loses no lease. Three times a lease one call extends all of them, and another reports that the
-worker lives. The thread also listens for cancels, asks about jobs that are named there, reports
-what has begun (claims name no job as begun, for their answer may be lost) and sends progress.
+A thread is used instead of a task of the event loop, so that a handler that blocks the loop, or
+every thread of the pool, does not lose its lease. Three times per lease one call extends all
+leases, and another reports that the worker is alive. The thread also listens for cancels, checks
+the jobs named there, reports begun jobs (a claim marks none as begun, as its answer may be lost)
+and sends progress.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ CHECK_PERIOD = 1.0
 def extend(
     link: Link, held: HeldAttempts, attempts: Sequence[Attempt], lease: float, limit: float
 ) -> None:
-    """Extend leases, `BATCH` at most, in one call."""
+    """Extend at most `BATCH` leases in one call."""
     sent = now()
     parameters = {
         "job_ids": [one.job_id for one in attempts],
@@ -92,31 +93,31 @@ class Heartbeat(threading.Thread):
         self.heard_at = now()
 
     def begun(self) -> None:
-        """Note that handlers have begun; the server is told soon, if they still run then."""
+        """Record that handlers have begun; reported soon, if they still run then."""
         if not self._begun:
             self._begun = True
             self.bell.ring()
 
     def progressed(self) -> None:
-        """Note that a handler has reported its progress."""
+        """Record that a handler has reported its progress."""
         if not self._has_progress:
             self._has_progress = True
             self.bell.ring()
 
     def stopping(self) -> None:
-        """Report from now on that the worker stops."""
+        """Report from now on that the worker is stopping."""
         self._state = "stopping"
         self._next_beat = 0.0
         self.bell.ring()
 
     def end(self) -> None:
-        """End the thread, and wait for that."""
+        """End the thread and wait for its end."""
         self._is_over = True
         self.bell.ring()
         self.join(2 * self._limit + LEAVE_LIMIT)
 
     def run(self) -> None:
-        """Beat until the end."""
+        """Send heartbeats until the end."""
         while not self._is_over:
             try:
                 self.bell.wait(self._link, self._wake_at() - now())

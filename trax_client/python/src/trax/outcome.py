@@ -1,7 +1,8 @@
-"""What a handler raises or returns, and what the worker reports for it.
+"""The result of a handler, and the verdict that the worker reports for it.
 
-Enters: what a handler returned or raised, and the reason for which it was asked to stop. Leaves:
-one `Verdict` to report to the server. A stop that is not the job's fault never uses up an attempt.
+Input: the value that a handler returned or the exception that it raised, and the reason for which
+it was asked to stop. Output: a `Verdict` to report to the server. A stop that the job did not cause
+never uses up an attempt.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .clock import Seconds, span
 
 
 class Reason(str, Enum):
-    """Why an attempt should stop."""
+    """The reason why an attempt should stop."""
 
     CANCELLED = "cancelled"
     TIMEOUT = "timeout"
@@ -28,7 +29,7 @@ class Reason(str, Enum):
 class Stopped(BaseException):
     """Raised by `Context.check()` and `Context.wait()` when the attempt should stop.
 
-    Not an Exception, so that `except Exception` in a handler does not catch it.
+    Derived from BaseException, so that `except Exception` in a handler does not catch it.
     """
 
     def __init__(self, reason: Reason) -> None:
@@ -37,7 +38,7 @@ class Stopped(BaseException):
 
 
 class Snooze(Exception):
-    """Raise it to put the job off: it waits this long, without using up an attempt."""
+    """Raise it to postpone the job by this delay, without using up an attempt."""
 
     def __init__(self, delay: Seconds) -> None:
         super().__init__(f"snoozed for {span(delay)}")
@@ -45,14 +46,14 @@ class Snooze(Exception):
 
 
 class Cancel(Exception):
-    """Raise it to end the job as cancelled, neither retried nor a dead letter."""
+    """Raise it to end the job as cancelled; no retry and no dead letter follows."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
 
 
 class RetryIn(Exception):
-    """Raise it to fail, and be retried after this delay instead of the job's own."""
+    """Raise it to fail and be retried after this delay instead of the job's own."""
 
     def __init__(self, delay: Seconds, message: str = "", *, detail: Any = None) -> None:
         super().__init__(message or f"to be retried in {span(delay)}")
@@ -61,7 +62,7 @@ class RetryIn(Exception):
 
 
 class Permanent(Exception):
-    """Raise it to fail for good: there is no further attempt."""
+    """Raise it to fail permanently: no attempt follows."""
 
     def __init__(self, message: str, *, detail: Any = None) -> None:
         super().__init__(message)
@@ -77,7 +78,7 @@ RECORDED: Final = _Recorded.RECORDED
 
 
 class Kind(Enum):
-    """What is reported about one lease."""
+    """The kind of report for a lease."""
 
     COMPLETE = "complete"
     FAIL = "fail"
@@ -90,7 +91,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to report, with its JSON and texts ready to be sent."""
+    """The result to report for a lease, with JSON and text ready to send."""
 
     kind: Kind
     output: str | None = None
@@ -101,7 +102,7 @@ class Verdict:
 
     @property
     def size(self) -> int:
-        """Return about how many bytes it sends."""
+        """Return the approximate number of bytes that it sends."""
         return len(self.output or "") + len(self.error) + len(self.detail or "")
 
 
@@ -121,10 +122,10 @@ def fail(error: str, *, permanent: bool = False, detail: str | None = None) -> V
 
 
 def instead(refused: Verdict, why: object) -> Verdict:
-    """Return what to report in the place of an outcome that the server refuses each time.
+    """Return the replacement for an outcome that the server would refuse each time.
 
-    Finished work fails for good, so that it does not run again. A failure loses its detail, and
-    then its delay; whether to retry stays as the handler asked.
+    A completion becomes a permanent failure, so that finished work does not run again. A failure
+    loses its detail, and then its delay; whether to retry stays as the handler requested.
     """
     if refused.kind is not Kind.FAIL:
         return fail(f"the outcome was refused: {why}", permanent=True)
@@ -141,7 +142,7 @@ def instead(refused: Verdict, why: object) -> Verdict:
 
 
 def on_error(error: BaseException, reason: Reason | None) -> Verdict:
-    """Return the verdict on what a handler raised."""
+    """Return the verdict on an exception that a handler raised."""
     if isinstance(error, Cancel):
         return Verdict(Kind.CANCEL_OWN, error=sendable(str(error)))
     if reason is not None:

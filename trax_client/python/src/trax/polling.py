@@ -1,4 +1,4 @@
-"""When to claim: with outcomes, at a notification, or when an empty queue is polled again."""
+"""The time of the next claim: with outcomes, at a notification, or at the next poll."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VAIN_DOUBLINGS = 6
 
 
 class Polling:
-    """An empty queue is polled ever less often, least when notifications are known to arrive."""
+    """Polls an empty queue less and less often, least of all if notifications arrive."""
 
     def __init__(self, interval: float, moment: float) -> None:
         self._interval = interval
@@ -25,20 +25,20 @@ class Polling:
         self.next_claim = moment
 
     def connected(self, moment: float) -> None:
-        """Note a new connection: the notifications of the old one say nothing about it."""
+        """Record a new connection; notifications of the old one prove nothing about it."""
         self._is_notified = False
         self._wait = self._interval
         self.next_claim = moment
 
     def notified(self, moment: float) -> None:
-        """Note that work may exist."""
+        """Record that work may exist."""
         self._is_notified = self._was_woken = True
         doublings = min(self._in_vain, VAIN_DOUBLINGS)
         delay = VAIN_DELAY * 2**doublings * random.random() if doublings else 0.0  # noqa: S311
         self.next_claim = min(self.next_claim, moment + delay)
 
     def claimed(self, wanted: int, got: int, moment: float, *, alone: bool) -> None:
-        """Record a claim; `alone` says that it was sent for no outcome."""
+        """Record a claim; `alone` means that it was sent without outcomes."""
         if got:
             if alone and not self._was_woken and self._wait > self._interval:
                 # Only a poll found this work: a notification is late, or none arrive.

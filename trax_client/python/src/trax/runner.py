@@ -1,4 +1,4 @@
-"""Where handlers run: in threads, or on an event loop."""
+"""Runs handlers in threads, or on an event loop."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Ended = Callable[[Attempt, Any, BaseException | None], None]
 
 
 class ThreadRunner:
-    """As many threads as handlers ever ran at once.
+    """A pool of as many threads as handlers have run at once.
 
-    Daemons, so that a handler that ignores a stop does not keep the program from its end.
+    Daemon threads, so that a handler that ignores a stop does not keep the program alive.
     """
 
     def __init__(self, threads: int) -> None:
@@ -31,7 +31,7 @@ class ThreadRunner:
         self._busy = 0
 
     def start(self, calls: Sequence[Call]) -> None:
-        """Give the calls to threads."""
+        """Pass the calls to threads."""
         with self._lock:
             self._busy += len(calls)
             wanted = min(self._busy, self._most)
@@ -44,10 +44,10 @@ class ThreadRunner:
             self._queue.put(call)
 
     def stop(self, attempt: Attempt) -> None:
-        """Do nothing: the context tells, and a thread cannot be interrupted."""
+        """Do nothing: the context has the signal, and a thread cannot be interrupted."""
 
     def end(self) -> None:
-        """Let the threads end when they are idle."""
+        """End the threads once they are idle."""
         for _ in self._threads:
             self._queue.put(None)
 
@@ -65,7 +65,7 @@ class ThreadRunner:
 
 
 class LoopRunner:
-    """Tasks of an event loop; the threads of the engine hand them over and never wait for it."""
+    """Runs handlers as tasks of an event loop; the engine's threads never wait for it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.on_ended: Ended
@@ -77,7 +77,7 @@ class LoopRunner:
         self._loop.call_soon_threadsafe(self._create, calls)
 
     def stop(self, attempt: Attempt) -> None:
-        """Cancel the task of the attempt; one that has none yet never begins."""
+        """Cancel the task of the attempt, or keep it from beginning."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._cancel, attempt)
 
@@ -106,7 +106,7 @@ class LoopRunner:
 
 
 class _ExitError(Exception):
-    """A handler that wants to end the program fails its attempt instead."""
+    """Raised in place of an exit by a handler, which only fails its attempt."""
 
 
 async def _contained(call: Callable[[], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""When and how a worker stops: signals, the program's own wish, or an empty queue."""
+"""The stop of a worker: on signals, at the program's request, or with an empty queue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .connection import Bell
 
 
 class Phase:
-    """How far the stop has come; it never goes back. A signal handler may advance it."""
+    """The progress of a stop, which never goes back; a signal handler may advance it."""
 
     RUNNING, DRAINING, RELEASING = 0, 1, 2
 
@@ -21,7 +21,7 @@ class Phase:
         self.bell = Bell()
 
     def advance(self, to: int | None = None) -> None:
-        """Go one phase further, or to the given one."""
+        """Advance to the next phase, or to the given one."""
         wanted = self.value + 1 if to is None else to
         self.value = min(max(self.value, wanted), self.RELEASING)
         self.bell.ring()
@@ -29,10 +29,9 @@ class Phase:
 
 @contextmanager
 def signals(phase: Phase, *, obeyed: bool) -> Iterator[None]:
-    """Let SIGTERM and SIGINT advance the phase; only the main thread can.
+    """Let SIGTERM and SIGINT advance the phase; possible only in the main thread.
 
-    Python's own signal handlers, not those of an event loop: a handler that blocks the loop does
-    not hold them up.
+    Uses Python's own signal handlers, not those of an event loop, which a job's handler may block.
     """
     if not obeyed or threading.current_thread() is not threading.main_thread():
         yield

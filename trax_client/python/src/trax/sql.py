@@ -1,8 +1,8 @@
-"""The statements of the contract, by argument name.
+"""The statements of the contract, with named arguments.
 
-JSON travels as text, and times and spans as seconds: then no setting of a connection, no loader of
-its owner and no value that Python cannot hold can spoil a row, or the rows beside it. A lock
-timeout is set in the statement itself, for its transaction alone, before the function begins.
+JSON is sent as text, and times and spans as seconds. Rows therefore do not depend on connection
+settings or loaders of the caller, and a value that Python cannot represent affects no other row. A
+lock timeout is set in the statement itself, for its transaction alone, before the function begins.
 """
 
 _LOCK = """case when pg_catalog.set_config('lock_timeout', %(lock_timeout)s, true) is not null

@@ -1,6 +1,6 @@
-"""OpenTelemetry, when it is installed: the same spans and names as the Rust client's.
+"""OpenTelemetry, if installed: the same spans and names as the Rust client's.
 
-`send TASK` around enqueueing, whose context travels with the job as `{"traceparent": ...}`; and
+`send TASK` around enqueueing, whose context is stored with the job as `{"traceparent": ...}`, and
 `process TASK` around each execution, linked to it.
 """
 
@@ -23,7 +23,7 @@ else:
 
 
 def around(function: Callable[..., Any]) -> Callable[[Context, dict[str, Any]], Any]:
-    """Return what runs a handler inside its span."""
+    """Return a function that runs a handler inside its span."""
 
     def run(context: Context, arguments: dict[str, Any]) -> Any:
         with _execution(context):
@@ -35,7 +35,7 @@ def around(function: Callable[..., Any]) -> Callable[[Context, dict[str, Any]], 
 def around_async(
     function: Callable[..., Awaitable[Any]],
 ) -> Callable[[Context, dict[str, Any]], Awaitable[Any]]:
-    """Return what runs an async handler inside its span."""
+    """Return a function that runs an async handler inside its span."""
 
     async def run(context: Context, arguments: dict[str, Any]) -> Any:
         with _execution(context):
@@ -46,7 +46,7 @@ def around_async(
 
 @contextmanager
 def sending(task: str, operation: str, jobs: int | None = None) -> Iterator[dict[str, str] | None]:
-    """Run around enqueueing; yield the trace data that travels with the job."""
+    """Wrap enqueueing in a span; yield the trace data to store with the job."""
     if not _IS_THERE:
         yield None
         return

@@ -1,8 +1,8 @@
-"""Typed inputs and outputs: from JSON to what a handler's annotation says, and back.
+"""Converts JSON to the types in a handler's annotations, and back.
 
-Understood are plain JSON types, `Decimal`, `Any`, `X | None`, `Literal`, enums, lists, dicts with
-text keys, dataclasses and TypedDicts of these, and the models of pydantic. A number with a fraction
-or an exponent is a float, which may lose digits, or a `Decimal` where the annotation names one.
+Supported are plain JSON types, `Decimal`, `Any`, `X | None`, `Literal`, enums, lists, dicts with
+text keys, dataclasses and TypedDicts of these, and pydantic models. A number with a fraction or an
+exponent becomes a float, which may lose digits, or a `Decimal` if the annotation is one.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from uuid import UUID
 from .errors import UsageError
 
 Decoder = Callable[[Any, str], Any]
-"""Returns a value of the type; the text is where it stands in the input."""
+"""Returns a value of the type; the text is its path in the input."""
 
 
 class MisfitError(ValueError):
-    """An input that does not fit the annotation; the text says where."""
+    """An input that does not fit the annotation; the text has the path."""
 
 
 def decoder(annotation: Any) -> Decoder:
-    """Return what turns JSON into this type, or raise UsageError when it is not understood."""
+    """Return a decoder from JSON to this type, or raise UsageError if it is not supported."""
     simple = _SIMPLE.get(annotation) if isinstance(annotation, type | None) else None
     if annotation is Any or annotation is object:
         return _anything
@@ -54,7 +54,7 @@ def decoder(annotation: Any) -> Decoder:
 
 
 def dumps(value: object) -> str | None:
-    """Return an output or input as JSON; none for None, which the server stores as no output."""
+    """Return an output or input as JSON; None stays None, which the server stores as null."""
     if value is None:
         return None
     text = json.dumps(value, allow_nan=False, default=_encode, separators=(",", ":"))
@@ -63,12 +63,12 @@ def dumps(value: object) -> str | None:
 
 
 def loads(text: str, *, decimals: bool) -> Any:
-    """Return JSON as Python has it; a fraction or an exponent makes a Decimal, or a float."""
+    """Parse JSON; a number with a fraction or an exponent becomes a Decimal, or a float."""
     return json.loads(text, parse_float=Decimal) if decimals else json.loads(text)
 
 
 def names_decimal(annotation: Any, seen: frozenset[Any] = frozenset()) -> bool:
-    """Return whether a type is Decimal, or has one somewhere in it."""
+    """Return whether a type is Decimal or contains one."""
     if annotation is Decimal:
         return True
     if any(annotation is one for one in seen):
@@ -234,7 +234,7 @@ def _model(validate: Callable[[Any], Any]) -> Decoder:
 
 
 def _encode(value: Any) -> Any:
-    """Return what stands in JSON for a value that it does not know."""
+    """Return the JSON form of a value that the encoder does not support."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     dump = getattr(value, "model_dump", None)

@@ -1,3 +1,3 @@
-"""The version of this package, which is that of the extension that it was made with."""
+"""The version of this package, the same as that of the extension it was built for."""
 
 __version__ = "0.2.0"

@@ -22,7 +22,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _Worker:
-    """What both kinds of worker have."""
+    """The common part of both kinds of worker."""
 
     _is_async: bool
 
@@ -38,18 +38,18 @@ class _Worker:
         poll_interval: Seconds = 0.2,
         obey_signals: bool = True,
     ) -> None:
-        """Make a worker; it connects when it runs.
+        """Create a worker, which connects when it runs.
 
         Args:
-            address: of the database, as libpq takes it: a URL or `host=... dbname=...`, with
-                several hosts too. None is `DATABASE_URL`, or `PGHOST` and its like.
-            name: in leases and runs; by default host, process and a random part.
-            concurrency: how many handlers run at once.
-            groups: claim only from these groups.
-            lease: how long a lease lasts without a heartbeat; they come three times in it.
-            grace: how long handlers may go on after the first SIGTERM or SIGINT.
-            poll_interval: how often to look at an empty queue, where no notifications arrive; it
-                grows to a second, and to five where they do.
+            address: the address of the database as in libpq: a URL or `host=... dbname=...`, with
+                one or several hosts. None means `DATABASE_URL`, or libpq's variables.
+            name: the name shown in leases and runs; by default host, process id and a random part.
+            concurrency: how many handlers may run at once.
+            groups: limits claims to these groups.
+            lease: how long a lease lasts without a heartbeat; three are sent per lease.
+            grace: how long handlers may continue after the first SIGTERM or SIGINT.
+            poll_interval: how often to poll an empty queue; grows to one second, or to five while
+                notifications arrive.
             obey_signals: False leaves SIGTERM and SIGINT to the program.
 
         """
@@ -71,8 +71,8 @@ class _Worker:
     def task(self, name: str) -> Callable[[Function], Function]:
         """Run the decorated function for every job of this task.
 
-        Its parameters are the input, with a type or without, and optionally a `trax.Context`. What
-        it returns is the output of the job. The function itself stays as it is.
+        Its parameters are the input, with or without a type, and optionally a `trax.Context`. Its
+        return value is the output of the job. The function itself is not changed.
         """
         if not isinstance(name, str):
             raise UsageError('the decorator takes the name of a task: @worker.task("mail.send")')
@@ -86,9 +86,9 @@ class _Worker:
         return add
 
     def stop(self) -> None:
-        """Claim nothing more and let handlers end within the grace; called again: give all back.
+        """Stop claiming and let handlers end within the grace period.
 
-        May be called from every thread, and from signal handlers.
+        Called again, releases all jobs. May be called from every thread and from signal handlers.
         """
         if self._phase is not None:
             self._phase.advance()
@@ -118,18 +118,18 @@ class _Worker:
 
 
 class Worker(_Worker):
-    """Claims jobs and runs their handlers in threads, until it is stopped.
+    """Claims jobs and runs their handlers in threads, until stopped.
 
-    A handler that should stop sees it in its context: `check()` and `wait()` raise `Stopped`.
+    In a handler that should stop, `check()` and `wait()` of its context raise `Stopped`.
     """
 
     _is_async = False
 
     def run(self, *, until_empty: bool = False) -> None:
-        """Run until SIGTERM, SIGINT, `stop()`, or, if asked for, an empty queue.
+        """Run until SIGTERM, SIGINT, `stop()`, or with `until_empty` an empty queue.
 
-        Waits for a server that cannot be reached, also at the start. Raises an error of this
-        package when the server refuses the first claim: no extension, no right.
+        Waits for a server that cannot be reached, also at startup. Raises an error of this
+        package if the server refuses the first claim: a missing extension or right.
         """
         settings, phase = self._begin(until_empty=until_empty)
         runner = ThreadRunner(self._concurrency)
@@ -144,16 +144,16 @@ class Worker(_Worker):
 
 
 class AsyncWorker(_Worker):
-    """Claims jobs and runs their async handlers as tasks of the event loop, until it is stopped.
+    """Claims jobs and runs their async handlers as tasks of the event loop, until stopped.
 
-    A handler that should stop is cancelled as any asyncio task. Everything else works in threads of
-    its own: the loop is never blocked, and a handler that blocks it loses no lease.
+    A handler that should stop is cancelled like any asyncio task. The rest of the worker runs in
+    its own threads: it never blocks the loop, and a handler that blocks the loop keeps its lease.
     """
 
     _is_async = True
 
     async def run(self, *, until_empty: bool = False) -> None:
-        """Run as `Worker.run` does; cancelling the task that awaits this is as `stop()`."""
+        """Run as `Worker.run` does; cancelling the awaiting task has the effect of `stop()`."""
         settings, phase = self._begin(until_empty=until_empty)
         loop = asyncio.get_running_loop()
         runner = LoopRunner(loop)
