@@ -12,7 +12,7 @@ use crate::tls::explain;
 pub struct Report {
     /// The five-character SQLSTATE.
     pub sqlstate: String,
-    /// One line, lower case.
+    /// A single line in lower case.
     pub message: String,
     /// Full sentences about the cause.
     pub detail: Option<String>,

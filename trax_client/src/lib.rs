@@ -12,9 +12,9 @@
 //!
 //! # Logs
 //!
-//! What handlers log with [`tracing`](https://docs.rs/tracing) shows job, attempt, task and group.
-//! The worker itself logs failures, connection problems and recoveries under the target `trax`. To
-//! see all of it:
+//! Log events of handlers through [`tracing`](https://docs.rs/tracing) show job, attempt, task and
+//! group. The worker itself logs failures, connection problems and recoveries under the target
+//! `trax`. To see all of them:
 //!
 //! ```text
 //! cargo add tracing-subscriber --features env-filter
@@ -27,10 +27,10 @@
 //!
 //! # Traces
 //!
-//! A job carries the W3C trace context of its producer to every attempt:
-//! [`JobOptions::trace_context`] sets it, [`Context::trace_context`] returns it, and other
-//! languages find it in the column `trace` as `{"traceparent": "..", "tracestate": ".."}`. With the
-//! feature `opentelemetry` it defaults to the current span, enqueueing and execution are spans that
+//! The W3C trace context of a job's producer is available in every attempt:
+//! [`JobOptions::trace_context`] sets it, [`Context::trace_context`] returns it, and in other
+//! languages it is in the column `trace` as `{"traceparent": "..", "tracestate": ".."}`. With the
+//! feature `opentelemetry` the default is the current span, enqueueing and execution are spans that
 //! follow OpenTelemetry's conventions for messaging, and the execution is linked to the enqueueing:
 //!
 #![cfg_attr(feature = "opentelemetry", doc = "```no_run")]
@@ -50,16 +50,16 @@
 //!     .init();
 //! ```
 //!
-//! # Around handlers, and their tests
+//! # Middleware and tests of handlers
 //!
 //! [`Worker::middleware`] runs a function around every execution. The feature `testkit` adds
-//! `Worker::run_one`, which runs one job inline, and a module `testkit` with what else tests of
-//! handlers need; its page shows such a test.
+//! `Worker::run_one`, which runs one job inline, and the module `testkit` with further support for
+//! tests of handlers and an example.
 //!
-//! # How often
+//! # Delivery guarantee
 //!
-//! Execution is at least once. A handler whose writes must happen exactly once commits them in the
-//! transaction that calls [`Client::complete`], and returns [`Outcome::Recorded`].
+//! A job is executed at least once. A handler whose writes must happen exactly once commits them in
+//! the transaction that calls [`Client::complete`], and returns [`Outcome::Recorded`].
 
 mod access;
 mod address;

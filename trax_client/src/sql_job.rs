@@ -13,7 +13,7 @@ use crate::job::JobOptions;
 /// ```
 #[derive(Clone, Debug)]
 pub struct SqlJob {
-    /// One statement, or several that form one transaction.
+    /// A SQL statement, or several that form one transaction.
     pub command: String,
     /// The role that the statement runs as, with its rights; by default the role that queues it.
     /// Another role can be set only by a member of that role.

@@ -97,7 +97,7 @@ pub struct Options {
 /// The reason why carrying has stopped for now.
 #[derive(Debug)]
 pub struct Trouble {
-    /// One line of text.
+    /// A single line of text.
     pub message: String,
     /// The action to take, often a command.
     pub hint: Option<String>,

@@ -7,24 +7,21 @@
 #![doc = include_str!("../../tests/handler.rs")]
 //! ```
 //!
-//! [`Worker::run_one`](crate::Worker::run_one) claims and executes exactly one job, with the
-//! middleware around it and
-//! nothing beside it. Its connection may be a transaction that is rolled back at the end, so that
-//! tests can share a
-//! database. With [`pass_time`] a retry need not be waited for; where time is a question of the
-//! handler, let it take
-//! [`Context::scheduled_for`](crate::Context::scheduled_for) for the time that its schedule meant,
-//! or sleep on Tokio's
-//! clock, which `#[tokio::test(start_paused = true)]` turns forward by itself.
+//! [`Worker::run_one`](crate::Worker::run_one) claims and executes exactly one job, with its
+//! middleware and nothing running beside it. Its connection may be a transaction that is rolled
+//! back at the end, so that tests can share a database. With [`pass_time`] a test does not wait for
+//! a retry. If a handler depends on the time, let it use
+//! [`Context::scheduled_for`](crate::Context::scheduled_for) as the scheduled time, or sleep on
+//! Tokio's clock, which `#[tokio::test(start_paused = true)]` advances automatically.
 //!
 //! # Servers
 //!
 //! `initdb` runs once per PostgreSQL version; every [`Server`] is a copy of that template with its
-//! own directory, port and socket. It stops and removes itself on drop, and dies with its owner
-//! even if that is killed.
+//! own directory, port and socket. A server is stopped and removed on drop, and ends with its owner
+//! even if the owner is killed.
 //!
-//! A server listens on its socket alone, in a directory that only the user who runs the test can
-//! open: nobody else on the machine becomes its superuser. [`Options::tcp`] adds 127.0.0.1, with a
+//! A server listens only on its socket, in a directory that only the user of the test can open, so
+//! no other user of the machine can become its superuser. [`Options::tcp`] adds 127.0.0.1, with a
 //! random password.
 //!
 //! ```no_run

@@ -341,8 +341,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Lets tasks take turns: while jobs of several tasks wait, each task gets an equal share of
-    /// this worker.
+    /// Lets tasks take turns: while jobs of several wait, each gets an equal share of this worker.
     ///
     /// By default the oldest job of the highest priority is next, whatever its task, so a long
     /// backlog of one task delays younger jobs of all others. With turns, age and priority count

@@ -23,7 +23,7 @@ from .errors import UsageError, translated
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
-else:  # psycopg brings it
+else:  # a dependency of psycopg
     from typing_extensions import Unpack
 
 
