@@ -174,8 +174,8 @@ impl Address {
         Ok(self)
     }
 
-    /// Copies the TLS parameters that this address does not set from `other`, and raises `sslmode`
-    /// to that of `other` if that is stricter.
+    /// Copies the TLS parameters that this address does not set from `other`, and those that are
+    /// stricter there.
     pub(crate) fn complete_tls(&mut self, other: &Address) {
         self.tls.complete(&other.tls);
         let (floor, is_said) = (other.sslmode(), other.tls.get("sslmode").is_some());

@@ -46,25 +46,26 @@ impl JobOptions {
         self
     }
 
-    /// Sets the priority, 0 to 31. A job with a higher priority is claimed first.
+    /// Sets the priority, 0 (the default) to 31. A higher priority is claimed first.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// Sets the number of attempts that may follow the first.
+    /// Sets the attempts that may follow the first; default `trax.default_max_retries`.
     pub fn max_retries(mut self, retries: i32) -> Self {
         self.max_retries = Some(retries);
         self
     }
 
-    /// Sets the delay before the second attempt. Later delays are longer.
+    /// Sets the delay before the second attempt, which grows from there; default
+    /// `trax.retry_delay`.
     pub fn retry_delay(mut self, delay: Duration) -> Self {
         self.retry_delay = Some(Interval(delay));
         self
     }
 
-    /// Sets the time limit of one attempt.
+    /// Sets the time limit of one attempt; default `trax.default_timeout`.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(Interval(timeout));
         self

@@ -140,19 +140,21 @@ impl Manifest {
         self
     }
 
-    /// Sets the number of attempts that may follow the first.
+    /// Sets the number of attempts that may follow the first (by default the server setting
+    /// `trax.default_max_retries`).
     pub fn max_retries(mut self, retries: i32) -> Self {
         self.max_retries = Some(retries);
         self
     }
 
-    /// Sets the delay before the second attempt. Later delays are longer.
+    /// Sets the delay before the second attempt (by default the server setting `trax.retry_delay`).
+    /// Later delays are longer.
     pub fn retry_delay(mut self, delay: Duration) -> Self {
         self.retry_delay = Some(Interval(delay));
         self
     }
 
-    /// Sets the time limit of one attempt.
+    /// Sets the time limit of one attempt (by default the server setting `trax.default_timeout`).
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(Interval(timeout));
         self

@@ -37,7 +37,7 @@ pub struct Explanation {
 /// A change that `apply` made, or would make, to a group or manifest.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct AppliedChange {
-    /// The action: for example create or change.
+    /// The action: `created`, `changed`, `unchanged` or `removed`.
     pub action: String,
     /// `group` or `manifest`.
     pub kind: String,
@@ -122,12 +122,14 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         Ok(JobId(call.arg("delay", &delay).value(self.db()).await?))
     }
 
-    /// Queues a job of every enabled manifest of a group, and returns their number.
+    /// Queues a job of every enabled manifest of a group, except dormant ones, and returns their
+    /// number.
     pub async fn trigger_group(&self, group: &str) -> Result<i64> {
         self.count("trigger_group", "group_name", group).await
     }
 
-    /// Queues a job of a dormant manifest from inside the run of a parent, and returns its id.
+    /// Queues a job of a dormant manifest and returns its id. Possible only while a job of one of
+    /// its parents is executing.
     pub async fn activate(&self, name: &str, input: Option<Json>) -> Result<JobId> {
         let call = Call::new("activate")
             .arg("name", &name)
@@ -136,7 +138,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     }
 
     /// Cancels the waiting jobs of a manifest, and asks the executing ones to stop. Returns their
-    /// number.
+    /// number. The schedule continues.
     pub async fn cancel_manifest(&self, name: &str) -> Result<i64> {
         self.count("cancel_manifest", "name", name).await
     }
@@ -147,7 +149,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         self.count("cancel_group", "name", group).await
     }
 
-    /// Queues the work of many dead letters again, and returns their number.
+    /// Queues the work of many dead letters again, and returns their number. Dead letters whose
+    /// unique key another job has are skipped.
     pub async fn requeue_dead_letters(&self, which: &DeadLetters) -> Result<i64> {
         Call::new("requeue_dead_letters")
             .option("task", &which.task)

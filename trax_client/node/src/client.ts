@@ -98,7 +98,7 @@ export class Client {
   }
 
   /** Waits until a job has ended, at most for `timeout` (default 30 s); on timeout returns the current state.
-   * The connection serves no other call meanwhile.
+   * Other calls on the connection wait until this one returns.
    * @throws UnknownNameError if the job does not exist, WrongStateError inside a transaction. */
   async awaitJob<Output = unknown>(jobId: number, timeout: Duration = 30_000): Promise<JobResult<Output>> {
     const [row] = await this.#rows(sql.awaitJob(jobId, interval(timeout)));

@@ -13,12 +13,16 @@ use crate::manifest::{Group, Manifest};
 use crate::sql::Call;
 
 impl<C: GenericClient + Sync> Client<'_, C> {
-    /// Creates or changes a manifest and returns its number.
+    /// Creates or changes a manifest and returns its id. Values that are not set keep their current
+    /// value. Jobs that wait or run keep their options; a new schedule counts from now.
     pub async fn schedule(&self, manifest: &Manifest) -> Result<i64> {
         manifest.store(self.db).await
     }
 
-    /// Removes a manifest by name.
+    /// Removes a manifest and cancels its waiting jobs. Executing jobs continue.
+    ///
+    /// # Errors
+    /// [`Error::UnknownManifest`](crate::Error::UnknownManifest) (42704) if it does not exist.
     pub async fn unschedule(&self, name: &str) -> Result<()> {
         Call::new("unschedule")
             .arg("name", &name)
@@ -27,6 +31,9 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     }
 
     /// Enables a manifest. Its misfire policy applies to the runs it missed while disabled.
+    ///
+    /// # Errors
+    /// [`Error::UnknownManifest`](crate::Error::UnknownManifest) (42704) if it does not exist.
     pub async fn enable_manifest(&self, name: &str) -> Result<()> {
         Call::new("enable_manifest")
             .arg("name", &name)
@@ -34,7 +41,10 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Disables a manifest. Jobs that wait or run are not affected.
+    /// Disables a manifest. Jobs that wait or run continue.
+    ///
+    /// # Errors
+    /// [`Error::UnknownManifest`](crate::Error::UnknownManifest) (42704) if it does not exist.
     pub async fn disable_manifest(&self, name: &str) -> Result<()> {
         Call::new("disable_manifest")
             .arg("name", &name)
@@ -42,7 +52,11 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Queues a job of a manifest now, with `input` in place of the manifest's input if given.
+    /// Queues a job of a manifest now, with `input` in place of the manifest's input if given, and
+    /// returns its id. Works while the manifest is disabled.
+    ///
+    /// # Errors
+    /// [`Error::UnknownManifest`](crate::Error::UnknownManifest) (42704) if it does not exist.
     pub async fn trigger(&self, name: &str, input: Option<Json>) -> Result<JobId> {
         let call = Call::new("trigger")
             .arg("name", &name)
@@ -50,7 +64,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         Ok(JobId(call.value(self.db).await?))
     }
 
-    /// Creates or changes a group.
+    /// Creates or changes the settings of a group. Values that are not set keep their current
+    /// value.
     pub async fn configure_group(&self, name: &str, group: &Group) -> Result<()> {
         Call::new("configure_group")
             .arg("name", &name)
@@ -68,7 +83,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         rows.iter().map(Step::from_row).collect()
     }
 
-    /// Pauses the scheduler of this database until `resume`, across restarts of the server.
+    /// Pauses the scheduler of this database until `resume`, across restarts of the server. Workers
+    /// still claim jobs; no SQL job begins.
     pub async fn pause(&self, reason: Option<&str>) -> Result<()> {
         Call::new("pause")
             .option("reason", &reason)
@@ -81,7 +97,9 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         Call::new("resume").run(self.db).await
     }
 
-    /// Accepts the server's clock at once after a jump. Returns false if the clock had not jumped.
+    /// Accepts the server's clock at once after a jump. Otherwise it is accepted once it has held
+    /// for ten minutes; until then nothing is dropped and nothing times out. Returns false if the
+    /// clock had not jumped.
     pub async fn believe_clock(&self) -> Result<bool> {
         Call::new("believe_clock").value(self.db).await
     }
@@ -129,7 +147,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Returns the components that run, those that are missing, and a hint for each problem.
+    /// Returns a line for each component: whether it is healthy and, if not, the action to take.
+    /// Counts of waiting jobs stop at 1,000,000.
     pub async fn status(&self) -> Result<Vec<StatusLine>> {
         let rows = Call::new("status")
             .rows(self.db, StatusLine::COLUMNS)
@@ -137,7 +156,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         rows.iter().map(StatusLine::from_row).collect()
     }
 
-    /// Returns the violated invariants; empty if there are none.
+    /// Returns the violated invariants; empty if there are none. Of the history, only jobs that
+    /// ended within the last hour are checked.
     pub async fn check(&self) -> Result<Vec<Violation>> {
         let rows = Call::new("check").rows(self.db, Violation::COLUMNS).await?;
         rows.iter().map(Violation::from_row).collect()
@@ -155,7 +175,11 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         rows.iter().map(DeadLetter::from_row).collect()
     }
 
-    /// Queues the work of a dead letter again and returns the new job's id.
+    /// Queues the work of a dead letter as a new job with new attempts, and returns the new job's
+    /// id.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`](crate::Error::Conflict) (23505) while another job has its unique key.
     pub async fn requeue_dead_letter(&self, id: i64, note: Option<&str>) -> Result<JobId> {
         let call = Call::new("requeue_dead_letter")
             .arg("id", &id)
@@ -163,7 +187,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         Ok(JobId(call.value(self.db).await?))
     }
 
-    /// Closes a dead letter without running it again. Returns false if it was closed already.
+    /// Closes a dead letter without running anything, which lets the schedule of its manifest
+    /// continue. Returns false if it was closed already.
     pub async fn acknowledge_dead_letter(&self, id: i64, note: Option<&str>) -> Result<bool> {
         Call::new("acknowledge_dead_letter")
             .arg("id", &id)

@@ -31,7 +31,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     /// Waits until a job has ended, at most for `timeout`, and returns its result. The output is
     /// parsed as `T`, the type that its handler returns.
     ///
-    /// The connection serves no other call meanwhile. To wait for many jobs use
+    /// Other calls on the connection wait until this one returns. To wait for many jobs use
     /// [`JobWaiter`](crate::JobWaiter).
     ///
     /// # Errors

@@ -27,8 +27,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
 
     /// Waits for a slot of a token, first come, first served. `None` on timeout.
     ///
-    /// The connection serves no other call meanwhile. If the connection ends, the server notices
-    /// within about a second and serves the next waiter.
+    /// Other calls on the connection wait until this one returns. If the connection ends, the
+    /// server notices within about a second and serves the next waiter.
     ///
     /// # Errors
     /// [`Error::WrongState`] inside a transaction.

@@ -14,7 +14,8 @@ use crate::json::Json;
 use crate::sql::{Call, Interval};
 
 impl<C: GenericClient + Sync> Client<'_, C> {
-    /// Claims waiting jobs. Commit at once: the lease begins with this call.
+    /// Claims waiting jobs, in the order of group priority, own priority and age. Commit at once:
+    /// the leases begin with this call.
     pub async fn claim(&self, options: &ClaimOptions) -> Result<Vec<Claimed>> {
         let rows = claiming(self.work("claim_next"), options)
             .rows(self.db, Claimed::COLUMNS)
@@ -57,7 +58,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     /// `timeout` (30 s by default). If the library is not preloaded, the server checks twice a
     /// second.
     ///
-    /// The connection serves no other call meanwhile.
+    /// Other calls on the connection wait until this one returns.
     ///
     /// # Errors
     /// [`Error::WrongState`] inside a transaction.
@@ -69,8 +70,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Extends leases and reports for each whether it is still held and whether its cancellation
-    /// was requested.
+    /// Extends leases and records that their jobs have begun. Returns for each lease whether it is
+    /// still held and whether the job should stop.
     pub async fn heartbeat(
         &self,
         leases: &[(JobId, Token)],
@@ -206,7 +207,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         rows.iter().map(|row| Ok(JobId(row.try_get(0)?))).collect()
     }
 
-    /// Records a failed attempt.
+    /// Records a failed attempt. A job that was cancelled ends as cancelled, which is returned as
+    /// [`Failed::Dead`].
     pub async fn fail(&self, job_id: JobId, token: Token, failure: &Failure) -> Result<Failed> {
         let verdict: String = self
             .work("fail")
@@ -226,7 +228,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         }
     }
 
-    /// Releases a job without using up an attempt. Returns false if the lease was lost.
+    /// Releases a job without using up an attempt; claimable again now or after `delay`. Returns
+    /// false if the lease was lost.
     pub async fn release(
         &self,
         job_id: JobId,
@@ -242,7 +245,9 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Ends an attempt whose cancellation was requested. Returns false if the lease was lost.
+    /// Ends an attempt that was asked to stop: as cancelled, or after its timeout as failed.
+    /// Returns false if the lease was lost, or if no stop was requested and the timeout is not
+    /// over.
     pub async fn acknowledge_cancel(&self, job_id: JobId, token: Token) -> Result<bool> {
         self.work("acknowledge_cancel")
             .arg("job_id", &job_id.0)
@@ -251,8 +256,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Cancels the job of an attempt on the worker's own decision. Returns false if the lease was
-    /// lost.
+    /// Ends the job of an attempt as cancelled on the worker's own decision; no retry and no dead
+    /// letter follows. Returns false if the lease was lost.
     pub async fn cancel_own(
         &self,
         job_id: JobId,
