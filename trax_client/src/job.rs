@@ -99,8 +99,7 @@ impl JobOptions {
         self
     }
 
-    /// Sets the span that enqueues the job. With the feature `opentelemetry` the default is the
-    /// current span.
+    /// Sets the span that enqueues the job; by default the current one (feature `opentelemetry`).
     pub fn trace_context(self, context: &TraceContext) -> Self {
         self.trace(context.to_json())
     }
@@ -404,7 +403,7 @@ pub struct Beat {
 pub enum Failed {
     /// The job waits for its next attempt.
     Retrying,
-    /// The job has a dead letter.
+    /// The job has ended. A dead letter exists unless the job was cancelled.
     Dead,
     /// The lease was lost. Nothing has changed.
     Lost,

@@ -41,8 +41,8 @@ const BEGIN_PERIOD: Duration = Duration::from_millis(50);
 /// The time between rounds of progress reports.
 const REPORT_PERIOD: Duration = Duration::from_millis(500);
 
-/// The minimum time limits of a call, for a busy machine, and of a heartbeat, which may have to
-/// open its connection.
+/// The minimum time limits of a call, for a busy machine (never more than a third of the lease),
+/// and of a heartbeat, which may have to open its connection.
 const SHORTEST_LIMIT: Duration = Duration::from_millis(500);
 const LEAST_BEAT: Duration = Duration::from_secs(1);
 
