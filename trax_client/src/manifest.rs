@@ -375,7 +375,7 @@ impl Group {
         self
     }
 
-    /// Sets the priority, 0 to 31. It takes precedence over the priority of the jobs, including
+    /// Sets the priority, 0 to 31, which takes precedence over the priority of the jobs, including
     /// those that already wait.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = Some(priority);

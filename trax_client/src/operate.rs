@@ -207,11 +207,15 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     }
 
     /// Returns the next runs of a manifest, from now.
+    ///
+    /// # Errors
+    /// [`Error::UnknownManifest`](crate::Error::UnknownManifest) (42704) if it does not exist.
     pub async fn preview(&self, name: &str, count: i32) -> Result<Vec<Upcoming>> {
         self.previewed(name, None, count).await
     }
 
-    /// Returns the runs of a manifest that follow a given time.
+    /// Returns the runs of a manifest that follow a given time. The errors are those of
+    /// [`preview`](Self::preview).
     pub async fn preview_after(
         &self,
         name: &str,
@@ -244,6 +248,9 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     }
 
     /// Returns why a manifest does or does not run now.
+    ///
+    /// # Errors
+    /// [`Error::UnknownManifest`](crate::Error::UnknownManifest) (42704) if it does not exist.
     pub async fn explain_manifest(&self, name: &str) -> Result<Vec<Explanation>> {
         let rows = Call::new("explain_manifest")
             .arg("name", &name)

@@ -1,6 +1,6 @@
 // The claim connection, which reports outcomes and claims jobs.
 //
-// One exchange reports the collected outcomes and then claims; completions and the claim are one call. An outcome is
+// An exchange reports the collected outcomes and then claims; completions and the claim are one call. An outcome is
 // reported again if the connection broke, if the server had no time, lock or room for it, or if no answer arrived. If
 // it had already been recorded, the answer is "lost" and nothing changes. Outcomes that were refused together, or in
 // a call when the connection broke, are sent one by one.

@@ -1,4 +1,4 @@
-// Extends the leases of a worker on a dedicated connection. It normally runs in its own thread (started by
+// Extends the leases of a worker on a dedicated connection. Normally this runs in its own thread (started by
 // `heart.ts`), so a handler that blocks the worker's event loop does not lose its lease.
 //
 // Every third of a lease one call extends all held leases, and another reports that the worker is alive. The
@@ -209,7 +209,7 @@ export class Heartbeat {
       const ids = batch.map(({ jobId }) => jobId);
       const tokens = batch.map(({ token }) => token);
       const rows = await connection.query(sql.heartbeat(ids, tokens, `${this.#options.lease} ms`));
-      // One row per lease, in the order of the arguments.
+      // The rows are in the order of the arguments, one per lease.
       batch.forEach((held, index) => this.#answered(held, rows[index] ?? { held: false }, sent));
       this.#post({ kind: "heard", at: now() });
     }

@@ -1,8 +1,8 @@
 // A run of a worker: starts claimed jobs, collects the ended ones, and exchanges both with the server.
 //
 // A claimed job is in one of two places: `running`, or `outbox` (ended, not yet reported; `retries` are those that
-// the server had no time for). It leaves when the server has answered. The heartbeat holds its lease from the claim
-// to that answer.
+// the server had no time for). The job leaves when the server has answered. The heartbeat holds its lease from the
+// claim to that answer.
 
 import { setImmediate as loopTurn } from "node:timers/promises";
 

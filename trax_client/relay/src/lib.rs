@@ -15,9 +15,9 @@
 //! A relay is a pair of one source and one target. Several sources or targets form as many pairs,
 //! which share nothing but the seats (`seat.rs`), so an unavailable target delays only its own
 //! rows. The target of a row is written into the row before it is carried, and never changes, even
-//! if other targets are configured later. `trax_outbox.placement` maps each group to a target. It
-//! is written when a group first appears, by a hash over the targets reached so far. If a group
-//! moves, its later rows go to the new target. A target is identified by the identity in its
+//! if other targets are configured later. `trax_outbox.placement` maps each group to a target. The
+//! mapping is written when a group first appears, by a hash over the targets reached so far. If a
+//! group moves, its later rows go to the new target. A target is identified by the identity in its
 //! tables, not by its address, which may change. Order is kept per target.
 //!
 //! Each poll reads the visible rows with the lowest ids and keeps no high-water mark: a row with a
@@ -48,9 +48,9 @@
 //! records the key.
 //!
 //! The relay's state in the target is a separate schema (`sql/relay.sql`), not part of the
-//! extension. It consists of three plain tables that only relays read, a dump of the database
-//! contains them together with the jobs they refer to, and `trax.enqueue` is called by the relay's
-//! own role, so that role's level and limits apply.
+//! extension, for three reasons: it consists of plain tables that only relays read, a dump of the
+//! database contains it together with the jobs it refers to, and `trax.enqueue` is called by the
+//! relay's own role, so that role's level and limits apply.
 
 mod held;
 mod pair;

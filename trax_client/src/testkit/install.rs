@@ -127,7 +127,7 @@ impl Install {
         if template.join("PG_VERSION").exists() {
             return Ok(template);
         }
-        // One thread or process makes the template; the others wait and find it.
+        // A single thread or process makes the template; the others wait and find it.
         let lock = home.join("template.lock");
         let maker = fs::File::create(&lock).map_err(Error::of(lock.display()))?;
         maker.lock().map_err(Error::of(lock.display()))?;

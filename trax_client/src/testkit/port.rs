@@ -11,7 +11,7 @@ const FIRST: u16 = 10_000;
 const END: u16 = 32_768;
 
 /// Returns a port of 127.0.0.1 that is free now and outside the kernel's range for outgoing
-/// connections. It therefore stays free while a server starts slowly or restarts.
+/// connections, so that it stays free while a server starts slowly or restarts.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
 //! The claim connection, which reports outcomes and claims jobs.
 //!
-//! One *exchange* reports the collected outcomes to the server (`report`) and then claims;
+//! An *exchange* reports the collected outcomes to the server (`report`) and then claims;
 //! completions and the claim are one call. While idle, the connection listens for work. Input:
 //! outcomes, and the number of jobs wanted. Output: an answer for every reported outcome, the
 //! outcomes not reported, and claimed jobs.

@@ -19,7 +19,7 @@ const TASKS_SHOWN: usize = 10;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A call failed. It is retried after the delay.
+    /// A call failed and is retried after the delay.
     Trouble {
         /// The part of the worker: `claim`, `outcome` or `heartbeat`.
         during: &'static str,

@@ -1,4 +1,4 @@
-//! One object in detail: its facts, one per line, followed by its texts.
+//! An object in detail: its facts, one per line, followed by its texts.
 
 use console::measure_text_width;
 use trax_client::Json;

@@ -1,4 +1,4 @@
--- One dead letter. $1 id.
+-- A dead letter. $1 id.
 select
     d.id,
     d.job_id,

@@ -1,4 +1,4 @@
--- One job in any state, as trax.job shows it. $1 job id.
+-- A job in any state, as trax.job shows it. $1 job id.
 select
     j.job_id,
     j.state,

@@ -1,4 +1,4 @@
--- One manifest as JSON: its definition, its state, its parents and children, and its SQL statement,
+-- A manifest as JSON: its definition, its state, its parents and children, and its SQL statement,
 -- if any. $1 name.
 select
     to_jsonb(m)

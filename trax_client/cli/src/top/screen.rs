@@ -119,7 +119,7 @@ impl Screen {
             };
             tabs.push(Span::styled(name, style));
         }
-        // One continuous bar: reversing a cell with its own colour would show as a block.
+        // A continuous bar: reversing a cell with its own colour would show as a block.
         let chosen = Style::new()
             .fg(Color::Reset)
             .add_modifier(Modifier::REVERSED);

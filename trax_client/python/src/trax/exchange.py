@@ -137,7 +137,7 @@ class Exchange:
                     if len(batch) == 1:
                         self._broke(link, batch[0], error)
                     raise
-                # One by one, to find the outcome that fails.
+                # Sent one by one, to find the outcome that fails.
                 self._send_each(link, batch)
         if wanted and claimed is None:
             claimed = self._claim_alone(link, wanted)

@@ -2,8 +2,8 @@
 //! the server.
 //!
 //! A claimed job is in one of three places: `waiting` (not started), `running`, or `outbox` (ended,
-//! not yet reported). It leaves when the server has answered. `HeldLeases` holds and extends its
-//! lease from the claim to that answer.
+//! not yet reported). The job leaves when the server has answered. `HeldLeases` holds and extends
+//! its lease from the claim to that answer.
 
 mod times;
 

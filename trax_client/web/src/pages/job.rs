@@ -1,4 +1,4 @@
-//! One job: its properties, the reason it waits, its attempts, and the acts on it.
+//! A job: its properties, the reason it waits, its attempts, and the acts on it.
 
 use maud::{Markup, html};
 use tokio_postgres::Row;

@@ -1,4 +1,4 @@
-//! One manifest: its times, the reasons why it does or does not run now, and its last attempts.
+//! A manifest: its times, the reasons why it does or does not run now, and its last attempts.
 
 use maud::{Markup, html};
 use tokio_postgres::types::Type;

@@ -1,4 +1,4 @@
--- One job in any state, with long values cut. $1 job id, $2 maximum characters of a value.
+-- A job in any state, with long values cut. $1 job id, $2 maximum characters of a value.
 select
     j.job_id,
     j.state,

@@ -1,4 +1,4 @@
--- One manifest, its parents and its children. $1 name.
+-- A manifest with its parents and children. $1 name.
 select
     m.name,
     m.manifest_id,

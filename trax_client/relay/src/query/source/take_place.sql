@@ -1,5 +1,5 @@
--- Takes the relay's place for a target, unless the session that holds it is alive. That session
--- holds its own lock, which the row names; locks of other sessions have no effect. $1 target, $2
+-- Takes the relay's place for a target, unless the session that holds it is alive: that session
+-- holds its own lock, which the row names. Locks of other sessions have no effect. $1 target, $2
 -- lock of this session.
 with taken as (
     update trax_outbox.target t
