@@ -213,7 +213,7 @@ pub(super) fn is_written(name: &str, page: &str) {
     assert!(
         text(&path) == page,
         "{name} is not what the server says. Type: \
-         TRAX_WRITE_PAGES=1 cargo test -p trax_tests readme::reference"
+         TRAX_WRITE_PAGES=1 cargo test -p trax_tests readme"
     );
 }
 
