@@ -4,14 +4,15 @@
 //! good (which may leave a dead letter) or was cancelled; a job that waits for its next attempt has
 //! not ended. A dead letter that is queued again is another job.
 //!
-//! Enters: jobs and a timeout. Leaves: what the tables say when one has ended. Holds:
-//! - A session says which jobs it waits for (`memory::waiting`) before it looks at the tables, and
-//!   looks again at those whose end was rung; the tables alone decide. Nothing is held meanwhile.
-//! - Beside that it looks twice a minute, one probe a job, for an end that rang no bell: a row that
-//!   was changed beside our statements. Where nobody can wake it (the library is not preloaded, a
-//!   standby, no place left) it looks twice a second.
-//! - What a session waits for it remembers from call to call, so that a call with nearly the same
-//!   jobs as the last reads those that are new or have rung, and not all.
+//! Enters: jobs and a timeout. Leaves: the tables' data once a job has ended. Holds:
+//! - A session registers the jobs it waits for (`memory::waiting`) before it reads the tables, and
+//!   reads those again whose end was rung; only the tables decide. The session holds no lock
+//!   meanwhile.
+//! - Twice a minute it also reads all of them, one probe per job, for an end that did not ring: a
+//!   row that was not changed by the extension's statements. Where nothing can wake it (the library
+//!   is not preloaded, a standby, no place left) it reads them twice a second.
+//! - A session keeps its list from call to call, so that a call with nearly the same jobs as the
+//!   last reads only those that are new or have rung.
 
 use crate::access_scope;
 use crate::error::{Error, Result};
@@ -252,7 +253,7 @@ impl Wait {
         })?;
         self.procedure.commit();
         waiting::looked_at_jobs(&alive);
-        // The others are looked at again by the next call.
+        // The next call reads the others again.
         ended.truncate(ENDED_AT_MOST);
         waiting::forget_jobs(&ended);
         Ok(ended)

@@ -1,5 +1,5 @@
-//! `docs/locks.md`: the locks that each call holds until its transaction ends, from `pg_locks`.
-//! This test writes the page and fails if a lock differs from it.
+//! The list of locks in `docs/dba.md`: those that each call holds until its transaction ends, as
+//! `pg_locks` shows them. This test compares the list, and writes it with `TRAX_WRITE_PAGES=1`.
 
 use super::reference::is_written;
 use super::{root, text};
@@ -8,7 +8,7 @@ use harness::session::Session;
 use harness::{PATIENCE, database, eventually, shared_server};
 use tokio::task::JoinHandle;
 
-/// Each call with its preparation; `j` holds the job and the token of one claimed job.
+/// Each call with what must be there before it; `j` are the job and the token of one claimed job.
 const CALLS: [(&str, &str, &str); 25] = [
     ("enqueue", "", "select trax.enqueue('a')"),
     (
@@ -120,27 +120,7 @@ const CLAIMED: &str = "select trax.enqueue('held', max_retries => 3);
 const BEGIN: &str = "<!-- written from pg_locks -->\n";
 const END: &str = "<!-- end -->\n";
 
-What `pg_locks` shows for each call until its transaction ends, on tables of the schema `trax` (on their indexes it is
-the same or less). A lock on a table is of these modes, which conflict with no other call of this page, and with no
-`SELECT`, `INSERT`, `UPDATE` or `DELETE`: they conflict with what rewrites or changes the table, such as `ALTER TABLE`,
-`VACUUM FULL` and `CREATE INDEX` without `CONCURRENTLY`. What waits for whom is decided by rows, in
-[one order](internals.md#the-order-of-locks), and by the advisory locks: a claim waits for neither.
-
-The daily partitions of the history stand as `run`. Once a day a cycle takes stronger locks, and gives them up after
-200 ms when somebody is in the way, to try again: to make a partition `SHARE UPDATE EXCLUSIVE` on `run` and
-`ACCESS EXCLUSIVE` on `run_default`, which is empty; to drop one `ACCESS EXCLUSIVE` on `run`, for the moment of the drop.
-The scheduler locks all tables (the partitions for reading) before each cycle, or none: while it waits for one it holds
-nothing, so that no restore and no `ALTER TABLE` of several tables in one transaction meets a deadlock with it.
-A session in `await_token` holds one advisory lock while it waits, its place in the queue.
-
-`TRAX_WRITE_PAGES=1 cargo test -p trax_tests readme::locks` writes this page; the test fails when a call takes another
-lock than it says.
-
-| call | writes (`ROW EXCLUSIVE`) | locks rows of (`ROW SHARE`) | reads (`ACCESS SHARE`) | stronger | advisory |
-|---|---|---|---|---|---|
-";
-
-/// The cells of a row, from the locks of the asking session.
+/// The locks of the calling session on tables of trax, and its advisory locks, as a text.
 const LOCKS: &str = "
     with held as (
         select
@@ -180,7 +160,7 @@ fn with_locks(page: &str, list: &str) -> String {
 
 #[tokio::test]
 async fn the_page_of_locks_is_what_pg_locks_shows() {
-    // The first cycle records the version of the zone data.
+    // Its first cycle notes the version of the zone data.
     let database = shared_server().fresh_database(&new_name("locks")).await;
     let database = database.expect("a database is made");
     let mut list = String::new();
@@ -194,7 +174,7 @@ async fn the_page_of_locks_is_what_pg_locks_shows() {
         list.push_str(&format!("- {label}: {locks}\n"));
     }
     let session = Session::of(&database).await;
-    // The tables that a plan opens depend on the planner and may differ between versions.
+    // Which tables a plan opens is the planner's choice, which another version may make otherwise.
     let version = session.number("show server_version_num").await / 10_000;
     if version == 15 {
         let page = text(&root().join("docs/dba.md"));
@@ -234,7 +214,7 @@ async fn a_call_that_waits_holds_no_lock_meanwhile() {
             "call trax.await_token('t', 'me', 1, '1 h', '1 h', null, null, null)".to_owned(),
         ),
     ];
-    // No claimable job, since a waiter for work would return.
+    // Nothing that can be claimed: a waiter for work would return.
     watcher
         .get("select from trax.claim_next(lease => '1 h')")
         .await;
@@ -248,7 +228,7 @@ async fn a_call_that_waits_holds_no_lock_meanwhile() {
                 "select count(*) from pg_locks where pid = {pid} and locktype in ('relation', 'advisory')"
             ))
             .await;
-        // A place in the queue of the token, which is lost with the session.
+        // Its place in the queue of the token: whoever is gone has none.
         let wanted = i64::from(procedure == "await_token");
         assert_eq!(held, wanted, "{procedure}");
         watcher
