@@ -68,8 +68,7 @@ install: needs
 	scripts/install
 
 lint: needs
-	cargo fmt --all --check
-	scripts/dependencies
+	scripts/form
 	scripts/cargo build --all-targets
 
 # Only what building and the demo need.

@@ -1,12 +1,12 @@
--- From 0.1.0 to 0.2.0. What a table of 0.1.0 needs is written here; the rest is that of the
--- install: scripts/install puts the files in the place of \include and, of a table that is there
--- already, its comments in the place of \comments. Functions and views of 0.1.0 that are not
--- dropped here are replaced, so that whatever depends on them stays.
+-- From 0.1.0 to 0.2.0. The changes of tables of 0.1.0 stand here; the rest comes from the files of
+-- the install: scripts/install puts the files in the place of \include and, of an existing table,
+-- its comments in the place of \comments. Functions and views of 0.1.0 that are not dropped here
+-- are replaced, so that objects which depend on them stay.
 
 \include schema/trust.sql
 \include api/library.sql
 
--- Whoever may not be trusted could have put functions beside ours when the schema was open.
+-- An untrusted role could have put functions beside ours while the schema was open.
 do $$
 declare
     other text;
@@ -28,8 +28,8 @@ begin
 end;
 $$;
 
--- Everything is locked before anything is changed. Who waits for a lock makes all later callers
--- wait: a third of a second at most, and then they go first.
+-- All tables are locked before any is changed. A session that waits for a lock makes all later
+-- callers wait, so it waits a third of a second at most, and then lets them go first.
 do $$
 declare
     timeout_before constant text := pg_catalog.current_setting('lock_timeout');
@@ -82,8 +82,8 @@ begin
 end;
 $$;
 
--- What each role may do, by what only one level of 0.1.0 has. Who may call what no level may has it
--- from default privileges, and not from trax.grant_access().
+-- The level of each role, by the functions that only one level of 0.1.0 has. Rights on functions
+-- of no level come from default privileges, and not from trax.grant_access().
 create table trax.level_before as
 select
     r.oid as role,
@@ -114,7 +114,7 @@ from (
     group by g.oid
 ) r;
 
--- lane: where a claim picks from is found in the work queue.
+-- lane: claims find lanes in the work queue.
 drop trigger work_queue_changed_by_hand on trax.work_queue;
 drop trigger lease_changed_by_hand on trax.lease;
 drop trigger manifest_group_changed_by_hand on trax.manifest_group;
@@ -181,9 +181,9 @@ alter table trax.work_queue
     add column run_as text collate "C",
     add constraint work_queue_only_sql_runs_as_a_role check (run_as is null or task = 'sql');
 alter table trax.work_queue set (autovacuum_vacuum_cost_delay = 0);
--- The number of a lane is another hash of its names than it was. To write the table anew takes a
--- third of the time and the WAL of an update of every row. It is refused where a view, a policy or
--- a trigger of a user names the column.
+-- The number of a lane is a different hash of its names than before. Rewriting the table takes a
+-- third of the time and the WAL of an update of every row. The server refuses it where a view, a
+-- policy or a trigger of a user names the column.
 create function trax.lane_of_waiting(text, text)
 returns bigint
 language c immutable strict
@@ -206,7 +206,7 @@ alter table trax.unique_key
 create index unique_key_ended on trax.unique_key (alive_until) where ended;
 \comments schema/work_queue.sql
 
--- lease: no worker of 0.1.0 fetches ahead or reports when it extended; its next heartbeat does.
+-- lease: no worker of 0.1.0 fetches ahead or reports extensions; its next heartbeat does.
 alter table trax.lease
     add column extended_at timestamptz default pg_catalog.clock_timestamp(),
     add column ahead boolean not null default false,
@@ -227,7 +227,7 @@ create index lease_sql on trax.lease (job_id) where run_as is not null;
 \comments schema/lease.sql
 \include schema/lease_extension.sql
 
--- run: nothing of it is rewritten, however much history there is.
+-- run: no row is rewritten, however long the history is.
 alter table trax.run replica identity full;
 do $$
 declare
@@ -309,7 +309,7 @@ alter foreign table trax.new_job
 \include api/access.sql
 \include api/diagnose.sql
 
--- What another superuser than the owner updates belongs to the owner.
+-- Objects belong to the owner, also after an update by another superuser.
 do $$
 declare
     owner constant text := (

@@ -8,6 +8,7 @@ mod background;
 mod believed_clock;
 mod claim;
 mod cleanup;
+mod clock_correction;
 mod command;
 mod conformance;
 mod cycle;

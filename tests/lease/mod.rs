@@ -2,7 +2,6 @@
 
 mod ahead;
 mod beside;
-mod clock_correction;
 mod grace;
 mod race;
 

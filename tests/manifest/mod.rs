@@ -1,7 +1,6 @@
 //! Manifests: the rows stored by `trax.schedule`, the first run, and the actions of a person.
 
 mod apply;
-mod clock_correction;
 mod explain;
 mod preview;
 mod race;

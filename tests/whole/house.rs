@@ -1,5 +1,5 @@
-//! The shape of the source: the direction of imports, the length of files, the width of comments,
-//! the place of tests, and the reason for each unsafe block.
+//! The shape of the source: the direction of imports, the place of tests, and the reason for each
+//! unsafe block. `scripts/form` checks the length of files, and the width and words of comments.
 //!
 //! Words: an *import* is a module that another names, in a `use` line or in place; it runs *up* if
 //! the imported module comes first in `lib.rs`. A *circle* is a set of modules each of which
@@ -23,14 +23,6 @@ const OTHER_TESTS: [&str; 10] = [
     "whole",
     "worker",
 ];
-/// The first lines of a generated file contain this text.
-const WRITTEN: &str = "Written from the catalog of the extension by:";
-/// The maximum length of a file, in lines.
-const LONGEST_FILE: usize = 500;
-/// Exempt from the limit because it is plain SQL that users run as one file.
-const IN_ONE_PIECE: &str = "sql/outbox.sql";
-/// The maximum width of a comment, in columns.
-const WIDEST_COMMENT: usize = 100;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -331,45 +323,4 @@ fn every_unsafe_block_says_what_it_relies_on() {
         "// SAFETY: a.\nunsafe_x(UNSAFE {\nlet b = UNSAFE { c };\n\nUNSAFE impl Send for D {}";
     let text = text.replace("UNSAFE", "unsafe");
     assert_eq!(unsafe_without_reason(&text), [5]);
-}
-
-#[test]
-fn no_file_is_too_long_and_no_comment_too_wide() {
-    let mut found = Vec::new();
-    for folder in ["trax_pg", "trax_client", "tests", "sql", "fuzz"] {
-        for ending in ["rs", "sql"] {
-            files(&root().join(folder), ending, &mut found);
-        }
-    }
-    assert!(found.len() > 300, "{} files", found.len());
-    let mut wrong = Vec::new();
-    let released = read(&root().join("sql/released.sha256"));
-    for path in found {
-        let name = path.file_name().and_then(|name| name.to_str());
-        if name.is_some_and(|name| released.contains(name)) {
-            continue;
-        }
-        let text = read(&path);
-        let lines = text.lines().count();
-        // Generated files are exempt from the limit.
-        if lines > LONGEST_FILE && !text.contains(WRITTEN) && !path.ends_with(IN_ONE_PIECE) {
-            wrong.push(format!("{}: {lines} lines", path.display()));
-        }
-        for (number, line) in text.lines().enumerate() {
-            let start = line.trim_start();
-            let is_comment = start.starts_with("//") || start.starts_with("-- ");
-            // Tables and hidden code of examples cannot be wrapped.
-            let body = start.trim_start_matches(['/', '!', '-', ' ']);
-            let may_be_wide = body.starts_with('|') || body.starts_with("# ");
-            let width = line.chars().count();
-            if is_comment && !may_be_wide && width > WIDEST_COMMENT {
-                wrong.push(format!(
-                    "{}:{}: {width} columns",
-                    path.display(),
-                    number + 1
-                ));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

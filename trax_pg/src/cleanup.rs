@@ -7,14 +7,15 @@
 //! (`believed_clock.rs`).
 
 use crate::believed_clock::Jump;
+use crate::clock_correction;
 use crate::error::Result;
-use crate::manifest::{clock_correction, zone_update};
+use crate::manifest::zone_update;
 use crate::server::clock::{Timestamp, micros};
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::step::isolated;
 use crate::{
-    audit, dead_letter, lease, limit, manifest_state, outcome, progress, setting, token,
-    unique_key, unreadable_job, worker_registry,
+    audit, dead_letter, lease, limit, manifest_state, progress, setting, token, unique_key,
+    unreadable_job, worker_registry,
 };
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -102,23 +103,7 @@ fn sweep(spi: &Spi, now: Timestamp, jump: Jump, went_back: bool) {
     isolated(spi, now, true, "zone data", || {
         zone_update::catch_up(spi, now)
     });
-    step("next runs that lie too far ahead", &|| {
-        clock_correction::sweep(spi, latest, went_back);
-    });
-    step("leases that lie too far ahead", &|| {
-        lease::put_back(spi, latest, went_back);
-    });
-    step("retries that lie too far ahead", &|| {
-        outcome::put_back_retries(spi, latest);
-    });
-    if went_back {
-        step("jobs that were ready too early", &|| {
-            outcome::put_back_ready(spi, latest);
-        });
-    }
-    step("tokens that lie too far ahead", &|| {
-        token::put_back(spi, latest);
-    });
+    clock_correction::sweep(spi, latest, went_back, step);
     step("manifests", &|| {
         manifest_state::sweep(spi, now);
     });

@@ -9,6 +9,8 @@ mod cycle;
 mod adopt;
 mod cleanup;
 
+mod clock_correction;
+
 mod due;
 
 mod new_job;

@@ -309,7 +309,8 @@ pub(crate) fn notify() {
     assert!(sent.is_ok(), "a select without a table succeeds or raises");
 }
 
-/// Sends the notification that workers must stop these jobs, or `None` for unknown ones; inside a transaction of the scheduler.
+/// Sends the notification that workers must stop these jobs, or `None` for unknown ones; inside a
+/// transaction of the scheduler.
 pub(crate) fn notify_cancelled(job_ids: Option<&[i64]>) {
     let names: Vec<String> = job_ids
         .iter()

@@ -11,11 +11,10 @@
 //! is walked, and each row is read, locked and changed, HOT where its page has room. A statement
 //! that joins and updates took 8,300, and waited.
 
-use super::clock_correction::is_of_wrong_clock;
 use super::{Held, Walk, timeout_from};
 use crate::columns::{Extension, Leased};
 use crate::error::{Error, Result};
-use crate::server::clock::Timestamp;
+use crate::server::clock::{TOLERANCE_MICROS, Timestamp};
 use crate::server::spi::{arg, keeps_snapshot};
 use crate::server::table::{Index, Inserter, Table, Taken, Updater, View};
 use pgrx::Uuid;
@@ -121,4 +120,28 @@ fn remember(held: &Held, places: &[usize], ahead: &HashSet<i64>, now: Timestamp,
     }
     rows.end();
     table.close();
+}
+
+/// Returns whether a clock that was ahead has extended a lease.
+fn is_of_wrong_clock(extended_at: Timestamp, expires_at: Timestamp, now: Timestamp) -> bool {
+    let ahead = extended_at.0.saturating_sub(now.plus(TOLERANCE_MICROS).0);
+    ahead > 0 && ahead > expires_at.0.saturating_sub(extended_at.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TOLERANCE_MICROS, Timestamp, is_of_wrong_clock};
+
+    #[test]
+    fn a_lease_is_ahead_that_neither_its_length_nor_the_tolerance_explains() {
+        let hour = TOLERANCE_MICROS;
+        let ahead = |extended_at, expires_at| {
+            is_of_wrong_clock(Timestamp(extended_at), Timestamp(expires_at), Timestamp(0))
+        };
+        assert!(!ahead(-hour, 5 * hour));
+        assert!(!ahead(hour, hour + 30));
+        assert!(ahead(hour + 31, hour + 61));
+        assert!(!ahead(12 * hour, 24 * hour), "a grace of a day's lease");
+        assert!(ahead(400 * hour, 424 * hour));
+    }
 }

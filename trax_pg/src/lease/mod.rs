@@ -12,7 +12,6 @@
 //! heartbeat fails in the end, too. Its timeout counts from that heartbeat. A worker that names no
 //! places begins everything at once.
 
-mod clock_correction;
 mod find_reported;
 mod heartbeat;
 mod overdue;
@@ -29,7 +28,6 @@ use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::server::table::Table;
 use crate::{setting, unseen, wake};
-pub(crate) use clock_correction::put_back;
 pub(crate) use find_reported::Walk;
 pub(crate) use overdue::{
     Look, Overdue, ReapFrom, cancel_timed_out, forget_extensions, put_off, take_overdue,

@@ -9,7 +9,6 @@
 
 mod apply;
 mod change;
-pub(crate) mod clock_correction;
 mod definition;
 mod preview;
 mod run_as;

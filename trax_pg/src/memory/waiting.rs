@@ -59,7 +59,7 @@ pub(super) struct Waits {
 /// All zero is no wait.
 pub(super) static WAITS: Area<Waits> = Area::zeroed(c"trax waits");
 // SAFETY: no other lock has this name.
-pub(super) static LOCK: PgLwLock<u32> = unsafe { PgLwLock::new(c"trax waits") };
+pub(super) static LOCK: PgLwLock<u32> = unsafe { PgLwLock::new(c"trax waiting") };
 
 /// A wait of this session for a job.
 struct JobWait {

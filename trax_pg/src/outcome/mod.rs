@@ -12,7 +12,6 @@
 //! `lease_pkey`, and the row and its one index entry in the partition of the day.
 
 mod cancel;
-mod clock_correction;
 mod completion;
 mod ending;
 mod expire;
@@ -37,7 +36,6 @@ use crate::server::spi;
 use crate::server::spi::{Spi, arg, array_arg, row, statement};
 use crate::{changes, unique_key, unreadable_job, unseen, wake, work_queue};
 pub(crate) use cancel::{cancel_all, cancel_queued};
-pub(crate) use clock_correction::{put_back_ready, put_back_retries};
 use ending::Ending;
 pub(crate) use ending::Failure;
 pub(crate) use expire::{EXPIRE_AT_MOST, expire_queued};

@@ -23,7 +23,7 @@ mod waiter;
 use crate::believed_clock;
 use crate::error::{Error, Result};
 use crate::server::call::{Call, sql_function};
-use crate::server::clock::{TOLERANCE_MICROS, Timestamp};
+use crate::server::clock::Timestamp;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::wake;
@@ -61,15 +61,6 @@ row! {
 statement!(
     TokenSweep, "token/sweep.sql",
     { expired_before: TIMESTAMPTZOID, name: TEXTOID, slot: INT4OID, at_most: INT8OID } -> Reached
-);
-
-row! {
-    struct Moved {
-        name: String,
-    }
-}
-statement!(
-    TokenPutBack, "token/put_back.sql", { now: TIMESTAMPTZOID, latest: TIMESTAMPTZOID } -> Moved
 );
 
 /// Who wants a token of what, for how long.
@@ -180,23 +171,4 @@ pub(crate) fn sweep(spi: &Spi, now: Timestamp) {
     let reached = spi.query(sweep).first();
     *swept_to = reached.map(|place| (place.name, place.slot));
     waiter::sweep(spi, SWEEP_AT_MOST);
-}
-
-/// Puts right tokens that a clock ahead of now has granted or extended: they last one length from
-/// now.
-pub(crate) fn put_back(spi: &Spi, now: Timestamp) {
-    let moved = spi.query(TokenPutBack {
-        now: arg(now),
-        latest: arg(now.plus(TOLERANCE_MICROS)),
-    });
-    for token in moved.iter() {
-        // Who waits learns when it ends.
-        wake::token_freed(&token.name);
-    }
-    if moved.len() > 0 {
-        pgrx::warning!(
-            "trax: {} tokens lay too far ahead and were put back; the clock of this server may have been wrong",
-            moved.len()
-        );
-    }
 }

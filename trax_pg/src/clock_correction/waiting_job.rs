@@ -8,41 +8,37 @@
 //! without such an attempt stays, however late it is due; a job that `release` has put off is such
 //! a job.
 
+use super::log;
 use crate::server::clock::{TOLERANCE_MICROS, Timestamp};
 use crate::server::spi::{Spi, arg, statement};
 use crate::{changes, wake};
 
 statement!(
-    PutBackRetries, "outcome/put_back_retries.sql", { now: TIMESTAMPTZOID, latest: TIMESTAMPTZOID }
+    RetriesAhead, "clock_correction/retries.sql", { now: TIMESTAMPTZOID, latest: TIMESTAMPTZOID }
 );
 statement!(
-    PutBackReady, "outcome/put_back_ready.sql", { now: TIMESTAMPTZOID, latest: TIMESTAMPTZOID }
+    ReadyTooEarly, "clock_correction/ready.sql", { now: TIMESTAMPTZOID, latest: TIMESTAMPTZOID }
 );
 
 /// Corrects retries that lie too far ahead.
-pub(crate) fn put_back_retries(spi: &Spi, now: Timestamp) {
-    let count = spi.execute(PutBackRetries {
+pub(super) fn correct_retries(spi: &Spi, now: Timestamp) {
+    let count = spi.execute(RetriesAhead {
         now: arg(now),
         latest: arg(now.plus(TOLERANCE_MICROS)),
     });
-    if count > 0 {
-        pgrx::warning!(
-            "trax: {count} retries lay too far ahead and were put back; the clock of this server may have been wrong"
-        );
-    }
+    log(count, "retries lay too far ahead and were put back");
 }
 
 /// Corrects jobs that are ready too early.
-pub(crate) fn put_back_ready(spi: &Spi, now: Timestamp) {
+pub(super) fn correct_ready(spi: &Spi, now: Timestamp) {
     changes::taken();
     wake::mark(wake::DUE);
-    let count = spi.execute(PutBackReady {
+    let count = spi.execute(ReadyTooEarly {
         now: arg(now),
         latest: arg(now.plus(TOLERANCE_MICROS)),
     });
-    if count > 0 {
-        pgrx::warning!(
-            "trax: {count} waiting jobs were ready before their time and were put right; the clock of this server may have been wrong"
-        );
-    }
+    log(
+        count,
+        "waiting jobs were ready before their time and were put right",
+    );
 }

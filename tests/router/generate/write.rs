@@ -1,176 +1,8 @@
-//! Generates the router's version of each function that the extension grants to a role, from the
-//! extension's catalog: the call to a shard, and the function of the same name that finds the
-//! shard.
+//! The text of the functions of the router.
 
-use harness::database;
-use harness::scheduler::connect;
+use super::catalog::Function;
+use super::{Route, only_reads, route};
 use std::fmt::Write as _;
-use std::path::Path;
-use tokio_postgres::Client;
-
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sql/router/route.sql");
-
-const OPENING: &str = "-- Every function that a producer or an operator calls, as the extension has it: trax_router.NAME
--- calls it on a shard, trax.NAME finds the shard. Written from the catalog of the extension by:
--- TRAX_WRITE_PAGES=1 cargo test -p trax_tests router::generate
-";
-
-/// How a function finds its shards.
-enum Route {
-    /// By its group; in a spread group by the first non-null one of these arguments.
-    Group(&'static [&'static str]),
-    /// By the number in its first argument, an id, unless the id's group has moved.
-    Id,
-    /// By the manifest named by its first argument.
-    Manifest,
-    /// By its first argument, a group; a spread group is on all shards, and counts are added.
-    WholeGroup,
-    /// By its first argument, the name of a token.
-    Token,
-    /// On all shards, with the shard number in each row; an unreachable shard has this row.
-    Rows(&'static str),
-    /// On all shards.
-    All,
-    /// On the first open shard.
-    Any,
-    /// Written by hand; only the call to a shard is generated.
-    Hand,
-    /// Not routed: workers claim from the shards directly, and some functions concern one server.
-    Direct,
-}
-
-/// The route of every function that `trax.functions_of()` grants.
-fn route(name: &str) -> Route {
-    match name {
-        "enqueue" | "enqueue_sql" => Route::Group(&["concurrency_key", "unique_key"]),
-        "limit_queue_time"
-        | "run_now"
-        | "cancel"
-        | "requeue_dead_letter"
-        | "acknowledge_dead_letter" => Route::Id,
-        "unschedule" | "enable_manifest" | "disable_manifest" | "trigger" | "activate"
-        | "cancel_manifest" | "preview" | "explain_manifest" => Route::Manifest,
-        "trigger_group" | "cancel_group" | "configure_group" => Route::WholeGroup,
-        "acquire_token" | "extend_token" | "release_token" => Route::Token,
-        "preview_cron" => Route::Any,
-        "status" => Route::Rows("'shard', 'cannot be reached', false, failure.message"),
-        "check" => Route::Rows("'every shard can be reached', failure.message"),
-        "diagnose" => {
-            Route::Rows("'shard_away', 'critical', failure.message, 'start its server'::text")
-        }
-        "metrics" => Route::Rows("'trax_shard_up', '{}'::jsonb, 0::double precision"),
-        "tick" => Route::Rows("'shard cannot be reached', 0::bigint"),
-        "pause" | "resume" => Route::All,
-        "enqueue_many"
-        | "get_jobs"
-        | "await_job"
-        | "await_jobs"
-        | "await_token"
-        | "schedule"
-        | "apply"
-        | "requeue_dead_letters"
-        | "grant_access"
-        | "revoke_access"
-        | "shard_of" => Route::Hand,
-        "set_shard" | "adopt" | "believe_clock" | "start_scheduler" | "where_is" => Route::Direct,
-        "claim_next" | "complete_and_claim" | "wait_for_work" | "heartbeat" | "complete"
-        | "complete_many" | "fail" | "release" | "acknowledge_cancel" | "cancel_own"
-        | "report_progress" | "report_worker" | "waiting_tasks" | "runs_as_stored" => Route::Direct,
-        other => panic!("nobody has said how the router finds the shard of trax.{other}()"),
-    }
-}
-
-/// Whether a function changes nothing on a shard and may be called twice.
-fn only_reads(name: &str) -> bool {
-    matches!(
-        name,
-        "get_jobs"
-            | "preview"
-            | "preview_cron"
-            | "explain_manifest"
-            | "status"
-            | "check"
-            | "diagnose"
-            | "metrics"
-    )
-}
-
-struct Argument {
-    name: String,
-    kind: String,
-    default: Option<String>,
-}
-
-struct Function {
-    name: String,
-    is_procedure: bool,
-    is_set: bool,
-    arguments: Vec<Argument>,
-    /// The columns of its result table, if any.
-    columns: Vec<(String, String)>,
-    result: String,
-    comment: String,
-}
-
-/// The functions of every level, by name.
-async fn functions(client: &Client) -> Vec<Function> {
-    let sql = "
-        select
-            p.proname::text as name,
-            p.prokind = 'p' as is_procedure,
-            p.proretset as is_set,
-            format_type(p.prorettype, null) as result,
-            obj_description(p.oid, 'pg_proc') as comment,
-            array(
-                select a.name from unnest(p.proargnames[:p.pronargs]) with ordinality a (name, at) order by a.at
-            ) as names,
-            array(
-                select format_type(a.type, null) from unnest(p.proargtypes) with ordinality a (type, at) order by a.at
-            ) as types,
-            array(
-                select pg_get_function_arg_default(p.oid, n) from generate_series(1, p.pronargs) n order by n
-            ) as defaults,
-            array(
-                select p.proargnames[a.at] || '|' || format_type(a.type, null)
-                from unnest(p.proallargtypes) with ordinality a (type, at)
-                where p.proargmodes[a.at] = 't'
-                order by a.at
-            ) as columns
-        from pg_proc p
-        where p.pronamespace = 'trax'::regnamespace
-            and p.proname = any (trax.functions_of('reader') || trax.functions_of('producer')
-                || trax.functions_of('worker') || trax.functions_of('admin'))
-        order by p.proname";
-    let rows = client.query(sql, &[]).await.expect("functions are listed");
-    rows.iter()
-        .map(|row| {
-            let names: Vec<String> = row.get("names");
-            let types: Vec<String> = row.get("types");
-            let defaults: Vec<Option<String>> = row.get("defaults");
-            let columns: Vec<String> = row.get("columns");
-            let arguments = names.into_iter().zip(types).zip(defaults);
-            let split = |column: &String| {
-                let (name, kind) = column.split_once('|').expect("a name and a type");
-                (name.to_owned(), kind.to_owned())
-            };
-            Function {
-                name: row.get("name"),
-                is_procedure: row.get("is_procedure"),
-                is_set: row.get("is_set"),
-                arguments: arguments
-                    .map(|((name, kind), default)| Argument {
-                        name,
-                        kind,
-                        default,
-                    })
-                    .collect(),
-                columns: columns.iter().map(split).collect(),
-                result: row.get("result"),
-                comment: row.get("comment"),
-            }
-        })
-        .collect()
-}
 
 /// Joins the lines of a list with commas.
 fn list(lines: &[String]) -> String {
@@ -223,7 +55,7 @@ impl Function {
     }
 
     /// The function that calls it on a shard. A role is sent by name, since its oid differs there.
-    fn call(&self) -> String {
+    pub(super) fn call(&self) -> String {
         let name = &self.name;
         let kind_of = |kind: &str| match kind {
             "regrole" => "text".to_owned(),
@@ -347,7 +179,7 @@ comment on function trax_router.{name}({types}) is
     }
 
     /// The routing function of the same name.
-    fn routed(&self) -> String {
+    pub(super) fn routed(&self) -> String {
         let mut more: &[&str] = &[];
         let mut declared = vec!["failure trax_router.failure;".to_owned()];
         let returns_rows = !self.columns.is_empty();
@@ -602,30 +434,4 @@ fn indent(text: &str, times: usize) -> String {
         is_caught = is_caught || line.starts_with("when others");
     }
     out
-}
-
-#[tokio::test]
-async fn the_router_has_what_the_extension_grants() {
-    let database = database().await;
-    let client = connect(&database).await;
-    let mut page = OPENING.to_owned();
-    for function in functions(&client).await {
-        if matches!(route(&function.name), Route::Direct)
-            || function.is_procedure
-            || function.name == "shard_of"
-        {
-            continue;
-        }
-        page += "\n";
-        page += &function.call();
-        page += &function.routed();
-    }
-    if std::env::var_os("TRAX_WRITE_PAGES").is_some() {
-        std::fs::write(Path::new(PAGE), &page).expect("the page is written");
-    }
-    let stored = std::fs::read_to_string(PAGE).unwrap_or_default();
-    assert!(
-        page == stored,
-        "sql/router/route.sql is not what the catalog says; TRAX_WRITE_PAGES=1 cargo test -p trax_tests router::generate"
-    );
 }

@@ -7,6 +7,7 @@
 //! period is left alone: its `extended_at` is ahead by less than its length. A heartbeat leaves
 //! leases of a wrong clock unchanged, because it may not set `reap_at`.
 
+use super::log;
 use crate::server::clock::{TOLERANCE_MICROS, Timestamp, micros};
 use crate::server::spi::{Spi, arg, statement};
 use crate::setting;
@@ -16,7 +17,7 @@ use pgrx::datum::Interval;
 const LOOK_AT_MOST: i64 = 1000;
 
 statement!(
-    LeasePutBack, "lease/put_back.sql",
+    LeasesAhead, "clock_correction/leases.sql",
     {
         now: TIMESTAMPTZOID,
         latest: TIMESTAMPTZOID,
@@ -25,22 +26,12 @@ statement!(
         at_most: INT8OID,
     }
 );
-statement!(LeaseExtensionPutBack, "lease/extension_put_back.sql", { latest: TIMESTAMPTZOID });
-
-/// Returns whether a clock that was ahead has extended a lease.
-pub(super) fn is_of_wrong_clock(
-    extended_at: Timestamp,
-    expires_at: Timestamp,
-    now: Timestamp,
-) -> bool {
-    let ahead = extended_at.0.saturating_sub(now.plus(TOLERANCE_MICROS).0);
-    ahead > 0 && ahead > expires_at.0.saturating_sub(extended_at.0)
-}
+statement!(LeaseExtensionsAhead, "clock_correction/lease_extensions.sql", { latest: TIMESTAMPTZOID });
 
 /// Corrects leases that last too long; `everything` checks all leases.
-pub(crate) fn put_back(spi: &Spi, now: Timestamp, everything: bool) {
+pub(super) fn correct(spi: &Spi, now: Timestamp, everything: bool) {
     let latest = now.plus(TOLERANCE_MICROS);
-    spi.execute(LeaseExtensionPutBack {
+    spi.execute(LeaseExtensionsAhead {
         latest: arg(latest),
     });
     let default_timeout = Interval::new(0, 0, micros(setting::default_timeout()));
@@ -50,34 +41,15 @@ pub(crate) fn put_back(spi: &Spi, now: Timestamp, everything: bool) {
     } else {
         latest
     };
-    let count = spi.execute(LeasePutBack {
+    let count = spi.execute(LeasesAhead {
         now: arg(now),
         latest: arg(latest),
         after: arg(after),
         default_timeout: arg(default_timeout.expect("a setting is a length of time")),
         at_most: arg(LOOK_AT_MOST).filter(|_| !everything),
     });
-    if count > 0 {
-        pgrx::warning!(
-            "trax: {count} leases lay further ahead than their length allows and were put back; the clock of this server may have been wrong"
-        );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{TOLERANCE_MICROS, Timestamp, is_of_wrong_clock};
-
-    #[test]
-    fn a_lease_is_ahead_that_neither_its_length_nor_the_tolerance_explains() {
-        let hour = TOLERANCE_MICROS;
-        let ahead = |extended_at, expires_at| {
-            is_of_wrong_clock(Timestamp(extended_at), Timestamp(expires_at), Timestamp(0))
-        };
-        assert!(!ahead(-hour, 5 * hour));
-        assert!(!ahead(hour, hour + 30));
-        assert!(ahead(hour + 31, hour + 61));
-        assert!(!ahead(12 * hour, 24 * hour), "a grace of a day's lease");
-        assert!(ahead(400 * hour, 424 * hour));
-    }
+    log(
+        count,
+        "leases lay further ahead than their length allows and were put back",
+    );
 }

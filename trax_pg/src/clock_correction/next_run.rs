@@ -9,6 +9,7 @@
 //! A sweep checks the next [`LOOK_AT_MOST`] manifests, and all of them when this backend sees the
 //! clock go back.
 
+use super::log;
 use crate::manifest::zone_update;
 use crate::manifest_state::{Move, move_next_runs};
 use crate::server::clock::{TOLERANCE_MICROS, Timestamp};
@@ -50,19 +51,18 @@ row! {
     }
 }
 statement!(
-    ManifestAhead, "manifest/ahead.sql",
+    NextRunsAhead, "clock_correction/next_runs.sql",
     { now: TIMESTAMPTZOID, after: INT8OID, at_most: INT8OID } -> Ahead
 );
 statement!(
-    ManifestParkedAhead, "manifest/parked_ahead.sql",
+    ParkedAhead, "clock_correction/parked.sql",
     { latest: TIMESTAMPTZOID, now: TIMESTAMPTZOID }
 );
 
-/// Corrects next runs that lie too far ahead; `everything` checks all manifests. Returns how many
-/// were moved.
-pub(crate) fn sweep(spi: &Spi, now: Timestamp, everything: bool) -> usize {
+/// Corrects next runs that lie too far ahead; `everything` checks all manifests.
+pub(super) fn correct(spi: &Spi, now: Timestamp, everything: bool) {
     let latest = now.plus(TOLERANCE_MICROS);
-    spi.execute(ManifestParkedAhead {
+    spi.execute(ParkedAhead {
         latest: arg(latest),
         now: arg(now),
     });
@@ -73,7 +73,7 @@ pub(crate) fn sweep(spi: &Spi, now: Timestamp, everything: bool) -> usize {
         REACHED.load(Ordering::Relaxed)
     };
     loop {
-        let rows = spi.query(ManifestAhead {
+        let rows = spi.query(NextRunsAhead {
             now: arg(now),
             after: arg(reached),
             at_most: arg(LOOK_AT_MOST),
@@ -88,12 +88,10 @@ pub(crate) fn sweep(spi: &Spi, now: Timestamp, everything: bool) -> usize {
         }
     }
     REACHED.store(reached, Ordering::Relaxed);
-    if moved > 0 {
-        pgrx::warning!(
-            "trax: the next runs of {moved} manifests were later than their schedules allow and were recomputed; the clock of this server may have been wrong"
-        );
-    }
-    moved
+    log(
+        moved,
+        "manifests had next runs later than their schedules allow, which were recomputed",
+    );
 }
 
 /// Returns the corrected next run; `None` when it is right, or cannot be evaluated.

@@ -54,7 +54,7 @@ async fn next_runs_that_a_clock_ahead_of_now_decided_are_computed_anew_and_repor
     };
     assert_eq!(lines(&seen), lines(kept), "rules explain them");
     let log = std::fs::read_to_string(shared_server().log_file()).expect("the log can be read");
-    assert!(log.contains("the next runs of 3 manifests were later than their schedules allow"));
+    assert!(log.contains("3 manifests had next runs later than their schedules allow"));
     s.assert_healthy().await;
 }
 
