@@ -45,9 +45,8 @@ struct Place {
 
 pub(super) struct Waits {
     count: AtomicU32,
-    /// How often each subject rang, by hash, and how often all subjects rang.
+    /// How often each subject rang, by hash.
     rings: [AtomicU64; COUNTERS],
-    rings_of_all: AtomicU64,
     /// How many places have ever been used.
     used: u32,
     /// The first free place among these, plus one.
@@ -91,6 +90,11 @@ impl Subject {
         Self(name_hash_64(&["token", name]))
     }
 
+    /// Returns all subjects of this database.
+    fn all() -> Self {
+        Self(name_hash_64(&["all"]))
+    }
+
     fn job(database: u32, job_id: i64) -> Self {
         let mixed = (job_id as u64 ^ u64::from(database) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Self(mixed ^ mixed >> 32)
@@ -106,14 +110,19 @@ impl Subject {
     }
 
     fn rings_in(self, waits: &Waits) -> u64 {
-        let own = waits.rings[self.0 as usize % COUNTERS].load(Ordering::SeqCst);
-        own.wrapping_add(waits.rings_of_all.load(Ordering::SeqCst))
+        let rings = [self, Self::all()].map(|subject| subject.counter(waits));
+        let [own, of_all] = rings.map(|counter| counter.load(Ordering::SeqCst));
+        own.wrapping_add(of_all)
+    }
+
+    fn counter(self, waits: &Waits) -> &AtomicU64 {
+        &waits.rings[self.0 as usize % COUNTERS]
     }
 
     /// Wakes the sessions that wait for it; after the commit.
     pub(crate) fn ring(self) {
         if let Some(waits) = WAITS.get() {
-            waits.rings[self.0 as usize % COUNTERS].fetch_add(1, Ordering::SeqCst);
+            self.counter(waits).fetch_add(1, Ordering::SeqCst);
             shared(|waits| waits.ring(self));
         }
     }
@@ -261,7 +270,7 @@ impl Place {
 /// Wakes all sessions of this database that wait for anything.
 pub(crate) fn ring_all() {
     if let Some(waits) = WAITS.get() {
-        waits.rings_of_all.fetch_add(1, Ordering::SeqCst);
+        Subject::all().counter(waits).fetch_add(1, Ordering::SeqCst);
         shared(|waits| waits.ring_all(my_database().to_u32()));
     }
 }
