@@ -127,6 +127,7 @@ declare
 begin
     foreach dropped in array array[
         'table trax.lane',
+        'function trax.adopt()',
         'function trax.apply(jsonb, boolean, boolean)',
         'function trax.changed_by_hand()',
         'function trax.check()',

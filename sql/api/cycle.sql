@@ -50,13 +50,42 @@ as 'MODULE_PATHNAME', 'trax_clock_jump';
 comment on function trax.clock_jump() is
     'Internal. Returns the time that is believed while the clock of this server has jumped, what it showed when that was first seen, and when it is believed if it holds; no row otherwise.';
 
-create function trax.adopt()
+create function trax.adopt_here()
 returns void
 language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_adopt';
-comment on function trax.adopt() is
-    'Makes the jobs in a copy (a restored dump, a clone) belong to this server and this database, so that they run here; stores trax.home.';
+comment on function trax.adopt_here() is
+    'Internal. Makes the jobs in a copy belong to this server and this database.';
+
+create function trax.adopt(
+    keep boolean default false
+)
+returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    number constant int := (select trax.shard_of(s.last_value) from trax.work_queue_job_id_seq s);
+begin
+    -- The tables of a copy do not show which groups have moved to other shards since it was made.
+    if number > 0
+        and keep is not true
+        and exists (select from trax.status() s where s.item = 'scheduler' and s.value = 'waiting for trax.adopt()')
+    then
+        raise exception 'this database is a copy of shard %', number
+            using errcode = '55000',
+                detail = 'Groups may have moved to other shards since the copy was made, and their jobs would run twice.',
+                hint = format(
+                    'If a router has this shard, type there: select * from trax_router.adopt_shard(%s); if all jobs should run here: select trax.adopt(keep => true)',
+                    number
+                );
+    end if;
+    perform trax.adopt_here();
+end;
+$$;
+comment on function trax.adopt(boolean) is
+    'Makes the jobs in a copy (a restored dump, a clone) belong to this server and this database, so that they run here; stores trax.home. A copy of a shard is refused unless keep is true: groups may have moved to other shards since, which the router knows.';
 
 create function trax.adoption_changed()
 returns trigger

@@ -287,6 +287,7 @@ as $$
 #variable_conflict use_variable
 declare
     missing text;
+    known_jobs bigint[];
 begin
     perform trax.refuse_foreign_code();
     insert into trax.arrival (source, group_name, batch)
@@ -329,9 +330,11 @@ begin
                 hint = 'Nothing has arrived. Look at trax.departure on that shard.';
     end if;
     perform trax.put_manifests(cargo);
+    known_jobs := trax.known_jobs(cargo);
     insert into trax.unique_key (key, job_id, ended, alive_until)
     select k.key, k.job_id, k.ended, k.alive_until
     from jsonb_populate_recordset(null::trax.unique_key, cargo -> 'keys') k
+    where k.job_id <> all (known_jobs)
     order by k.key
     on conflict (key) do nothing;
     -- A key that belongs to another job by now stays with it: both run.
@@ -355,6 +358,7 @@ begin
     from jsonb_populate_recordset(null::trax.work_queue, cargo -> 'jobs') q
     left join trax.manifest m on m.name = q.manifest
     left join trax.unique_key k on k.key = q.unique_key and k.job_id = q.job_id
+    where q.job_id <> all (known_jobs)
     order by q.job_id
     on conflict (job_id) do nothing;
     insert into trax.dead_letter (
@@ -372,12 +376,94 @@ begin
     on conflict (id) do update
     set status = excluded.status, resolved_at = null, resolution_note = null, manifest_id = excluded.manifest_id,
         manifest = excluded.manifest
-    where dead_letter.group_name = excluded.group_name;
+    where dead_letter.group_name = excluded.group_name
+        -- A letter that moved away from here comes back; any other was resolved here.
+        and dead_letter.status = 'acknowledged'
+        and coalesce(dead_letter.resolution_note, '') ~ '^moved to shard [0-9]+$';
     return true;
 end;
 $$;
 comment on function trax.arrive(int, text, uuid, jsonb) is
     'Internal. Puts a batch of a group that trax.depart() took from another shard into this database; false when it is here already. Called by trax_router.move_group().';
+
+create function trax.known_jobs(
+    cargo jsonb
+)
+returns bigint[]
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select coalesce(array_agg(j.job_id), '{}')
+    from (
+        select (q ->> 'job_id')::bigint
+        from jsonb_array_elements($1 -> 'jobs') q
+    ) j (job_id)
+    where exists (select from trax.work_queue q where q.job_id = j.job_id)
+        or exists (select from trax.lease l where l.job_id = j.job_id)
+        or exists (select from trax.run r where r.job_id = j.job_id and r.final)
+$$;
+comment on function trax.known_jobs(jsonb) is
+    'Internal. Returns the jobs of a batch that wait, run or have ended here: the shard that sent them was restored from a backup that is older than their move.';
+
+create function trax.adopt_shard(
+    groups_away text[]
+)
+returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    name text;
+begin
+    foreach name in array groups_away loop
+        perform trax.configure_group(name, enabled => false);
+    end loop;
+    perform trax.adopt(keep => true);
+end;
+$$;
+comment on function trax.adopt_shard(text[]) is
+    'Internal. Adopts a copy of a shard, with these groups, which are on other shards, disabled. Called by trax_router.adopt_shard().';
+
+create function trax.guests(
+    at_most int
+)
+returns table (
+    job_id bigint,
+    group_name text
+)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    with own as (
+        select
+            trax.shard_of(s.last_value)::bigint << 43 as first,
+            (trax.shard_of(s.last_value)::bigint + 1) << 43 as beyond
+        from trax.work_queue_job_id_seq s
+    )
+    (
+        select q.job_id, q.group_name
+        from own o
+        join trax.work_queue q on q.job_id < o.first
+        limit $1
+    )
+    union all
+    (
+        select q.job_id, q.group_name
+        from own o
+        join trax.work_queue q on q.job_id >= o.beyond
+        limit $1
+    )
+    union all
+    (
+        select l.job_id, l.group_name
+        from own o
+        join trax.lease l on l.job_id < o.first
+            or l.job_id >= o.beyond
+        limit $1
+    )
+$$;
+comment on function trax.guests(int) is
+    'Internal. Returns jobs that wait or run here and that another shard has given their ids, some of each kind.';
 
 create function trax.put_manifests(
     cargo jsonb

@@ -19,6 +19,7 @@ mod operate;
 mod pin;
 mod placement;
 mod refusal;
+mod restore;
 mod signature;
 mod stranger;
 mod wire;

@@ -365,7 +365,25 @@ exit when trax_router.is_cancelled(failure);
                 // Rows that come from the router itself.
                 let own = match &*self.name {
                     "diagnose" => {
-                        "    return query select own.* from trax_router.unended_moves($1) own;\n"
+                        "    return query select own.* from trax_router.unended_moves($1) own;
+    return query
+    select
+        'job_on_two_shards', 'critical',
+        format('%s jobs of group \"%s\" are on shard %s and on shard %s, and may run twice: one of the shards was restored from a backup.',
+            count(*), j.group_name, j.other_shard, j.shard),
+        format('call trax_router.move_group(%L, %s, null)', j.group_name, min(trax_router.shard_of_group(j.group_name))),
+        j.shard
+    from trax_router.jobs_on_two_shards() j
+    group by j.group_name, j.shard, j.other_shard
+    order by j.group_name, j.shard;\n"
+                    }
+                    "check" => {
+                        "    return query
+    select
+        'every job is on one shard',
+        format('Job %s of group \"%s\" is on shard %s and on shard %s.', j.job_id, j.group_name, j.other_shard, j.shard),
+        j.shard
+    from trax_router.jobs_on_two_shards() j;\n"
                     }
                     _ => "",
                 };

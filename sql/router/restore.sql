@@ -1,0 +1,138 @@
+-- A shard that was restored from a backup: groups that have moved away since are there again.
+
+create function trax_router.adopt_shard(
+    shard int,
+    text[]
+)
+returns void
+language plproxy volatile
+set search_path = pg_catalog, pg_temp
+set client_min_messages = warning
+as $$
+    connect trax_router.address($1);
+    select trax.adopt_shard($2::text[]);
+$$;
+comment on function trax_router.adopt_shard(int, text[]) is
+    'Internal. Calls trax.adopt_shard() on a shard.';
+
+create function trax_router.adopt_shard(
+    shard int
+)
+returns table (
+    group_name text,
+    home int
+)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    away text[];
+begin
+    if shard is null or shard not in (select trax_router.numbers()) then
+        perform trax_router.refuse_number(shard, null);
+    end if;
+    perform trax_router.hold_placement();
+    away := array(
+        select g.group_name
+        from trax_router.known_groups(shard) g
+        where shard not in (select trax_router.shards_of_settings(g.group_name))
+        order by g.group_name
+    );
+    perform trax_router.adopt_shard(shard, away);
+    for group_name in select unnest(away) loop
+        home := trax_router.shard_of_group(group_name);
+        perform trax_router.put_placement(
+            group_name,
+            home,
+            array(
+                select shard
+                union
+                select unnest(p.moves_from)
+                from trax_router.group_placement p
+                where p.group_name = group_name
+            )
+        );
+        insert into trax_router.move (source, target)
+        values (shard, home)
+        on conflict do nothing;
+        return next;
+    end loop;
+end;
+$$;
+comment on function trax_router.adopt_shard(int) is
+    'Adopts a shard that was restored from a backup. Groups that are on other shards by now are disabled there, and returned with their homes: move each of them to its home again, which carries the jobs that its home does not know.';
+
+create function trax_router.guests(
+    shard int,
+    int
+)
+returns table (
+    job_id bigint,
+    group_name text
+)
+language plproxy volatile
+set search_path = pg_catalog, pg_temp
+set client_min_messages = warning
+as $$
+    connect trax_router.address($1);
+    select g.job_id, g.group_name from trax.guests($2::int) g;
+$$;
+comment on function trax_router.guests(int, int) is
+    'Internal. Calls trax.guests() on a shard.';
+
+create function trax_router.jobs_on_two_shards(
+    at_most int default 1000
+)
+returns table (
+    job_id bigint,
+    group_name text,
+    shard int,
+    other_shard int
+)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    one int;
+    origin int;
+    ids bigint[];
+    guests jsonb;
+    failure trax_router.failure;
+begin
+    for one in select n from trax_router.numbers() n loop
+        begin
+            guests := (
+                select jsonb_object_agg(g.job_id, g.group_name)
+                from trax_router.guests(one, at_most) g
+            );
+            for origin, ids in
+                select (k::bigint >> 43)::int, array_agg(k::bigint)
+                from jsonb_object_keys(guests) k
+                group by 1
+            loop
+                continue when origin not in (select trax_router.numbers());
+                return query
+                select w.id, guests ->> w.id::text, one, origin
+                from trax_router.where_are(origin, ids, false) w
+                where w.place = 'here';
+            end loop;
+        exception
+            when others or query_canceled then
+                get stacked diagnostics
+                    failure.state = returned_sqlstate,
+                    failure.message = message_text,
+                    failure.detail = pg_exception_detail,
+                    failure.hint = pg_exception_hint;
+                failure.shard := one;
+                -- Rows of their own report an unreachable shard.
+                if not trax_router.is_away(failure) then
+                    perform trax_router.raise(failure);
+                end if;
+        end;
+    end loop;
+end;
+$$;
+comment on function trax_router.jobs_on_two_shards(int) is
+    'Internal. Returns jobs that wait or run on two shards, of some that are not on the shard that gave their ids.';
