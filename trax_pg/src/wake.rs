@@ -44,7 +44,7 @@ pub(crate) const SQL: u32 = 32;
 /// Interval at which a session looks that cannot be woken.
 const POLL: Duration = Duration::from_millis(500);
 /// Longest wait of a session that left rows to another transaction, which may end without a ring.
-const STAND_BACK: Duration = Duration::from_millis(10);
+const LEFT_ROWS_WAIT: Duration = Duration::from_millis(10);
 /// Longest wait of a session that was woken for work and has not tried to claim since.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Most names of tokens that one transaction marks; beyond that all sessions are woken.
@@ -65,7 +65,7 @@ struct LastLook {
     /// How often work had rung before the look; `None` if rows may have been left.
     rings: Option<u64>,
     /// Rows were left to another transaction.
-    has_stood_back: bool,
+    has_left_rows: bool,
     /// The look was for some tasks or groups only.
     is_filtered: bool,
     /// A wait has ended since.
@@ -196,7 +196,7 @@ pub(crate) enum Look {
     /// No row is left that this session may claim.
     All(u64),
     /// Rows were left to another transaction that was claiming them.
-    StoodBack(u64),
+    LeftRows(u64),
     /// More rows may be left.
     Part,
 }
@@ -204,14 +204,14 @@ pub(crate) enum Look {
 /// Remembers the result of a look for work, for the next wait; `is_filtered` if the look was for
 /// some tasks or groups only.
 pub(crate) fn looked(look: Look, is_filtered: bool) {
-    let (rings, has_stood_back) = match look {
+    let (rings, has_left_rows) = match look {
         Look::All(rings) => (Some(rings), false),
-        Look::StoodBack(rings) => (Some(rings), true),
+        Look::LeftRows(rings) => (Some(rings), true),
         Look::Part => (None, false),
     };
     LAST_LOOK.set(LastLook {
         rings,
-        has_stood_back,
+        has_left_rows,
         is_filtered,
         has_waited: false,
     });
@@ -234,7 +234,7 @@ pub(crate) fn wait(timeout: Duration, may_find: impl Fn() -> bool) {
     // Read before `may_find` looks: a later commit rings.
     let before = last.rings.unwrap_or_else(rings);
     let longest = match last.rings {
-        Some(_) if !last.has_waited && last.has_stood_back => STAND_BACK,
+        Some(_) if !last.has_waited && last.has_left_rows => LEFT_ROWS_WAIT,
         // Once: a session that then looks for the same tasks does not want the others.
         Some(_)
             if !last.has_waited

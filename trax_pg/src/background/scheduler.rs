@@ -288,7 +288,7 @@ impl Connected {
             if reload_if_asked() {
                 next_cycle = Instant::now();
             }
-            limit::database::say_limit();
+            limit::database::publish_limit();
             rung |= memory::bell().map_or(0, memory::Bell::take);
             let count = wake::rings();
             // A single ring is passed on at once; several rings are combined.

@@ -2,7 +2,7 @@
 //! ended, claims or ends a job with which they share a key or a manifest.
 //!
 //! A hundred thousand such rows are read by one claim, and not by the next ones: the start of the
-//! section is raised past them until that transaction has ended (`memory/lane/rest.rs`).
+//! section is raised past them until that transaction has ended (`memory/lane/skip.rs`).
 
 use crate::limit::Shared;
 use crate::memory;
@@ -30,7 +30,7 @@ struct Front {
 impl Fronts {
     /// Notes that a row stays. It belongs to the front if it `is_first` in its section, or if all
     /// rows before it do.
-    pub(super) fn stays(
+    pub(super) fn add(
         &mut self,
         section: Section,
         job_id: i64,
@@ -57,15 +57,15 @@ impl Fronts {
     }
 
     /// Returns the sections with many such rows, and where each starts for other claims until the
-    /// transactions end that `kept_by` returns.
-    pub(super) fn pass(&self, kept_by: impl Fn(&Shared) -> Vec<Running>) -> Vec<(Section, i64)> {
+    /// transactions end that `holders_of` returns.
+    pub(super) fn skip(&self, holders_of: impl Fn(&Shared) -> Vec<Running>) -> Vec<(Section, i64)> {
         let many = self.0.iter().filter(|(_, front)| front.count >= AT_LEAST);
         many.map(|(&section, front)| {
             let mut shared = front.shared.iter();
             let stops_at = shared.find_map(|(shared, first)| {
-                let until = kept_by(shared);
-                let rests = |&until: &Running| memory::rest(section, *first, until);
-                (until.is_empty() || !until.iter().all(rests)).then_some(*first)
+                let until = holders_of(shared);
+                let is_added = |&until: &Running| memory::skip(section, *first, until);
+                (until.is_empty() || !until.iter().all(is_added)).then_some(*first)
             });
             (section, stops_at.unwrap_or(front.next))
         })

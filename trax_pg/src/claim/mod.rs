@@ -221,11 +221,11 @@ fn claim(
     }
     pick.block(spi);
     unreadable_job::put_off(spi, std::mem::take(&mut pick.unreadable), pick.now);
-    pick.let_idle_go();
+    pick.unlock_idle();
     let look = match (pick.jobs.len() < request.max_jobs, pick.saw_all) {
         _ if pick.is_out_of_locks => Look::Part,
         (true, true) => Look::All(rings),
-        (true, false) => Look::StoodBack(rings),
+        (true, false) => Look::LeftRows(rings),
         (false, _) => Look::Part,
     };
     // A kept snapshot shows nothing that came after it, as a filter shows nothing of others.

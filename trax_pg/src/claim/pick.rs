@@ -69,10 +69,10 @@ impl Pick {
     /// Takes the best rows of the lanes in `list`. With `aging` so much waiting is worth a step of
     /// priority.
     pub(super) fn take_from(&mut self, spi: &Spi, list: List, aging: Option<i64>) {
-        let selfish = changes::has_taken() || spi::keeps_snapshot();
+        let is_private = changes::has_taken() || spi::keeps_snapshot();
         let mut queue = Queue::open(list, self.now, aging);
         // Rows that rest are claimable when another transaction ends, which may ring no bell.
-        self.saw_all &= queue.is_current && !memory::is_resting();
+        self.saw_all &= queue.is_current && !memory::has_skips();
         while !self.is_full() {
             let Some(candidate) = queue.next() else { break };
             if !self.has_locks_left() {
@@ -84,12 +84,14 @@ impl Pick {
                 queue.end(candidate);
                 continue;
             }
-            let stays = candidate
+            let busy = candidate
                 .scan()
                 .and_then(|scan| self.take(spi, &queue, &candidate.lane, scan));
-            queue.advance(candidate, stays);
+            queue.advance(candidate, busy);
         }
-        queue.close(selfish, |shared| limit::kept_by(&self.counter, shared));
+        queue.close(is_private, |shared| {
+            limit::holders_of(&self.counter, shared)
+        });
         if !self.jobs.is_empty() {
             changes::taken();
         }
@@ -208,19 +210,19 @@ impl Pick {
         }
         // There may be more of what is let go.
         self.saw_all &= self.idle.is_empty();
-        self.let_idle_go();
+        self.unlock_idle();
         self.locks + 3 <= lock::AT_MOST
     }
 
     /// Lets locks go of which nothing has come.
-    pub(super) fn let_idle_go(&mut self) {
+    pub(super) fn unlock_idle(&mut self) {
         for idle in self.idle.drain(..) {
             let is_idle = match &idle {
                 Idle::Group(name) => self.groups.get_mut(name).is_some_and(|group| {
                     let is_idle = !group.is_used;
                     if is_idle {
                         group.room = Room::Busy;
-                        group::let_go(name);
+                        group::unlock(name);
                     }
                     is_idle
                 }),
@@ -228,7 +230,7 @@ impl Pick {
                     let is_idle = of.is_some_and(|of| !of.is_used);
                     if is_idle {
                         *of = None;
-                        shared.let_go();
+                        shared.unlock();
                     }
                     is_idle
                 }),

@@ -94,7 +94,7 @@ impl Scanned {
         self.section == section
     }
 
-    fn is_news(&self) -> bool {
+    fn differs(&self) -> bool {
         self.first != Some(self.from)
     }
 }
@@ -102,7 +102,7 @@ impl Scanned {
 impl Queue {
     /// Opens the queue over the sections of a list.
     pub(super) fn open(mut list: List, now: Timestamp, aging: Option<i64>) -> Self {
-        memory::end_rests();
+        memory::end_skips();
         // What is known is read before the snapshot is taken, so that findings can be distinguished
         // from news.
         let state = memory::lanes().filter(|_| !changes::has_written_manually());
@@ -166,19 +166,19 @@ impl Queue {
     }
 
     /// Continues after the row of `candidate`, which stays in its lane because of what it shares.
-    pub(super) fn advance(&mut self, mut candidate: Candidate, stays: Option<Shared>) {
+    pub(super) fn advance(&mut self, mut candidate: Candidate, busy: Option<Shared>) {
         let job_id = candidate.order.job_id;
         let next = candidate
             .scan
             .as_ref()
             .filter(|scan| scan.next())
             .map(|scan| scan.number(Waiting::JobId));
-        if let Some(shared) = stays {
+        if let Some(shared) = busy {
             let section = candidate.section;
             let mut scanned = self.scanned.iter();
             let is_first = || scanned.any(|seen| seen.is(section) && seen.first == Some(job_id));
             let next = next.unwrap_or(job_id + 1);
-            self.fronts.stays(section, job_id, shared, next, is_first);
+            self.fronts.add(section, job_id, shared, next, is_first);
         }
         if next.is_some()
             && let Some(scan) = &candidate.scan
@@ -323,11 +323,11 @@ impl Queue {
         ClaimOrder::new(self.list.priority(lane), section.priority, job_id).lifted(steps)
     }
 
-    /// Closes the queue; the locks stay. What it found counts unless `selfish`: this transaction
+    /// Closes the queue; the locks stay. What it found counts unless `is_private`: this transaction
     /// sees less than others.
-    pub(super) fn close(mut self, selfish: bool, kept_by: impl Fn(&Shared) -> Vec<Running>) {
-        if self.state.is_some() && !selfish {
-            for (section, bound) in self.fronts.pass(kept_by) {
+    pub(super) fn close(mut self, is_private: bool, holders_of: impl Fn(&Shared) -> Vec<Running>) {
+        if self.state.is_some() && !is_private {
+            for (section, bound) in self.fronts.skip(holders_of) {
                 let seen = self.scanned.iter_mut().find(|seen| seen.is(section));
                 seen.expect("a front that was scanned").first = Some(bound);
             }
@@ -346,7 +346,7 @@ impl Queue {
         let findings: Vec<Finding> = self
             .scanned
             .iter()
-            .filter(|scanned| !selfish && scanned.is_news())
+            .filter(|scanned| !is_private && scanned.differs())
             .map(|scanned| Finding {
                 section: scanned.section,
                 first: scanned.first,
@@ -354,7 +354,7 @@ impl Queue {
             .collect();
         let mut holds = memory::raise(&state, &findings, self.is_current).into_iter();
         for scanned in &self.scanned {
-            let holds = !selfish && (!scanned.is_news() || holds.next().unwrap_or(false));
+            let holds = !is_private && (!scanned.differs() || holds.next().unwrap_or(false));
             self.list
                 .put_back(scanned.section, scanned.first, holds, self.now.0);
         }

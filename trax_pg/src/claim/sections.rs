@@ -19,7 +19,7 @@ const RESCAN_AT_MOST: usize = 32;
 /// have places.
 pub(super) fn read_all(index: &Index, state: &mut LanesState, list: &mut List) {
     let is_alone = Lock::Sections.take_if_free(Mode::Alone);
-    if !is_alone && !state.crowded && may_wait() {
+    if !is_alone && !state.is_overfull && may_wait() {
         Lock::Sections.take(Mode::Share);
         Lock::Sections.give_back(Mode::Share);
         if let Some(now) = memory::lanes() {

@@ -63,7 +63,7 @@ fn may_find(procedure: &Procedure) -> bool {
 }
 
 fn first_row(spi: &Spi) -> bool {
-    if memory::is_resting() {
+    if memory::has_skips() {
         return true;
     }
     let mut queue = Queue::open(List::of_all(spi), Timestamp::now(), None);

@@ -9,13 +9,13 @@ use crate::{memory, setting, wake};
 
 /// How long the limit that the scheduler has published counts, in microseconds: it publishes it
 /// whenever it wakes, every two seconds at least.
-const SAID_MICROS: i64 = 15_000_000;
+const PUBLISHED_MICROS: i64 = 15_000_000;
 
 /// Publishes the limit of the scheduler's database, for sessions that were connected before it was
 /// changed.
-pub(crate) fn say_limit() {
+pub(crate) fn publish_limit() {
     if let Some(bell) = memory::bell()
-        && bell.say_limit(setting::max_active_jobs(), Timestamp::now().0)
+        && bell.publish_limit(setting::max_active_jobs(), Timestamp::now().0)
     {
         wake::ring(wake::WORK);
     }
@@ -23,9 +23,9 @@ pub(crate) fn say_limit() {
 
 fn limit() -> Option<usize> {
     let own = setting::max_active_jobs();
-    let since = Timestamp::now().0 - SAID_MICROS;
-    match memory::bell().and_then(|bell| bell.said_limit(since)) {
-        Some(said) if said != own && !setting::chose_max_active_jobs() => said,
+    let since = Timestamp::now().0 - PUBLISHED_MICROS;
+    match memory::bell().and_then(|bell| bell.published_limit(since)) {
+        Some(published) if published != own && !setting::chose_max_active_jobs() => published,
         _ => own,
     }
 }

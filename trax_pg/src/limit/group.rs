@@ -36,7 +36,7 @@ impl Kept {
     }
 
     /// Lets the one go that was kept last.
-    fn let_go(&mut self, group: &str) {
+    fn unlock(&mut self, group: &str) {
         if !self.all {
             Lock::Group(group).give_back(Mode::Share);
             self.one_by_one -= 1;
@@ -45,7 +45,7 @@ impl Kept {
 }
 
 /// Returns how many jobs of this group a claim may take now; none when it is switched off. The
-/// result holds until the transaction ends, or until [`let_go`] where it is a number. `limited` is
+/// result holds until the transaction ends, or until [`unlock`] where it is a number. `limited` is
 /// whether the group had a limit when the claim looked at the lanes.
 pub(crate) fn room(
     counter: &Counter,
@@ -74,9 +74,9 @@ pub(crate) fn room(
         // Nothing is taken of it. A claim may meet more full groups than the server's lock table
         // has room for.
         if limited {
-            let_go(group);
+            unlock(group);
         } else {
-            kept.let_go(group);
+            kept.unlock(group);
         }
     }
     room
@@ -100,7 +100,7 @@ fn room_of_kept(counter: &Counter, group: &str, limited: bool) -> Room {
 }
 
 /// Lets a limited group go of which a claim has taken nothing.
-pub(crate) fn let_go(group: &str) {
+pub(crate) fn unlock(group: &str) {
     Lock::Group(group).give_back(Mode::Alone);
 }
 

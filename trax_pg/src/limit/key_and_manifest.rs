@@ -68,7 +68,7 @@ impl Shared {
     }
 
     /// Lets it go, of which a claim has taken and blocked nothing.
-    pub(crate) fn let_go(&self) {
+    pub(crate) fn unlock(&self) {
         self.lock().give_back(Mode::Alone);
     }
 }
@@ -97,7 +97,7 @@ pub(crate) fn held(counter: &Counter, shared: &Shared) -> Option<Held> {
 
 /// Returns the transactions because of which a claim leaves jobs alone that share this: each may
 /// make room for them when it ends. Empty when they are not known.
-pub(crate) fn kept_by(counter: &Counter, shared: &Shared) -> Vec<Running> {
+pub(crate) fn holders_of(counter: &Counter, shared: &Shared) -> Vec<Running> {
     let holders = shared.lock().holders();
     if !holders.is_empty() {
         return holders;

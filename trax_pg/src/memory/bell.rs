@@ -21,10 +21,10 @@ pub(crate) struct Bell {
     configured: AtomicU64,
     /// A claim may have found that the database's limit is used up.
     full: AtomicBool,
-    /// How many jobs may run in the database, 0 for any number, and when the scheduler stored it; 0
-    /// is never.
+    /// How many jobs may run in the database (0 for any number), and when the scheduler published
+    /// that (0 for never).
     limit: AtomicI64,
-    limit_said_at: AtomicI64,
+    limit_published_at: AtomicI64,
     /// The latch of the database's scheduler, which is in shared memory and never freed; null while
     /// there is none.
     scheduler: AtomicPtr<pg_sys::Latch>,
@@ -68,7 +68,7 @@ fn silent_bell(number: usize) -> Bell {
         configured: AtomicU64::new(0),
         full: AtomicBool::new(false),
         limit: AtomicI64::new(0),
-        limit_said_at: AtomicI64::new(0),
+        limit_published_at: AtomicI64::new(0),
         scheduler: AtomicPtr::new(std::ptr::null_mut()),
         cancelled: std::array::from_fn(|_| AtomicI64::new(0)),
         cancels: AtomicU32::new(0),
@@ -179,7 +179,7 @@ impl Bell {
         self.cancels.store(0, Ordering::Relaxed);
         self.older_prepared.store(true, Ordering::Relaxed);
         self.limit.store(0, Ordering::Relaxed);
-        self.limit_said_at.store(0, Ordering::Relaxed);
+        self.limit_published_at.store(0, Ordering::Relaxed);
         self.database.store(0, Ordering::Relaxed);
     }
 
@@ -225,16 +225,16 @@ impl Bell {
     }
 
     /// Stores how many jobs may run in the database; returns true when that has changed.
-    pub(crate) fn say_limit(&self, limit: Option<usize>, now: i64) -> bool {
+    pub(crate) fn publish_limit(&self, limit: Option<usize>, now: i64) -> bool {
         let limit = limit.map_or(0, |limit| limit as i64);
         let before = self.limit.swap(limit, Ordering::SeqCst);
-        let first = self.limit_said_at.swap(now, Ordering::SeqCst) == 0;
+        let first = self.limit_published_at.swap(now, Ordering::SeqCst) == 0;
         !first && before != limit
     }
 
     /// Returns the limit that the scheduler stored at `since` or later.
-    pub(crate) fn said_limit(&self, since: i64) -> Option<Option<usize>> {
-        (self.limit_said_at.load(Ordering::SeqCst) >= since)
+    pub(crate) fn published_limit(&self, since: i64) -> Option<Option<usize>> {
+        (self.limit_published_at.load(Ordering::SeqCst) >= since)
             .then(|| usize::try_from(self.limit.load(Ordering::SeqCst)).ok())
             .map(|limit| limit.filter(|&limit| limit > 0))
     }

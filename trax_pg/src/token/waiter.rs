@@ -34,7 +34,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The same where nobody can wake it.
 const POLL: Duration = Duration::from_millis(500);
 /// The same when a transaction that has not ended stands in the way.
-const STAND_BACK: Duration = Duration::from_millis(50);
+const BUSY_POLL: Duration = Duration::from_millis(50);
 
 statement!(
     WaiterAdd, "token/waiter_add.sql",
@@ -191,7 +191,7 @@ impl Waiter {
 
     /// Sleeps until a token may be free, at most until `deadline`.
     fn sleep_as_first(&self, refused: &Refused, rings: u64, deadline: Instant) {
-        let mut longest = if refused.busy { STAND_BACK } else { LOOK };
+        let mut longest = if refused.busy { BUSY_POLL } else { LOOK };
         if let Some(micros) = refused.left {
             // Whole milliseconds are slept: not one too few.
             let millis = Duration::from_millis(micros as u64 / 1000 + 1);

@@ -219,7 +219,7 @@ pub(super) struct List {
     groups: Rc<Groups>,
     /// Waiting counts: a section may stand anywhere until its row is seen.
     ages: bool,
-    sections: HashMap<Section, Known>,
+    sections: HashMap<Section, KnownSection>,
     /// Those that are to be looked at, the best first; those whose place has changed since stand
     /// here more than once.
     best: BinaryHeap<(Best, Section)>,
@@ -251,7 +251,7 @@ struct Parked {
 }
 
 /// What a list knows of a section.
-struct Known {
+struct KnownSection {
     /// No row comes before this job.
     start: i64,
     /// Its order, while it is to be scanned.

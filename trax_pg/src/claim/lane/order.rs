@@ -22,7 +22,7 @@ impl List {
     /// The section is to be looked at, from this job on.
     pub(in crate::claim) fn put(&mut self, section: Section, start: i64) {
         let order = self.order(section, start);
-        let known = Known {
+        let known = KnownSection {
             start,
             order: Some(order),
         };
@@ -38,7 +38,7 @@ impl List {
 
     /// The section's group was full: it waits behind its gate.
     pub(in crate::claim) fn park(&mut self, section: Section, gate: Bound) {
-        let Some(Known { start, .. }) = self.sections.get(&section) else {
+        let Some(KnownSection { start, .. }) = self.sections.get(&section) else {
             return;
         };
         let order = self.order(section, *start);
@@ -98,7 +98,7 @@ impl List {
             return;
         };
         while let Some((_, section)) = parked.sections.pop() {
-            if let Some(Known { start, order: None }) = self.sections.get(&section) {
+            if let Some(KnownSection { start, order: None }) = self.sections.get(&section) {
                 let start = *start;
                 return self.put(section, start);
             }

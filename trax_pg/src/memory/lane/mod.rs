@@ -17,7 +17,7 @@
 //! and that reads what was lowered after it, misses no row. Other sessions read the sections from
 //! the index. Changes before the server's start, or before a statement of a user on the queue,
 //! count as lost.
-//! - An exact start is never after a committed row, apart from rows that rest (`rest`) and from
+//! - An exact start is never after a committed row, apart from rows that are skipped (`skip`) and from
 //!   errors that the rescan corrects (`rescan`). It is raised to the first row that a claim's
 //!   snapshot sees, including rows that others have locked or are deleting, and an entry is freed
 //!   when the snapshot sees none; never by a transaction that has itself taken rows.
@@ -38,7 +38,7 @@
 //! are free.
 
 mod rescan;
-mod rest;
+mod skip;
 mod starts;
 
 use super::area::{Area, zero};
@@ -46,7 +46,7 @@ use super::bell::{BELLS_AT_MOST, bell};
 use pgrx::PgLwLock;
 use pgrx::pg_sys;
 pub(crate) use rescan::{rescan_due, rescanned, to_sweep};
-pub(crate) use rest::{end_rests, is_resting, rest};
+pub(crate) use skip::{end_skips, has_skips, skip};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
@@ -67,7 +67,7 @@ pub(crate) const RESCAN_SHARE: i64 = 100;
 /// No entry; entries are numbered from 1.
 const NOWHERE: u32 = 0;
 /// The database of a free entry.
-const NOBODY: u16 = u16::MAX;
+const NO_DATABASE: u16 = u16::MAX;
 
 /// One priority of one lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -108,7 +108,7 @@ struct Database {
     /// Sections without an entry have no rows.
     complete: AtomicBool,
     /// When all sections were last read, they did not all get entries.
-    crowded: AtomicBool,
+    is_overfull: AtomicBool,
     /// The entry that was changed last, and that whose last change is the oldest.
     newest: AtomicU32,
     oldest: AtomicU32,
@@ -121,7 +121,7 @@ struct Database {
     /// Up to which entry it looked whether there are still rows.
     swept: AtomicU32,
     /// How many of the rests are its own.
-    resting: AtomicU32,
+    skips: AtomicU32,
 }
 
 impl Database {
@@ -168,7 +168,7 @@ struct LaneStarts {
     taken: u32,
     buckets: [u32; BUCKETS],
     entries: [LaneStart; ENTRIES],
-    rests: [rest::Rest; rest::RESTS],
+    skips: [skip::Skip; skip::SKIPS],
 }
 
 #[repr(C)]
@@ -229,7 +229,7 @@ pub(crate) struct LanesState {
     pub(crate) void: u64,
     losses: u64,
     /// When all sections were last read there were more than have entries.
-    pub(crate) crowded: bool,
+    pub(crate) is_overfull: bool,
 }
 
 /// Returns the state, to be read before the snapshot is taken; `None` where there is no entry for
@@ -241,7 +241,7 @@ pub(crate) fn lanes() -> Option<LanesState> {
         changes: shared.changes.load(Ordering::SeqCst),
         void: shared.void.load(Ordering::SeqCst),
         losses: shared.losses.load(Ordering::SeqCst),
-        crowded: shared.crowded.load(Ordering::SeqCst),
+        is_overfull: shared.is_overfull.load(Ordering::SeqCst),
     })
 }
 
@@ -403,7 +403,7 @@ pub(crate) fn publish(state: &LanesState, rows: &[(Section, i64)], all: bool) {
         });
         if !fit {
             if all {
-                shared.crowded.store(true, Ordering::SeqCst);
+                shared.is_overfull.store(true, Ordering::SeqCst);
             }
             return;
         }
@@ -413,7 +413,7 @@ pub(crate) fn publish(state: &LanesState, rows: &[(Section, i64)], all: bool) {
             // What was lost meanwhile may be in none of these rows.
             if shared.losses.load(Ordering::SeqCst) == state.losses {
                 shared.complete.store(true, Ordering::SeqCst);
-                shared.crowded.store(false, Ordering::SeqCst);
+                shared.is_overfull.store(false, Ordering::SeqCst);
             }
         });
     }
@@ -433,7 +433,7 @@ pub(super) fn free(database: usize) {
     let shared = &memory.databases[database];
     memory.write(|entries| {
         shared.discard_all();
-        entries.end_rests(shared, database, None);
+        entries.end_skips(shared, database, None);
     });
     while memory.write(|entries| {
         for _ in 0..AT_ONCE {

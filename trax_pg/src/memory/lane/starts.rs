@@ -2,7 +2,7 @@
 
 use super::{
     AT_ONCE, BUCKETS, Database, ENTRIES, FOLLOW_AT_MOST, Finding, LaneStart, LaneStarts,
-    LanesState, NOBODY, NOWHERE, Section,
+    LanesState, NO_DATABASE, NOWHERE, Section,
 };
 use std::sync::atomic::Ordering;
 
@@ -117,7 +117,7 @@ impl LaneStarts {
         let change = shared.next();
         let (section, start) = row;
         let exact = shared.is_complete();
-        let (number, is_news) = match self.find(database, section) {
+        let (number, is_lower) = match self.find(database, section) {
             Some(number) => {
                 self.unlink(shared, number);
                 let entry = self.at(number);
@@ -138,7 +138,7 @@ impl LaneStarts {
                 (number, true)
             }
         };
-        if is_news {
+        if is_lower {
             self.at(number).start = start;
             self.at(number).lowered = change;
             shared.lowered.store(change, Ordering::SeqCst);
@@ -181,7 +181,7 @@ impl LaneStarts {
         if let Some(number) = self.valid(shared, database, section) {
             let entry = self.at(number);
             if entry.exact && first < entry.start {
-                if !self.may_rest(shared, database, row) {
+                if !self.may_skip(shared, database, row) {
                     self.lower(shared, database, row);
                 }
             } else if !entry.exact {
@@ -191,7 +191,7 @@ impl LaneStarts {
             return true;
         }
         if shared.is_complete() {
-            if !self.may_rest(shared, database, row) {
+            if !self.may_skip(shared, database, row) {
                 self.lower(shared, database, row);
             }
             return true;
@@ -229,7 +229,7 @@ impl LaneStarts {
             self.at(before).next_in_bucket = next;
         }
         self.at(number).next_in_bucket = self.free;
-        self.at(number).database = NOBODY;
+        self.at(number).database = NO_DATABASE;
         self.free = number;
         self.taken -= 1;
         shared.count.fetch_sub(1, Ordering::Relaxed);

@@ -26,7 +26,7 @@ fn state(shared: &Database) -> LanesState {
         changes: shared.changes.load(Ordering::SeqCst),
         void: shared.void.load(Ordering::SeqCst),
         losses: shared.losses.load(Ordering::SeqCst),
-        crowded: false,
+        is_overfull: false,
     }
 }
 
@@ -164,7 +164,7 @@ fn rows_that_rest_are_found_when_the_transaction_has_ended_and_not_by_a_rescan()
     let until = Running::of(pg_sys::TransactionId::from_inner(1000));
     entries.lower(shared, 7, (section(1), 10));
     let before = state(shared);
-    assert!(entries.rest(shared, 7, (section(1), 10), until));
+    assert!(entries.add_skip(shared, 7, (section(1), 10), until));
     entries.apply(shared, 7, &finding(1, Some(50)), &before, true);
     let number = entries.find(7, section(1)).expect("it is there");
     for (seen, start) in [(10, 50), (20, 50), (9, 9)] {
@@ -174,8 +174,8 @@ fn rows_that_rest_are_found_when_the_transaction_has_ended_and_not_by_a_rescan()
     entries.apply(shared, 7, &finding(1, None), &state(shared), true);
     assert!(entries.record(shared, 7, (section(1), 10), state(shared).changes));
     assert!(entries.find(7, section(1)).is_none(), "it rests");
-    entries.end_rests(shared, 7, Some(&[until]));
+    entries.end_skips(shared, 7, Some(&[until]));
     let number = entries.find(7, section(1)).expect("it is there again");
     assert_eq!(entries.at(number).start, 10);
-    assert_eq!(shared.resting.load(Ordering::Relaxed), 0);
+    assert_eq!(shared.skips.load(Ordering::Relaxed), 0);
 }

@@ -1,4 +1,4 @@
-//! Rests: rows at the front of a section that stay in it because another transaction, which has not
+//! Skips: rows at the front of a section that stay in it because another transaction, which has not
 //! ended, claims or ends a job with which they share a key or a manifest.
 //!
 //! A claim that has read many of them raises the start past them, so that the next claims do not
@@ -9,11 +9,11 @@ use super::{Database, LaneStarts, Section, own};
 use crate::server::running::Running;
 use std::sync::atomic::Ordering;
 
-pub(super) const RESTS: usize = 256;
+pub(super) const SKIPS: usize = 256;
 
 /// All zero is a free place.
 #[derive(Clone, Copy)]
-pub(super) struct Rest {
+pub(super) struct Skip {
     is_taken: bool,
     database: u16,
     section: Section,
@@ -23,23 +23,23 @@ pub(super) struct Rest {
 }
 
 impl LaneStarts {
-    fn rests(&mut self, database: usize) -> impl Iterator<Item = &mut Rest> {
-        let rests = self.rests.iter_mut();
-        rests.filter(move |rest| rest.is_taken && usize::from(rest.database) == database)
+    fn skips(&mut self, database: usize) -> impl Iterator<Item = &mut Skip> {
+        let skips = self.skips.iter_mut();
+        skips.filter(move |skip| skip.is_taken && usize::from(skip.database) == database)
     }
 
-    /// Returns whether the start of a section may be after a row because of a rest.
-    pub(super) fn may_rest(&self, shared: &Database, database: usize, row: (Section, i64)) -> bool {
-        shared.resting.load(Ordering::Relaxed) > 0
-            && self.rests.iter().any(|rest| {
-                rest.is_taken
-                    && usize::from(rest.database) == database
-                    && rest.section == row.0
-                    && rest.first <= row.1
+    /// Returns whether the start of a section may be after a row because of a skip.
+    pub(super) fn may_skip(&self, shared: &Database, database: usize, row: (Section, i64)) -> bool {
+        shared.skips.load(Ordering::Relaxed) > 0
+            && self.skips.iter().any(|skip| {
+                skip.is_taken
+                    && usize::from(skip.database) == database
+                    && skip.section == row.0
+                    && skip.first <= row.1
             })
     }
 
-    pub(super) fn rest(
+    pub(super) fn add_skip(
         &mut self,
         shared: &Database,
         database: usize,
@@ -47,43 +47,41 @@ impl LaneStarts {
         until: Running,
     ) -> bool {
         let (section, first) = row;
-        let same = |rest: &&mut Rest| rest.section == section && rest.until == until;
-        if let Some(same) = self.rests(database).find(same) {
+        let same = |skip: &&mut Skip| skip.section == section && skip.until == until;
+        if let Some(same) = self.skips(database).find(same) {
             same.first = first.min(same.first);
             return true;
         }
-        let Some(place) = self.rests.iter_mut().find(|rest| !rest.is_taken) else {
+        let Some(place) = self.skips.iter_mut().find(|skip| !skip.is_taken) else {
             return false;
         };
-        *place = Rest {
+        *place = Skip {
             is_taken: true,
             database: database as u16,
             section,
             first,
             until,
         };
-        shared.resting.fetch_add(1, Ordering::Relaxed);
+        shared.skips.fetch_add(1, Ordering::Relaxed);
         true
     }
 
-    /// Lowers the starts whose rests end with these transactions; with `None` all of the database
+    /// Lowers the starts whose skips end with these transactions; with `None` all of the database
     /// end, and nothing is lowered.
-    pub(super) fn end_rests(
+    pub(super) fn end_skips(
         &mut self,
         shared: &Database,
         database: usize,
         ended: Option<&[Running]>,
     ) {
         let mut rows = Vec::new();
-        for rest in self.rests(database) {
-            if ended.is_none_or(|ended| ended.contains(&rest.until)) {
-                rows.push((rest.section, rest.first));
-                rest.is_taken = false;
+        for skip in self.skips(database) {
+            if ended.is_none_or(|ended| ended.contains(&skip.until)) {
+                rows.push((skip.section, skip.first));
+                skip.is_taken = false;
             }
         }
-        shared
-            .resting
-            .fetch_sub(rows.len() as u32, Ordering::Relaxed);
+        shared.skips.fetch_sub(rows.len() as u32, Ordering::Relaxed);
         if ended.is_some() {
             for row in rows {
                 self.lower(shared, database, row);
@@ -94,30 +92,30 @@ impl LaneStarts {
 
 /// Notes that the rows of a section from one on stay there until a transaction ends; false when
 /// there is no place for it.
-pub(crate) fn rest(section: Section, first: i64, until: Running) -> bool {
+pub(crate) fn skip(section: Section, first: i64, until: Running) -> bool {
     own().is_some_and(|(memory, database)| {
         let shared = &memory.databases[database];
-        memory.write(|entries| entries.rest(shared, database, (section, first), until))
+        memory.write(|entries| entries.add_skip(shared, database, (section, first), until))
     })
 }
 
 /// Returns whether some starts of this database are after rows that may become claimable without a
 /// change.
-pub(crate) fn is_resting() -> bool {
+pub(crate) fn has_skips() -> bool {
     own().is_some_and(|(memory, database)| {
-        memory.databases[database].resting.load(Ordering::Relaxed) > 0
+        memory.databases[database].skips.load(Ordering::Relaxed) > 0
     })
 }
 
 /// Lowers the starts that were raised until a transaction ends that has ended. Inside a transaction
 /// only.
-pub(crate) fn end_rests() {
-    let Some((memory, database)) = own().filter(|_| is_resting()) else {
+pub(crate) fn end_skips() {
+    let Some((memory, database)) = own().filter(|_| has_skips()) else {
         return;
     };
     let shared = &memory.databases[database];
     let known: Vec<Running> = memory.write(|entries| {
-        let mut known: Vec<_> = entries.rests(database).map(|rest| rest.until).collect();
+        let mut known: Vec<_> = entries.skips(database).map(|skip| skip.until).collect();
         known.dedup();
         known
     });
@@ -126,6 +124,6 @@ pub(crate) fn end_rests() {
         .filter(|until| until.has_ended())
         .collect();
     if !ended.is_empty() {
-        memory.write(|entries| entries.end_rests(shared, database, Some(&ended)));
+        memory.write(|entries| entries.end_skips(shared, database, Some(&ended)));
     }
 }
