@@ -1,12 +1,12 @@
-//! A part of shared memory whose readers need no lock to find it.
+//! Areas of shared memory that a process finds without a lock.
 
 use pgrx::PgSharedMemoryInitialization;
 use pgrx::pg_sys;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// Found by the postmaster and inherited by every process; initialized again when the server
-/// starts.
+/// An area of shared memory with a value of `T`. The postmaster finds it, initializes it at each
+/// start of the server, and every process inherits its address.
 pub(super) struct Area<T: 'static> {
     name: &'static CStr,
     bytes: fn() -> usize,
@@ -29,12 +29,12 @@ impl<T: 'static> Area<T> {
         }
     }
 
-    /// Describes an area of a type for which all zero is valid, and empty.
+    /// Describes an area of a type for which all zeros are a valid, empty value.
     pub(super) const fn zeroed(name: &'static CStr) -> Self {
         Self::new(name, size_of::<T>, zero)
     }
 
-    /// Returns its start; null without shared memory.
+    /// Returns its address; null without shared memory.
     pub(super) fn start(&self) -> *mut T {
         self.start.load(Ordering::Relaxed)
     }
@@ -46,7 +46,7 @@ impl<T: 'static> Area<T> {
     }
 }
 
-/// Makes all of a value zero.
+/// Sets all bytes of a value to zero.
 pub(super) unsafe fn zero<T>(value: *mut T) {
     // SAFETY: passed on to the caller: there is room for one value.
     unsafe { value.write_bytes(0, 1) };
@@ -62,7 +62,8 @@ impl<T: 'static> PgSharedMemoryInitialization for Area<T> {
 
     unsafe fn on_shmem_startup(&'static self, _value: ()) {
         let mut found = false;
-        // SAFETY: called from the hook in the postmaster, which is alone; there is room for it.
+        // SAFETY: called from the hook in the postmaster, before any other process uses the area,
+        // which has room for the value.
         unsafe {
             let name = self.name.as_ptr();
             let start = pg_sys::ShmemInitStruct(name, (self.bytes)(), &raw mut found).cast::<T>();

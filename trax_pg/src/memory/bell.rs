@@ -1,7 +1,9 @@
-//! Bells: the record of one database for its scheduler, and for all its sessions.
+//! Bells: one record for each database, for its scheduler and its sessions.
 //!
-//! The scheduler learns from it that work or due times have changed (`wake.rs`); sessions learn how
-//! often groups were configured, and which limit counts.
+//! A transaction *rings* the bell of its database after its commit, with bits that state the kinds
+//! of its changes (`wake.rs`). A ring wakes the scheduler, unless it was woken for the same bits
+//! since it last looked. For sessions the bell has the number of times that groups were configured,
+//! and the limit of the database. Holds: a database keeps its bell until it is dropped.
 
 use super::area::Area;
 use super::lane;
@@ -12,10 +14,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, 
 
 /// The record of one database.
 pub(crate) struct Bell {
-    /// Which of the bells it is.
+    /// Its index among the bells.
     number: usize,
     database: AtomicU32,
-    /// The bits that were rung since the scheduler looked.
+    /// The bits that were rung since the scheduler last looked.
     rung: AtomicU32,
     /// How often a group was configured.
     configured: AtomicU64,
@@ -28,31 +30,32 @@ pub(crate) struct Bell {
     /// The latch of the database's scheduler, which is in shared memory and never freed; null while
     /// there is none.
     scheduler: AtomicPtr<pg_sys::Latch>,
-    /// Jobs whose workers are asked to stop, since the scheduler looked, and how many; 0 is one
-    /// that is being written.
+    /// The jobs whose workers must stop, since the scheduler last looked, and their number; an id
+    /// of 0 is still being written.
     cancelled: [AtomicI64; CANCELS_AT_MOST],
     cancels: AtomicU32,
-    /// There may be prepared transactions from before this memory began, whose names nobody knows.
+    /// There may be transactions that were prepared before the start of the server; their names
+    /// are not known here.
     older_prepared: AtomicBool,
 }
 
-/// How many databases can have a bell.
+/// Most databases that can have a bell.
 pub(super) const BELLS_AT_MOST: usize = 1024;
-/// Most jobs that one notification names whose workers are asked to stop.
+/// Most jobs whose workers must stop that one notification names.
 pub(crate) const CANCELS_AT_MOST: usize = 32;
 
-/// The bells, by number: a bell once given to a database stays its own until that is gone.
+/// The bells, by number.
 pub(super) type Bells = [Bell; BELLS_AT_MOST];
 
 pub(super) static BELLS: Area<Bells> = Area::new(c"trax bells by number", size_of::<Bells>, begin);
-// Guards who gets which bell.
+// Protects the assignment of bells to databases.
 // SAFETY: no other lock has this name.
 pub(super) static LOCK: PgLwLock<u32> = unsafe { PgLwLock::new(c"trax bells") };
 
 /// The bell of this process's database, once found.
 static BELL: AtomicPtr<Bell> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Writes one bell after the other: together they have no room on the postmaster's stack.
+/// Writes the bells one by one, because all of them do not fit on the postmaster's stack.
 unsafe fn begin(bells: *mut Bells) {
     for number in 0..BELLS_AT_MOST {
         // SAFETY: passed on to the caller: there is room for them.
@@ -76,8 +79,8 @@ fn silent_bell(number: usize) -> Bell {
     }
 }
 
-/// Returns the bell of this process's database; `None` without shared memory and when all are in
-/// use.
+/// Returns the bell of this process's database; `None` without shared memory, or if all bells are
+/// in use.
 pub(crate) fn bell() -> Option<&'static Bell> {
     let bells = BELLS.get()?;
     // SAFETY: null or a bell in shared memory, which lives as long as the server.
@@ -90,7 +93,7 @@ pub(crate) fn bell() -> Option<&'static Bell> {
     }
     let bell = take(bells, database);
     if bell.is_none() {
-        // That frees the bells of databases that are gone.
+        // The launcher frees the bells of dropped databases.
         super::wake_launcher();
     }
     let bell = bell?;
@@ -98,7 +101,7 @@ pub(crate) fn bell() -> Option<&'static Bell> {
     Some(bell)
 }
 
-/// Returns the bell of a database, which takes a free one if it has none.
+/// Returns the bell of a database; assigns it a free one if it has none.
 fn take(bells: &'static Bells, database: u32) -> Option<&'static Bell> {
     let _lock = LOCK.exclusive();
     if let Some(bell) = of(bells, database) {
@@ -109,14 +112,14 @@ fn take(bells: &'static Bells, database: u32) -> Option<&'static Bell> {
     Some(free)
 }
 
-/// Returns the bell of a database; of 0 one that is free.
+/// Returns the bell of a database; for 0, a free one.
 fn of(bells: &[Bell], database: u32) -> Option<&Bell> {
     bells
         .iter()
         .find(|bell| bell.database.load(Ordering::Relaxed) == database)
 }
 
-/// Returns whether something rang in a database since its scheduler looked.
+/// Returns whether the bell of a database has rung since its scheduler last looked.
 pub(crate) fn has_rung(database: pg_sys::Oid) -> bool {
     let bell = BELLS.get().and_then(|bells| of(bells, database.to_u32()));
     bell.is_some_and(Bell::has_rung)
@@ -135,8 +138,7 @@ pub(super) fn databases() -> Vec<u32> {
         .collect()
 }
 
-/// Frees the bells of databases that are gone, and what hangs on them; nobody is connected to these
-/// any more.
+/// Frees the bells and lanes of dropped databases, to which no session is connected any more.
 pub(super) fn free(gone: &[u32]) {
     let Some(bells) = BELLS.get() else {
         return;
@@ -145,7 +147,7 @@ pub(super) fn free(gone: &[u32]) {
         let _lock = LOCK.share();
         of_any(bells, gone)
     };
-    // It may take a while, and what nobody is connected to nobody changes meanwhile.
+    // Without the lock, because it may take long; no session changes these lanes meanwhile.
     for &number in &numbers {
         lane::free(number);
     }
@@ -166,7 +168,7 @@ fn silence(bells: &[Bell], gone: &[u32]) {
 }
 
 impl Bell {
-    /// Returns which of the bells it is.
+    /// Returns its index among the bells.
     pub(super) fn number(&self) -> usize {
         self.number
     }
@@ -188,8 +190,8 @@ impl Bell {
         let before = self.rung.fetch_or(what, Ordering::SeqCst);
         let scheduler = self.scheduler.load(Ordering::SeqCst);
         if before & what != what && !scheduler.is_null() {
-            // SAFETY: a latch in shared memory; one that has a new owner wakes that one once for
-            // nothing.
+            // SAFETY: a latch in shared memory; after a new owner has taken it, that one wakes once
+            // for nothing.
             unsafe { pg_sys::SetLatch(scheduler) };
         }
     }
@@ -204,12 +206,12 @@ impl Bell {
         self.configured.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Returns whether there may be prepared transactions from before this memory began.
+    /// Returns whether there may be transactions that were prepared before the start of the server.
     pub(crate) fn has_older_prepared(&self) -> bool {
         self.older_prepared.load(Ordering::SeqCst)
     }
 
-    /// Stores whether there may be transactions that were prepared before this memory began.
+    /// Stores whether there may be transactions that were prepared before the start of the server.
     pub(crate) fn say_older_prepared(&self, are_there: bool) {
         self.older_prepared.store(are_there, Ordering::SeqCst);
     }
@@ -224,7 +226,8 @@ impl Bell {
         self.full.swap(false, Ordering::SeqCst)
     }
 
-    /// Stores how many jobs may run in the database; returns true when that has changed.
+    /// Publishes how many jobs may run in the database (`None` for any number); returns true if an
+    /// earlier value was different.
     pub(crate) fn publish_limit(&self, limit: Option<usize>, now: i64) -> bool {
         let limit = limit.map_or(0, |limit| limit as i64);
         let before = self.limit.swap(limit, Ordering::SeqCst);
@@ -232,31 +235,31 @@ impl Bell {
         !first && before != limit
     }
 
-    /// Returns the limit that the scheduler stored at `since` or later.
+    /// Returns the limit that the scheduler published at `since` or later.
     pub(crate) fn published_limit(&self, since: i64) -> Option<Option<usize>> {
         (self.limit_published_at.load(Ordering::SeqCst) >= since)
             .then(|| usize::try_from(self.limit.load(Ordering::SeqCst)).ok())
             .map(|limit| limit.filter(|&limit| limit > 0))
     }
 
-    /// Stores which latch is the scheduler's.
+    /// Stores the latch of this process as the scheduler's.
     pub(crate) fn attend(&self) {
         // SAFETY: the latch of this process, in shared memory.
         self.scheduler
             .store(unsafe { pg_sys::MyLatch }, Ordering::SeqCst);
     }
 
-    /// Returns what rang since the last call; for the scheduler.
+    /// Takes the bits that were rung since the last call; for the scheduler.
     pub(crate) fn take(&self) -> u32 {
         self.rung.swap(0, Ordering::SeqCst)
     }
 
-    /// Returns whether something rang since the last call of `take`.
+    /// Returns whether the bell has rung since the last call of `take`.
     pub(crate) fn has_rung(&self) -> bool {
         self.rung.load(Ordering::SeqCst) != 0
     }
 
-    /// Adds jobs whose workers are asked to stop; ring afterwards.
+    /// Adds jobs whose workers must stop. The caller rings afterwards.
     pub(crate) fn add_cancelled(&self, job_ids: &[i64]) {
         for &job_id in job_ids {
             let place = self.cancels.fetch_add(1, Ordering::SeqCst) as usize;
@@ -266,8 +269,8 @@ impl Bell {
         }
     }
 
-    /// Takes the jobs whose workers were asked to stop since the last call; `None` when not all are
-    /// known. For the scheduler.
+    /// Takes the jobs that were added since the last call; `None` if some of them are unknown. For
+    /// the scheduler.
     pub(crate) fn take_cancelled(&self) -> Option<Vec<i64>> {
         let count = self.cancels.swap(0, Ordering::SeqCst) as usize;
         let written = self.cancelled.iter().take(count);

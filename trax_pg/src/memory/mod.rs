@@ -1,12 +1,12 @@
-//! Shared memory: which database has which scheduler, now; bells; which lanes have rows and where
-//! they begin.
+//! Shared memory: hints that the sessions and background processes of the server share.
 //!
-//! Only hints that the launcher can rebuild, and only when the library is preloaded: see
-//! [`available`]. A *slot* stands for one database that has a scheduler, or that somebody *holds*
-//! because a statement needs the database without one. A *poke* asks the launcher to look at a
-//! database again.
+//! A crash or a restart of the server clears all of it, and there is none unless the library is
+//! preloaded ([`available`]): so it has only state that can be lost or rebuilt. This file has the
+//! *slots*: a slot is the record of a database that has a scheduler, or that a statement has
+//! *closed* because it needs the database without one. A *poke* asks the launcher to look at a
+//! database again. The other files have bells, lanes, bounds, waits, executors and so on.
 //!
-//! Nothing here raises an error while the lock is held, so that it is always released.
+//! Holds: nothing here raises an error while a lock is held, so that the lock is always released.
 
 mod area;
 mod bell;
@@ -45,60 +45,60 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use waiting::{LOCK as WAITS_LOCK, WAITS};
 use worker_slot::LINE;
 
-/// How many databases can have a scheduler, or be closed, at once.
+/// Most databases that can have a scheduler, or be closed, at once.
 const SLOTS: usize = 128;
-/// How many databases can be poked before the launcher looks at all of them.
+/// Most databases that can be poked; beyond that the launcher looks at all databases.
 const POKES: usize = 32;
 
-/// Where the scheduler of a slot stands.
+/// The state of the scheduler of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// There is none.
+    /// The database has no scheduler.
     Absent,
-    /// It is registered with the postmaster.
+    /// Registered with the postmaster.
     Starting,
-    /// It runs, as this process.
+    /// Running, as this process.
     Running(i32),
-    /// It is gone, for this reason; the launcher has not seen it yet.
+    /// Ended for this reason, which the launcher has not seen yet.
     Ended(Exit),
 }
 
 /// Why a scheduler ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// An error, or anything that it did not announce.
+    /// An error, or an end for which the scheduler gave no reason.
     Failed,
-    /// SIGTERM: a person, a statement that needs the database alone, or shutdown.
+    /// SIGTERM: by a person, by a statement that needs the database alone, or at shutdown.
     Terminated,
     /// Its database has no extension.
     NoExtension,
-    /// The settings of its database changed: it wants to connect again.
+    /// The settings of its database have changed, so it must connect again.
     Restart,
     /// Another scheduler serves this database.
     Busy,
     /// A statement has closed the database.
     Closed,
-    /// Something else needs its worker slot: see `worker_slot.rs`.
+    /// Another process needs its worker slot: see `worker_slot.rs`.
     Yielded,
 }
 
-/// One database that has a scheduler or is closed.
+/// The record of a database that has a scheduler or is closed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     /// The database, or invalid for a free slot.
     pub(crate) database: Oid,
-    /// Where its scheduler stands.
+    /// The state of its scheduler.
     pub(crate) phase: Phase,
     /// When the scheduler was registered.
     pub(crate) launched_at: pg_sys::TimestampTz,
-    /// The processes that vacuum, by table, or 0: each registers before it connects, and leaves at
-    /// its end, whatever that is; after a crash this memory begins empty.
+    /// The process that vacuums each table, or 0. It registers before it connects, and leaves at
+    /// its end, for whatever reason.
     vacuums: [i32; VACUUMS],
     /// The process whose statement needs the database without a scheduler, or 0.
     closed_by: i32,
 }
 
-/// Tables that are vacuumed.
+/// Number of tables that are vacuumed.
 pub(crate) const VACUUMS: usize = 2;
 
 const FREE: Slot = Slot {
@@ -125,14 +125,14 @@ static BOARD: PgLwLock<Board> = unsafe { PgLwLock::new(c"trax") };
 /// Set in the postmaster by `_PG_init` and inherited by every process it forks.
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// Returns whether the library is being loaded by `shared_preload_libraries`, the only time to ask
-/// for shared memory.
+/// Returns whether the library is being loaded by `shared_preload_libraries`, the only time
+/// at which shared memory can be requested.
 pub(crate) fn can_be_requested() -> bool {
     // SAFETY: a plain flag of the server, read by its only thread.
     unsafe { pg_sys::process_shared_preload_libraries_in_progress }
 }
 
-/// Asks for the shared memory; for `_PG_init` while preloading.
+/// Requests the shared memory. `_PG_init` calls it while the library is preloaded.
 #[allow(
     unexpected_cfgs,
     reason = "pgrx's macro also names server versions before 15"
@@ -225,7 +225,7 @@ impl Shared {
 }
 
 impl Slot {
-    /// Returns whether a living process has closed the database; that of a dead one does not count.
+    /// Returns whether a process that is still connected has closed the database.
     fn is_closed(&self) -> bool {
         self.closed_by != 0 && is_connected(self.closed_by)
     }
@@ -239,10 +239,10 @@ impl Slot {
     }
 }
 
-/// What came of asking to start a scheduler.
+/// The result of [`reserve`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reservation {
-    /// The slot says `Starting`: register it now.
+    /// The slot is reserved: the caller registers the scheduler now.
     Reserved,
     /// The database is closed, or has a scheduler already.
     NotNow,
@@ -256,14 +256,13 @@ pub(crate) fn forget() {
     void_bounds();
 }
 
-/// Frees what belongs to databases that are gone: bells, lanes and tallies. Inside a transaction
-/// only.
+/// Frees the bells, lanes and tallies of dropped databases. Call it inside a transaction.
 pub(crate) fn forget_dropped() {
     let mut databases = counters::databases();
     databases.extend(bell::databases());
     databases.sort_unstable();
     databases.dedup();
-    // SAFETY: inside a transaction. One that was made before it was seen above is found below.
+    // SAFETY: inside a transaction. It makes every database visible that was listed above.
     unsafe { pg_sys::AcceptInvalidationMessages() };
     databases.retain(|&database| !database_exists(database));
     if !databases.is_empty() {
@@ -313,7 +312,8 @@ pub(crate) fn clear(database: Oid) {
     board.free_if_unused(database);
 }
 
-/// Registers a scheduler before it connects; returns false when the database is held.
+/// Registers a scheduler before it connects; returns false if the database is closed or no slot is
+/// free.
 pub(crate) fn enter(database: Oid, pid: i32) -> bool {
     let mut board = BOARD.exclusive();
     let Some(slot) = board.find_or_take(database) else {
@@ -339,8 +339,8 @@ pub(crate) fn leave(database: Oid, pid: i32, exit: Exit) {
     wake_launcher();
 }
 
-/// Registers a vacuum before it connects; returns false when the database is held or has another
-/// one.
+/// Registers the vacuum of a table before it connects; returns false if the database is closed, the
+/// table has another vacuum, or no slot is free.
 pub(crate) fn vacuum_enters(database: Oid, place: usize, pid: i32) -> bool {
     BOARD.exclusive().vacuum_enters(database, place, pid)
 }
@@ -350,7 +350,7 @@ pub(crate) fn vacuum_leaves(database: Oid, place: usize, pid: i32) {
     BOARD.exclusive().vacuum_leaves(database, place, pid);
 }
 
-/// Returns whether a process of ours is connected to a database.
+/// Returns whether a scheduler, a vacuum or an executor other than this process serves a database.
 pub(crate) fn is_served(database: Oid) -> bool {
     executor::is_any(database)
         || slots().iter().any(|slot| {
@@ -366,8 +366,8 @@ pub(crate) fn is_closed(database: Oid) -> bool {
         .is_some_and(|slot| slot.is_closed())
 }
 
-/// Sends SIGTERM to the scheduler of a database and to its vacuum; returns the scheduler's process
-/// if there is one.
+/// Sends SIGTERM to the scheduler and the vacuums of a database; returns the scheduler's process if
+/// there is one.
 pub(crate) fn terminate_scheduler(database: Oid) -> Option<i32> {
     let mut board = BOARD.exclusive();
     let slot = board.find(database)?;
@@ -375,12 +375,13 @@ pub(crate) fn terminate_scheduler(database: Oid) -> Option<i32> {
         send_sigterm(pid);
     }
     let pid = slot.pid()?;
-    // Both leave the slot under this lock before they exit, so a pid is still its own.
+    // Each process leaves the slot under this lock before it exits, so no pid is reused yet.
     send_sigterm(pid);
     Some(pid)
 }
 
-/// Keeps schedulers out of a database until `reopen_databases`; false when all slots are taken.
+/// Keeps schedulers out of a database until [`reopen_databases`]; returns false if all slots are
+/// taken.
 pub(crate) fn close_database(database: Oid, holder: i32) -> bool {
     let mut board = BOARD.exclusive();
     match board.find_or_take(database) {
@@ -417,9 +418,9 @@ pub(crate) fn poke(database: Oid) {
     wake_launcher();
 }
 
-/// Which databases to look at again.
+/// The databases to look at again.
 pub(crate) enum Pokes {
-    /// More than the list can hold.
+    /// All databases: more were poked than the list can hold.
     All,
     /// These.
     These(Vec<Oid>),
@@ -436,7 +437,7 @@ pub(crate) fn take_pokes() -> Pokes {
     }
 }
 
-/// Stores which process the launcher is.
+/// Stores the process of the launcher.
 pub(crate) fn set_launcher(pid: i32) {
     BOARD.exclusive().launcher = pid;
 }

@@ -1,24 +1,26 @@
-//! Prepared transactions that changed something of ours, until they end: what it was, for whoever
-//! finds that they have.
+//! Prepared transactions: the changes that must be published when they end.
+//!
+//! Another session ends a prepared transaction, perhaps much later. Until then its changes are
+//! remembered here, and the first session that finds it ended publishes them (`changes.rs`).
 
 use super::Section;
 use super::area::Area;
 use crate::server::backend::my_database;
 use pgrx::{PgLwLock, pg_sys};
 
-/// Of a transaction with more sections only that is remembered.
+/// Most sections that are remembered of one transaction.
 const SECTIONS: usize = 8;
 
-/// What a prepared transaction makes claimable: sections, from these jobs on; `None` when there are
-/// more than have room, or nobody knows which.
+/// The sections in which a prepared transaction makes rows claimable, each with the first job;
+/// `None` if they are more than `SECTIONS`, or unknown.
 pub(crate) type Claimable = Option<[Option<(Section, i64)>; SECTIONS]>;
 
-/// Returns what it has made claimable, by these rows.
+/// Returns the sections of these rows, as they are remembered.
 pub(crate) fn claimable(mut rows: impl ExactSizeIterator<Item = (Section, i64)>) -> Claimable {
     (rows.len() <= SECTIONS).then(|| std::array::from_fn(|_| rows.next()))
 }
 
-/// What a prepared transaction does when it ends.
+/// The changes that a prepared transaction makes when it ends.
 #[derive(Clone, Copy)]
 pub(crate) struct Prepared {
     database: u32,
@@ -26,7 +28,7 @@ pub(crate) struct Prepared {
     /// A hash of its name; 0 when no statement prepared it.
     pub(crate) name: u64,
     pub(crate) claimable: Claimable,
-    /// It configures groups.
+    /// Groups were configured.
     pub(crate) configured: bool,
 }
 
@@ -63,7 +65,7 @@ fn write<T>(work: impl FnOnce(&mut [Option<Prepared>]) -> T) -> Option<T> {
         return None;
     }
     let _lock = LOCK.exclusive();
-    // SAFETY: so many were made, and the lock is exclusive.
+    // SAFETY: the area has `count()` places, and the lock is exclusive.
     Some(work(unsafe {
         std::slice::from_raw_parts_mut(places, count())
     }))
@@ -73,15 +75,15 @@ fn write<T>(work: impl FnOnce(&mut [Option<Prepared>]) -> T) -> Option<T> {
 pub(crate) fn remember(name: u64, claimable: Claimable, configured: bool) {
     let prepared = Prepared {
         database: my_database().to_u32(),
-        // SAFETY: a number of this backend, which its transaction has until the callback is over.
+        // SAFETY: the id of this backend's transaction, which is set until the callback returns.
         transaction: unsafe { pg_sys::GetTopTransactionIdIfAny() },
         name,
         claimable,
         configured,
     };
     write(|places| {
-        // There is a place for each that the server can have, unless some have ended in a database
-        // where nobody has looked since.
+        // There is a place for each that the server can have. Some may still be taken by ended ones
+        // of databases in which no session has looked since.
         let free = |place: &Option<Prepared>| place.as_ref().is_none_or(Prepared::has_ended);
         let place = places.iter().position(Option::is_none);
         if let Some(place) = place.or_else(|| places.iter().position(free)) {
@@ -90,8 +92,8 @@ pub(crate) fn remember(name: u64, claimable: Claimable, configured: bool) {
     });
 }
 
-/// Returns those of this database that have ended. They stay until they are forgotten, so that of
-/// two sessions that look at once neither continues before what the end changes is known.
+/// Returns the prepared transactions of this database that have ended. Each stays until [`forget`],
+/// so that of two sessions that look at once neither continues before the changes are published.
 pub(crate) fn ended() -> Vec<Prepared> {
     let database = my_database().to_u32();
     let known: Vec<Prepared> = write(|places| {
@@ -105,7 +107,7 @@ pub(crate) fn ended() -> Vec<Prepared> {
     known.into_iter().filter(Prepared::has_ended).collect()
 }
 
-/// Forgets one that has ended.
+/// Forgets a prepared transaction that has ended, after its changes were published.
 pub(crate) fn forget(ended: &Prepared) {
     write(|places| {
         for place in places {

@@ -1,8 +1,8 @@
-//! Processes of this server: whether they are there, and how they are woken and told to end.
+//! Processes of this server: checks whether they run, wakes them, and sends them signals.
 
 use pgrx::pg_sys;
 
-/// Returns true: in tests there is no server.
+/// Returns true for every process: unit tests have no server.
 #[cfg(test)]
 pub(crate) fn is_connected(pid: i32) -> bool {
     pid != 0
@@ -15,10 +15,10 @@ pub(crate) fn is_connected(pid: i32) -> bool {
     unsafe { !pg_sys::BackendPidGetProc(pid).is_null() }
 }
 
-/// Wakes a process, if it is there.
+/// Wakes a process, if it runs.
 pub(super) fn wake(pid: i32) {
     // SAFETY: BackendPidGetProc returns null or a slot of the process array, which is never freed;
-    // a latch that meanwhile belongs to another process wakes that one once for nothing.
+    // if another process has taken over the latch, that process wakes once for nothing.
     unsafe {
         let process = pg_sys::BackendPidGetProc(pid);
         if !process.is_null() {
@@ -35,6 +35,6 @@ pub(super) fn send_signal(pid: i32, signal: i32) {
     unsafe extern "C" {
         fn kill(pid: i32, signal: i32) -> i32;
     }
-    // SAFETY: kill(2) with a process of this server. It fails only when that is gone already.
+    // SAFETY: kill(2) on a process of this server; it fails only if the process has ended.
     unsafe { kill(pid, signal) };
 }

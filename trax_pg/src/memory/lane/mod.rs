@@ -1,41 +1,37 @@
-//! Lanes: which of them have rows that a claim may take, and where those rows start.
+//! The sections with waiting rows, and where the rows of each begin.
 //!
 //! Words: a *section* is one priority of one lane, a range of the index `work_queue_ready` in order
-//! of age. A section has an *entry* here while rows may wait in it. The *start* in the entry means
-//! that no row waits in the section before this job; if it does not hold for certain it is not
-//! *exact*. Claimed rows leave dead tuples in the index, at the beginning of the section, until a
-//! vacuum; a claim that begins at the start does not read them (0.06 µs each, all of them at every
-//! claim).
+//! of age. A section in which rows may wait has an *entry* here. The *start* in the entry is a job
+//! before which no row waits in the section; a start that is not *exact* may be after older rows.
+//! Claimed rows leave dead index entries at the beginning of the section until a vacuum; a claim
+//! that begins at the start does not read them (0.06 µs each, all of them at every claim).
 //!
-//! What makes a row claimable is a *change*; each database counts its own. The entries of a
-//! database are a list, the last one changed first: a log of what became claimable, in which each
-//! section appears once. A session keeps its own list of the sections with rows, and reads here
-//! what has changed since. A database has as many entries as leave room for others; beyond that its
-//! oldest one goes, and the last change of that entry is *lost*.
+//! A *change* makes a row claimable; each database numbers its own. The entries of a database are a
+//! list, the last changed first. A session keeps its own list of sections (`claim/lane`), and reads
+//! only the entries that have changed since. A database may add an entry while it has fewer than
+//! twice as many as are free; beyond that its oldest entry is removed, and the changes up to the
+//! last one of that entry are *lost*. All changes before the server's start, or before a user's own
+//! statement on the queue, are lost too.
 //!
-//! Holds: a session whose list contains everything up to some change, none of which was lost since,
-//! and that reads what was lowered after it, misses no row. Other sessions read the sections from
-//! the index. Changes before the server's start, or before a statement of a user on the queue,
-//! count as lost.
-//! - An exact start is never after a committed row, apart from rows that are skipped (`skip`) and from
-//!   errors that the rescan corrects (`rescan`). It is raised to the first row that a claim's
-//!   snapshot sees, including rows that others have locked or are deleting, and an entry is freed
-//!   when the snapshot sees none; never by a transaction that has itself taken rows.
-//! - A transaction that makes a row claimable lowers the start after it has committed, however
-//!   late, and adds the entry if there is none; the entry stores the number of the change. A
-//!   session that read a lower number of changes before its snapshot neither raises the start nor
-//!   frees the entry; nor does it assume that a section without an entry is empty when a change
-//!   after that number was lost.
-//! - The entries are *complete* when a session has read all sections from the index, they all have
-//!   entries, and nothing was lost since it began: then a section without an entry has no rows, and
-//!   a new session need not read the index.
+//! Enters: claimable rows ([`lower`]), first rows that claims have read ([`raise`]), sections that
+//! were read from the index ([`publish`]). Leaves: the sections lowered since a change
+//! ([`lowered_since`]), all of them ([`all`]), the start of one ([`peek`]). Holds:
+//! - A session that knew all sections with rows at a change, and reads those lowered since, knows
+//!   all, unless a later change was lost: then it reads the sections from the index.
+//! - An exact start is never after a committed row, except for rows that are skipped (`skip`) and
+//!   for errors that the rescan corrects (`rescan`).
+//! - A transaction that makes a row claimable lowers the start, or adds an entry, after its commit.
+//! - A claim raises a start only to the first row that its snapshot shows, including rows that other
+//!   transactions have locked or are deleting, and frees the entry only if there is none. A claim
+//!   does neither if the entry has changed since before its snapshot, or if its own transaction has
+//!   taken rows. A missing entry means an empty section only if nothing was lost since then.
+//! - The entries are *complete* if every section with rows has one: a session has read all sections
+//!   from the index, all got entries, and nothing was lost since it began. Then a section without an
+//!   entry has no rows, and a new session need not read the index.
 //!
-//! The lock is held for a few entries at a time; what takes long (the first read of a new session,
-//! the entries of a dropped database) goes through the entries in their order in memory and
-//! releases the lock in between.
-//!
-//! Cost: 56 bytes for each entry. A database adds one only while it has fewer than twice as many as
-//! are free.
+//! The lock is held for [`FOLLOW_AT_MOST`] entries at most; longer operations (the first read of a
+//! new session, the entries of a dropped database) follow the order in memory and release the lock
+//! in between. An entry takes 56 bytes.
 
 mod rescan;
 mod skip;
@@ -52,14 +48,15 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 const ENTRIES: usize = 131_072;
 const BUCKETS: usize = ENTRIES;
-/// The most entries that are read or changed while the lock is held.
+/// Most entries that are changed while the lock is held; four times as many are read in the order
+/// in memory.
 const AT_ONCE: usize = 256;
-/// Most changes that are read one after the other in the list; beyond that all entries are read in
-/// their order in memory.
+/// Most entries that are read along the list; beyond that all entries are read in the order in
+/// memory.
 const FOLLOW_AT_MOST: usize = 2048;
-/// The most sections that one rescan checks for whether they still have rows.
+/// Most sections that one rescan checks for remaining rows.
 const SWEEP_AT_MOST: usize = 32;
-/// The shortest time between two rescans, of sections as of leases, and the longest of sections.
+/// Shortest pause between two rescans, of sections or of leases; and the longest for sections.
 pub(crate) const RESCAN_MICROS: i64 = 1_000_000;
 const LONGEST_PAUSE_MICROS: i64 = 60_000_000;
 /// The inverse of the share of time that rescans may take.
@@ -69,7 +66,7 @@ const NOWHERE: u32 = 0;
 /// The database of a free entry.
 const NO_DATABASE: u16 = u16::MAX;
 
-/// One priority of one lane.
+/// A priority of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Section {
     pub(crate) lane: i64,
@@ -80,52 +77,52 @@ pub(crate) struct Section {
 struct LaneStart {
     lane: i64,
     start: i64,
-    /// The last change that touched it.
+    /// The last change of this section.
     changed: u64,
-    /// The last change that lowered its start, or made it.
+    /// The last change that lowered the start, or added the entry.
     lowered: u64,
     next_in_bucket: u32,
     newer: u32,
     older: u32,
     database: u16,
     priority: i16,
-    /// No row comes before the start. Where not all entries were known when it was made, older rows
-    /// may.
+    /// No row comes before the start. Older rows may if the entry was added while the entries were
+    /// not complete.
     exact: bool,
 }
 
-/// What can be read of a database's entries without the lock; written under it.
+/// The state of a database's entries, which is read without the lock.
 struct Database {
-    /// How many changes there were: written last of all that a change writes.
+    /// The number of changes, which each change writes last.
     changes: AtomicU64,
-    /// The last change that lowered or made an entry.
+    /// The last change that lowered or added an entry.
     lowered: AtomicU64,
-    /// The last change of which something may be missing here, and how often something was lost.
+    /// The last change that was lost, and how often changes were lost.
     lost: AtomicU64,
     losses: AtomicU64,
-    /// What was lowered before this change counts for nothing.
+    /// Entries that were last lowered before this change are discarded.
     void: AtomicU64,
     /// Sections without an entry have no rows.
     complete: AtomicBool,
-    /// When all sections were last read, they did not all get entries.
+    /// When all sections were last read, there was no room for the entries of some.
     is_overfull: AtomicBool,
-    /// The entry that was changed last, and that whose last change is the oldest.
+    /// The ends of the list: the entry that was changed last, and the one changed longest ago.
     newest: AtomicU32,
     oldest: AtomicU32,
     count: AtomicU32,
     rescan_at: AtomicI64,
-    /// Where the last rescan stopped; the lane with its sign turned, so that zero comes before
-    /// all.
+    /// Where the last rescan stopped. The sign bit of the lane is inverted, so that zero comes
+    /// before all lanes.
     rescanned_lane: AtomicI64,
     rescanned_priority: AtomicI64,
-    /// Up to which entry it looked whether there are still rows.
+    /// The entry at which the next rescan begins to check for remaining rows.
     swept: AtomicU32,
-    /// How many of the rests are its own.
+    /// The number of skips of this database.
     skips: AtomicU32,
 }
 
 impl Database {
-    /// Notes that entries up to a change may be missing here.
+    /// Notes that the changes up to this one are lost.
     fn lose(&self, change: u64) {
         self.lost.fetch_max(change, Ordering::SeqCst);
         self.losses.fetch_add(1, Ordering::SeqCst);
@@ -145,7 +142,7 @@ impl Database {
         self.changes.load(Ordering::SeqCst) + 1
     }
 
-    /// Discards all that was known. The caller has the lock.
+    /// Discards all entries. The caller has the lock.
     fn discard_all(&self) {
         let change = self.next();
         self.void.store(change, Ordering::SeqCst);
@@ -161,9 +158,9 @@ impl Database {
 /// All zero is empty.
 struct LaneStarts {
     seed: u64,
-    /// Entries from here on were never used.
+    /// Entries from this one on have never been used.
     unused: u32,
-    /// The first of those that were freed.
+    /// The first of the freed entries.
     free: u32,
     taken: u32,
     buckets: [u32; BUCKETS],
@@ -186,7 +183,7 @@ unsafe fn begin(memory: *mut Memory) {
     // SAFETY: passed on to the caller: there is room for it; all zero is valid, and empty.
     unsafe {
         zero(memory);
-        // Without it a producer could choose names that share a bucket; any number does.
+        // A random seed, so that no producer can choose names that share a bucket.
         let entries = (*memory).entries.get();
         pg_sys::pg_strong_random((&raw mut (*entries).seed).cast(), size_of::<u64>());
     }
@@ -200,7 +197,7 @@ fn own() -> Option<(&'static Memory, usize)> {
 impl Memory {
     fn read<T>(&self, work: impl FnOnce(&LaneStarts) -> T) -> T {
         let _lock = LOCK.share();
-        // SAFETY: nobody writes while the lock is shared.
+        // SAFETY: no process writes while the lock is shared.
         work(unsafe { &*self.entries.get() })
     }
 
@@ -220,20 +217,20 @@ impl LaneStart {
     }
 }
 
-/// What was known of the sections before a claim took its snapshot.
+/// The state of a database's entries before a claim took its snapshot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LanesState {
-    /// How many changes there were.
+    /// The number of changes.
     pub(crate) changes: u64,
-    /// The change that made all before it void.
+    /// Entries that were last lowered before this change are discarded.
     pub(crate) void: u64,
     losses: u64,
-    /// When all sections were last read there were more than have entries.
+    /// When all sections were last read, there was no room for the entries of some.
     pub(crate) is_overfull: bool,
 }
 
-/// Returns the state, to be read before the snapshot is taken; `None` where there is no entry for
-/// this database.
+/// Returns the state, to be read before the snapshot is taken; `None` without shared memory, or if
+/// this database has no bell.
 pub(crate) fn lanes() -> Option<LanesState> {
     let (memory, database) = own()?;
     let shared = &memory.databases[database];
@@ -245,12 +242,12 @@ pub(crate) fn lanes() -> Option<LanesState> {
     })
 }
 
-/// The sections that were lowered after a change.
+/// Sections that were lowered after a change.
 pub(crate) struct Lowered {
     pub(crate) rows: Vec<(Section, i64)>,
-    /// Up to which change that contains what there was.
+    /// The last change that `rows` contain.
     pub(crate) last: u64,
-    /// Nothing is missing for who knew everything up to that change.
+    /// None of these changes was lost.
     pub(crate) whole: bool,
 }
 
@@ -265,7 +262,7 @@ pub(crate) fn lowered_since(state: &LanesState, change: u64) -> Lowered {
         return nothing(false);
     };
     let shared = &memory.databases[database];
-    // What was lost was lowered before; a change is counted when all else of it is written.
+    // A change writes one of these two before it is counted, so none in `state` is overlooked.
     if shared.lowered.load(Ordering::SeqCst) <= change && shared.lost() <= change {
         return nothing(true);
     }
@@ -278,13 +275,13 @@ pub(crate) fn lowered_since(state: &LanesState, change: u64) -> Lowered {
     });
     few.unwrap_or_else(|| {
         let (rows, last) = in_order(memory, database, change);
-        // What went while they were read may have been among them.
+        // An entry that was removed during the read may have been one of these.
         let whole = memory.read(|_| shared.lost() <= change);
         Lowered { rows, last, whole }
     })
 }
 
-/// Returns all sections that have rows; `None` when they do not all have entries.
+/// Returns all sections that have rows; `None` if the entries are not complete.
 pub(crate) fn all() -> Option<Lowered> {
     let (memory, database) = own()?;
     let shared = &memory.databases[database];
@@ -297,11 +294,11 @@ pub(crate) fn all() -> Option<Lowered> {
     whole.then_some(Lowered { rows, last, whole })
 }
 
-/// Returns the sections lowered after a change, or all for 0, in their order in memory, and up to
-/// which change these are all but what was lost.
+/// Returns the sections that were lowered after a change (for 0, all), in the order in memory, and
+/// the last change that they contain.
 fn in_order(memory: &Memory, database: usize, change: u64) -> (Vec<(Section, i64)>, u64) {
     let shared = &memory.databases[database];
-    // What is lowered while they are read is read again by whoever continues there.
+    // Entries that are lowered during the read are read again by a caller that continues there.
     let last = memory.read(|_| shared.changes.load(Ordering::SeqCst));
     let mut rows = Vec::new();
     let mut from = Some(0);
@@ -317,13 +314,13 @@ fn in_order(memory: &Memory, database: usize, change: u64) -> (Vec<(Section, i64
     (rows, last)
 }
 
-/// What is known of a section while a claim is under way.
+/// The state of a section, as a claim reads it.
 pub(crate) enum Peek {
     /// No row comes before this job.
     From(i64),
     /// No rows wait.
     Empty,
-    /// What the session knows by itself counts.
+    /// Unknown here: the session uses its own list.
     Unknown,
 }
 
@@ -344,15 +341,15 @@ pub(crate) fn peek(section: Section) -> Peek {
     })
 }
 
-/// What a claim has found out about a section: its first row.
+/// The first row of a section that a claim has read; `None` if it is empty.
 pub(crate) struct Finding {
     pub(crate) section: Section,
     pub(crate) first: Option<i64>,
 }
 
-/// Raises starts to what has been found, and frees entries of sections without rows; of sections
-/// that have changed since `state` was read only lowers them. Returns for each finding whether it
-/// holds. `whole` means that the session knew of all rows that there were.
+/// Raises starts to the first rows that were found, and frees the entries of empty sections; if a
+/// section has changed since `state` was read, its start is only lowered. Returns for each finding
+/// whether it still holds. `whole` means that the session knew all sections with rows.
 pub(crate) fn raise(state: &LanesState, findings: &[Finding], whole: bool) -> Vec<bool> {
     let Some((memory, database)) = own().filter(|_| !findings.is_empty()) else {
         return vec![false; findings.len()];
@@ -370,7 +367,8 @@ pub(crate) fn raise(state: &LanesState, findings: &[Finding], whole: bool) -> Ve
     holds
 }
 
-/// Lowers starts to rows that have become claimable: the first job of each section.
+/// Lowers starts to rows that have become claimable: the first job of each section, after the
+/// commit.
 pub(crate) fn lower(rows: impl Iterator<Item = (Section, i64)>) {
     let Some((memory, database)) = own() else {
         return;
@@ -386,8 +384,8 @@ pub(crate) fn lower(rows: impl Iterator<Item = (Section, i64)>) {
     }
 }
 
-/// Notes sections that were read from the index after `state` was read, with their first rows; with
-/// `all` these are all there are. Stops when there is no room.
+/// Adds sections that were read from the index after `state` was read, each with its first row;
+/// `all` means that no others exist. Stops if there is no room.
 pub(crate) fn publish(state: &LanesState, rows: &[(Section, i64)], all: bool) {
     let Some((memory, database)) = own() else {
         return;
@@ -410,7 +408,7 @@ pub(crate) fn publish(state: &LanesState, rows: &[(Section, i64)], all: bool) {
     }
     if all {
         memory.write(|_| {
-            // What was lost meanwhile may be in none of these rows.
+            // A change that was lost meanwhile may be missing from these rows.
             if shared.losses.load(Ordering::SeqCst) == state.losses {
                 shared.complete.store(true, Ordering::SeqCst);
                 shared.is_overfull.store(false, Ordering::SeqCst);
@@ -419,15 +417,15 @@ pub(crate) fn publish(state: &LanesState, rows: &[(Section, i64)], all: bool) {
     }
 }
 
-/// Forgets the sections of this database.
+/// Discards the entries of this database.
 pub(super) fn forget() {
     if let Some((memory, database)) = own() {
         memory.write(|_| memory.databases[database].discard_all());
     }
 }
 
-/// Frees the entries of the database with this number. Were somebody connected to it, those would
-/// be lost like others.
+/// Frees the entries of the database with this number. For a session that is still connected to it
+/// their changes are lost.
 pub(super) fn free(database: usize) {
     let Some(memory) = LANES.get() else { return };
     let shared = &memory.databases[database];
@@ -451,8 +449,8 @@ pub(super) fn free(database: usize) {
 }
 
 impl Section {
-    /// Comes before all sections of lanes. No lane has this number but by a chance of one in 2^64,
-    /// and then the rows of its priority 0 only are not looked at again.
+    /// Sorts before all sections. If a lane has this number, a chance of one in 2^64, the rescan
+    /// does not read its priority 0.
     pub(crate) const BEFORE_ALL: Self = Self {
         lane: i64::MIN,
         priority: 0,

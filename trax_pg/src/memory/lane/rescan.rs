@@ -1,13 +1,15 @@
-//! The rescan: finds entries whose section has no rows, and corrects starts that may be wrong, a
-//! few at a time.
+//! The rescan: reads a few sections at a time from their true beginning in the index.
+//!
+//! A rescan corrects starts that are after a row, and frees entries of sections without rows. This
+//! file decides when a rescan is due, and which sections are next; `claim/sections.rs` reads them.
 
 use super::{
     AT_ONCE, LONGEST_PAUSE_MICROS, RESCAN_MICROS, RESCAN_SHARE, SWEEP_AT_MOST, Section, own,
 };
 use std::sync::atomic::Ordering;
 
-/// Returns the next sections to check for rows: no claim may have read them since theirs were
-/// taken.
+/// Returns the next sections to check for remaining rows. Perhaps no claim has read them since
+/// their last rows were taken.
 pub(crate) fn to_sweep() -> Vec<Section> {
     let Some((memory, database)) = own() else {
         return Vec::new();

@@ -1,14 +1,16 @@
-//! Skips: rows at the front of a section that stay in it because another transaction, which has not
-//! ended, claims or ends a job with which they share a key or a manifest.
+//! Skips: rows at the front of a section that claims skip until another transaction ends.
 //!
-//! A claim that has read many of them raises the start past them, so that the next claims do not
-//! read them again; the first claim after that transaction has ended lowers the start to where they
-//! begin. While all places are taken the start stays in front of them.
+//! That transaction is claiming or ending a job with the same concurrency key or manifest, so the
+//! rows can be neither claimed nor blocked yet. A claim that has read many such rows raises the
+//! start of the section past them, so that the next claims do not read them again. The first claim
+//! after the end of the transaction lowers the start to the first of them. If no place is free for
+//! a skip, the start is not raised past its rows.
 
 use super::{Database, LaneStarts, Section, own};
 use crate::server::running::Running;
 use std::sync::atomic::Ordering;
 
+/// Most skips of all databases.
 pub(super) const SKIPS: usize = 256;
 
 /// All zero is a free place.
@@ -66,8 +68,8 @@ impl LaneStarts {
         true
     }
 
-    /// Lowers the starts whose skips end with these transactions; with `None` all of the database
-    /// end, and nothing is lowered.
+    /// Ends the skips that wait for these transactions, and lowers their starts. `None` ends all
+    /// skips of the database, and lowers no start.
     pub(super) fn end_skips(
         &mut self,
         shared: &Database,
@@ -90,8 +92,8 @@ impl LaneStarts {
     }
 }
 
-/// Notes that the rows of a section from one on stay there until a transaction ends; false when
-/// there is no place for it.
+/// Adds a skip: claims skip rows of a section, from the job `first` on, until a transaction ends.
+/// Returns false if no place is free.
 pub(crate) fn skip(section: Section, first: i64, until: Running) -> bool {
     own().is_some_and(|(memory, database)| {
         let shared = &memory.databases[database];
@@ -99,7 +101,7 @@ pub(crate) fn skip(section: Section, first: i64, until: Running) -> bool {
     })
 }
 
-/// Returns whether some starts of this database are after rows that may become claimable without a
+/// Returns whether this database has skips: rows before a start that may become claimable without a
 /// change.
 pub(crate) fn has_skips() -> bool {
     own().is_some_and(|(memory, database)| {
@@ -107,8 +109,8 @@ pub(crate) fn has_skips() -> bool {
     })
 }
 
-/// Lowers the starts that were raised until a transaction ends that has ended. Inside a transaction
-/// only.
+/// Ends the skips whose transactions have ended, and lowers their starts. Call it inside a
+/// transaction.
 pub(crate) fn end_skips() {
     let Some((memory, database)) = own().filter(|_| has_skips()) else {
         return;

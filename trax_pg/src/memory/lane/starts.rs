@@ -1,4 +1,5 @@
-//! The entries: found by hash, listed by their last change, and dropped when there is no room.
+//! The entries: a hash table for all databases, and for each a list in the order of the last change,
+//! from which the oldest entries are removed if there is no room.
 
 use super::{
     AT_ONCE, BUCKETS, Database, ENTRIES, FOLLOW_AT_MOST, Finding, LaneStart, LaneStarts,
@@ -48,7 +49,8 @@ impl LaneStarts {
         (!shared.is_discarded(&self.entries[number as usize - 1])).then_some(number)
     }
 
-    /// Adds an entry for a section that has none, to its bucket and to no list. There must be room.
+    /// Adds an entry for a section that has none, to its bucket but not to the list. There must be
+    /// room.
     pub(super) fn add(&mut self, shared: &Database, database: usize, section: Section) -> u32 {
         let number = if self.free != NOWHERE {
             let number = self.free;
@@ -77,7 +79,7 @@ impl LaneStarts {
         number
     }
 
-    /// Puts an entry at the newest end of the list, or at the oldest.
+    /// Adds an entry to the list, at its newest or its oldest end.
     pub(super) fn link(&mut self, shared: &Database, number: u32, as_newest: bool) {
         let (newest, oldest) = (&shared.newest, &shared.oldest);
         if as_newest {
@@ -111,8 +113,7 @@ impl LaneStarts {
         }
     }
 
-    /// Lowers the start of a section, a row of which has become claimable: the next change of the
-    /// database.
+    /// Makes the next change of the database: a row of a section has become claimable.
     pub(super) fn lower(&mut self, shared: &Database, database: usize, row: (Section, i64)) {
         let change = shared.next();
         let (section, start) = row;
@@ -148,8 +149,8 @@ impl LaneStarts {
         shared.changes.store(change, Ordering::SeqCst);
     }
 
-    /// Returns whether there is an entry for one more section, for which the oldest may go; two,
-    /// while a database has more than its share.
+    /// Returns whether there is room for one more entry. A database without room loses its oldest
+    /// entry, and one more, so that it shrinks as its share does.
     pub(super) fn make_room(&mut self, shared: &Database, database: usize) -> bool {
         if self.has_room(shared) {
             return true;
@@ -166,9 +167,9 @@ impl LaneStarts {
         made
     }
 
-    /// Records that a section has been read from the index, with this first row, after so many
-    /// changes: news to nobody who knew all before, but where that row came as a surprise. False
-    /// when there is no room for an entry.
+    /// Records that a section was read from the index, with this first row, after `since` changes.
+    /// A row that contradicts an exact start, or complete entries, counts as a change; otherwise
+    /// sessions that knew all sections need not read this one. False if there is no room.
     pub(super) fn record(
         &mut self,
         shared: &Database,
@@ -207,7 +208,7 @@ impl LaneStarts {
         let entry = self.at(number);
         entry.start = first;
         entry.exact = lost <= since;
-        // What is lost may have touched it.
+        // A lost change may have been one of this section.
         entry.changed = lost;
         entry.lowered = lost;
         self.link(shared, number, false);
@@ -235,8 +236,8 @@ impl LaneStarts {
         shared.count.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Returns the sections lowered after a change, the last changed first; `None` when too much
-    /// was changed since.
+    /// Returns the sections lowered after a change, the last changed first; `None` if more than
+    /// `FOLLOW_AT_MOST` entries have changed since.
     pub(super) fn since(&self, shared: &Database, change: u64) -> Option<Vec<(Section, i64)>> {
         let mut rows = Vec::new();
         let mut number = shared.newest.load(Ordering::Relaxed);
@@ -256,8 +257,8 @@ impl LaneStarts {
         None
     }
 
-    /// Returns the entries of a database among those from one on, in their order in memory, and
-    /// where to continue.
+    /// Returns the entries of a database in the next part of the memory, which begins at `from`,
+    /// and where the following part begins.
     pub(super) fn part(
         &self,
         database: usize,
@@ -273,6 +274,7 @@ impl LaneStarts {
 }
 
 impl LaneStarts {
+    /// Applies a finding of a claim; returns whether it still holds. See [`super::raise`].
     pub(super) fn apply(
         &mut self,
         shared: &Database,

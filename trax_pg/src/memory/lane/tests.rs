@@ -1,4 +1,4 @@
-//! What entries promise, without a server.
+//! Tests of the entries, without a server.
 
 use super::{Database, ENTRIES, Finding, LaneStarts, LanesState, Memory, Section};
 use crate::server::running::Running;
@@ -10,10 +10,10 @@ fn empty() -> Box<Memory> {
     unsafe { Box::new_zeroed().assume_init() }
 }
 
-/// Returns the entries of a memory that nobody else has.
+/// Returns the entries of a memory that only this test uses.
 #[allow(clippy::mut_from_ref, reason = "as the lock lets one have them")]
 fn entries(memory: &Memory) -> &mut LaneStarts {
-    // SAFETY: a test is alone with it, and uses one at a time.
+    // SAFETY: only this test uses the memory, and one reference at a time.
     unsafe { &mut *memory.entries.get() }
 }
 
@@ -90,7 +90,7 @@ fn a_database_with_any_number_of_lanes_leaves_places_for_others() {
         let last = entries.find(database, section(ENTRIES as i64 - 1));
         assert!(last.is_some(), "the last has its entry, the first has not");
         assert!(entries.find(database, section(0)).is_none());
-        // Who knew everything before the oldest that is left misses nothing.
+        // A session that knew all changes before the oldest remaining entry misses none.
         let lost = shared.lost();
         let number = shared.oldest.load(Ordering::Relaxed);
         assert!(lost < entries.at(number).changed);
@@ -108,7 +108,7 @@ fn a_place_made_while_not_all_are_known_hides_no_older_row() {
     entries.lower(shared, 0, (section(1), 100));
     let number = entries.find(0, section(1)).expect("it is there");
     assert!(!entries.at(number).exact, "an older row may wait");
-    // Somebody who saw less than there was does not make it exact, who read all does.
+    // A claim that did not know all sections does not make the start exact; a read of all does.
     assert!(!entries.apply(shared, 0, &finding(1, None), &before, true));
     assert!(entries.apply(shared, 0, &finding(1, Some(50)), &state(shared), false));
     assert!(!entries.at(number).exact);
