@@ -1,9 +1,9 @@
-//! Tallies: what happened since the server started, by database and by task.
+//! Tallies: counts of events since the server started, by database and by task.
 //!
-//! Hints for `trax.metrics()`: they begin again at zero with the server, and nothing decides by
-//! them. Who may enqueue chooses names of tasks, so no database takes more places than remain for
-//! the others, and what has none is counted together: of that each database has one count of its
-//! own. A place once given to a database stays its own until that is gone.
+//! `trax.metrics()` returns them; nothing else depends on them. Anyone who may enqueue chooses names
+//! of tasks, so a database takes no more places than it leaves free for the others. Each database
+//! counts its tasks without a place together, in one more tally. A database keeps its places until
+//! it is dropped.
 
 use super::{SLOTS, available, forget_dropped};
 use crate::columns::Outcome;
@@ -13,12 +13,12 @@ use pgrx::{PGRXSharedMemory, PgLwLock};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-/// How many tasks of all databases have a place.
+/// Number of places for tasks, of all databases.
 pub(crate) const TASKS: usize = 512;
-/// How many of them one database may take, and never more than are left.
+/// Most of them that one database takes, and only while as many are free.
 const TASKS_OF_ONE: usize = 200;
 
-/// Upper bounds of the histograms' buckets, in microseconds; one more has no bound.
+/// Upper bounds of the histograms' buckets, in microseconds; the last bucket has none.
 pub(crate) const BOUNDS: [i64; 15] = [
     1_000,
     5_000,
@@ -38,12 +38,12 @@ pub(crate) const BOUNDS: [i64; 15] = [
 ];
 pub(crate) const BUCKETS: usize = BOUNDS.len() + 1;
 
-/// How many ways an attempt can end.
+/// Number of ways in which an attempt can end.
 pub(crate) const OUTCOMES: usize = Outcome::ALL.len();
-/// How many calls can be refused because the lease is lost; see `metrics::Stale`.
+/// Number of functions that can be refused because the lease is lost; see `metrics::Stale`.
 pub(crate) const STALE: usize = 6;
 
-/// How long things took.
+/// A histogram of durations.
 pub(crate) struct Histogram {
     buckets: [AtomicU64; BUCKETS],
     micros: AtomicU64,
@@ -57,7 +57,7 @@ impl Histogram {
         }
     }
 
-    /// Returns how many fell into each bucket, and the sum in microseconds.
+    /// Returns the count of each bucket, and the sum in microseconds.
     pub(crate) fn read(&self) -> ([u64; BUCKETS], u64) {
         let buckets = self.buckets.each_ref().map(read);
         (buckets, read(&self.micros))
@@ -71,18 +71,18 @@ impl Histogram {
     }
 }
 
-/// Returns the bucket of a length of time.
+/// Returns the bucket of a duration.
 pub(crate) fn bucket(micros: i64) -> usize {
     BOUNDS.partition_point(|bound| *bound < micros)
 }
 
-/// What happened to the jobs of one task in one database.
+/// The counts of one task in one database.
 pub(crate) struct TaskTally {
     database: AtomicU32,
     length: AtomicU32,
     name: UnsafeCell<[u8; NAME_BYTES]>,
     pub(crate) claims: AtomicU64,
-    /// When the last claim was, as `timestamptz`; 0 is never.
+    /// The time of the last claim, as `timestamptz`; 0 for never.
     pub(crate) last_claim: AtomicI64,
     pub(crate) outcomes: [AtomicU64; OUTCOMES],
     pub(crate) retries: AtomicU64,
@@ -109,21 +109,21 @@ impl TaskTally {
         self.database.load(Ordering::Relaxed) == database
     }
 
-    /// Returns the task; empty for the tasks that share one place.
+    /// Returns the name of the task; empty for the common tally of a database.
     pub(crate) fn task(&self) -> &[u8] {
         let length = self.length.load(Ordering::Relaxed) as usize;
-        // SAFETY: written once, under the lock, before anybody can find the place.
+        // SAFETY: written once, under the lock, before any process can find the place.
         unsafe { &(&(*self.name.get()))[..length] }
     }
 }
 
-/// What happened in one database.
+/// The counts of one database.
 pub(crate) struct DatabaseTally {
     database: AtomicU32,
     pub(crate) stale: [AtomicU64; STALE],
     pub(crate) cycles: AtomicU64,
     pub(crate) cycle_micros: AtomicU64,
-    /// When the last cycle began, as `timestamptz`; 0 is never.
+    /// The time at which the last cycle began, as `timestamptz`; 0 for never.
     pub(crate) last_cycle: AtomicI64,
     pub(crate) last_cycle_micros: AtomicU64,
 }
@@ -144,7 +144,7 @@ impl DatabaseTally {
 /// All tallies of the server.
 pub(super) struct Tallies {
     tasks: [TaskTally; TASKS],
-    /// Of the tasks that have no place: one for each of `databases`, at the same index.
+    /// The common tallies of tasks without a place: one for each of `databases`, at the same index.
     others: [TaskTally; SLOTS],
     databases: [DatabaseTally; SLOTS],
 }
@@ -158,7 +158,7 @@ pub(super) static TALLIES: PgLwLock<Tallies> = unsafe { PgLwLock::new(c"trax tal
 /// The tally of this process's database, once found.
 static DATABASE: AtomicPtr<DatabaseTally> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Where the tallies are, once asked for.
+/// The address of the tallies, once found.
 static ALL: AtomicPtr<Tallies> = AtomicPtr::new(std::ptr::null_mut());
 
 pub(super) fn empty_tallies() -> Tallies {
@@ -169,7 +169,7 @@ pub(super) fn empty_tallies() -> Tallies {
     }
 }
 
-/// Adds to a counter, and touches it only when there is something to add.
+/// Adds to a counter; does not write to it if `more` is zero.
 pub(crate) fn add(counter: &AtomicU64, more: u64) {
     if more > 0 {
         counter.fetch_add(more, Ordering::Relaxed);
@@ -181,8 +181,8 @@ pub(crate) fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-/// Returns the tally of this process's database; `None` without shared memory and when all are in
-/// use. Inside a transaction only.
+/// Returns the tally of this process's database; `None` without shared memory, or if all are in
+/// use. Call it inside a transaction.
 pub(crate) fn database_tally() -> Option<&'static DatabaseTally> {
     if !available() {
         return None;
@@ -199,7 +199,7 @@ pub(crate) fn database_tally() -> Option<&'static DatabaseTally> {
     unsafe { DATABASE.load(Ordering::Relaxed).as_ref() }
 }
 
-/// Finds the tally of this process's database, or assigns it one that is free.
+/// Finds the tally of this process's database, or assigns it a free one.
 fn take_database() -> Option<()> {
     let tallies = TALLIES.exclusive();
     let tally = tallies.database(my_database().to_u32())?;
@@ -207,10 +207,10 @@ fn take_database() -> Option<()> {
     Some(())
 }
 
-/// Returns the tally of a task of this process's database, by place: its own, or that of all tasks
-/// without one. `None` when not even that is available. Inside a transaction only.
+/// Returns the place of a task of this process's database: its own, or the common one. `None` if
+/// there is neither. Call it inside a transaction.
 pub(crate) fn task_place(task: &str) -> Option<usize> {
-    // An empty name would be that of the others.
+    // An empty name means the common tally.
     if !available() || task.is_empty() {
         return None;
     }
@@ -219,7 +219,7 @@ pub(crate) fn task_place(task: &str) -> Option<usize> {
     if place.is_some() {
         return place;
     }
-    // Takes the lock by itself.
+    // This takes the lock itself.
     forget_dropped();
     let tallies = TALLIES.exclusive();
     let place = tallies.task_place(mine, task);
@@ -231,7 +231,7 @@ pub(super) fn databases() -> Vec<u32> {
     TALLIES.share().databases()
 }
 
-/// Frees the places of databases that are gone.
+/// Frees the places of dropped databases.
 pub(super) fn free(gone: &[u32]) {
     TALLIES.exclusive().free(gone);
 }
@@ -241,7 +241,7 @@ impl Tallies {
         Some(&self.databases[self.slot(database)?])
     }
 
-    /// Returns the index of a database, which takes a free one if it has none.
+    /// Returns the index of a database; assigns it a free one if it has none.
     fn slot(&self, database: u32) -> Option<usize> {
         let of = |wanted| {
             let mut all = self.databases.iter();
@@ -256,8 +256,8 @@ impl Tallies {
         })
     }
 
-    /// Returns the place of a task, which takes a free one if it has none; `None` beyond its
-    /// database's share.
+    /// Returns the place of a task; assigns it a free one if it has none. `None` beyond the share of
+    /// its database.
     fn task_place(&self, database: u32, task: &str) -> Option<usize> {
         let task = task.as_bytes();
         let (mut taken, mut free, mut first_free) = (0, 0, None);
@@ -277,14 +277,14 @@ impl Tallies {
         }
         let place = first_free?;
         let tally = &self.tasks[place];
-        // SAFETY: the place is nobody's, and the caller holds the lock; the length was checked.
+        // SAFETY: the place is free, and the caller holds the lock; the length was checked.
         unsafe { (&mut (*tally.name.get()))[..task.len()].copy_from_slice(task) };
         tally.length.store(task.len() as u32, Ordering::Relaxed);
         tally.database.store(database, Ordering::Relaxed);
         Some(place)
     }
 
-    /// Returns the place of the tasks that have none.
+    /// Returns the common place of a database's tasks that have none of their own.
     fn others_place(&self, database: u32) -> Option<usize> {
         let slot = self.slot(database)?;
         self.others[slot]
@@ -332,8 +332,8 @@ pub(crate) fn task_tally(place: usize) -> &'static TaskTally {
         all = std::ptr::from_ref(&*TALLIES.share()).cast_mut();
         ALL.store(all, Ordering::Relaxed);
     }
-    // SAFETY: in shared memory, which lives as long as the server; all that changes in it is
-    // atomic, but for the names, which nobody reads before their places are found.
+    // SAFETY: in shared memory, which lives as long as the server; the fields that change are
+    // atomic, except for the names, which are not read before their places are found.
     unsafe { &*all }.at(place)
 }
 

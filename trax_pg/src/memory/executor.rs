@@ -1,7 +1,8 @@
-//! Executors: which processes run the SQL jobs of which database and role, and what each executes.
+//! Executors: the processes that run SQL jobs, each with its database, its role and its job.
 //!
-//! An executor is here from before it connects until it has left, whatever ends it; after a crash
-//! this memory begins empty. A lease of a SQL job that none of them has is therefore lost.
+//! An executor has a place here from before it connects until it has ended, for whatever reason;
+//! after a crash of the server all places are free. Therefore a lease of a SQL job that no executor
+//! has here is lost.
 
 use super::process::{is_connected, send_signal, send_sigterm, wake};
 use crate::server::backend::my_pid;
@@ -11,14 +12,14 @@ use pgrx::{AssertPGRXSharedMemory, PgLwLock};
 
 /// Most executors of all databases.
 pub(crate) const EXECUTORS_AT_MOST: usize = 64;
-/// One that is registered and not there after this time never comes, in microseconds.
+/// An executor that has not started this long after its registration never will, in microseconds.
 const START_MICROS: i64 = 10_000_000;
 
-/// An executor that was asked to end and is still there after this time waits for something, in
+/// An executor that still runs this long after it was asked to end waits for something, in
 /// microseconds.
 const LEAVES_WITHIN: u64 = 2_000_000;
 
-/// One executor, or a free place.
+/// An executor, or a free place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Executor {
     /// The database, or invalid for a free place.
@@ -29,15 +30,16 @@ pub(crate) struct Executor {
     registered_at: pg_sys::TimestampTz,
     /// The job that it executes, or 0.
     pub(crate) job_id: i64,
-    /// Since when it has looked for a job and found none; 0 before that, and while it has one.
+    /// When it first looked for a job and found none, since its last job; 0 before that, and while
+    /// it has a job.
     pub(super) idle_since: pg_sys::TimestampTz,
-    /// It is to end when it has no job: something else needs its place.
+    /// Another process needs its worker slot: it must end when it has no job.
     pub(crate) retires: bool,
-    /// When it was asked to last.
+    /// When it was last asked to end.
     retired_at: pg_sys::TimestampTz,
-    /// Its statement was cancelled only because the job is to run later.
+    /// Its statement was cancelled only because the job must run later.
     is_paused: bool,
-    /// When its statement was cancelled first; 0 is not.
+    /// When its statement was first cancelled; 0 if it was not.
     cancelled_at: pg_sys::TimestampTz,
 }
 
@@ -79,7 +81,7 @@ pub(crate) fn of(database: Oid) -> Vec<Executor> {
     found
 }
 
-/// Returns whether there is one but for this process.
+/// Returns whether a database has a running executor other than this process.
 pub(crate) fn is_any(database: Oid) -> bool {
     let others = |one: &Executor| one.pid != 0 && one.pid != my_pid();
     of(database).iter().any(others)
@@ -104,7 +106,7 @@ pub(crate) fn clear(place: usize) {
     EXECUTORS.exclusive()[place] = FREE;
 }
 
-/// Frees the places of executors of a database that never came.
+/// Frees the places of executors of a database that did not start.
 pub(crate) fn clear_missing(database: Oid, now: pg_sys::TimestampTz) {
     let mut board = EXECUTORS.exclusive();
     for one in board.iter_mut() {
@@ -114,7 +116,7 @@ pub(crate) fn clear_missing(database: Oid, now: pg_sys::TimestampTz) {
     }
 }
 
-/// Takes the place that was reserved for this process; `None` when nobody waits for it any more.
+/// Takes the place that was reserved for this process; `None` if it is no longer reserved.
 pub(crate) fn enter(place: usize, pid: i32) -> Option<Executor> {
     let mut board = EXECUTORS.exclusive();
     let one = board.get_mut(place)?;
@@ -125,7 +127,7 @@ pub(crate) fn enter(place: usize, pid: i32) -> Option<Executor> {
     Some(*one)
 }
 
-/// Leaves the place and returns what was there; for the end of a process.
+/// Frees the place of a process that ends, and returns its content.
 pub(crate) fn leave(place: usize, pid: i32) -> Option<Executor> {
     let mut board = EXECUTORS.exclusive();
     (board[place].pid == pid).then(|| std::mem::replace(&mut board[place], FREE))
@@ -142,8 +144,8 @@ pub(crate) fn hand_over(place: usize, now: pg_sys::TimestampTz) {
     };
 }
 
-/// Stores which job the executor in a place executes: 0 is none. Before the claim commits, and
-/// after the outcome has.
+/// Stores the job that the executor in a place executes, 0 for none. Call it before the claim
+/// commits, and after the outcome has committed.
 pub(crate) fn executes(place: usize, job_id: i64) {
     let mut board = EXECUTORS.exclusive();
     board[place].job_id = job_id;
@@ -152,7 +154,7 @@ pub(crate) fn executes(place: usize, job_id: i64) {
     board[place].cancelled_at = 0;
 }
 
-/// Returns whether the job in a place was cancelled only because it is to run later.
+/// Returns whether the job in a place was cancelled only because it must run later.
 pub(crate) fn is_paused(place: usize) -> bool {
     EXECUTORS.share()[place].is_paused
 }
@@ -167,23 +169,23 @@ pub(crate) fn found_none(place: usize, now: pg_sys::TimestampTz) {
 
 impl Executor {
     /// Returns whether the process for which the place was reserved did not start in time; its
-    /// database may be gone.
+    /// database may have been dropped.
     fn never_came(&self, now: pg_sys::TimestampTz) -> bool {
         self.pid == 0 && !(0..START_MICROS).contains(&(now - self.registered_at))
     }
 
-    /// Returns whether it is there with nothing to do, and not asked to end yet.
+    /// Returns whether it runs, has found no job, and was not asked to end.
     pub(crate) fn is_idle(&self) -> bool {
         self.pid != 0 && self.idle_since != 0 && !self.retires
     }
 
-    /// Returns whether it executes a job, and is not asked to end after it.
+    /// Returns whether it executes a job, and was not asked to end after it.
     pub(crate) fn is_busy(&self) -> bool {
         self.pid != 0 && self.job_id != 0 && !self.retires
     }
 
-    /// Returns whether it is about to end. An executor that has not ended in a while waits for a
-    /// lock, perhaps for long, and counts for nothing.
+    /// Returns whether it is about to end. An executor that has not ended within `LEAVES_WITHIN`
+    /// waits for a lock, perhaps for long, and is not counted.
     pub(crate) fn is_leaving(&self, now: pg_sys::TimestampTz) -> bool {
         self.pid != 0
             && self.job_id == 0
@@ -192,7 +194,7 @@ impl Executor {
     }
 }
 
-/// Returns whether the executor in a place is to end.
+/// Returns whether the executor in a place was asked to end.
 pub(crate) fn retires(place: usize) -> bool {
     EXECUTORS.share()[place].retires
 }
@@ -218,10 +220,11 @@ pub(crate) fn wake_idle(database: Oid, role: Oid) {
     idle.for_each(|one| wake(one.pid));
 }
 
-/// Cancels the statement of a job, if this executor still executes it: `is_paused` when the job is
-/// to run later. One that has not obeyed for `grace` microseconds is terminated.
+/// Cancels the statement of a job, if this executor still executes it; `is_paused` if the job must
+/// run later. If the statement still runs `grace` microseconds after it was first cancelled, the
+/// executor is terminated.
 pub(crate) fn cancel(pid: i32, job_id: i64, is_paused: bool, now: pg_sys::TimestampTz, grace: i64) {
-    // The executor lets go of a job under this lock, so it is not the next one that is cancelled.
+    // The executor gives up a job under this lock, so its next job is not cancelled instead.
     for one in EXECUTORS.exclusive().iter_mut() {
         if one.pid != pid || one.job_id != job_id || pid == 0 {
             continue;
@@ -238,11 +241,11 @@ pub(crate) fn cancel(pid: i32, job_id: i64, is_paused: bool, now: pg_sys::Timest
     }
 }
 
-/// Ends all executors of a database but for this process, whose statement asks for it.
+/// Terminates all executors of a database, except this process, whose statement asks for it.
 pub(crate) fn terminate_all(database: Oid) {
     for one in EXECUTORS.exclusive().iter_mut() {
         if one.database == database && one.pid == 0 {
-            // It finds its place taken away.
+            // The process ends when it finds that its place is free.
             *one = FREE;
         } else if one.database == database && one.pid != my_pid() && is_connected(one.pid) {
             send_sigterm(one.pid);

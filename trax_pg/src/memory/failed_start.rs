@@ -1,7 +1,7 @@
-//! Executors whose session did not start: which role's, and what the server said of it.
+//! Executors whose session did not start: the role, and the server's error.
 //!
-//! The process writes it when it ends, and the scheduler of its database takes it. With more of
-//! them than there are places the oldest goes: the next start of that role fails too.
+//! The process adds an entry when it ends, and the scheduler of its database takes it. If no place
+//! is free, the oldest entry is replaced: the next start for that role fails too, and adds it again.
 
 use pgrx::pg_sys::{Oid, TimestampTz};
 use pgrx::{AssertPGRXSharedMemory, PgLwLock};
@@ -47,7 +47,7 @@ pub(super) fn none() -> Board {
     unsafe { AssertPGRXSharedMemory::new([FREE; PLACES]) }
 }
 
-/// Adds one; a message that is too long is cut.
+/// Adds an entry, in place of an earlier one for this role; a message that is too long is cut.
 pub(crate) fn add(database: Oid, failed: &FailedStart, now: TimestampTz) {
     let mut entry = Entry {
         database,
@@ -71,7 +71,7 @@ pub(crate) fn add(database: Oid, failed: &FailedStart, now: TimestampTz) {
     }
 }
 
-/// Takes those of a database.
+/// Takes the entries of a database.
 pub(crate) fn take(database: Oid) -> Vec<FailedStart> {
     let is_any = |board: &[Entry; PLACES]| board.iter().any(|one| one.database == database);
     if !is_any(&FAILED.share()) {

@@ -1,19 +1,19 @@
-//! Worker slots: which process comes next when the server has too few of them.
+//! Worker slots: which process gets the next one if the server has too few.
 //!
-//! Words: a *worker slot* is one of `max_worker_processes`. A process that was refused one stands
-//! in the *line*: the launcher for the database that has waited longest for its scheduler, and a
-//! scheduler for the statements of its database. The order is by age: since when the statement is
-//! ready, or the database wants its scheduler back. A database whose scheduler has never had its
-//! turn, or was ended by anything else than this, comes before all.
+//! A *worker slot* is one of `max_worker_processes`. A process that was refused one waits in the
+//! *line*: the launcher, for the database that has waited longest for its scheduler; a scheduler,
+//! for the statements of its database. The line is in the order of the times at which the waits
+//! began: a statement became ready, or a scheduler yielded. A database whose scheduler has not run
+//! yet, or did not end by yielding, comes before all.
 //!
-//! The *first* of the line asks one holder of a slot to *yield*: the executor that has been idle
-//! longest; or the scheduler that has run longest, if it has had its *turn*; or an executor, which
-//! then ends after its statement. All others stand back, so the slot goes to the first. A scheduler
-//! that has yielded comes back after a *rest*, or as soon as its database's bell rings: with more
-//! databases than slots the schedulers take turns.
+//! The first in the line asks one holder of a slot to *yield*: the executor that has been idle
+//! longest; otherwise the scheduler that has run longest, if at least for `TURN`; otherwise an
+//! executor, which then ends after its statement. The others do not try, so the first gets the
+//! slot. A scheduler that has yielded starts again after `REST`, or when its database's bell rings:
+//! with more databases than slots the schedulers take turns.
 //!
 //! Holds: a scheduler yields to statements only while the server has fewer than two executors; an
-//! entry that is not renewed counts for nothing, so no process that dies blocks the line.
+//! entry that is not renewed expires, so a process that dies does not block the line.
 
 use super::executor::{self, Executor};
 use super::process::{is_connected, wake};
@@ -23,23 +23,24 @@ use pgrx::pg_sys::TimestampTz;
 use pgrx::{AssertPGRXSharedMemory, PgLwLock};
 use std::time::Duration;
 
-/// How soon a process in the line tries again: the slot of a process that has ended is free a
-/// moment later.
+/// Interval at which a process in the line tries again: a slot becomes free a moment after its
+/// process has ended.
 pub(crate) const TRY_AGAIN: Duration = Duration::from_millis(100);
-/// How long a scheduler that has yielded stays away when nothing rings.
+/// How long a scheduler that has yielded stays away while its bell does not ring.
 pub(crate) const REST: Duration = Duration::from_secs(4);
-/// How long a scheduler runs at least.
+/// How long a scheduler runs before it may be asked to yield, in microseconds.
 const TURN: TimestampTz = 500_000;
-/// An entry, or a request to yield, that is older counts for nothing.
+/// Age at which an entry, or a request to yield, expires, in microseconds.
 const RENEWED_WITHIN: TimestampTz = 2_000_000;
-/// After a wait of this time an executor ends after its statement, for what waits.
+/// A process that has waited this long asks a busy executor to end after its statement, in
+/// microseconds.
 pub(crate) const PATIENT_FOR: TimestampTz = 1_000_000;
-/// For fewer executors on the server a scheduler yields to a statement.
+/// A scheduler yields to a statement only while the server has fewer executors.
 const EXECUTORS_AT_LEAST: usize = 2;
 /// Most processes in the line: one for each scheduler, and the launcher.
 const WAITERS: usize = 160;
 
-/// What a process in the line needs a slot for.
+/// The kind of process that needs a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Scheduler,
@@ -88,7 +89,7 @@ fn is_recent(at: TimestampTz, now: TimestampTz) -> bool {
 }
 
 impl Line {
-    /// Returns whether nothing older than `since` waits, but for this process.
+    /// Returns whether no other process in the line has waited since before `since`.
     fn is_next(&self, pid: i32, since: TimestampTz, now: TimestampTz) -> bool {
         !self.waiters.iter().any(|one| {
             one.pid != 0
@@ -111,17 +112,17 @@ impl Line {
     }
 }
 
-/// Returns whether this process may take the next free slot for what has waited since then.
+/// Returns whether this process may take the next free slot for a wait that began at `since`.
 pub(crate) fn is_next(since: TimestampTz, now: TimestampTz) -> bool {
     LINE.share().is_next(my_pid(), since, now)
 }
 
-/// Returns whether anything waits for a slot.
+/// Returns whether another process waits for a slot.
 pub(crate) fn is_short(now: TimestampTz) -> bool {
     !is_next(TimestampTz::MAX, now)
 }
 
-/// Has this process stand in the line, or renews its entry; the first asks for a slot.
+/// Adds this process to the line, or renews its entry. The first in the line asks for a slot.
 pub(crate) fn wait(wanted: Wanted, since: TimestampTz, now: TimestampTz) {
     let is_first = {
         let mut line = LINE.exclusive();
@@ -133,7 +134,7 @@ pub(crate) fn wait(wanted: Wanted, since: TimestampTz, now: TimestampTz) {
     }
 }
 
-/// Takes a process out of the line.
+/// Removes a process from the line.
 pub(crate) fn leave(pid: i32) {
     let mut line = LINE.exclusive();
     for one in line.waiters.iter_mut().filter(|one| one.pid == pid) {
@@ -149,7 +150,7 @@ pub(crate) fn yields() -> bool {
     LINE.share().asked == my_pid()
 }
 
-/// Asks one holder of a slot to yield, unless one is about to.
+/// Asks one holder of a slot to yield, unless one that was asked is about to.
 fn ask(wanted: Wanted, since: TimestampTz, now: TimestampTz) {
     let executors = executor::all();
     let leaves = |one: &Executor| one.is_leaving(now);
@@ -169,7 +170,7 @@ fn ask(wanted: Wanted, since: TimestampTz, now: TimestampTz) {
         let mut others: Vec<_> = others.collect();
         others.sort_unstable();
         let mut line = LINE.exclusive();
-        // A scheduler that was asked and is still there waits for a lock: the next is asked.
+        // A scheduler that was asked and still runs is waiting for a lock: ask the next one.
         let asked = others.iter().position(|&(_, pid)| pid == line.asked);
         let next = asked.map_or(0, |place| (place + 1) % others.len());
         if let Some(&(_, pid)) = others.get(next) {

@@ -1,5 +1,5 @@
-//! The entries: a hash table for all databases, and for each a list in the order of the last change,
-//! from which the oldest entries are removed if there is no room.
+//! The entries: a hash table for all databases, and a list for each, the last changed first, from
+//! whose end entries are removed if there is no room.
 
 use super::{
     AT_ONCE, BUCKETS, Database, ENTRIES, FOLLOW_AT_MOST, Finding, LaneStart, LaneStarts,
