@@ -1,8 +1,9 @@
-//! The fronts of sections: rows that stay where they are because another transaction, which has not
-//! ended, claims or ends a job with which they share a key or a manifest.
+//! The fronts of sections: the first rows of a section, if they cannot be claimed or blocked yet.
 //!
-//! A hundred thousand such rows are read by one claim, and not by the next ones: the start of the
-//! section is raised past them until that transaction has ended (`memory/lane/skip.rs`).
+//! These rows share a *busy* key or manifest: another transaction, which has not ended, is claiming
+//! or ending a job with it. There may be a hundred thousand of them. A claim that has read them
+//! raises the start of the section past them until that transaction has ended
+//! (`memory/lane/skip.rs`), so the next claims do not read them again.
 
 use crate::limit::Shared;
 use crate::memory;
@@ -11,25 +12,25 @@ use crate::server::running::Running;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// Fewest rows for which a start is raised. Fewer are read again, which costs 16 µs at most; and
-/// two claims that meet at a key write nothing that others read.
+/// Fewest rows for which a start is raised. Fewer are read again, which costs 16 µs at most; so two
+/// claims that only meet at a key do not write to shared memory.
 const AT_LEAST: usize = 32;
 
-/// The fronts as far as one claim has read them.
+/// The fronts, as far as one claim has read them.
 #[derive(Default)]
 pub(super) struct Fronts(HashMap<Section, Front>);
 
 struct Front {
     count: usize,
-    /// The keys and manifests because of which the rows stay, each with the first of its rows.
+    /// The busy keys and manifests of these rows, each with its first row.
     shared: Vec<(Shared, i64)>,
-    /// The row after them, or where it would be.
+    /// The next row after them, or the lowest job that it can have.
     next: i64,
 }
 
 impl Fronts {
-    /// Notes that a row stays. It belongs to the front if it `is_first` in its section, or if all
-    /// rows before it do.
+    /// Adds a row whose key or manifest `shared` is busy. The row belongs to the front if it is the
+    /// first of its section (`is_first`), or if all rows before it belong to the front.
     pub(super) fn add(
         &mut self,
         section: Section,
@@ -56,8 +57,8 @@ impl Fronts {
         }
     }
 
-    /// Returns the sections with many such rows, and where each starts for other claims until the
-    /// transactions end that `holders_of` returns.
+    /// Adds skips for the sections with many such rows, until the transactions that `holders_of`
+    /// returns have ended. Returns these sections, each with its start for other claims.
     pub(super) fn skip(&self, holders_of: impl Fn(&Shared) -> Vec<Running>) -> Vec<(Section, i64)> {
         let many = self.0.iter().filter(|(_, front)| front.count >= AT_LEAST);
         many.map(|(&section, front)| {

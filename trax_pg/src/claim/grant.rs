@@ -11,7 +11,7 @@ use crate::server::table::{Inserter, Table};
 use crate::setting;
 use pgrx::pg_sys;
 
-/// Columns that a lease takes over from the row that waited.
+/// Columns that a lease copies from the waiting row.
 const SAME: [(Leased, Waiting); 17] = [
     (Leased::JobId, Waiting::JobId),
     (Leased::LaneId, Waiting::LaneId),
@@ -32,7 +32,7 @@ const SAME: [(Leased, Waiting); 17] = [
     (Leased::RunAs, Waiting::RunAs),
 ];
 
-/// Adds a lease for each job and returns its row, as `trax.claim_next` returns it, to `push`.
+/// Adds a lease for each job, and passes its row, as `trax.claim_next` returns it, to `push`.
 pub(super) fn grant(
     request: &Request,
     picked: &[Picked],
@@ -52,7 +52,8 @@ pub(super) fn grant(
         let own_timeout = waiting.value(Waiting::Timeout);
         let timeout = own_timeout.or(default_timeout);
         let timeout_at = own_timeout.map_or(default_timeout_at, |own| later(now, Some(own)));
-        // An executor is busy with its statement: that it lives is its heartbeat.
+        // An executor sends no heartbeats while it runs a statement: its process shows that it
+        // lives.
         let expires_at = match &request.run_as {
             Some(_) => timeout_at.plus(after_timeout),
             None => now.plus(request.lease_micros),

@@ -1,21 +1,23 @@
 //! Claims: waiting jobs become leases.
 //!
-//! Enters: the claimable rows of `trax.work_queue`. Leaves: one lease a job, with a random token.
-//! Holds: a job is claimed by one transaction only; jobs come in the order of group priority, own
-//! priority, age; a row that another transaction has locked is stepped over, never waited for;
-//! after a group is paused no claim of its jobs commits.
+//! Enters: the claimable rows of `trax.work_queue`. Leaves: one lease per job, with a random token.
+//! Holds: a job is claimed by one transaction only; jobs are claimed in the order of group
+//! priority, own priority, age; a row that another transaction has locked is skipped, never waited
+//! for; after the pause of a group has committed, no claim of its jobs commits.
 //!
-//! The pick is what `select ctid ... order by group priority desc, priority desc, job_id limit N
-//! for update skip locked` says, over lanes: each lane is one range of the index
-//! `work_queue_ready`, already in order, and the ranges are merged here row by row. The planner has
-//! no such merge for a list of lanes: it sorts everything that waits. A row is deleted when it is
-//! taken and not touched when it is looked at, so a claim hides nothing from others that it does
-//! not take.
+//! A claim selects the rows of `select ctid ... order by group priority desc, priority desc, job_id
+//! limit N for update skip locked`, but merges lanes itself: each priority of a lane is one range
+//! of the index `work_queue_ready`, already in order. The planner has no such merge for a list of
+//! lanes: it sorts everything that waits. A row is deleted when it is taken, and is not locked when
+//! it is read, so a claim hides from others only the rows that it takes.
+//!
+//! The files in the order of a claim: `lane` has the lanes that it may take jobs from, `scan` reads
+//! their best rows, `pick` takes rows under all limits, `grant` writes the leases.
 //!
 //! Cost, as `explain (analyze, buffers)` reports it for the call with warm caches and the library
 //! preloaded: a claim of 1 job touches 9 buffers, of 100 jobs 316, with any number of lanes that
-//! wait or ever did. Without preloading each claim also reads from the index which lanes there are.
-//! Delayed jobs, jobs of a disabled group and history are in no lane that it reads.
+//! have waiting jobs or ever had. Without preloading each claim also reads all sections from the
+//! index. Delayed jobs, jobs of a disabled group and history are in no lane that it reads.
 
 mod front;
 mod grant;
@@ -53,7 +55,7 @@ use std::collections::HashMap;
 const MAX_JOBS: i32 = 1000;
 /// Most jobs behind concurrency keys and manifests that one claim takes out of their lanes.
 const BLOCK_AT_MOST: usize = 2000;
-/// Jobs that cannot be read after which a claim stops.
+/// Number of unreadable jobs after which a claim stops.
 const UNREADABLE_AT_MOST: usize = 100;
 /// Columns of a claimed job, as `trax.claim_next` returns them.
 const COLUMNS: usize = 13;
@@ -138,16 +140,16 @@ sql_function!(
     }
 );
 
-/// What a claim has taken.
+/// Whether a claim has taken jobs under a limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Claimed {
-    /// Nothing, or jobs that run under no limit: were the claim undone by a crash, another attempt
-    /// beside the worker's would be one too many for nobody.
+    /// No job, or only jobs without a limit: if a crash undoes the claim, the attempt that follows
+    /// may run beside the worker's without exceeding a limit.
     Free,
     Limited,
 }
 
-/// Lets a transaction that has done nothing but claim under no limit commit without waiting for the
+/// Lets a transaction that has only claimed jobs without a limit commit without waiting for the
 /// disk.
 fn commit_as_claimed(untouched: bool, claimed: Claimed) {
     if untouched && claimed == Claimed::Free {
@@ -155,16 +157,16 @@ fn commit_as_claimed(untouched: bool, claimed: Claimed) {
     }
 }
 
-/// What a worker asks for.
+/// The arguments of a claim.
 struct Request {
     worker: String,
     max_jobs: usize,
     tasks: Option<Vec<String>>,
     groups: Option<Vec<String>>,
-    /// What it may claim of them.
+    /// The tasks and groups that the caller may claim.
     scope: Scope,
     lease_micros: i64,
-    /// How many jobs the worker begins at once, the first ones; it fetches the others ahead.
+    /// How many of the jobs, the first ones, the worker starts at once; it prefetches the others.
     places: usize,
     /// The role whose SQL jobs an executor asks for.
     run_as: Option<String>,
@@ -194,7 +196,7 @@ impl Request {
         })
     }
 
-    /// Leaves out what the caller may not claim; names that leave nothing of it are a mistake.
+    /// Restricts the request to the caller's scope. Names outside the scope are an error.
     fn narrow(&mut self, spi: &Spi, caller: Caller) -> Result<()> {
         self.scope = access_scope::of_caller(spi, caller);
         self.scope
@@ -206,7 +208,7 @@ impl Request {
     }
 }
 
-/// Grants a lease for each of the best waiting jobs and returns their rows to `push`, in the order
+/// Grants a lease for each of the best waiting jobs, and passes their rows to `push` in the order
 /// of claiming.
 fn claim(
     spi: &Spi,
@@ -228,7 +230,7 @@ fn claim(
         (true, false) => Look::LeftRows(rings),
         (false, _) => Look::Part,
     };
-    // A kept snapshot shows nothing that came after it, as a filter shows nothing of others.
+    // A kept snapshot does not show later rows, as a filter does not show the rows of others.
     wake::looked(look, request.is_filtered() || spi::keeps_snapshot());
     let claimed = pick.claimed();
     let Pick { counter, jobs, .. } = pick;
@@ -236,7 +238,7 @@ fn claim(
     if jobs.is_empty() {
         return Ok(claimed);
     }
-    // Read under the locks of the limits: whatever made room has ended before this.
+    // Read under the locks of the limits, so it is later than the ends of jobs that made room.
     let now = Timestamp::now();
     metrics::claimed(jobs.iter().map(|job| &job.row), now);
     grant::grant(request, &jobs, now, push)?;
@@ -245,7 +247,7 @@ fn claim(
     Ok(claimed)
 }
 
-/// Lets manifests continue that may overlap and waited for their entry to be claimed.
+/// Continues manifests that allow overlap and waited until their queued job was claimed.
 fn unpark_manifests(spi: &Spi, picked: &[Picked]) {
     let mut manifests: Vec<i64> = picked
         .iter()
@@ -267,33 +269,33 @@ fn unpark_manifests(spi: &Spi, picked: &[Picked]) {
 /// A job that this transaction has taken from the queue.
 struct Picked {
     row: Row,
-    /// It counts towards the limit of its group.
+    /// The job counts towards the limit of its group.
     limited: bool,
 }
 
-/// A group that a claim has looked at.
+/// A group that a claim has checked.
 struct PickedGroup {
     room: Room,
-    /// Jobs of it are taken.
+    /// Jobs of the group are taken.
     is_used: bool,
 }
 
-/// What jobs share that a claim has locked.
+/// A concurrency key or a manifest that a claim has locked.
 #[derive(Clone, Copy)]
 struct PickedShared {
-    /// Those taken here included.
+    /// The running jobs that share it, including those taken by this claim.
     held: limit::Held,
-    /// Such jobs are taken, or blocked.
+    /// Jobs that share it are taken or blocked.
     is_used: bool,
 }
 
-/// A lock of which nothing had come when it was taken.
+/// A lock that can be released if no job was taken or blocked under it.
 enum Idle {
     Group(String),
     Shared(Shared),
 }
 
-/// What a claim takes, under all limits.
+/// The state of a claim while it takes jobs under all limits.
 struct Pick {
     counter: Counter,
     now: Timestamp,
@@ -301,23 +303,23 @@ struct Pick {
     max_jobs: usize,
     groups: HashMap<String, PickedGroup>,
     kept: group::Kept,
-    /// What is shared and locked; `None` for what is left alone.
+    /// The keys and manifests that the claim has locked; `None` for those that it has not.
     shared: HashMap<Shared, Option<PickedShared>>,
-    /// How many locks it holds on limited groups and on what is shared, and those of which nothing
-    /// came when they were taken.
+    /// How many locks the claim holds on limited groups, keys and manifests; and those that may be
+    /// released again.
     locks: usize,
     idle: Vec<Idle>,
-    /// How many of what is shared it keeps locked only for what it blocks there.
+    /// How many keys and manifests are locked only for the jobs that the claim blocks there.
     only_blocked: usize,
-    /// It has stopped because it holds as many locks as it may.
+    /// The claim has stopped because it holds as many locks as it may.
     is_out_of_locks: bool,
-    /// How many of them each group allows.
+    /// How many jobs of a key or manifest may run at once, in each group.
     allowed: HashMap<(Shared, String), i64>,
-    /// Rows that share what has no room: they leave their lanes.
+    /// Rows whose key or manifest has no room: they leave their lanes.
     blocked: Vec<Blocked>,
     /// Jobs that cannot be read.
     unreadable: Vec<Unreadable>,
     in_limited_database: bool,
-    /// Nothing was left out because another transaction is claiming of it.
+    /// No row was left because another transaction has locked a limit of it.
     saw_all: bool,
 }

@@ -1,4 +1,9 @@
-//! The pick: which of the rows that wait a claim takes, group by group and lock by lock.
+//! The pick: takes rows in the order of claiming, under all limits.
+//!
+//! Enters: candidate rows (`scan`). Leaves: rows deleted from the queue, rows to block behind a key
+//! or manifest, and unreadable rows. Holds: a row is taken only under the locks of the limits of its
+//! database, group, key and manifest, which are kept until the commit; no lock is waited for. A key
+//! or manifest whose lock is not free is *busy*, and its rows are left where they are.
 
 use super::*;
 use crate::changes;
@@ -19,7 +24,7 @@ use std::collections::HashMap;
 
 impl Pick {
     pub(super) fn begin(request: &Request) -> Self {
-        // What this transaction has written by hand counts too.
+        // Changes that this transaction has made by hand count too.
         changes::apply_own();
         let counter = Counter::open();
         let room = database::room(&counter);
@@ -66,12 +71,12 @@ impl Pick {
         }
     }
 
-    /// Takes the best rows of the lanes in `list`. With `aging` so much waiting is worth a step of
-    /// priority.
+    /// Takes the best rows of the lanes in `list`. `aging` is the waiting time that raises a job by
+    /// one priority, in microseconds.
     pub(super) fn take_from(&mut self, spi: &Spi, list: List, aging: Option<i64>) {
         let is_private = changes::has_taken() || spi::keeps_snapshot();
         let mut queue = Queue::open(list, self.now, aging);
-        // Rows that rest are claimable when another transaction ends, which may ring no bell.
+        // Skipped rows become claimable when another transaction ends, which may not ring.
         self.saw_all &= queue.is_current && !memory::has_skips();
         while !self.is_full() {
             let Some(candidate) = queue.next() else { break };
@@ -97,8 +102,8 @@ impl Pick {
         }
     }
 
-    /// Takes the row that `scan` shows, or blocks it, or leaves it to the transaction that has it.
-    /// Returns what it shares when it stays because of that.
+    /// Takes the row that `scan` shows, or blocks it, or leaves it. Returns the busy key or manifest
+    /// if that is why the row is left in its lane.
     fn take(&mut self, spi: &Spi, queue: &Queue, lane: &Lane, scan: &Scan) -> Option<Shared> {
         let shares: Vec<Shared> = Shared::of(
             scan.get(Waiting::ConcurrencyKey),
@@ -107,10 +112,10 @@ impl Pick {
         .collect();
         for shared in &shares {
             match self.shared_room(spi, lane, shared) {
-                // A row that is left alone is not even locked.
+                // The row is left without being locked.
                 Room::Busy => return Some(shared.clone()),
-                // A flood behind one key leaves its lane over several claims; each steps over the
-                // rest.
+                // If very many rows wait behind one key, each claim blocks some and leaves the
+                // others.
                 room if room.is_none() => {
                     if self.blocked.len() < BLOCK_AT_MOST
                         && queue.table.lock_if_free(scan.tid(), &queue.view)
@@ -203,18 +208,18 @@ impl Pick {
         room
     }
 
-    /// Returns whether it may lock what one more job needs: its group, its key and its manifest.
+    /// Returns whether the claim may take the locks of one more job: group, key and manifest.
     pub(super) fn has_locks_left(&mut self) -> bool {
         if self.locks + 3 <= lock::AT_MOST {
             return true;
         }
-        // There may be more of what is let go.
+        // There may be more rows under the locks that are released.
         self.saw_all &= self.idle.is_empty();
         self.unlock_idle();
         self.locks + 3 <= lock::AT_MOST
     }
 
-    /// Lets locks go of which nothing has come.
+    /// Releases the locks under which no row was taken or blocked.
     pub(super) fn unlock_idle(&mut self) {
         for idle in self.idle.drain(..) {
             let is_idle = match &idle {
@@ -244,7 +249,8 @@ impl Pick {
             Some(of) => *of,
             None => {
                 let held = limit::held(&self.counter, shared);
-                // Whoever holds the lock still has it when its commit rings the bell.
+                // The holder still has the lock when it rings, so a session that waits only for the
+                // ring would find the lock taken again.
                 self.saw_all &= held.is_some();
                 let is_used = false;
                 let of = held.map(|held| PickedShared { held, is_used });
@@ -264,7 +270,7 @@ impl Pick {
             .entry(place)
             .or_insert_with(|| limit::allowed(spi, counter, shared, &lane.group));
         let room = Room::For(allowed - of.held.count);
-        // Whoever is ending one of them would not see what we block; its commit rings the bell.
+        // A transaction that is ending one of these jobs would not see a row that is blocked now.
         let must_wait =
             of.held.may_end || !of.is_used && self.only_blocked >= lock::BLOCKED_AT_MOST;
         if room.is_none() && must_wait {
@@ -281,7 +287,7 @@ impl Pick {
     }
 }
 
-/// Returns the values of a row that are stored beside it, each read once for all that follows.
+/// Returns the values of a row that are stored out of line, each read once.
 fn values_beside(scan: &Scan) -> Result<[Option<(Waiting, pg_sys::Datum)>; 2]> {
     let fetch = |column| match scan.value(column) {
         Some(value) if toast::is_beside(value) => Ok(Some((column, toast::fetched(value)?))),

@@ -1,11 +1,13 @@
 //! The scan behind a pick: the best rows of many lanes, in the order of claiming.
 //!
-//! Words: a *section* is one priority of one lane, a range of the index `work_queue_ready`, in
-//! order of age. A *candidate* is the next row of a section that has been scanned.
+//! A *section* is one priority of one lane, a range of the index `work_queue_ready` in order of
+//! age. A *candidate* is the next row of a section that has been scanned.
 //!
-//! Sections wait in a list of the session (`lane.rs`), by the best order that a row of theirs may
-//! have. The best one is looked at when it comes up, and its candidate waits in a heap with its
-//! true order: so a claim reads the index for no more sections than may have what it takes.
+//! The list of the session (`lane`) has the sections in the order of the best row that each may
+//! have. A section is scanned when it is first in that order; then its candidate is in a heap, with
+//! the true order of its row. So a claim reads the index only for sections that may have rows that
+//! it takes. At the end it publishes its *findings* in shared memory: the first row of each section
+//! that it has scanned.
 
 use super::front::Fronts;
 use super::lane::{self, Lane, List, Names};
@@ -22,8 +24,8 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
 use std::rc::Rc;
 
-/// Most candidates that keep a scan, of 30 kB each; another candidate makes its own when it comes
-/// up.
+/// Most candidates that keep a scan, of 30 kB each; the others begin a new scan when they are the
+/// best.
 const SCANS_AT_MOST: usize = 64;
 const PRIORITIES: i32 = HIGHEST_PRIORITY + 1;
 const HIGHEST_RANK: i32 = PRIORITIES * PRIORITIES - 1;
@@ -31,8 +33,8 @@ const HIGHEST_RANK: i32 = PRIORITIES * PRIORITIES - 1;
 /// The rank of a job in the order of claiming.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ClaimOrder {
-    /// The priority of a group and of its jobs as one number; waiting lifts a job by steps of it,
-    /// past 31 into the next higher group.
+    /// The priorities of group and job as one number. Waiting raises it step by step, past job
+    /// priority 31 into the next higher group priority.
     rank: Reverse<i32>,
     job_id: i64,
 }
@@ -65,12 +67,12 @@ pub(super) struct Queue {
     index: Index,
     pub(super) view: View,
     list: List,
-    /// What shared memory knew before the snapshot; `None` when this claim reads all sections from
-    /// the index by itself.
+    /// The state of shared memory before the snapshot; `None` if this claim reads all sections from
+    /// the index and publishes nothing.
     state: Option<LanesState>,
-    /// What this transaction has made claimable, the first job of each section.
+    /// The first job of each section that this transaction has made claimable.
     own: HashMap<Section, i64>,
-    /// The list has all that there was when the claim began.
+    /// The list has all sections that had rows when the claim began.
     pub(super) is_current: bool,
     /// How many candidates have their own scan.
     scans: usize,
@@ -78,11 +80,11 @@ pub(super) struct Queue {
     scanned: Vec<Scanned>,
     fronts: Fronts,
     now: Timestamp,
-    /// How much waiting is worth a step of priority, in microseconds.
+    /// The waiting time that raises a job by one priority, in microseconds.
     aging: Option<i64>,
 }
 
-/// A section that was scanned: from which job on, and which row came first.
+/// A section that was scanned from the job `from` on, and its first row.
 struct Scanned {
     section: Section,
     from: i64,
@@ -103,8 +105,7 @@ impl Queue {
     /// Opens the queue over the sections of a list.
     pub(super) fn open(mut list: List, now: Timestamp, aging: Option<i64>) -> Self {
         memory::end_skips();
-        // What is known is read before the snapshot is taken, so that findings can be distinguished
-        // from news.
+        // Read before the snapshot is taken, so that changes after it are recognized.
         let state = memory::lanes().filter(|_| !changes::has_written_manually());
         let own = changes::own_claimable();
         let table = Table::open(Waiting::TABLE, Waiting::ALL);
@@ -146,7 +147,7 @@ impl Queue {
         }
     }
 
-    /// Returns the best candidate that is left, with its scan at the row.
+    /// Returns the best remaining candidate, with its scan at the row.
     pub(super) fn next(&mut self) -> Option<Candidate> {
         loop {
             pgrx::check_for_interrupts!();
@@ -165,7 +166,8 @@ impl Queue {
         }
     }
 
-    /// Continues after the row of `candidate`, which stays in its lane because of what it shares.
+    /// Continues after the row of `candidate`, which stays in its lane if its key or manifest is
+    /// `busy`.
     pub(super) fn advance(&mut self, mut candidate: Candidate, busy: Option<Shared>) {
         let job_id = candidate.order.job_id;
         let next = candidate
@@ -247,7 +249,7 @@ impl Queue {
             },
             Some(Peek::Unknown) | None => known,
         };
-        // Others have claimed from it: it may no longer be the best.
+        // Other sessions have claimed from it, so it may no longer be the best.
         if from > known && self.aging.is_none() {
             return self.list.put(section, from);
         }
@@ -292,8 +294,8 @@ impl Queue {
         }
     }
 
-    /// Goes to the first row from the one that `scan` shows on that the claim may take, and returns
-    /// its lane. That is another than `lane` only where the names of two lanes have the same hash.
+    /// Moves `scan` to the next row that the claim may take, which may be the current one, and
+    /// returns its lane. The lane differs from `lane` only if two lanes have the same hash.
     fn first_wanted(&self, scan: &Scan, lane: &Rc<Lane>) -> Option<Rc<Lane>> {
         loop {
             pgrx::check_for_interrupts!();
@@ -311,7 +313,7 @@ impl Queue {
         }
     }
 
-    /// Returns where the row that `scan` shows stands now.
+    /// Returns the order of the row that `scan` shows.
     fn order(&self, section: Section, lane: &Lane, scan: &Scan) -> ClaimOrder {
         let steps = self.aging.map_or(0, |step| {
             let since = scan
@@ -323,8 +325,8 @@ impl Queue {
         ClaimOrder::new(self.list.priority(lane), section.priority, job_id).lifted(steps)
     }
 
-    /// Closes the queue; the locks stay. What it found counts unless `is_private`: this transaction
-    /// sees less than others.
+    /// Closes the queue and keeps the locks. Publishes the findings unless they are private: this
+    /// transaction may see fewer rows than others.
     pub(super) fn close(mut self, is_private: bool, holders_of: impl Fn(&Shared) -> Vec<Running>) {
         if self.state.is_some() && !is_private {
             for (section, bound) in self.fronts.skip(holders_of) {
@@ -372,7 +374,7 @@ fn names(scan: &Scan) -> Names<'_> {
     }
 }
 
-/// Returns the lane of the row that `scan` shows, which from now on is known.
+/// Returns the lane of the row that `scan` shows, and stores its names.
 pub(super) fn lane_of(scan: &Scan, number: i64) -> Rc<Lane> {
     let lane = Lane::new(names(scan));
     lane::learn(number, &lane);
@@ -384,7 +386,7 @@ pub(super) struct Candidate {
     order: ClaimOrder,
     pub(super) lane: Rc<Lane>,
     section: Section,
-    /// Positioned at the row, once the candidate is the best.
+    /// At the row; always present once the candidate is the best.
     scan: Option<Scan>,
 }
 

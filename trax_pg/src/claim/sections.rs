@@ -1,4 +1,5 @@
-//! Which sections there are, read from the index.
+//! Reads the sections that have rows from the index: all of them if shared memory does not have
+//! all, and a few at a time for the rescan.
 
 use super::lane;
 use super::lane::List;
@@ -15,8 +16,8 @@ use std::time::Instant;
 /// Sections that one rescan reads: 0.1 ms.
 const RESCAN_AT_MOST: usize = 32;
 
-/// Reads from the index which sections there are. One session reads for all others, where they all
-/// have places.
+/// Reads all sections from the index into `list`, and publishes them. If shared memory has room for
+/// all, one session reads at a time, and the others wait for it and use its result.
 pub(super) fn read_all(index: &Index, state: &mut LanesState, list: &mut List) {
     let is_alone = Lock::Sections.take_if_free(Mode::Alone);
     if !is_alone && !state.is_overfull && may_wait() {
@@ -40,15 +41,15 @@ pub(super) fn read_all(index: &Index, state: &mut LanesState, list: &mut List) {
     }
 }
 
-/// Returns whether the caller may wait. One that would rather have an error than wait reads by
-/// itself.
+/// Returns whether this session may wait for another. With a `lock_timeout` it reads the index
+/// itself, because the wait could raise an error.
 fn may_wait() -> bool {
     // SAFETY: a plain number.
     unsafe { pg_sys::LockTimeout == 0 }
 }
 
-/// Reads some sections from their beginning that come after one, and looks whether some that have
-/// places have rows.
+/// Reads the next few sections after `after` from their true beginning, and checks whether some
+/// sections with entries still have rows.
 pub(super) fn rescan(
     index: &Index,
     state: &LanesState,
@@ -79,8 +80,8 @@ pub(super) fn rescan(
     memory::rescanned(stopped, now.0, began.elapsed().as_micros() as i64);
 }
 
-/// Returns the sections after one that have rows, each with its first job, up to `at_most`; and
-/// where that stopped, if it did.
+/// Returns the sections after `after` that have rows, each with its first job, up to `at_most`; and
+/// the last of them if it stopped there.
 pub(super) fn sections(
     index: &Index,
     view: &View,

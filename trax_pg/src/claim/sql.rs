@@ -11,35 +11,35 @@ use crate::server::spi::Spi;
 use pgrx::datum::FromDatum;
 use pgrx::{Uuid, pg_sys};
 
-/// The member of a SQL job's input that has its statement.
+/// The member of a SQL job's input that contains its statement.
 pub(crate) const COMMAND: &str = "command";
 
-/// The member that says which role of this server its name meant.
+/// The member with the OID that the name of the role had when the job was queued.
 pub(crate) const ROLE_OID: &str = "role_oid";
 
 /// A SQL job that this transaction has claimed.
 pub(crate) struct SqlJob {
     pub(crate) job_id: i64,
     pub(crate) token: Uuid,
-    /// Its statement; `None` when its input was changed by hand.
+    /// Its statement; `None` if its input was changed by hand.
     pub(crate) command: Option<String>,
     role: Option<u64>,
 }
 
 impl SqlJob {
-    /// Returns whether it was queued for this role: not for one that had its name before.
+    /// Returns whether the job was queued for this role, and not for another of the same name.
     pub(crate) fn is_for(&self, role: pg_sys::Oid) -> bool {
         self.role.is_none_or(|oid| oid == u64::from(role.to_u32()))
     }
 
-    /// Returns whether the role that it was queued for is there, whatever its name is now.
+    /// Returns whether the role that the job was queued for exists, under any name.
     pub(crate) fn has_role(&self) -> bool {
         let oid = self.role.and_then(|oid| u32::try_from(oid).ok());
         oid.is_some_and(|oid| is_role(pg_sys::Oid::from(oid)))
     }
 }
 
-/// Claims the next SQL job that `run_as` runs, if there is one that may run.
+/// Claims the next SQL job of the role `run_as`, if one may run.
 pub(crate) fn sql_job(spi: &Spi, run_as: &str, worker: &str) -> Result<Option<SqlJob>> {
     instance::require_adopted(spi)?;
     let untouched = durability::is_untouched();
@@ -74,7 +74,7 @@ pub(crate) fn sql_job(spi: &Spi, run_as: &str, worker: &str) -> Result<Option<Sq
 }
 
 fn value<T: FromDatum>(value: Option<pg_sys::Datum>) -> T {
-    // SAFETY: a column of a claimed job, of the type that the claim gives it.
+    // SAFETY: a column of a claimed job, with the type that a claim returns.
     value
         .and_then(|value| unsafe { T::from_datum(value, false) })
         .expect("a column that is not null")

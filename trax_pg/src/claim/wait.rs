@@ -1,7 +1,7 @@
 //! Waiting for work: `trax.wait_for_work`.
 //!
-//! A session that has claimed all there was for it waits for the bell (`wake`). One that does not
-//! know looks first: it waits only while nothing is in a lane.
+//! A session whose last claim left no row waits for the next ring (`wake`). A session that may have
+//! left rows looks first, and waits only while it finds no row in a lane.
 
 use super::lane::List;
 use super::scan::Queue;
@@ -42,8 +42,8 @@ sql_function!(trax_wait_for_work, pg_finfo_trax_wait_for_work, |call| {
     Ok(call.null())
 });
 
-/// Returns whether a row is in a lane that a claim may pick from, or that is unknown. Leaves no
-/// lock and no snapshot.
+/// Returns whether a claim may find a row; true if this session cannot look. Leaves no lock and no
+/// snapshot.
 fn may_find(procedure: &Procedure) -> bool {
     // SAFETY: plain values of the server and of this backend.
     let (standby, wrote) = unsafe {
@@ -52,7 +52,8 @@ fn may_find(procedure: &Procedure) -> bool {
             pg_sys::GetTopTransactionIdIfAny() != pg_sys::InvalidTransactionId,
         )
     };
-    // A caller's loop ends its transactions itself, and a pipeline those that it has written in.
+    // A look would end the transaction of a loop in a procedural language, and one in which a
+    // pipeline has written.
     if standby || wrote || procedure.is_nested() {
         return true;
     }
@@ -72,7 +73,7 @@ fn first_row(spi: &Spi) -> bool {
     if let Some(candidate) = candidate {
         queue.end(candidate);
     }
-    // One row does not show those before it that were not read.
+    // Private, because this look ends at its first candidate.
     queue.close(true, |_| Vec::new());
     found
 }

@@ -1,9 +1,9 @@
 //! Tallies: counts of events since the server started, by database and by task.
 //!
-//! `trax.metrics()` returns them; nothing else depends on them. Anyone who may enqueue chooses names
-//! of tasks, so a database takes no more places than it leaves free for the others. Each database
-//! counts its tasks without a place together, in one more tally. A database keeps its places until
-//! it is dropped.
+//! `trax.metrics()` returns them; nothing else depends on them. Anyone who may enqueue chooses the
+//! names of tasks, so a database takes no more places than it leaves free for the others. Each
+//! database counts its tasks without a place together, in one more tally. A database keeps its
+//! places until it is dropped.
 
 use super::{SLOTS, available, forget_dropped};
 use crate::columns::Outcome;
@@ -256,8 +256,8 @@ impl Tallies {
         })
     }
 
-    /// Returns the place of a task; assigns it a free one if it has none. `None` beyond the share of
-    /// its database.
+    /// Returns the place of a task; assigns it a free one if it has none. `None` beyond the share
+    /// of its database.
     fn task_place(&self, database: u32, task: &str) -> Option<usize> {
         let task = task.as_bytes();
         let (mut taken, mut free, mut first_free) = (0, 0, None);

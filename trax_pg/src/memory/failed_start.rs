@@ -1,7 +1,7 @@
 //! Executors whose session did not start: the role, and the server's error.
 //!
 //! The process adds an entry when it ends, and the scheduler of its database takes it. If no place
-//! is free, the oldest entry is replaced: the next start for that role fails too, and adds it again.
+//! is free, the oldest entry is replaced: the next start for its role fails too, and adds another.
 
 use pgrx::pg_sys::{Oid, TimestampTz};
 use pgrx::{AssertPGRXSharedMemory, PgLwLock};

@@ -1,20 +1,19 @@
-//! The lanes that a claim may pick from.
+//! The lanes that a claim may take jobs from.
 //!
-//! A session keeps a list for each filter that it claims with: the sections that may have rows, the
-//! best first. Shared memory has what was lowered since (`memory/lane`), so the cost of a claim
-//! depends on what has changed and what it scans, not on how many lanes there are or ever were. If
-//! shared memory does not have all sections, the list is read from the index.
+//! A session keeps a *list* for each filter that it claims with: the sections (one priority of one
+//! lane) that may have rows, the best first. Before a claim, the sections that were lowered since
+//! the last one are added from shared memory (`memory/lane`). So the cost of a claim depends on the
+//! recent changes and on the rows that it scans, and not on the number of lanes. If shared memory
+//! does not have all sections, the list is read from the index.
 //!
-//! Sections of a group that was full are *parked* behind its gate, the best first. When that opens
-//! the best one is scanned again, and the next when that has been taken: however many lanes a full
-//! group has, a claim scans one.
+//! The sections of a full group are *parked* behind the gate of the group (`memory/bound.rs`). When
+//! the gate opens, the best of them is scanned again, and the next one only after that has been
+//! taken: however many lanes a full group has, a claim scans one.
 //!
-//! Which group and task a lane is of, its rows say; a session keeps what it has seen, which stays
-//! true: the lane is a hash of the two. Until a row has been seen the section stands where the best
-//! group would stand.
-//!
-//! A list may be out of date: whether a group may run is read again under its lock
-//! (`limit::group::room`).
+//! The number of a lane is a hash of its group and task, whose names a session learns from the
+//! first row that it sees. Until then a section has the place of one in the group of the highest
+//! priority. Holds: a list may be out of date, so a claim checks again, under the lock of a group,
+//! whether its jobs may run (`limit::group::room`).
 
 mod order;
 
@@ -32,15 +31,16 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Filters whose lists a session keeps, and how many sections these may have together: 100 bytes
-/// each. The list that it used last is kept whatever it has.
+/// Most lists that a session keeps, and most sections in them together, of 100 bytes each. The list
+/// that was used last is always kept.
 const LISTS: usize = 16;
 const SECTIONS_KEPT: usize = 262_144;
-/// How long what was read of groups is believed at most.
+/// How long the groups that were read are used, or longer if the read took long.
 const OLDEST: Duration = Duration::from_secs(1);
-/// What takes long to read is kept for so many times that long.
+/// Data whose read took long is used for this many times as long.
 const KEEP_TIMES: u32 = 20;
-/// Lanes whose names a session keeps.
+/// Most lanes whose names a session keeps, and most groups of which it keeps whether they are
+/// limited.
 const NAMES: usize = 65_536;
 
 row! {
@@ -52,7 +52,7 @@ row! {
 }
 statement!(LaneGroups, "claim/lane_groups.sql" -> LaneGroup);
 
-/// What the jobs of a lane have in common, as a row shows it.
+/// The names that the jobs of a lane have in common, in a row.
 #[derive(Clone, Copy)]
 pub(super) struct Names<'a> {
     pub(super) group: &'a str,
@@ -60,7 +60,7 @@ pub(super) struct Names<'a> {
     pub(super) run_as: Option<&'a str>,
 }
 
-/// The group and the task of a lane; of one with SQL jobs also the role that runs them.
+/// The group and the task of a lane; for SQL jobs also the role that runs them.
 pub(super) struct Lane {
     pub(super) group: String,
     pub(super) task: String,
@@ -85,8 +85,8 @@ impl Lane {
     }
 }
 
-/// Tasks, groups, what the caller may claim of them, and the role of an executor: workers claim no
-/// SQL jobs, and executors nothing else.
+/// Tasks, groups, the scope of the caller, and the role of an executor: workers claim no SQL jobs,
+/// and executors nothing else.
 type Filter = (
     Option<Vec<String>>,
     Option<Vec<String>>,
@@ -96,9 +96,9 @@ type Filter = (
 
 thread_local! {
     static LANES: RefCell<Kept<i64, Rc<Lane>, NAMES>> = RefCell::default();
-    /// The change that made void what was known when these names were seen.
+    /// The last change that discarded all entries before these names were seen.
     static NAMES_SINCE: Cell<u64> = const { Cell::new(0) };
-    /// How many lists were kept.
+    /// How often a list was kept.
     static KEEPS: Cell<u64> = const { Cell::new(0) };
     static GROUPS: RefCell<Option<(Rc<Groups>, GroupsRead)>> = RefCell::default();
     static KEPT: RefCell<HashMap<Filter, List>> = RefCell::default();
@@ -110,20 +110,21 @@ pub(super) fn known(lane: i64) -> Option<Rc<Lane>> {
     LANES.with_borrow(|lanes| lanes.get(&lane).cloned())
 }
 
-/// Notes that a row of the lane has been seen.
+/// Stores the names of a lane, of which a row has been seen.
 pub(super) fn learn(number: i64, lane: &Rc<Lane>) {
     LANES.with_borrow_mut(|lanes| lanes.insert(number, Rc::clone(lane)));
 }
 
-/// Forgets the names: rows were written by hand, perhaps under numbers that are not those of their
-/// names.
+/// Forgets the names if rows were written by hand since, perhaps with a number that is not that of
+/// their names.
 fn forget_names(void: u64) {
     if NAMES_SINCE.replace(void) != void {
         LANES.take();
     }
 }
 
-/// Returns whether a group had a limit when this session last looked; `read` looks.
+/// Returns whether a group had a limit when this session last looked; `read` is called if it has
+/// not.
 pub(super) fn is_limited(group: &str, read: impl FnOnce() -> bool) -> bool {
     LIMITED.with_borrow_mut(|limited| {
         if let Some(known) = limited.get(group) {
@@ -135,20 +136,20 @@ pub(super) fn is_limited(group: &str, read: impl FnOnce() -> bool) -> bool {
     })
 }
 
-/// Notes that what this session knows of a group's limit may be old.
+/// Forgets whether a group has a limit, because that may have changed.
 pub(super) fn limit_may_differ(group: &str) {
     LIMITED.with_borrow_mut(|limited| limited.remove(group));
 }
 
-/// The groups that are not as groups are by themselves.
+/// The groups that are disabled or have a priority other than the default.
 #[derive(PartialEq)]
 pub(super) struct Groups {
-    /// Priority, and whether it is switched on.
+    /// The priority of each, and whether it is enabled.
     special: HashMap<String, (i16, bool)>,
     highest: i16,
 }
 
-/// When groups were read, and how often one had been configured before.
+/// When the groups were read, and how often groups had been configured before.
 struct GroupsRead {
     configured: u64,
     at: Instant,
@@ -156,10 +157,10 @@ struct GroupsRead {
 }
 
 impl Groups {
-    /// Returns what is known of the groups, at most as old as a list may be.
+    /// Returns the groups, which may be as old as [`OLDEST`] allows.
     fn current(spi: &Spi) -> Rc<Self> {
         let bell = match memory::bell() {
-            // What this transaction has changed is for itself alone.
+            // The changes of this transaction are not kept, because it may be rolled back.
             Some(bell) if !changes::has_configured() => bell,
             _ => {
                 LIMITED.take();
@@ -167,7 +168,7 @@ impl Groups {
             }
         };
         GROUPS.with_borrow_mut(|kept| {
-            // Read before the groups: what changes meanwhile makes them old.
+            // Read before the groups, so that a change meanwhile makes them out of date.
             let configured = bell.configured();
             let at = Instant::now();
             if let Some((groups, read)) = kept
@@ -193,7 +194,7 @@ impl Groups {
     }
 
     fn read(spi: &Spi) -> Self {
-        // Also in REPEATABLE READ: what is read outlives the transaction.
+        // The latest rows, also in REPEATABLE READ: the result is kept longer than the transaction.
         let rows = spi.query_latest(LaneGroups);
         let special: HashMap<_, _> = rows
             .iter()
@@ -213,48 +214,50 @@ impl Groups {
     }
 }
 
-/// The sections that a claim with one filter may find rows in.
+/// The sections in which a claim with one filter may find rows.
 pub(super) struct List {
     filter: Filter,
     groups: Rc<Groups>,
-    /// Waiting counts: a section may stand anywhere until its row is seen.
+    /// Jobs gain priority while they wait, so the order of a section is unknown until its first row
+    /// is read.
     ages: bool,
     sections: HashMap<Section, KnownSection>,
-    /// Those that are to be looked at, the best first; those whose place has changed since stand
-    /// here more than once.
+    /// The sections to be scanned, the best first; some more than once, after a change of their
+    /// order.
     best: BinaryHeap<(Best, Section)>,
-    /// Those of groups that were full, by the places of their gates, and when to look whether these
-    /// are still closed.
+    /// The sections of full groups, by the place of the gate; and when to check whether each gate
+    /// is still closed.
     parked: HashMap<usize, Parked>,
     parked_until: VecDeque<(i64, usize)>,
+    /// The number of openings of gates that were applied.
     openings: u64,
-    /// What was read from shared memory: everything since this change, up to that one.
+    /// The last change that discarded all entries, and the last change that was added.
     void: u64,
     seen: u64,
-    /// It has all sections that had rows then.
+    /// The list has all sections that had rows after the change `seen`.
     is_whole: bool,
-    /// When it was read from the index, and how long that took.
+    /// When the list was read from the index, and how long that took.
     read: Option<(Instant, Duration)>,
-    /// When it was kept.
+    /// The number of lists that had been kept before.
     kept: u64,
 }
 
 /// The sections behind a gate.
 struct Parked {
     gate: Bound,
-    /// When to look whether it is still closed.
+    /// When to check whether it is still closed.
     until: i64,
-    /// The best first; some may have been put back or dropped since, or stand here more than once.
+    /// The best first; some may have been put back or removed since, or are here more than once.
     sections: BinaryHeap<(Best, Section)>,
-    /// The best one is to be looked at.
+    /// The gate has opened: the best section is to be scanned.
     is_open: bool,
 }
 
-/// What a list knows of a section.
+/// A section in a list.
 struct KnownSection {
     /// No row comes before this job.
     start: i64,
-    /// Its order, while it is to be scanned.
+    /// Its order while it is to be scanned; `None` while it is parked or being scanned.
     order: Option<ClaimOrder>,
 }
 
@@ -274,7 +277,7 @@ impl Ord for Section {
 }
 
 impl List {
-    /// Returns the list for what `request` asks for, as this session last had it.
+    /// Returns the list for the filter of `request`, as this session last had it.
     pub(super) fn of(spi: &Spi, request: &Request, ages: bool) -> Self {
         let filter = (
             request.tasks.clone(),
@@ -318,7 +321,7 @@ impl List {
 
     /// Keeps the list for the next claim of this session.
     pub(super) fn keep(mut self) {
-        // What has been many is not kept for.
+        // Frees memory after a list has shrunk.
         if self.sections.len() * 8 + 1024 < self.sections.capacity() {
             self.sections.shrink_to_fit();
             self.best.shrink_to_fit();
@@ -339,8 +342,8 @@ impl List {
         });
     }
 
-    /// Learns what was lowered since the last claim; false when the sections have to be read from
-    /// the index.
+    /// Adds the sections that were lowered since the last claim; returns false if all sections must
+    /// be read from the index.
     pub(super) fn catch_up(&mut self, state: &LanesState) -> bool {
         if self.void != state.void {
             forget_names(state.void);
@@ -357,7 +360,7 @@ impl List {
             self.begin(&all.rows, all.last);
             return true;
         }
-        // Where many changes are lost again and again it is not read all the time.
+        // If changes are lost again and again, the index is not read at every claim.
         let was_read = self
             .read
             .is_some_and(|(at, took)| at.elapsed() < took * KEEP_TIMES);
@@ -367,6 +370,7 @@ impl List {
         was_read
     }
 
+    /// Adds the sections that were lowered since the change `seen`.
     fn follow(&mut self, state: &LanesState) {
         let lowered = memory::lowered_since(state, self.seen);
         self.seen = lowered.last;
@@ -374,12 +378,12 @@ impl List {
         self.add(lowered.rows);
     }
 
-    /// Returns whether the list has all that there was when the claim began.
+    /// Returns whether the list has all sections that had rows when the claim began.
     pub(super) fn is_whole(&self) -> bool {
         self.is_whole
     }
 
-    /// Takes these as all sections, up to a change.
+    /// Replaces the list by all sections, as they were after the change `seen`.
     fn begin(&mut self, rows: &[(Section, i64)], seen: u64) {
         self.clear();
         self.add(rows.iter().copied());
@@ -387,7 +391,8 @@ impl List {
         self.is_whole = true;
     }
 
-    /// Notes that these sections were read from the index after `state`, beginning at a time.
+    /// Replaces the list by all sections, which were read from the index since `at`, and after
+    /// `state` was read.
     pub(super) fn was_read(&mut self, rows: &[(Section, i64)], state: &LanesState, at: Instant) {
         self.begin(rows, state.changes);
         self.read = Some((at, at.elapsed()));
@@ -403,7 +408,7 @@ impl List {
         self.read = None;
     }
 
-    /// Adds sections, and rows that come before those that were known.
+    /// Adds sections, and lowers the starts of known ones.
     pub(super) fn add(&mut self, rows: impl IntoIterator<Item = (Section, i64)>) {
         for (section, start) in rows {
             if known(section.lane).is_some_and(|lane| !self.wants(&lane)) {

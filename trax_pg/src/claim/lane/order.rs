@@ -1,5 +1,5 @@
-//! The order in which a list offers its sections: the best first, those behind closed gates
-//! aside.
+//! The order in which a list returns its sections: the best first, without those that are parked
+//! behind closed gates.
 
 use super::*;
 
@@ -19,7 +19,7 @@ impl List {
         ClaimOrder::new(of_group, section.priority, start)
     }
 
-    /// The section is to be looked at, from this job on.
+    /// Puts a section into the order, to be scanned from the job `start` on.
     pub(in crate::claim) fn put(&mut self, section: Section, start: i64) {
         let order = self.order(section, start);
         let known = KnownSection {
@@ -36,14 +36,14 @@ impl List {
         }
     }
 
-    /// The section's group was full: it waits behind its gate.
+    /// Parks a section whose group is full behind the group's gate.
     pub(in crate::claim) fn park(&mut self, section: Section, gate: Bound) {
         let Some(KnownSection { start, .. }) = self.sections.get(&section) else {
             return;
         };
         let order = self.order(section, *start);
         let parked = self.parked.entry(gate.place()).or_insert_with(|| {
-            // It closes for a time only.
+            // A gate stays closed for this long at most.
             let until = Timestamp::now().0 + memory::GATE_MICROS;
             self.parked_until.push_back((until, gate.place()));
             Parked {
@@ -57,7 +57,7 @@ impl List {
         parked.sections.push((std::cmp::Reverse(order), section));
     }
 
-    /// Looks at sections again that are parked behind gates that may be open.
+    /// Puts the best section behind each gate that may be open back into the order.
     pub(in crate::claim) fn unpark(&mut self, now: i64) {
         if self.parked.is_empty() {
             self.openings = memory::openings();
@@ -68,7 +68,7 @@ impl List {
         for slot in opened.unwrap_or_else(|| self.parked.keys().copied().collect()) {
             self.open(slot);
         }
-        // A clock that was set back must not make it wait for the old time.
+        // After the clock was set back, do not wait for the old time.
         let is_over = |until| until <= now || until > now + 2 * memory::GATE_MICROS;
         while let Some(&(until, slot)) = self.parked_until.front()
             && is_over(until)
@@ -85,7 +85,7 @@ impl List {
         }
     }
 
-    /// Has the best section behind a gate looked at, and the others after it.
+    /// Puts the best section behind a gate back into the order; the others follow one by one.
     pub(super) fn open(&mut self, slot: usize) {
         if let Some(parked) = self.parked.get_mut(&slot) {
             parked.is_open = true;
@@ -106,7 +106,7 @@ impl List {
         self.parked.remove(&slot);
     }
 
-    /// Where the best section stands that is to be looked at.
+    /// Returns the order of the best section to be scanned.
     pub(in crate::claim) fn best(&mut self) -> Option<ClaimOrder> {
         while let Some((order, section)) = self.best.peek() {
             let known = self.sections.get(section);
@@ -118,7 +118,8 @@ impl List {
         None
     }
 
-    /// The best section, and from which job on; it is to be looked at no more until it is put back.
+    /// Returns the best section and the job to scan it from, and removes it from the order until it
+    /// is put back. The next section that is parked behind the same gate takes its place.
     pub(in crate::claim) fn take_best(&mut self) -> Option<(Section, i64)> {
         self.best()?;
         let (_, section) = self.best.pop()?;
@@ -133,8 +134,8 @@ impl List {
         Some((section, start))
     }
 
-    /// The section has been looked at, and `first` is its first row. That `holds` unless it may
-    /// have got others meanwhile.
+    /// Puts a section back after a scan that found `first` as its first row; `holds` is false if
+    /// earlier rows may have come since.
     pub(in crate::claim) fn put_back(
         &mut self,
         section: Section,
@@ -157,7 +158,7 @@ impl List {
         }
     }
 
-    /// The section has no rows, or none that this list is for.
+    /// Removes a section that has no rows, or none that pass the filter.
     pub(in crate::claim) fn drop(&mut self, section: Section) {
         self.sections.remove(&section);
     }
