@@ -417,7 +417,7 @@ async fn a_wait_whose_procedure_is_dropped_says_so() {
     let waiting = Waiting::begin(&db, &s, &wait_for("n", 1, "10 min"), 0).await;
     s.get("begin; drop extension trax; create extension trax")
         .await;
-    // It looks once a second: here in the middle of the drop.
+    // The waiter looks once a second, so it looks in the middle of the drop.
     Session::of(&db).await.sees_waiting(waiting.pid).await;
     s.get("commit").await;
     let (_session, result) = waiting.task.await.expect("the task ends");

@@ -2,8 +2,7 @@
 
 use crate::job::JobOptions;
 
-/// The input type of a task. It ties the type to the task's name and to the default options of its
-/// jobs.
+/// The input type of a task, with the task's name and the default options of its jobs.
 ///
 /// ```
 /// use serde::{Deserialize, Serialize};

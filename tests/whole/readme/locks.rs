@@ -8,7 +8,7 @@ use harness::session::Session;
 use harness::{PATIENCE, database, eventually, shared_server};
 use tokio::task::JoinHandle;
 
-/// Each call with what must be there before it; `j` are the job and the token of one claimed job.
+/// Each call, with the statements that prepare it; `j` has the job and the token of a claimed job.
 const CALLS: [(&str, &str, &str); 25] = [
     ("enqueue", "", "select trax.enqueue('a')"),
     (
@@ -151,7 +151,7 @@ const LOCKS: &str = "
             from pg_locks where pid = pg_backend_pid() and locktype = 'advisory'
         )), ''), 'none')";
 
-/// The page with this list in place of its own.
+/// Returns the page with this list in place of its own.
 fn with_locks(page: &str, list: &str) -> String {
     let (before, rest) = page.split_once(BEGIN).expect("the page has a list");
     let (_, after) = rest.split_once(END).expect("the list has an end");
@@ -160,7 +160,7 @@ fn with_locks(page: &str, list: &str) -> String {
 
 #[tokio::test]
 async fn the_page_of_locks_is_what_pg_locks_shows() {
-    // Its first cycle notes the version of the zone data.
+    // A fresh database, whose first cycle stores the version of the time zone data.
     let database = shared_server().fresh_database(&new_name("locks")).await;
     let database = database.expect("a database is made");
     let mut list = String::new();
@@ -174,7 +174,7 @@ async fn the_page_of_locks_is_what_pg_locks_shows() {
         list.push_str(&format!("- {label}: {locks}\n"));
     }
     let session = Session::of(&database).await;
-    // Which tables a plan opens is the planner's choice, which another version may make otherwise.
+    // The planner chooses the tables that a plan opens, and other versions may choose differently.
     let version = session.number("show server_version_num").await / 10_000;
     if version == 15 {
         let page = text(&root().join("docs/dba.md"));
@@ -214,7 +214,7 @@ async fn a_call_that_waits_holds_no_lock_meanwhile() {
             "call trax.await_token('t', 'me', 1, '1 h', '1 h', null, null, null)".to_owned(),
         ),
     ];
-    // Nothing that can be claimed: a waiter for work would return.
+    // No job may be claimable: a session that waits for work would return.
     watcher
         .get("select from trax.claim_next(lease => '1 h')")
         .await;
@@ -228,7 +228,7 @@ async fn a_call_that_waits_holds_no_lock_meanwhile() {
                 "select count(*) from pg_locks where pid = {pid} and locktype in ('relation', 'advisory')"
             ))
             .await;
-        // Its place in the queue of the token: whoever is gone has none.
+        // The lock of its place in the queue, which shows that it still waits.
         let wanted = i64::from(procedure == "await_token");
         assert_eq!(held, wanted, "{procedure}");
         watcher

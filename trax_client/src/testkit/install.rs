@@ -118,7 +118,7 @@ impl Install {
         Ok(home)
     }
 
-    /// Returns the initialized data directory that servers copy. It is made once per version and
+    /// Returns the initialized data directory that servers copy, made once per version and
     /// installation.
     pub(crate) fn template(&self, home: &Path) -> Result<PathBuf, Error> {
         let mut key = DefaultHasher::new();

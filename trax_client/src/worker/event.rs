@@ -93,8 +93,8 @@ pub enum Event {
         /// The reason.
         error: String,
     },
-    /// The trace context of the job, or a part of it, is invalid by the W3C's specification. That
-    /// part is ignored.
+    /// The trace context of the job, or a part of it, is invalid by the W3C's specification, and is
+    /// ignored.
     TraceDropped {
         /// The job.
         job_id: JobId,

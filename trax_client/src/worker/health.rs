@@ -124,7 +124,7 @@ impl Health {
     /// nothing and must be restarted.
     ///
     /// # Errors
-    /// One line that names the stalled loop, or states that the worker has ended.
+    /// A line that names the stalled loop, or states that the worker has ended.
     pub fn live(&self) -> Result<(), String> {
         let Some(branches) = self.branches() else {
             return self.facts().live(Instant::now());
@@ -136,7 +136,7 @@ impl Health {
     /// Returns whether the worker takes jobs from its database, or from at least one of several.
     ///
     /// # Errors
-    /// One line with the reason why it is not ready.
+    /// A line with the reason why the worker is not ready.
     pub fn ready(&self) -> Result<(), String> {
         self.live()?;
         if self.facts().stage == Stage::Running && self.0.shutdown.phase() != Phase::Running {

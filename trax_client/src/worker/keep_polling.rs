@@ -1,6 +1,6 @@
 //! Keeps the caller's runtime polling its connections while a handler blocks one of its threads.
 //!
-//! One of tokio's threads waits for I/O events. If it returns with a single task, it wakes no other
+//! In tokio, one thread waits for I/O events. If it returns with a single task, it wakes no other
 //! thread to wait in its place. If that task blocks, every connection of the runtime stalls, even
 //! if other threads are idle. A task spawned from outside wakes a thread, which then waits. Without
 //! this, 7 of 10 runs of the test

@@ -253,7 +253,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Runs `function` around every execution. It can inspect the job, run the rest with
+    /// Runs `function` around every execution. The function can inspect the job, run the rest with
     /// [`Next::run`] or refuse to, and replace the outcome. The first one added is the outermost.
     ///
     /// ```no_run

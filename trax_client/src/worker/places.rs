@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 /// How long places are reserved for the answer to a claim: many round trips, but short compared
 /// with the time to detect a dead server.
 const KEPT: Duration = Duration::from_millis(100);
-/// How long a branch counts as hungry after it was refused a place. It asks again before that.
+/// How long a branch counts as hungry after it was refused a place; the branch asks again sooner.
 pub(crate) const HUNGRY: Duration = Duration::from_millis(100);
 
 #[derive(Default)]

@@ -1,9 +1,10 @@
 //! The pick: takes rows in the order of claiming, under all limits.
 //!
 //! Enters: candidate rows (`scan`). Leaves: rows deleted from the queue, rows to block behind a key
-//! or manifest, and unreadable rows. Holds: a row is taken only under the locks of the limits of its
-//! database, group, key and manifest, which are kept until the commit; no lock is waited for. A key
-//! or manifest whose lock is not free is *busy*, and its rows are left where they are.
+//! or manifest, and unreadable rows. Holds: a row is taken only under the locks of its database,
+//! group, key and manifest, as far as these have limits, and the locks are kept until the commit;
+//! no lock is waited for. If another transaction has locked a key or manifest, that is *busy*, and
+//! its rows are left where they are.
 
 use super::*;
 use crate::changes;
@@ -102,8 +103,8 @@ impl Pick {
         }
     }
 
-    /// Takes the row that `scan` shows, or blocks it, or leaves it. Returns the busy key or manifest
-    /// if that is why the row is left in its lane.
+    /// Takes the row that `scan` shows, or blocks it, or leaves it. Returns the busy key or
+    /// manifest if that is why the row is left in its lane.
     fn take(&mut self, spi: &Spi, queue: &Queue, lane: &Lane, scan: &Scan) -> Option<Shared> {
         let shares: Vec<Shared> = Shared::of(
             scan.get(Waiting::ConcurrencyKey),

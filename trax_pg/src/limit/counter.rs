@@ -1,12 +1,12 @@
-//! Counts of the leases that a limit concerns, from the first lease on (`memory/bound.rs`).
+//! Counts the leases under a limit, beginning at its bound (`memory/bound.rs`).
 
 use crate::changes;
 use crate::columns::{Group, Leased};
 use crate::memory::{Bound, Reading};
 use crate::server::table::{Index, Key, Row, Table, View};
 
-/// What limits and what counts towards them, open for reading. It contains what has committed
-/// until now: it holds until the transaction ends where the caller has locked what it asks about.
+/// The tables of groups and leases, open for reading. Each read shows the rows that have committed
+/// until then. A count under the lock of its limit holds until the transaction ends.
 pub(crate) struct Counter {
     groups: Table,
     group_by_name: Index,
@@ -43,8 +43,9 @@ impl Counter {
         row
     }
 
-    /// Counts the entries at `what` of an index whose last column is the job, up to `limit`, from
-    /// `bound` on, and raises that. The caller holds the lock under which such leases are granted.
+    /// Counts leases in an index whose last column is the job, up to `limit`, from `bound` on, and
+    /// raises the bound. `what` returns the keys of the scan that begins at a job. The caller holds
+    /// the lock under which such leases are granted.
     pub(super) fn count<const N: usize>(
         index: &Index,
         bound: Bound,
@@ -94,11 +95,11 @@ impl Counter {
     }
 }
 
-/// The jobs that run and share something.
+/// The running jobs that share a key or a manifest.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Held {
     pub(crate) count: i64,
-    /// Some of them are being ended: who ends them has waited for the claims before us, and not for
-    /// this one.
+    /// Some of them are being ended, by a transaction that has waited for earlier claims and not
+    /// for this one.
     pub(crate) may_end: bool,
 }

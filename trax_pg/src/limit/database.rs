@@ -7,8 +7,8 @@ use crate::server::lock::{Lock, Mode};
 use crate::server::table::Key;
 use crate::{memory, setting, wake};
 
-/// How long the limit that the scheduler has published counts, in microseconds: it publishes it
-/// whenever it wakes, every two seconds at least.
+/// How long a published limit is used, in microseconds. The scheduler publishes it whenever it
+/// wakes, at least every two seconds.
 const PUBLISHED_MICROS: i64 = 15_000_000;
 
 /// Publishes the limit of the scheduler's database, for sessions that were connected before it was
@@ -50,7 +50,7 @@ fn count(counter: &Counter, limit: i64) -> i64 {
     Counter::count(&counter.by_job, Bound::of_database(), what, limit).count
 }
 
-/// Counts a job that is being claimed in a database that has a limit.
+/// Lowers the bound to a job that is being claimed under the limit of the database.
 pub(crate) fn takes(job_id: i64) {
     Bound::of_database().lower(job_id);
 }

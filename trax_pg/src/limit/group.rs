@@ -1,9 +1,10 @@
-//! The switch and the limit of a group, as a claim asks for them.
+//! The room of a group: whether it is enabled, and its limit.
 //!
-//! A claim holds a shared lock on each group it takes jobs from, or one on all groups when they are
-//! many; configuring a group takes its lock alone, and a part of that on all. So when a pause has
-//! committed, no claim that began before it can still commit. The locks live in memory only: a row
-//! lock would write WAL for every claim.
+//! A claim holds a shared lock on each group that it takes jobs from, or one on all groups if they
+//! are many; on a group with a limit it holds an exclusive lock. The configuration of a group takes
+//! the exclusive lock of the group, and a lock on all groups that conflicts with the shared one. So
+//! when a pause has committed, no claim that began before it can still commit. The locks are
+//! advisory locks, because a row lock would write WAL for every claim.
 
 use super::{Counter, Room};
 use crate::columns::Group;
@@ -13,7 +14,8 @@ use crate::server::lock;
 use crate::server::lock::{Lock, Mode};
 use crate::server::table::Key;
 
-/// The groups that a step of a transaction keeps from being configured until it commits.
+/// The groups that a transaction has locked in shared mode, so that none can be configured until it
+/// commits.
 #[derive(Default)]
 pub(crate) struct Kept {
     one_by_one: usize,
@@ -21,7 +23,8 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Keeps one; false when it, or where many are kept any other, is being configured.
+    /// Locks a group; returns false if it is being configured, or, once all groups are locked
+    /// together, if any group is.
     pub(crate) fn keep(&mut self, group: &str) -> bool {
         if self.all {
             return true;
@@ -35,7 +38,7 @@ impl Kept {
         self.all
     }
 
-    /// Lets the one go that was kept last.
+    /// Releases the group that was locked last.
     fn unlock(&mut self, group: &str) {
         if !self.all {
             Lock::Group(group).give_back(Mode::Share);
@@ -44,9 +47,9 @@ impl Kept {
     }
 }
 
-/// Returns how many jobs of this group a claim may take now; none when it is switched off. The
-/// result holds until the transaction ends, or until [`unlock`] where it is a number. `limited` is
-/// whether the group had a limit when the claim looked at the lanes.
+/// Returns how many jobs of this group a claim may take now; none if it is disabled. The result
+/// holds until the transaction ends, or, if it is a number, until [`unlock`]. `limited` is whether
+/// the group had a limit when the claim read the lanes.
 pub(crate) fn room(
     counter: &Counter,
     kept: &mut Kept,
@@ -56,8 +59,8 @@ pub(crate) fn room(
 ) -> Room {
     let gate = Bound::full_until(group);
     let before = gate.read();
-    // The lock comes first: only a snapshot taken under it is sure to see what has committed.
-    // Claims of a group with a limit follow each other; others go side by side.
+    // The lock comes first: a snapshot that is taken under it shows all leases that others granted.
+    // Claims of a group with a limit run one after the other; others run concurrently.
     let is_kept = if limited {
         Lock::Group(group).take_if_free(Mode::Alone)
     } else {
@@ -71,8 +74,8 @@ pub(crate) fn room(
         if limited && room != Room::Busy {
             gate.close(before, now.0);
         }
-        // Nothing is taken of it. A claim may meet more full groups than the server's lock table
-        // has room for.
+        // No job of the group will be taken. A claim may meet more full groups than the server's
+        // lock table has room for.
         if limited {
             unlock(group);
         } else {
@@ -93,18 +96,18 @@ fn room_of_kept(counter: &Counter, group: &str, limited: bool) -> Room {
         return Room::Unlimited;
     };
     if !limited {
-        // It has got its limit since: the next claim knows.
+        // The limit is new, and this lock is only shared: the next claim takes an exclusive one.
         return Room::Busy;
     }
     Room::For(limit - count(counter, group, limit))
 }
 
-/// Lets a limited group go of which a claim has taken nothing.
+/// Releases the lock of a limited group, under which a claim has taken no job.
 pub(crate) fn unlock(group: &str) {
     Lock::Group(group).give_back(Mode::Alone);
 }
 
-/// Returns whether this group is switched off. True holds until the transaction ends.
+/// Returns whether this group is disabled. A true result holds until the transaction ends.
 pub(crate) fn stays_disabled(kept: &mut Kept, group: &str) -> bool {
     if !kept.keep(group) {
         return false;
@@ -115,7 +118,7 @@ pub(crate) fn stays_disabled(kept: &mut Kept, group: &str) -> bool {
     enabled == Some(false)
 }
 
-/// Returns how many jobs of a group run that count towards its limit, up to `limit`.
+/// Returns how many running jobs count towards the limit of a group, up to `limit`.
 fn count(counter: &Counter, name: &str, limit: i64) -> i64 {
     let what = |from| [Key::equals_text(1, name), Key::at_least(2, from)];
     Counter::count(&counter.by_group, bound(name), what, limit).count
@@ -125,12 +128,13 @@ fn bound(name: &str) -> Bound {
     Bound::first_lease("group", name)
 }
 
-/// Counts a job of a group with a limit that is being claimed.
+/// Lowers the bound to a job that is being claimed from a group with a limit.
 pub(crate) fn takes(name: &str, job_id: i64) {
     bound(name).lower(job_id);
 }
 
-/// Makes what runs in a group count towards its limit from now on.
+/// Makes the bound of a group void, because all its running jobs are about to count towards its
+/// limit.
 pub(crate) fn counts_anew(name: &str) {
     bound(name).void();
 }

@@ -1,4 +1,10 @@
-//! The limits of concurrency keys and of manifests: what jobs share.
+//! The limits of concurrency keys and of manifests.
+//!
+//! Jobs *share* a key or a manifest, which lets only some of them run at once. A job is *blocked*
+//! while it waits outside its lane for the end of another that shares it (`waits_for`). Enters:
+//! jobs that a claim cannot take for lack of room, which are blocked; jobs that have ended, for
+//! which blocked ones are unblocked. Holds: when a job has ended, the next blocked job of each lane
+//! returns to it, at once or with the next cycle; claims block any surplus again.
 
 use super::{Counter, Held};
 use crate::changes::Claimable;
@@ -25,7 +31,7 @@ statement!(
     { shared: INT8OID, at_most: INT8OID } -> Claimable
 );
 
-/// What jobs share that lets only so many of them run at once.
+/// A concurrency key or a manifest, which jobs share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Shared {
     /// A concurrency key.
@@ -34,7 +40,7 @@ pub(crate) enum Shared {
 }
 
 impl Shared {
-    /// Returns which of the two a row has.
+    /// Returns the key and the manifest of a row, as far as it has them.
     pub(crate) fn of(key: Option<String>, manifest_id: Option<i64>) -> impl Iterator<Item = Self> {
         let manifest = manifest_id.map(Self::Manifest);
         key.map(Self::Key).into_iter().chain(manifest)
@@ -62,18 +68,18 @@ impl Shared {
         }
     }
 
-    /// Counts a job that shares it and is being claimed.
+    /// Lowers the bound to a job that shares it and is being claimed.
     pub(crate) fn takes(&self, job_id: i64) {
         self.bound().lower(job_id);
     }
 
-    /// Lets it go, of which a claim has taken and blocked nothing.
+    /// Releases its lock, under which a claim has taken and blocked no job.
     pub(crate) fn unlock(&self) {
         self.lock().give_back(Mode::Alone);
     }
 }
 
-/// Returns how many jobs run and share this. The caller has its lock.
+/// Returns the running jobs of `shared`. The caller has its lock.
 fn count(counter: &Counter, shared: &Shared) -> Held {
     let bound = shared.bound();
     match shared {
@@ -88,15 +94,15 @@ fn count(counter: &Counter, shared: &Shared) -> Held {
     }
 }
 
-/// Returns how many jobs run and share this. The result holds until the transaction ends; `None`
-/// when another transaction is claiming such jobs.
+/// Locks `shared` and returns its running jobs. The result holds until the transaction ends; `None`
+/// if another transaction has the lock.
 pub(crate) fn held(counter: &Counter, shared: &Shared) -> Option<Held> {
     let is_free = shared.lock().take_if_free(Mode::Alone);
     is_free.then(|| count(counter, shared))
 }
 
-/// Returns the transactions because of which a claim leaves jobs alone that share this: each may
-/// make room for them when it ends. Empty when they are not known.
+/// Returns the transactions that keep claims from jobs of `shared`: those with its lock, or those
+/// that are ending its jobs. Each may make room when it ends. Empty if not all are known.
 pub(crate) fn holders_of(counter: &Counter, shared: &Shared) -> Vec<Running> {
     let holders = shared.lock().holders();
     if !holders.is_empty() {
@@ -123,7 +129,7 @@ pub(crate) fn holders_of(counter: &Counter, shared: &Shared) -> Vec<Running> {
     ending.unwrap_or_default()
 }
 
-/// Returns how many jobs that share this may run at once, in a group.
+/// Returns how many jobs of `shared` may run at once; for a key, by the setting of the group.
 pub(crate) fn allowed(spi: &Spi, counter: &Counter, shared: &Shared, group: &str) -> i64 {
     match shared {
         Shared::Key(_) => counter
@@ -140,13 +146,14 @@ pub(crate) fn allowed(spi: &Spi, counter: &Counter, shared: &Shared, group: &str
     }
 }
 
-/// A row, locked by this transaction, and what it waits behind.
+/// A row that this transaction has locked, and its new value of `waits_for`.
 pub(crate) struct Blocked {
     pub(crate) tid: pg_sys::ItemPointerData,
     pub(crate) waits_for: &'static str,
 }
 
-/// Takes rows out of their lanes that share what has no room; the caller has locked both.
+/// Takes rows out of their lanes whose key or manifest has no room. The caller has locked the rows
+/// and the keys and manifests.
 pub(crate) fn block(spi: &Spi, rows: &[Blocked]) {
     changes::taken();
     let tids: Vec<Option<pg_sys::Datum>> = rows
@@ -160,7 +167,7 @@ pub(crate) fn block(spi: &Spi, rows: &[Blocked]) {
     });
 }
 
-/// Returns how many have ended of each.
+/// Returns how many jobs have ended, by key and manifest.
 fn counted(ended: impl Iterator<Item = Shared>) -> BTreeMap<Shared, i64> {
     let mut counts: BTreeMap<Shared, i64> = BTreeMap::new();
     for shared in ended {
@@ -169,20 +176,22 @@ fn counted(ended: impl Iterator<Item = Shared>) -> BTreeMap<Shared, i64> {
     counts
 }
 
-/// What jobs share that this backend's cycle has ended, and that a claim had locked.
+/// The keys and manifests of jobs that this backend's cycle has ended while a claim had the lock,
+/// with the number of jobs.
 static LEFT: Mutex<BTreeMap<Shared, i64>> = Mutex::new(BTreeMap::new());
 
-/// Lets the next jobs in after leases of jobs have ended with which they share something, as many
-/// as have ended of each lane: the next of one lane may be held back by its group, or wanted by
-/// nobody; claims sort out what is too many.
+/// Unblocks the next jobs after jobs that share their key or manifest have ended: in each lane as
+/// many as have ended, because the next job of one lane may be held back by its group, or no worker
+/// may claim it. Claims block the surplus again.
 ///
-/// A claim that has counted these leases may be blocking jobs behind them. It holds the lock: we
-/// wait for it, so that what it has blocked is seen. The lock is not kept: later claims see that
-/// the leases are being deleted, and block nothing behind them. With `patient` false what is locked
-/// is left to the next cycle: it must not wait for a worker's open transaction.
+/// A claim that has counted the ended leases may be blocking jobs now. It holds the lock, so this
+/// function waits for the lock and then sees these jobs. The lock is released at once: later claims
+/// see that the leases are being deleted, and block no job behind them. If `patient` is false,
+/// locked keys and manifests are left to the next cycle, because a cycle must not wait for a
+/// worker's open transaction.
 pub(crate) fn free(spi: &Spi, ended: impl Iterator<Item = Shared>, patient: bool) {
     for (shared, count) in counted(ended) {
-        // A claim that saw the end coming has left such jobs where they are.
+        // A claim that saw the lease being deleted has left such jobs in their lanes.
         wake::mark(wake::WORK);
         let lock = shared.lock();
         if patient {
@@ -197,8 +206,8 @@ pub(crate) fn free(spi: &Spi, ended: impl Iterator<Item = Shared>, patient: bool
     }
 }
 
-/// Lets the next jobs in behind what earlier cycles of this backend have left. If that fails they
-/// are let in by the sweep of the minute.
+/// Unblocks the next jobs of the keys and manifests that earlier cycles of this backend have left.
+/// If that fails, the sweep unblocks them, once a minute.
 pub(crate) fn free_left(spi: &Spi) {
     let left = std::mem::take(&mut *LEFT.lock().unwrap_or_else(PoisonError::into_inner));
     let ended = left
@@ -207,7 +216,7 @@ pub(crate) fn free_left(spi: &Spi) {
     free(spi, ended, false);
 }
 
-/// Returns whether anything is left to the next cycle.
+/// Returns whether keys or manifests are left to the next cycle.
 pub(crate) fn has_left() -> bool {
     !LEFT
         .lock()
@@ -215,8 +224,8 @@ pub(crate) fn has_left() -> bool {
         .is_empty()
 }
 
-/// Lets the next jobs in after jobs that waited have ended: one of them may have been the one that
-/// was let in. A claim blocks behind leases only, so there is none to be waited for.
+/// Unblocks the next jobs after waiting jobs have ended, because one of these may have been the job
+/// that was unblocked last. This needs no lock: a claim blocks jobs behind leases only.
 pub(crate) fn hand_on(spi: &Spi, ended: impl Iterator<Item = Shared>) {
     for (shared, count) in counted(ended) {
         unblock(spi, &shared, Some(count));
@@ -238,12 +247,12 @@ fn unblock(spi: &Spi, shared: &Shared, at_most: Option<i64>) {
     changes::rows_claimable(&rows);
 }
 
-/// Lets all blocked jobs of a manifest in: the number that may run has changed.
+/// Unblocks all jobs of a manifest, because its limit has changed.
 pub(crate) fn unblock_manifest(spi: &Spi, manifest_id: i64) {
     unblock(spi, &Shared::Manifest(manifest_id), None);
 }
 
-/// Lets all blocked jobs of a group in: the number that may run has changed.
+/// Unblocks all jobs of a group behind keys, because the limit of its keys has changed.
 pub(crate) fn unblock_group(spi: &Spi, group: &str) {
     changes::rows_claimable(&spi.change_latest(KeyUnblockGroup { group: arg(group) }));
 }

@@ -1,23 +1,24 @@
-//! Limits: how many jobs may run at once, of the database, of a group, of a manifest, of a
+//! Limits: how many jobs may run at once in the database, in a group, of a manifest, and with a
 //! concurrency key.
 //!
-//! A lease is the token: it is there exactly while the job runs, it goes with the outcome or with
-//! the reaper, and it crashes with the transaction. A claim counts the leases that have committed
-//! while it holds a lock on what is limited, which it keeps until it commits; so limits are exact
-//! under any number of claimers, and changing one is changing a number: growing counts at once,
-//! shrinking lets nothing new in until enough have ended.
+//! Limits are counted, not stored: a lease exists exactly while its job runs. Enters: the limits,
+//! and the committed leases. Leaves: the *room* for a claim, the number of further jobs that it may
+//! take. Holds: a claim counts under a lock on the limit that it keeps until it commits, so limits
+//! are exact with any number of concurrent claims. A change of a limit is the change of a number: a
+//! higher one counts at once, and after a lower one no job starts until enough have ended.
 //!
-//! Departs from rows of tokens: a row for each slot would be written twice for each job and retired
-//! when a limit shrinks. The price is that claims of one limited group follow each other, commit by
-//! commit; one that finds the lock taken steps over the group.
+//! The usual design has a row for each slot of a limit. Such a row would be written twice for each
+//! job, and removed when the limit shrinks. The price of the count is that claims of one limited
+//! group run one after the other, commit by commit; a claim that finds the lock taken skips the
+//! group.
 //!
-//! A count begins at its bound (`memory/bound.rs`), so that it does not read
-//! leases that have ended while a snapshot is held somewhere: after 5,000 jobs of one group a claim
-//! touches 16 buffers, and 158 without bounds.
+//! A count begins at its bound (`memory/bound.rs`), so it does not read leases that have ended
+//! while some session holds a snapshot: after 5,000 jobs of one group a claim touches 16 buffers,
+//! and 158 without bounds.
 //!
-//! Nothing scans blocked work: the lanes of a group that is full are not read. A job behind its key
-//! or its manifest is taken out of its lane by the first claim that meets it (`waits_for`), and the
-//! outcome that makes room lets the next one in.
+//! Jobs without room are not scanned again and again: the lanes of a full group are not read. The
+//! first claim that meets a job whose key or manifest has no room *blocks* it, which takes it out
+//! of its lane (`waits_for`); the outcome that makes room *unblocks* the next one.
 
 mod counter;
 pub(crate) mod database;
@@ -32,12 +33,12 @@ pub(crate) use key_and_manifest::{
 };
 pub(crate) use sweep::sweep;
 
-/// How many more jobs a claim may take of something.
+/// How many more jobs a claim may take under a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     Unlimited,
     For(i64),
-    /// Another transaction is claiming of it: it is left alone.
+    /// Another transaction has locked the limit: its jobs are left where they are.
     Busy,
 }
 

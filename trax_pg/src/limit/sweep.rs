@@ -1,14 +1,14 @@
-//! The net under the outcomes: what waits behind a key or a manifest that has room is let in.
+//! The sweep: unblocks jobs whose key or manifest has room, in case an outcome failed to.
 
 use crate::changes;
 use crate::server::spi::{Column, Query, Spi, arg, row, statement};
 use std::sync::{Mutex, PoisonError};
 
-/// Lanes of keys, and of manifests, that one sweep looks at.
+/// Most lanes of keys, and most of manifests, that one sweep reads.
 const SWEEP_AT_MOST: i32 = 5000;
 
 row! {
-    /// A job that a sweep let in, if any, and where the sweep stopped, at how many lanes.
+    /// A job that a sweep unblocked, if any, and where the sweep stopped, after how many lanes.
     struct Swept<T> {
         lane_id: Option<i64>,
         priority: Option<i16>,
@@ -42,12 +42,11 @@ statement!(
     { shared: INT8OID, lane_id: INT8OID, at_most: INT4OID } -> Swept<i64>
 );
 
-/// Where this backend's last sweeps stopped: the keys or manifests behind which jobs wait, and
-/// their lanes.
+/// Where this backend's last sweeps stopped: the key or manifest, and the lane of its jobs.
 static SWEPT_KEYS: Mutex<Option<(String, i64)>> = Mutex::new(None);
 static SWEPT_MANIFESTS: Mutex<Option<(i64, i64)>> = Mutex::new(None);
 
-/// Lets the first job of each key and of each manifest in that has room.
+/// Unblocks the first job in each lane of each key and manifest that has room.
 pub(crate) fn sweep(spi: &Spi) {
     let at_most = arg(SWEEP_AT_MOST);
     let keys = |(key, lane)| KeySweep {
@@ -64,8 +63,7 @@ pub(crate) fn sweep(spi: &Spi) {
     sweep_on(spi, manifests, &SWEPT_MANIFESTS, (0, i64::MIN));
 }
 
-/// Continues the sweep from where the last one stopped, or from the beginning when that came to the
-/// end.
+/// Continues the sweep where the last one stopped, or begins again after the end.
 fn sweep_on<T: Column, Q: Query<Row = Swept<T>>>(
     spi: &Spi,
     behind: impl FnOnce((T, i64)) -> Q,

@@ -1,5 +1,5 @@
-//! A procedure that waits: steps in separate transactions, with the rights of its owner, and no
-//! locks held between them.
+//! Procedures that wait: they run steps in separate transactions, with the rights of the
+//! procedure's owner, and hold no lock of a transaction between the steps.
 
 use crate::error::{Error, Result};
 use crate::server::call::Call;
@@ -13,8 +13,8 @@ use pgrx::{PgSqlErrorCode, pg_sys};
 pub(crate) struct Procedure {
     function: pg_sys::Oid,
     extension: pg_sys::Oid,
-    /// It was called by a procedural language, which keeps a connection to SPI that must not be
-    /// left without a transaction.
+    /// The caller is a procedural language, whose connection to SPI must not be left without a
+    /// transaction.
     nested: bool,
 }
 
@@ -37,13 +37,14 @@ impl Procedure {
         self.nested
     }
 
-    /// Runs one step, the first of its transaction, with its own snapshot, as a function with
-    /// `security definer` and a fixed `search_path` would.
+    /// Runs a step with its own snapshot, before any other statement of its transaction, as a
+    /// function with `security definer` and a fixed `search_path` would run it.
     ///
     /// # Errors
-    /// 42883 when the procedure has been dropped while it waited.
+    /// 42883 if the procedure was dropped while it waited.
     pub(crate) fn step<T>(&self, work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
-        // The session's isolation level is ignored: a race for a place is no serialization error.
+        // The session's isolation level is ignored, so that a race for a place does not become a
+        // serialization error.
         // SAFETY: no statement of the transaction has run yet.
         unsafe { pg_sys::XactIsoLevel = pg_sys::XACT_READ_COMMITTED as i32 };
         self.keep_extension();
@@ -60,8 +61,9 @@ impl Procedure {
         })
     }
 
-    /// Keeps `drop extension` waiting until the transaction ends: it locks the extension before the
-    /// objects in it. If it has come first, the step finds its procedure gone, and no half of it.
+    /// Makes `drop extension` wait until the transaction ends, because it locks the extension before
+    /// the objects in it. If the drop came first, the step finds its procedure gone, and never a
+    /// part of the extension.
     fn keep_extension(&self) {
         let mode = pg_sys::AccessShareLock as i32;
         // SAFETY: inside a transaction.
@@ -70,13 +72,13 @@ impl Procedure {
         }
     }
 
-    /// Commits what the steps have done, and begins another transaction.
+    /// Commits the changes of the steps, and begins another transaction.
     pub(crate) fn commit(&self) {
         spi::commit();
     }
 
-    /// Waits after a commit: outside any transaction, or, if a procedural language made the call,
-    /// in one that has done nothing.
+    /// Waits after a commit: outside a transaction, or, if a procedural language made the call, in
+    /// one that has done nothing.
     pub(crate) fn rest(&self, wait: impl FnOnce()) {
         if self.nested {
             // SAFETY: the transaction has no other snapshot.

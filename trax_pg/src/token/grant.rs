@@ -1,9 +1,9 @@
-//! Granting: which place of a name is free, and whether it may be given.
+//! Granting: finds a free place of a name, and grants it if the limit allows it.
 //!
-//! A transaction that grants a place holds a lock on it until it ends, so that two never grant the
-//! same one and nobody waits for the other's commit. While no place above the limit is held, nor
-//! being granted, that alone keeps the limit: there are no more slots than it allows. After a limit
-//! has shrunk the tokens must be counted, and a grant is then alone in its name.
+//! A transaction that grants a place holds a lock on it until it ends, so no other transaction
+//! grants the same place, and none waits for its commit. While no place above the limit is held or
+//! being granted, this alone keeps the limit, because only the places up to the limit are granted.
+//! After a limit was lowered the tokens must be counted: then a grant locks the name exclusively.
 
 use super::Request;
 use crate::believed_clock;
@@ -50,7 +50,7 @@ row! {
     }
 }
 row! {
-    /// A slot that a token has, which may have expired.
+    /// A place with a token, which may have expired.
     struct TakenSlot {
         slot: i32,
         expires_at: Timestamp,
@@ -63,11 +63,11 @@ impl Granted {
     }
 }
 
-/// Why nothing was granted.
+/// The reason why no token was granted.
 pub(super) struct Refused {
-    /// How long the first of the tokens lasts that are held, in microseconds.
+    /// The time until the first of the held tokens expires, in microseconds.
     pub(super) left: Option<i64>,
-    /// A slot may be free: another transaction that has not ended stands in the way.
+    /// A place may be free, but a transaction that has not ended has locked it.
     pub(super) busy: bool,
 }
 
@@ -76,7 +76,7 @@ pub(super) enum Outcome {
     Refused(Refused),
 }
 
-/// The tokens of a name: when each of its slots is free again.
+/// The tokens of a name: the time at which each place is free again.
 struct TakenSlots(HashMap<i32, Timestamp>);
 
 impl TakenSlots {
@@ -100,7 +100,7 @@ impl TakenSlots {
         Outcome::Refused(Refused { left, busy })
     }
 
-    /// Returns whether more slots are free than `others` may take.
+    /// Returns whether more places are free than `others` may take.
     fn has_room(&self, limit: i32, others: usize, over_by: Timestamp) -> bool {
         self.live(over_by).count() + others < limit as usize
     }
@@ -110,8 +110,8 @@ impl TakenSlots {
     }
 }
 
-/// Grants the lowest free place up to `limit`, if more are free than the `others` who wait before
-/// are to have.
+/// Grants the lowest free place up to `limit`, if more places are free than are reserved for
+/// `others`, the number of earlier waiters.
 pub(super) fn grant(
     spi: &Spi,
     request: &Request,
@@ -134,7 +134,7 @@ pub(super) fn grant(
         return slots.refused(over_by, true);
     }
     if shrunk {
-        // Only what is read under the lock counts all.
+        // Only a read under the lock shows all tokens.
         slots = TakenSlots::read(spi, &request.name);
         if !slots.has_room(limit, others, over_by) {
             return slots.refused(over_by, false);
@@ -156,7 +156,7 @@ pub(super) fn grant(
                 wake::token_taken(&request.name);
                 return Outcome::Granted(granted);
             }
-            // Somebody has just been faster, or is extending it: the place is not ours to lock.
+            // Another session has just taken the place, or is extending its token.
             Some(None) => place.give_back(Mode::Alone),
             None => {}
         }
@@ -165,8 +165,8 @@ pub(super) fn grant(
     slots.refused(over_by, busy)
 }
 
-/// Returns whether a transaction that has not ended has granted a place above the limit: by a
-/// greater one, and it may come to be held beside those below.
+/// Returns whether a transaction that has not ended has granted a place above the limit. A higher
+/// limit allowed it, and its token may soon be held in addition to those of the lower places.
 fn is_granting_above(name: &str, limit: i32) -> bool {
     let tokens = Table::open(Token::TABLE, Token::ALL);
     let by_name = Index::open(&tokens, c"concurrency_token_pkey");
@@ -176,7 +176,7 @@ fn is_granting_above(name: &str, limit: i32) -> bool {
     found
 }
 
-/// Takes a place whose lock is held; a token in it is over by `expired`.
+/// Takes a place whose lock is held. If it has a token, that has expired by the time `expired`.
 fn take(
     spi: &Spi,
     request: &Request,

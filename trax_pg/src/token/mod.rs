@@ -1,21 +1,21 @@
-//! Concurrency tokens: a semaphore for any program, by name.
+//! Concurrency tokens: semaphores with names, for any program.
 //!
-//! Words: a name has *places* 1 to `max_holders`; a *token* is the right to one of them until a
+//! A name has *places*, numbered 1 to `max_holders`; a *token* is the right to one place until a
 //! time; a *waiter* is a session in `trax.await_token` (`waiter`). Enters: a name, a holder, a
-//! limit and a length. Leaves: rows of `trax.concurrency_token`, one for each token held. Holds:
-//! - Never more tokens of a name are held than the call that got the last of them allowed
-//!   (`grant`).
-//! - The last call's `max_holders` counts: growing counts at once, shrinking takes nothing away and
-//!   grants nothing until fewer are held.
-//! - A call gets nothing that is reserved for a waiter.
-//! - A token that has expired, by the server's clock as far as it is believed, is lost: it can be
-//!   neither extended nor given back, and its place is free without a cycle. The uuid of each grant
-//!   is the fence. No number beside it: a sequence repeats after a failover. Who writes into this
-//!   database calls `extend_token` in the transaction of the write: nobody gets the place before
-//!   that has committed, even when the time passes meanwhile.
-//! - A name that nobody holds has no row. Expired tokens that nobody wants are swept once a minute.
+//! limit and a duration. Leaves: one row of `trax.concurrency_token` for each held token. Holds:
+//! - The call that takes a token never makes the number of held ones exceed its limit (`grant`).
+//! - The `max_holders` of the last call counts: a higher limit applies at once; a lower one takes
+//!   no token away, and no token is granted until fewer are held.
+//! - A call gets no place that is reserved for a waiter.
+//! - A token that has expired by the server's clock, as far as that is trusted (`believed_clock`),
+//!   is lost: it can be neither extended nor released, and its place is free without a cycle.
+//! - The uuid of each grant serves as the fencing token. There is no fencing number, because a
+//!   sequence repeats after a failover. A holder that writes into this database calls
+//!   `extend_token` in the transaction of the write: until that has committed no other session gets
+//!   the place, even if the token expires meanwhile.
+//! - A name without tokens has no row. Expired tokens are deleted once a minute.
 //!
-//! Departs from a row for each place, as `limit` does: it would be written for a name that is idle.
+//! There is no row for each place, as in `limit`: it would be written for idle names too.
 
 mod grant;
 mod waiter;
@@ -31,11 +31,11 @@ use grant::{Granted, Outcome, grant};
 use pgrx::Uuid;
 use std::sync::{Mutex, PoisonError};
 
-/// Most places that a name can have: a grant reads the tokens of its name.
+/// Most places of a name: a grant reads all its tokens.
 const HIGHEST_LIMIT: i32 = 1000;
-/// How long an expired token is left for people to see, in microseconds.
+/// How long an expired token stays visible for people, in microseconds.
 const SWEEP_AFTER_MICROS: i64 = 60 * 1_000_000;
-/// How many tokens, and how many waiters, one sweep looks at.
+/// Most tokens, and most waiters, that one sweep reads.
 const SWEEP_AT_MOST: i64 = 10_000;
 
 statement!(
@@ -63,7 +63,7 @@ statement!(
     { expired_before: TIMESTAMPTZOID, name: TEXTOID, slot: INT4OID, at_most: INT8OID } -> Reached
 );
 
-/// Who wants a token of what, for how long.
+/// The arguments of a request for a token.
 struct Request {
     name: String,
     holder: String,
@@ -98,7 +98,8 @@ sql_function!(trax_acquire_token, pg_finfo_trax_acquire_token, |call| {
     Ok(rows.end())
 });
 
-/// Takes a token if one is left beside those reserved for waiters, and stores the limit for these.
+/// Takes a token, if a place is free in addition to those reserved for waiters, and stores the limit
+/// for the waiters.
 fn acquire(spi: &Spi, request: &Request) -> Option<Granted> {
     let waiting = waiter::living(spi, &request.name);
     if waiting > 0 {
@@ -158,7 +159,7 @@ sql_function!(trax_release_token, pg_finfo_trax_release_token, |call| {
 /// Where this backend's last sweep stopped.
 static SWEPT_TO: Mutex<Option<(String, i32)>> = Mutex::new(None);
 
-/// Removes tokens that expired a while ago, and waiters that are gone.
+/// Removes tokens that expired a while ago, and the rows of sessions that no longer wait.
 pub(crate) fn sweep(spi: &Spi, now: Timestamp) {
     let mut swept_to = SWEPT_TO.lock().unwrap_or_else(PoisonError::into_inner);
     let (name, slot) = swept_to.take().unwrap_or_default();

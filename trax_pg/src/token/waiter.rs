@@ -1,13 +1,14 @@
 //! Waiting for a token: first come, first served, in the order of `waiter_id`.
 //!
-//! A waiter is a row with a lock that its session holds while it waits. The lock is the proof of
-//! life: it goes with the wait, however that ends (granted, out of time, cancelled, the session or
-//! its client gone, the server restarted), and a row without one counts for nothing and is removed
-//! by whoever meets it.
+//! A waiter is a row, and a lock that its session holds while it waits. The lock shows that the
+//! session still waits: it is released however the wait ends (granted, timed out, cancelled, the
+//! session or its client gone, the server restarted). A row whose lock is free is ignored, and
+//! removed by the next session that reads it.
 //!
-//! Only the first of a name looks at its tokens. The others watch the lock of the one before them,
-//! which costs no query and no transaction. With the preloaded library a bell wakes them at once,
-//! and each looks once a second beside; without it twice a second.
+//! Only the first waiter of a name looks at its tokens. Each of the others checks the lock of the
+//! waiter before it, which needs no query and no transaction. With the preloaded library a ring
+//! (`memory/waiting.rs`) wakes them at once, and each also looks once a second; without it, twice a
+//! second.
 
 use super::grant::{Granted, Outcome, Refused, grant};
 use super::{Request, acquire};
@@ -29,11 +30,11 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a waiter sleeps at most where a bell wakes it: so soon it sees that its client is gone.
+/// Longest sleep of a waiter that a ring can wake; then it checks whether its client is gone.
 const LOOK: Duration = Duration::from_secs(1);
-/// The same where nobody can wake it.
+/// Longest sleep of a waiter that no session can wake.
 const POLL: Duration = Duration::from_millis(500);
-/// The same when a transaction that has not ended stands in the way.
+/// Longest sleep if a transaction that has not ended may have locked a free place.
 const BUSY_POLL: Duration = Duration::from_millis(50);
 
 statement!(
@@ -74,7 +75,7 @@ sql_function!(trax_await_token, pg_finfo_trax_await_token, |call| {
 
 fn await_turn(procedure: &Procedure, request: &Request, wait: Duration) -> Result<Option<Granted>> {
     let deadline = Instant::now() + wait;
-    // The snapshot of the CALL is none of ours.
+    // Ends the transaction of the CALL, whose snapshot is too old for a step.
     procedure.commit();
     let granted = procedure.step(|spi| Ok(acquire(spi, request)))?;
     procedure.commit();
@@ -107,17 +108,17 @@ fn await_turn(procedure: &Procedure, request: &Request, wait: Duration) -> Resul
     }
 }
 
-/// What a waiter found.
+/// The result of a look for a token.
 enum Look {
     Granted(Granted),
     NotYet(Turn),
 }
 
-/// Whose turn it is.
+/// The position of a waiter.
 enum Turn {
-    /// Somebody's who came before; the nearest of them.
+    /// Behind another waiter: the nearest one before it.
     Behind(i64),
-    /// The waiter's own.
+    /// First in the queue; no token was granted for this reason.
     First(Refused),
 }
 
@@ -137,7 +138,7 @@ impl Waiter {
             now: arg(Timestamp::now()),
         });
         let id = id.one();
-        // Before the row can be seen.
+        // Locked before other sessions can see the row.
         assert!(
             Lock::TokenWaiter(id).take_for_session(),
             "a new waiter's lock is free"
@@ -193,7 +194,7 @@ impl Waiter {
     fn sleep_as_first(&self, refused: &Refused, rings: u64, deadline: Instant) {
         let mut longest = if refused.busy { BUSY_POLL } else { LOOK };
         if let Some(micros) = refused.left {
-            // Whole milliseconds are slept: not one too few.
+            // Sleeps last whole milliseconds: round up.
             let millis = Duration::from_millis(micros as u64 / 1000 + 1);
             longest = longest.min(millis);
         }
@@ -219,7 +220,7 @@ impl Drop for Waiter {
     }
 }
 
-/// Returns how many wait for a name; removes those that are gone.
+/// Returns the number of waiters of a name; removes the rows of sessions that no longer wait.
 pub(super) fn living(spi: &Spi, name: &str) -> usize {
     let rows = spi.query_latest(WaiterList { name: arg(name) });
     let (living, gone): (Vec<i64>, Vec<i64>) = rows.iter().partition(|&id| is_alive(id));
@@ -229,7 +230,7 @@ pub(super) fn living(spi: &Spi, name: &str) -> usize {
     living.len()
 }
 
-/// Stores the limit of a call for those who wait for the name.
+/// Stores the limit of a call for the waiters of its name.
 pub(super) fn set_limit(spi: &Spi, request: &Request) {
     let set = WaiterSetLimit {
         name: arg(request.name.as_str()),
@@ -240,7 +241,7 @@ pub(super) fn set_limit(spi: &Spi, request: &Request) {
     }
 }
 
-/// Removes waiters of any name that are gone.
+/// Removes the rows of sessions that no longer wait, for any name.
 pub(super) fn sweep(spi: &Spi, at_most: i64) {
     let rows = spi.query_latest(WaiterSweep {
         at_most: arg(at_most),
@@ -268,7 +269,7 @@ thread_local! {
 }
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// Has the waiters behind this one woken if the session ends while it waits.
+/// Wakes the waiters behind this one if the session ends while it waits.
 fn ring_at_exit(subject: Subject) {
     LEAVING.set(Some(subject));
     if !REGISTERED.swap(true, Ordering::Relaxed) {
@@ -277,7 +278,7 @@ fn ring_at_exit(subject: Subject) {
     }
 }
 
-/// Runs after the session's locks are released, and before its place in shared memory is.
+/// Runs after the session's locks are released, and before its latch is.
 #[pg_guard]
 unsafe extern "C-unwind" fn at_exit(_code: std::ffi::c_int, _argument: pg_sys::Datum) {
     if let Some(subject) = LEAVING.take() {

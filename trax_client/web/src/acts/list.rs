@@ -231,7 +231,7 @@ pub(super) const ACTS: [Act; 16] = [
 /// The object of an act, which determines where in a cluster it is performed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// One row, on its shard.
+    /// A row, on its shard.
     Row,
     /// A group, on every shard that has its settings.
     Group,

@@ -160,7 +160,7 @@ impl Groups {
     /// Returns the groups, which may be as old as [`OLDEST`] allows.
     fn current(spi: &Spi) -> Rc<Self> {
         let bell = match memory::bell() {
-            // The changes of this transaction are not kept, because it may be rolled back.
+            // The result is not kept if this transaction has changed groups itself.
             Some(bell) if !changes::has_configured() => bell,
             _ => {
                 LIMITED.take();
