@@ -184,10 +184,10 @@ static LEFT: Mutex<BTreeMap<Shared, i64>> = Mutex::new(BTreeMap::new());
 /// many as have ended, because the next job of one lane may be held back by its group, or no worker
 /// may claim it. Claims block the surplus again.
 ///
-/// A claim that has counted the ended leases may be blocking jobs now. It holds the lock, so this
-/// function waits for the lock and then sees these jobs. The lock is released at once: later claims
-/// see that the leases are being deleted, and block no job behind them. If `patient` is false,
-/// locked keys and manifests are left to the next cycle, because a cycle must not wait for a
+/// A claim that has counted the ended leases may be blocking jobs now, under the lock; this
+/// function waits for the lock, and then sees these jobs. The lock is released at once: later
+/// claims see that the leases are being deleted, and block no job behind them. If `patient` is
+/// false, locked keys and manifests are left to the next cycle, because a cycle must not wait for a
 /// worker's open transaction.
 pub(crate) fn free(spi: &Spi, ended: impl Iterator<Item = Shared>, patient: bool) {
     for (shared, count) in counted(ended) {

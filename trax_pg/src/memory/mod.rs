@@ -91,8 +91,8 @@ pub(crate) struct Slot {
     pub(crate) phase: Phase,
     /// When the scheduler was registered.
     pub(crate) launched_at: pg_sys::TimestampTz,
-    /// The process that vacuums each table, or 0. It registers before it connects, and leaves at
-    /// its end, for whatever reason.
+    /// The process that vacuums each table, or 0. A vacuum registers before it connects, and leaves
+    /// at its end, for whatever reason.
     vacuums: [i32; VACUUMS],
     /// The process whose statement needs the database without a scheduler, or 0.
     closed_by: i32,
@@ -262,7 +262,7 @@ pub(crate) fn forget_dropped() {
     databases.extend(bell::databases());
     databases.sort_unstable();
     databases.dedup();
-    // SAFETY: inside a transaction. It makes every database visible that was listed above.
+    // SAFETY: inside a transaction. Afterwards every database that was listed above is visible.
     unsafe { pg_sys::AcceptInvalidationMessages() };
     databases.retain(|&database| !database_exists(database));
     if !databases.is_empty() {

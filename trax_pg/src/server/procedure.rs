@@ -61,9 +61,9 @@ impl Procedure {
         })
     }
 
-    /// Makes `drop extension` wait until the transaction ends, because it locks the extension before
-    /// the objects in it. If the drop came first, the step finds its procedure gone, and never a
-    /// part of the extension.
+    /// Makes `drop extension` wait until the transaction ends, because that locks the extension
+    /// before the objects in it. If the drop came first, the step finds its procedure gone, and
+    /// never a part of the extension.
     fn keep_extension(&self) {
         let mode = pg_sys::AccessShareLock as i32;
         // SAFETY: inside a transaction.

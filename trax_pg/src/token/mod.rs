@@ -98,8 +98,8 @@ sql_function!(trax_acquire_token, pg_finfo_trax_acquire_token, |call| {
     Ok(rows.end())
 });
 
-/// Takes a token, if a place is free in addition to those reserved for waiters, and stores the limit
-/// for the waiters.
+/// Takes a token, if a place is free in addition to those reserved for waiters, and stores the
+/// limit for the waiters.
 fn acquire(spi: &Spi, request: &Request) -> Option<Granted> {
     let waiting = waiter::living(spi, &request.name);
     if waiting > 0 {

@@ -75,7 +75,7 @@ sql_function!(trax_await_token, pg_finfo_trax_await_token, |call| {
 
 fn await_turn(procedure: &Procedure, request: &Request, wait: Duration) -> Result<Option<Granted>> {
     let deadline = Instant::now() + wait;
-    // Ends the transaction of the CALL, whose snapshot is too old for a step.
+    // Ends the transaction of the CALL, so that the first step has a snapshot of its own.
     procedure.commit();
     let granted = procedure.step(|spi| Ok(acquire(spi, request)))?;
     procedure.commit();
@@ -278,7 +278,7 @@ fn ring_at_exit(subject: Subject) {
     }
 }
 
-/// Runs after the session's locks are released, and before its latch is.
+/// Runs after the session's locks are released, and before its process entry is freed.
 #[pg_guard]
 unsafe extern "C-unwind" fn at_exit(_code: std::ffi::c_int, _argument: pg_sys::Datum) {
     if let Some(subject) = LEAVING.take() {

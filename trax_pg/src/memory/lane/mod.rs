@@ -22,9 +22,9 @@
 //!   for errors that the rescan corrects (`rescan`).
 //! - A transaction that makes a row claimable lowers the start, or adds an entry, after its commit.
 //! - A claim raises a start only to the first row that its snapshot shows, including rows that
-//!   other transactions have locked or are deleting, and frees the entry only if there is none. It
-//!   does neither if the entry has changed since before its snapshot, or if its own transaction has
-//!   taken rows. A missing entry means an empty section only if nothing was lost since then.
+//!   other transactions have locked or are deleting, and frees the entry only if there is none; but
+//!   neither if the entry has changed since before the snapshot, or if the claim's transaction has
+//!   taken rows before. A missing entry means an empty section only if nothing was lost since then.
 //! - The entries are *complete* if every section with rows has one: a session has read all sections
 //!   from the index, all got entries, and nothing was lost since it began. Then a section without
 //!   an entry has no rows, and a new session need not read the index.

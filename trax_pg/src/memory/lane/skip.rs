@@ -1,10 +1,10 @@
 //! Skips: rows at the front of a section that claims skip until another transaction ends.
 //!
-//! That transaction is claiming or ending a job with the same concurrency key or manifest, so the
-//! rows can be neither claimed nor blocked yet. A claim that has read many such rows raises the
-//! start of the section past them, so that the next claims do not read them again. The first claim
-//! after the end of the transaction lowers the start to the first of them. If no place is free for
-//! a skip, the start is not raised past its rows.
+//! These rows share a concurrency key or a manifest with a job that the other transaction is
+//! claiming or ending, so they can be neither claimed nor blocked yet. A claim that has read many
+//! such rows raises the start of the section past them, so that the next claims do not read them
+//! again. The first claim after the end of the transaction lowers the start to the first of them.
+//! If no place is free for a skip, the start is not raised past its rows.
 
 use super::{Database, LaneStarts, Section, own};
 use crate::server::running::Running;
