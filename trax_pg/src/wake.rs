@@ -235,7 +235,8 @@ pub(crate) fn wait(timeout: Duration, may_find: impl Fn() -> bool) {
     let before = last.rings.unwrap_or_else(rings);
     let longest = match last.rings {
         Some(_) if !last.has_waited && last.has_left_rows => LEFT_ROWS_WAIT,
-        // Once: a session that then looks for the same tasks does not want the others.
+        // Once only: if the session then looks for the same tasks again, the other rows are not
+        // for it.
         Some(_)
             if !last.has_waited
                 && last.is_filtered

@@ -271,7 +271,8 @@ impl Pick {
             .entry(place)
             .or_insert_with(|| limit::allowed(spi, counter, shared, &lane.group));
         let room = Room::For(allowed - of.held.count);
-        // A transaction that is ending one of these jobs would not see a row that is blocked now.
+        // A transaction that is ending one of these jobs would not see a row that is blocked now;
+        // its commit rings.
         let must_wait =
             of.held.may_end || !of.is_used && self.only_blocked >= lock::BLOCKED_AT_MOST;
         if room.is_none() && must_wait {

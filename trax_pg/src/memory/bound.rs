@@ -14,7 +14,7 @@
 //! - A bound is raised only to the result of a count, by the session that holds the lock under
 //!   which such leases are granted. The count reads the bound before it takes its snapshot.
 //! - A claim lowers the bound to the job that it takes, under the same lock.
-//! - A transaction that changes leases without that lock (leases written by hand, a claim beside
+//! - A transaction that changes leases without that lock (leases written by hand, a claim without
 //!   the database's limit, the end of a prepared transaction) *suspends* bounds before its commit
 //!   is visible, and resumes them afterwards. A suspended bound is absent, and cannot be written.
 //! - The holder of the lock, and each end of a job for the gate of its group, makes the bound

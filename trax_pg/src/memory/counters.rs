@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// Number of places for tasks, of all databases.
 pub(crate) const TASKS: usize = 512;
-/// Most of them that one database takes, and only while as many are free.
+/// Most of them that one database takes, and only while more than it has are free.
 const TASKS_OF_ONE: usize = 200;
 
 /// Upper bounds of the histograms' buckets, in microseconds; the last bucket has none.

@@ -10,8 +10,8 @@
 //! list, the last changed first. A session keeps its own list of sections (`claim/lane`), and reads
 //! only the entries that have changed since. A database may add an entry while it has fewer than
 //! twice as many as are free; beyond that its oldest entry is removed, and the changes up to the
-//! last one of that entry are *lost*. All changes before the server's start, or before a user's own
-//! statement on the queue, are lost too.
+//! last one of that entry are *lost*: they can no longer all be read here. All changes before the
+//! server's start, or before a user's own statement on the queue, are lost too.
 //!
 //! Enters: claimable rows ([`lower`]), first rows that claims have read ([`raise`]), sections that
 //! were read from the index ([`publish`]). Leaves: the sections lowered since a change
