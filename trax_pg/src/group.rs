@@ -158,7 +158,7 @@ pub(crate) fn count(spi: &Spi, groups: &[&Settings]) {
         .map(|settings| settings.name.clone())
         .collect();
     for name in &limited {
-        limit::group::counts_anew(name);
+        limit::group::void_bound(name);
     }
     if !limited.is_empty() {
         // Running jobs count already: no claim of these groups is under way.

@@ -28,7 +28,7 @@ static NAMED: AtomicU64 = AtomicU64::new(0);
 /// created.
 pub(crate) fn look_for_older(spi: &Spi) {
     if let Some(bell) = memory::bell() {
-        bell.say_older_prepared(spi.query(PreparedFirst).len() > 0);
+        bell.set_older_prepared(spi.query(PreparedFirst).len() > 0);
     }
 }
 

@@ -272,7 +272,7 @@ impl Connected {
     /// Runs the loop: a check, a cycle and a notification when due, and sleep in between.
     fn serve(mut self) -> ! {
         if let Some(bell) = memory::bell() {
-            bell.attend();
+            bell.set_scheduler();
         }
         let mut next_cycle = Instant::now();
         let mut next_check = next_cycle;

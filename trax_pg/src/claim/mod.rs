@@ -302,7 +302,7 @@ struct Pick {
     jobs: Vec<Picked>,
     max_jobs: usize,
     groups: HashMap<String, PickedGroup>,
-    kept: group::Kept,
+    kept: group::LockedGroups,
     /// The keys and manifests that the claim has locked; `None` for those that it has not.
     shared: HashMap<Shared, Option<PickedShared>>,
     /// How many locks the claim holds on limited groups, keys and manifests; and those that may be

@@ -40,7 +40,7 @@ impl Pick {
             jobs: Vec::with_capacity(max_jobs),
             max_jobs,
             groups: HashMap::new(),
-            kept: group::Kept::default(),
+            kept: group::LockedGroups::default(),
             shared: HashMap::new(),
             locks: 0,
             idle: Vec::new(),
@@ -158,10 +158,10 @@ impl Pick {
                 of.held.count += 1;
                 of.is_used = true;
             }
-            shared.takes(job_id);
+            shared.lower_bound(job_id);
         }
         if self.in_limited_database {
-            database::takes(job_id);
+            database::lower_bound(job_id);
         } else {
             changes::granted_beside_limit();
         }
@@ -172,7 +172,7 @@ impl Pick {
             group.is_used = true;
         }
         if limited {
-            group::takes(&lane.group, job_id);
+            group::lower_bound(&lane.group, job_id);
         }
         let mut row = scan.row();
         for (column, value) in beside.into_iter().flatten() {

@@ -102,7 +102,7 @@ pub(crate) fn queue_due(spi: &Spi, now: Timestamp) -> (usize, bool) {
     });
     let mut due: Vec<Due> = rows.iter().map(Due::of).collect();
     forget_orphans(spi, &locked, &due);
-    let mut kept = group::Kept::default();
+    let mut kept = group::LockedGroups::default();
     due.retain(|due| is_decidable(due, &mut kept));
     let mut plans = Plans::default();
     let mut decisions: Vec<Decision> = due.iter().map(|due| due.decide(&mut plans, now)).collect();
@@ -134,7 +134,7 @@ fn forget_orphans(spi: &Spi, locked: &[i64], due: &[Due]) {
 
 /// Returns whether it can be decided now. A group that is being configured may be enabled again
 /// before this commits, without waking manifests parked here: they wait for the next cycle.
-fn is_decidable(due: &Due, kept: &mut group::Kept) -> bool {
+fn is_decidable(due: &Due, kept: &mut group::LockedGroups) -> bool {
     due.blocked_on != Some(ParkedOn::GroupDisabled) || group::stays_disabled(kept, &due.group)
 }
 

@@ -51,6 +51,6 @@ fn count(counter: &Counter, limit: i64) -> i64 {
 }
 
 /// Lowers the bound to a job that is being claimed under the limit of the database.
-pub(crate) fn takes(job_id: i64) {
+pub(crate) fn lower_bound(job_id: i64) {
     Bound::of_database().lower(job_id);
 }

@@ -17,15 +17,15 @@ use crate::server::table::Key;
 /// The groups that a transaction has locked in shared mode, so that none can be configured until it
 /// commits.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct LockedGroups {
     one_by_one: usize,
     all: bool,
 }
 
-impl Kept {
+impl LockedGroups {
     /// Locks a group; returns false if it is being configured, or, once all groups are locked
     /// together, if any group is.
-    pub(crate) fn keep(&mut self, group: &str) -> bool {
+    pub(crate) fn lock(&mut self, group: &str) -> bool {
         if self.all {
             return true;
         }
@@ -52,7 +52,7 @@ impl Kept {
 /// the group had a limit when the claim read the lanes.
 pub(crate) fn room(
     counter: &Counter,
-    kept: &mut Kept,
+    kept: &mut LockedGroups,
     group: &str,
     limited: bool,
     now: Timestamp,
@@ -64,7 +64,7 @@ pub(crate) fn room(
     let is_kept = if limited {
         Lock::Group(group).take_if_free(Mode::Alone)
     } else {
-        kept.keep(group)
+        kept.lock(group)
     };
     if !is_kept {
         return Room::Busy;
@@ -108,8 +108,8 @@ pub(crate) fn unlock(group: &str) {
 }
 
 /// Returns whether this group is disabled. A true result holds until the transaction ends.
-pub(crate) fn stays_disabled(kept: &mut Kept, group: &str) -> bool {
-    if !kept.keep(group) {
+pub(crate) fn stays_disabled(kept: &mut LockedGroups, group: &str) -> bool {
+    if !kept.lock(group) {
         return false;
     }
     let counter = Counter::open();
@@ -129,12 +129,12 @@ fn bound(name: &str) -> Bound {
 }
 
 /// Lowers the bound to a job that is being claimed from a group with a limit.
-pub(crate) fn takes(name: &str, job_id: i64) {
+pub(crate) fn lower_bound(name: &str, job_id: i64) {
     bound(name).lower(job_id);
 }
 
 /// Makes the bound of a group void, because all its running jobs are about to count towards its
 /// limit.
-pub(crate) fn counts_anew(name: &str) {
+pub(crate) fn void_bound(name: &str) {
     bound(name).void();
 }

@@ -69,7 +69,7 @@ impl Shared {
     }
 
     /// Lowers the bound to a job that shares it and is being claimed.
-    pub(crate) fn takes(&self, job_id: i64) {
+    pub(crate) fn lower_bound(&self, job_id: i64) {
         self.bound().lower(job_id);
     }
 

@@ -212,7 +212,7 @@ impl Bell {
     }
 
     /// Stores whether there may be transactions that were prepared before the start of the server.
-    pub(crate) fn say_older_prepared(&self, are_there: bool) {
+    pub(crate) fn set_older_prepared(&self, are_there: bool) {
         self.older_prepared.store(are_there, Ordering::SeqCst);
     }
 
@@ -243,7 +243,7 @@ impl Bell {
     }
 
     /// Stores the latch of this process as the scheduler's.
-    pub(crate) fn attend(&self) {
+    pub(crate) fn set_scheduler(&self) {
         // SAFETY: the latch of this process, in shared memory.
         self.scheduler
             .store(unsafe { pg_sys::MyLatch }, Ordering::SeqCst);
