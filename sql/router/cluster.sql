@@ -10,7 +10,7 @@ as $$
         'add_shard', 'move_shard', 'close_shard', 'open_shard', 'spread_places', 'keys_alive', 'pin_keys', 'pin_group',
         'place_group', 'spread_group', 'hold_group', 'cluster', 'identify', 'survey_group', 'survey', 'survey_whole', 'in_micros', 'placing_at',
         'put_settings', 'give_settings', 'hold_placement', 'put_placement', 'depart', 'arrive', 'end_departure',
-        'refuse_ties', 'roles_of_group', 'missing_roles', 'begin_move', 'carry', 'move_group', 'departed', 'hold_manifests', 'forget'
+        'refuse_ties', 'roles_of_group', 'missing_roles', 'begin_move', 'carry', 'move_group', 'departed', 'hold_manifests', 'forget', 'adopt_shard'
     ]
 $$;
 comment on function trax_router.functions_of_owner() is

@@ -126,6 +126,10 @@ begin
                     failure.detail = pg_exception_detail,
                     failure.hint = pg_exception_hint;
                 failure.shard := one;
+                -- Only the owner of trax in a shard may ask.
+                if failure.state = '42501' then
+                    return;
+                end if;
                 -- Rows of their own report an unreachable shard.
                 if not trax_router.is_away(failure) then
                     perform trax_router.raise(failure);
@@ -135,4 +139,4 @@ begin
 end;
 $$;
 comment on function trax_router.jobs_on_two_shards(int) is
-    'Internal. Returns jobs that wait or run on two shards, of some that are not on the shard that gave their ids.';
+    'Internal. Returns jobs that wait or run on two shards, of some that are not on the shard that gave their ids; none unless the caller owns trax there.';

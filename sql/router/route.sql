@@ -426,6 +426,12 @@ begin
                 return query select 'every shard can be reached', failure.message, shard;
         end;
     end loop;
+    return query
+    select
+        'every job is on one shard',
+        format('Job %s of group "%s" is on shard %s and on shard %s.', j.job_id, j.group_name, j.other_shard, j.shard),
+        j.shard
+    from trax_router.jobs_on_two_shards() j;
 end;
 $$;
 comment on function trax.check(interval) is
@@ -585,6 +591,16 @@ begin
         end;
     end loop;
     return query select own.* from trax_router.unended_moves($1) own;
+    return query
+    select
+        'job_on_two_shards', 'critical',
+        format('%s jobs of group "%s" are on shard %s and on shard %s, and may run twice: one of the shards was restored from a backup.',
+            count(*), j.group_name, j.other_shard, j.shard),
+        format('call trax_router.move_group(%L, %s, null)', j.group_name, min(trax_router.shard_of_group(j.group_name))),
+        j.shard
+    from trax_router.jobs_on_two_shards() j
+    group by j.group_name, j.shard, j.other_shard
+    order by j.group_name, j.shard;
 end;
 $$;
 comment on function trax.diagnose(interval, name) is

@@ -23,7 +23,7 @@ pub(crate) fn shard_server() -> Server {
 }
 
 /// The servers of the shards 1, 2 and 3, shared by all tests that do not stop one.
-fn servers() -> &'static [Server; 3] {
+pub(crate) fn servers() -> &'static [Server; 3] {
     static SERVERS: OnceLock<[Server; 3]> = OnceLock::new();
     SERVERS.get_or_init(|| [shard_server(), shard_server(), shard_server()])
 }

@@ -1,12 +1,12 @@
 //! A shard that is restored from a backup which is older than the move of a group.
 
+use super::cluster::servers;
 use super::{Cluster, has_plproxy};
 use harness::session::Session;
-use trax_client::testkit::Database;
 
 /// Runs a program of the shard's server on a file; panics if it fails.
-fn run(database: &Database, program: &str, file: &std::path::Path, arguments: &[&str]) {
-    let mut command = database.server().command(program);
+fn run(program: &str, file: &std::path::Path, arguments: &[&str]) {
+    let mut command = servers()[0].command(program);
     command.args(arguments).arg(file);
     let output = command.output().expect("the program starts");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -33,9 +33,9 @@ async fn jobs_that_have_moved_since_the_backup_of_a_restored_shard_run_once() {
     ))
     .await;
     let (database, first) = &cluster.shards[0];
-    let file = database.server().socket_dir().join("moved.dump");
+    let file = servers()[0].socket_dir().join("moved.dump");
     let name = database.name();
-    run(database, "pg_dump", &file, &["-Fc", name, "--file"]);
+    run("pg_dump", &file, &["-Fc", name, "--file"]);
     let call = super::move_group::call(&moved, 2);
     s.get(&call).await;
 
@@ -63,7 +63,7 @@ async fn jobs_that_have_moved_since_the_backup_of_a_restored_shard_run_once() {
         "--dbname",
         name,
     ];
-    run(database, "pg_restore", &file, &restore);
+    run("pg_restore", &file, &restore);
     let refusal = first.refusal("select trax.adopt()").await;
     assert_eq!(refusal.code, "55000", "{refusal}");
     assert!(
