@@ -127,3 +127,82 @@ end;
 $$;
 comment on function trax.where_is(bigint, boolean) is
     'Returns where a job, or a dead letter, is in this database: here (it waits or runs, or is unresolved), departed (on its way to another shard) or ended (or resolved); null when it is not known.';
+
+create function trax.known_jobs(
+    cargo jsonb
+)
+returns bigint[]
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select coalesce(array_agg(j.job_id), '{}')
+    from (
+        select (q ->> 'job_id')::bigint
+        from jsonb_array_elements($1 -> 'jobs') q
+    ) j (job_id)
+    where exists (select from trax.work_queue q where q.job_id = j.job_id)
+        or exists (select from trax.lease l where l.job_id = j.job_id)
+        or exists (select from trax.run r where r.job_id = j.job_id and r.final)
+$$;
+comment on function trax.known_jobs(jsonb) is
+    'Internal. Returns the jobs of a batch that wait, run or have ended here: the shard that sent them was restored from a backup that is older than their move.';
+
+create function trax.adopt_shard(
+    groups_away text[]
+)
+returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    name text;
+begin
+    foreach name in array groups_away loop
+        perform trax.configure_group(name, enabled => false);
+    end loop;
+    perform trax.adopt(keep => true);
+end;
+$$;
+comment on function trax.adopt_shard(text[]) is
+    'Internal. Adopts a copy of a shard, with these groups, which are on other shards, disabled. Called by trax_router.adopt_shard().';
+
+create function trax.guests(
+    at_most int
+)
+returns table (
+    job_id bigint,
+    group_name text
+)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    with own as (
+        select
+            trax.shard_of(s.last_value)::bigint << 43 as first,
+            (trax.shard_of(s.last_value)::bigint + 1) << 43 as beyond
+        from trax.work_queue_job_id_seq s
+    )
+    (
+        select q.job_id, q.group_name
+        from own o
+        join trax.work_queue q on q.job_id < o.first
+        limit $1
+    )
+    union all
+    (
+        select q.job_id, q.group_name
+        from own o
+        join trax.work_queue q on q.job_id >= o.beyond
+        limit $1
+    )
+    union all
+    (
+        select l.job_id, l.group_name
+        from own o
+        join trax.lease l on l.job_id < o.first
+            or l.job_id >= o.beyond
+        limit $1
+    )
+$$;
+comment on function trax.guests(int) is
+    'Internal. Returns jobs that wait or run here and that another shard has given their ids, some of each kind.';
