@@ -27,6 +27,7 @@ mod day;
 mod error;
 mod item;
 mod next;
+mod open;
 mod parse;
 
 pub use allowed::Allowed;

@@ -8,7 +8,7 @@
 use std::fmt;
 
 use super::Cron;
-use super::allowed::Open;
+use super::open::Open;
 use crate::zone::{Instants, OffsetChange, REACH, Zone};
 
 /// The most stretches before the search gives up. Each is a change or a leap to the next match; the
