@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::source::Entry;
+use crate::row::Entry;
 use crate::{Result, Trouble};
 
 /// The time before a row is first tried again; doubled each time up to `LONGEST_PAUSE`.

@@ -54,6 +54,7 @@
 
 mod held;
 mod pair;
+mod row;
 mod seat;
 mod source;
 mod target;

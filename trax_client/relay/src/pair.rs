@@ -7,8 +7,9 @@ use tokio::time::{Instant, sleep};
 use trax_client::{Address, Report};
 
 use crate::held::Held;
+use crate::row::{Entry, Lag};
 use crate::seat::Seat;
-use crate::source::{Entry, Lag, Source};
+use crate::source::Source;
 use crate::target::{LOCK_PATIENCE, Outcome, SHORT_LOCK_PATIENCE, Target};
 use crate::{Options, Result, Trouble, step};
 

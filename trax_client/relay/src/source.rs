@@ -12,29 +12,10 @@ use tokio_postgres::{Client, Row};
 use trax_client::{Address, Neighbor, Report};
 
 use crate::held::Held;
-use crate::target::{Carried, Ended, OldKey};
+use crate::row::{Carried, Ended, Entry, Lag, OldKey};
 use crate::{Result, Trouble, rows, step};
 
 const SIDE: &str = "source";
-
-/// A waiting row.
-pub(crate) struct Entry {
-    pub(crate) id: i64,
-    pub(crate) key: String,
-    pub(crate) unique_key: Option<String>,
-    /// The whole row as JSON, or the error if that is impossible: the SQLSTATE and the message.
-    pub(crate) document: std::result::Result<String, (String, String)>,
-}
-
-/// The number of waiting rows and the age of the oldest in seconds, the number of refused rows, and
-/// the number of waiting rows without a target.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) struct Lag {
-    pub(crate) waiting: i64,
-    pub(crate) age: f64,
-    pub(crate) refused: i64,
-    pub(crate) unplaced: i64,
-}
 
 /// The maximum number of statements that determine which characters the source cannot store.
 /// Further characters count as missing.

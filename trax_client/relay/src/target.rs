@@ -7,7 +7,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Transaction};
 use trax_client::{Address, Neighbor, Report};
 
-use crate::source::{Entry, Lag};
+use crate::row::{Carried, Ended, Entry, Lag, OldKey};
 use crate::{Result, Trouble, rows};
 
 const SIDE: &str = "target";
@@ -27,13 +27,6 @@ const OF_THE_LOCK: &str = "55P03";
 /// much memory.
 const YET_OF_THE_ROW: [&str; 2] = ["57014", "53200"];
 
-/// A row that has become a job.
-pub(crate) struct Carried {
-    pub(crate) id: i64,
-    pub(crate) key: String,
-    pub(crate) job_id: i64,
-}
-
 /// The outcome of carrying rows together.
 pub(crate) enum Outcome {
     Carried(Vec<Carried>),
@@ -41,23 +34,6 @@ pub(crate) enum Outcome {
     Refused(Report),
     /// No row was carried: at least one cannot be carried now.
     Held(Report),
-}
-
-/// A key that was carried more than an hour ago.
-pub(crate) struct OldKey {
-    pub(crate) id: i64,
-    pub(crate) key: String,
-    carried_at: String,
-}
-
-/// A job that has ended, or is no longer known.
-pub(crate) struct Ended {
-    /// The id of the row in the outbox.
-    pub(crate) id: i64,
-    pub(crate) state: String,
-    pub(crate) output: Option<String>,
-    pub(crate) error: Option<String>,
-    pub(crate) finished_at: Option<String>,
 }
 
 /// A connection to the database with trax, for one source.
