@@ -1,26 +1,21 @@
 //! From a request to its response: the gate, the page or act, and the headers common to all
 //! responses.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{OriginalUri, Request};
-use axum::http::header::{
-    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION,
-    SET_COOKIE, WWW_AUTHENTICATE,
-};
+use axum::http::header::{CACHE_CONTROL, HeaderName, HeaderValue, SET_COOKIE, WWW_AUTHENTICATE};
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
-use maud::{Markup, html};
-use trax_client::Address;
+use maud::html;
 
-use crate::acts::{Home, Target};
-use crate::cluster::{Cluster, Shards};
-use crate::database::Database;
 use crate::identity::{Identity, Person};
+use crate::response::{asset, page};
+use crate::shared::Shared;
 use crate::trouble::Trouble;
 use crate::visit::{Values, Visit};
-use crate::{Options, acts, cluster, gate, layout, live, pages};
+use crate::{gate, layout, route};
 
 /// The maximum length of an act's form, in bytes.
 const FORM: usize = 16 * 1024;
@@ -41,56 +36,6 @@ const SAFETY: [(&str, &str); 6] = [
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
 ];
-
-/// The state shared by all requests.
-pub(crate) struct Shared {
-    pub(crate) options: Options,
-    /// How users are identified; initially as the options set it.
-    identity: RwLock<Arc<Identity>>,
-    /// The database of the address.
-    pub(crate) database: Arc<Database>,
-    /// The shards, if the database is a router.
-    pub(crate) cluster: Cluster,
-    pub(crate) guess: tokio::sync::Mutex<()>,
-    /// Signs the tokens of forms. A new key is made at each start.
-    key: [u8; 32],
-}
-
-impl Shared {
-    pub(crate) fn new(address: Address, mut options: Options) -> Self {
-        let identity = std::mem::replace(&mut options.identity, Identity::Nobody);
-        Shared {
-            identity: RwLock::new(Arc::new(identity)),
-            database: Arc::new(Database::new(address.clone(), options.connections)),
-            cluster: Cluster::of(address),
-            options,
-            guess: tokio::sync::Mutex::new(()),
-            key: rand::random(),
-        }
-    }
-
-    /// Returns how users are currently identified.
-    pub(crate) fn identity(&self) -> Arc<Identity> {
-        let identity = self.identity.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&identity)
-    }
-
-    pub(crate) fn set_identity(&self, identity: Identity) {
-        let mut kept = self
-            .identity
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        *kept = Arc::new(identity);
-    }
-
-    /// Returns the database of the address, and its shards if it is a router.
-    pub(crate) fn home<'s>(&'s self, shards: Option<&'s Shards>) -> Home<'s> {
-        Home {
-            address: &self.database,
-            shards,
-        }
-    }
-}
 
 /// Returns the response to a request.
 pub(crate) async fn answer(shared: &Arc<Shared>, request: Request) -> Response {
@@ -177,10 +122,7 @@ async fn enter(
         if let Some(why) = visit.read_only {
             return Err(Trouble::forbidden(why));
         }
-        return match cluster::enter(shared, visit).await? {
-            Some(shards) => cluster::act(shared, &shards, visit, &form).await,
-            None => act(&shared.database, shared.home(None), visit, &form).await,
-        };
+        return route::act(shared, visit, &form).await;
     }
     if parts.method != Method::GET && parts.method != Method::HEAD {
         return Err(Trouble::new(
@@ -193,82 +135,7 @@ async fn enter(
         "script.js" => return Ok(asset("text/javascript; charset=utf-8", SCRIPT)),
         _ => {}
     }
-    match cluster::enter(shared, visit).await? {
-        Some(shards) => cluster::show(shared, &shards, visit).await,
-        None => show(shared, &shared.database, shared.home(None), visit).await,
-    }
-}
-
-/// Returns the page of a path in one database.
-pub(crate) async fn show(
-    shared: &Arc<Shared>,
-    database: &Arc<Database>,
-    home: Home<'_>,
-    visit: &Visit,
-) -> Result<Response, Trouble> {
-    let targets = [Target::only(database, home)];
-    match visit.words().as_slice() {
-        ["export"] => Ok(file(pages::export(database, visit).await?)),
-        ["live"] => live::of_database(shared, database, visit).await,
-        ["act", name] => Ok(page(acts::ask(&targets, visit, name).await?)),
-        words => Ok(page(pages::show(database, visit, words).await?)),
-    }
-}
-
-/// Performs the act of a form in one database.
-pub(crate) async fn act(
-    database: &Arc<Database>,
-    home: Home<'_>,
-    visit: &Visit,
-    form: &Values,
-) -> Result<Response, Trouble> {
-    let name = visit.act()?;
-    let targets = [Target::only(database, home)];
-    Ok(page(acts::perform(&targets, visit, name, form).await?))
-}
-
-/// Sends the browser to another page.
-pub(crate) fn redirect(link: &str) -> Result<Response, Trouble> {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::SEE_OTHER;
-    let link =
-        HeaderValue::from_str(link).map_err(|_| Trouble::missing("there is no such page"))?;
-    response.headers_mut().insert(LOCATION, link);
-    Ok(response)
-}
-
-pub(crate) fn page(markup: Markup) -> Response {
-    let mut response = Response::new(Body::from(markup.into_string()));
-    let html = HeaderValue::from_static("text/html; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, html);
-    response
-}
-
-/// Returns a document that the browser saves as a file.
-fn file(document: String) -> Response {
-    let mut response = Response::new(Body::from(document));
-    for (name, value) in [
-        (CONTENT_TYPE, "application/json"),
-        (
-            CONTENT_DISPOSITION,
-            "attachment; filename=\"manifests.json\"",
-        ),
-    ] {
-        let value = HeaderValue::from_static(value);
-        response.headers_mut().insert(name, value);
-    }
-    response
-}
-
-fn asset(kind: &'static str, text: &'static str) -> Response {
-    let mut response = Response::new(Body::from(text));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    headers.insert(
-        CACHE_CONTROL,
-        HeaderValue::from_static("private, max-age=300"),
-    );
-    response
+    route::show(shared, visit).await
 }
 
 fn refusal(visit: &Visit, trouble: &Trouble, identity: &Identity) -> Response {

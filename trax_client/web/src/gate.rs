@@ -12,6 +12,7 @@ use hmac::Mac;
 
 use crate::Options;
 use crate::identity::{Identity, Passwords, Person, keyed};
+use crate::shared::Shared;
 use crate::trouble::Trouble;
 
 /// The cookie that the form tokens of a browser are bound to.
@@ -32,10 +33,7 @@ pub(crate) fn check_host(options: &Options, headers: &HeaderMap) -> Result<(), T
 }
 
 /// Returns the user of a request.
-pub(crate) async fn person(
-    shared: &std::sync::Arc<crate::dispatch::Shared>,
-    headers: &HeaderMap,
-) -> Result<Person, Trouble> {
+pub(crate) async fn person(shared: &Shared, headers: &HeaderMap) -> Result<Person, Trouble> {
     match &*shared.identity() {
         Identity::Nobody => Ok(Person::default()),
         Identity::Header { name, roles } => {
@@ -87,7 +85,7 @@ fn with_role(name: &str, role: Option<&str>) -> Result<Person, Trouble> {
 /// processor. After too many wrong passwords, a known password is accepted only from a browser that
 /// gave it before. Otherwise the fast answer would confirm a guess at the speed of a comparison.
 async fn check_password(
-    shared: &std::sync::Arc<crate::dispatch::Shared>,
+    shared: &Shared,
     name: &str,
     password: &str,
     session: Option<&str>,

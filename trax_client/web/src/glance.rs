@@ -16,10 +16,9 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::database::Database;
 use crate::identity::Person;
 use crate::trouble::Trouble;
-use crate::work::{Argument, Purpose, Work};
+use crate::work::{Argument, Pool, Purpose, Work};
 
 /// An older answer is renewed in the background of the page that shows it.
 const FRESH: Duration = Duration::from_secs(1);
@@ -31,9 +30,9 @@ const KEPT: usize = 1_000;
 /// The role, and the statement.
 type Key = (Option<String>, &'static str);
 
-/// The cached answers.
-#[derive(Default)]
+/// The cached answers of a database.
 pub(crate) struct Glances {
+    pool: Arc<Pool>,
     /// The number of acts so far.
     acts: AtomicU64,
     cells: Mutex<HashMap<Key, Arc<Cell>>>,
@@ -108,6 +107,14 @@ impl Cell {
 }
 
 impl Glances {
+    pub(crate) fn new(pool: Arc<Pool>) -> Self {
+        Glances {
+            pool,
+            acts: AtomicU64::new(0),
+            cells: Mutex::default(),
+        }
+    }
+
     /// Returns the start for a transaction that begins now.
     pub(crate) fn start(&self) -> Start {
         Start {
@@ -132,6 +139,46 @@ impl Glances {
         }
         Arc::clone(cells.entry(key).or_default())
     }
+
+    /// Returns the answer to a question for a user whose page has had a transaction since `start`.
+    pub(crate) async fn glance(
+        self: &Arc<Self>,
+        person: &Person,
+        work: &Work<'_>,
+        start: Start,
+        question: Question,
+    ) -> Result<Answer, Trouble> {
+        let cell = self.cell(person, question);
+        if let Some(answer) = cell.answer(start.acts) {
+            if answer.age() > FRESH && !cell.is_renewed.swap(true, Ordering::AcqRel) {
+                let (glances, person) = (Arc::clone(self), person.clone());
+                tokio::spawn(async move {
+                    // The next viewer queries again and gets the error.
+                    drop(glances.ask(&person, question).await);
+                    cell.is_renewed.store(false, Ordering::Release);
+                });
+            }
+            return Ok(answer);
+        }
+        // The holder of this lock already has a connection, so the waiters, which have theirs too,
+        // cannot deadlock on the pool.
+        let _asking = cell.asking.lock().await;
+        // Another request has renewed it meanwhile.
+        if let Some(answer) = cell.answer(start.acts) {
+            return Ok(answer);
+        }
+        cell.ask(work, start, question).await
+    }
+
+    /// Queries the database as a user, and caches the answer for all users of the same role.
+    pub(crate) async fn ask(&self, person: &Person, question: Question) -> Result<Answer, Trouble> {
+        let start = self.start();
+        let work = self.pool.begin(person, Purpose::Read).await?;
+        let cell = self.cell(person, question);
+        let answer = cell.ask(&work, start, question).await?;
+        work.commit().await?;
+        Ok(answer)
+    }
 }
 
 /// A statement that is the same for all viewers.
@@ -146,49 +193,4 @@ impl Question {
     pub(crate) const fn of(sql: &'static str) -> Self {
         Question { sql, limit: None }
     }
-}
-
-/// Returns the answer to a question for a user whose page has had a transaction since `start`.
-pub(crate) async fn glance(
-    database: &Arc<Database>,
-    person: &Person,
-    work: &Work<'_>,
-    start: Start,
-    question: Question,
-) -> Result<Answer, Trouble> {
-    let glances = &database.glances;
-    let cell = glances.cell(person, question);
-    if let Some(answer) = cell.answer(start.acts) {
-        if answer.age() > FRESH && !cell.is_renewed.swap(true, Ordering::AcqRel) {
-            let (database, person) = (Arc::clone(database), person.clone());
-            tokio::spawn(async move {
-                // The next viewer queries again and gets the error.
-                drop(ask(&database, &person, question).await);
-                cell.is_renewed.store(false, Ordering::Release);
-            });
-        }
-        return Ok(answer);
-    }
-    // The holder of this lock already has a connection, so the waiters, which have theirs too,
-    // cannot deadlock on the pool.
-    let _asking = cell.asking.lock().await;
-    // Another request has renewed it meanwhile.
-    if let Some(answer) = cell.answer(start.acts) {
-        return Ok(answer);
-    }
-    cell.ask(work, start, question).await
-}
-
-/// Queries the database as a user, and caches the answer for all users of the same role.
-pub(crate) async fn ask(
-    database: &Database,
-    person: &Person,
-    question: Question,
-) -> Result<Answer, Trouble> {
-    let start = database.glances.start();
-    let work = database.pool.begin(person, Purpose::Read).await?;
-    let cell = database.glances.cell(person, question);
-    let answer = cell.ask(&work, start, question).await?;
-    work.commit().await?;
-    Ok(answer)
 }

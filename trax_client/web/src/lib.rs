@@ -24,8 +24,14 @@ mod layout;
 mod listener;
 mod live;
 mod moment;
+mod numbers;
 mod pages;
+mod preview;
+mod response;
+mod route;
+mod shared;
 mod trouble;
+mod viewers;
 mod visit;
 mod work;
 
@@ -34,6 +40,8 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::Request;
 use trax_client::Address;
+
+use shared::Shared;
 
 pub use identity::{Identity, Passwords, Roles};
 
@@ -67,12 +75,12 @@ impl Default for Options {
 
 /// The pages of one database, or of all shards of a router.
 #[derive(Clone)]
-pub struct Site(Arc<dispatch::Shared>);
+pub struct Site(Arc<Shared>);
 
 impl Site {
     /// Returns a site. The first request opens the first connection.
     pub fn new(address: Address, options: Options) -> Self {
-        Site(Arc::new(dispatch::Shared::new(address, options)))
+        Site(Arc::new(Shared::new(address, options)))
     }
 
     /// Returns the axum router, to be served or nested under any path.

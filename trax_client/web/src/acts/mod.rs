@@ -15,10 +15,10 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 use trax_terminal::EndedJob;
 
-use crate::cluster::Shards;
+use crate::cluster::Home;
 use crate::database::Database;
 use crate::layout::{self, Reader};
-use crate::pages::manifest;
+use crate::preview::next_times;
 use crate::trouble::Trouble;
 use crate::visit::{Values, Visit};
 use crate::work::Purpose;
@@ -35,15 +35,6 @@ pub(crate) struct Target<'d> {
     /// The database, or the reason why it is unavailable.
     database: Result<&'d Arc<Database>, Trouble>,
     home: Home<'d>,
-}
-
-/// The database that the site was started for.
-#[derive(Clone, Copy)]
-pub(crate) struct Home<'d> {
-    /// The address where jobs are queued; at a router, which knows the shards of their groups.
-    pub(crate) address: &'d Arc<Database>,
-    /// The shards of the router.
-    pub(crate) shards: Option<&'d Shards>,
 }
 
 impl<'d> Target<'d> {
@@ -342,7 +333,7 @@ async fn perform_in(
     if let (true, Some(_), Some(manifest)) =
         (act.can_be_tried, form.get("try"), form.get("manifest"))
     {
-        let times = manifest::next_times(&work, manifest, reader.now).await?;
+        let times = next_times(&work, manifest, reader.now).await?;
         work.rollback().await?;
         return Ok((reader, Outcome::Tried(times)));
     }

@@ -11,10 +11,10 @@ use super::overview::{self, BUSY, COMING, COMING_COLUMNS, GROUP_COLUMNS, Overvie
 use super::rates::{self, Rates};
 use super::{Page, as_of, begin, dead, decoded, doctor, head, list};
 use crate::cluster::Shards;
-use crate::dispatch::Shared;
 use crate::layout::{self, Reader, button_of_all, table};
-use crate::live::{NAMES, Numbers};
 use crate::moment::Moment;
+use crate::numbers::{NAMES, Numbers};
+use crate::shared::Shared;
 use crate::trouble::Trouble;
 use crate::visit::Visit;
 use crate::work::Purpose;

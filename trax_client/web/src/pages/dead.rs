@@ -5,8 +5,8 @@ use tokio_postgres::types::Type;
 
 use super::{Page, ROWS, manifest_path};
 use crate::layout::{button, state, table, text};
-use crate::live::grouped;
 use crate::moment::Moment;
+use crate::numbers::grouped;
 use crate::trouble::Trouble;
 use crate::visit::Visit;
 

@@ -2,7 +2,7 @@
 
 use tokio_postgres::types::Type;
 
-use crate::live::grouped;
+use crate::numbers::grouped;
 use crate::trouble::Trouble;
 use crate::work::Work;
 

@@ -5,8 +5,8 @@ use tokio_postgres::types::Type;
 
 use super::{Page, ROWS};
 use crate::layout::{button_of_all, table};
-use crate::live::grouped;
 use crate::moment::Moment;
+use crate::numbers::grouped;
 use crate::trouble::Trouble;
 
 const LIST: &str = include_str!("../query/group_list.sql");

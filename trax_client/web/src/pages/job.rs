@@ -8,8 +8,8 @@ use trax_terminal::sql_output::as_psql;
 
 use super::{Page, manifest_path};
 use crate::layout::{button, facts, state, table, verbatim};
-use crate::live::grouped;
 use crate::moment::{Moment, length};
+use crate::numbers::grouped;
 use crate::trouble::Trouble;
 
 const SHOW: &str = include_str!("../query/job_show.sql");

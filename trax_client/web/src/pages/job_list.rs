@@ -5,8 +5,8 @@ use tokio_postgres::types::Type;
 
 use super::{Page, ROWS};
 use crate::layout::{state, table};
-use crate::live::grouped;
 use crate::moment::{Moment, length};
+use crate::numbers::grouped;
 use crate::trouble::Trouble;
 use crate::visit::Visit;
 

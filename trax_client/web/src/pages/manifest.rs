@@ -7,12 +7,11 @@ use super::manifest_list::{next, schedule};
 use super::{Page, graph, manifest_path};
 use crate::layout::{button, facts, state, table, text, verbatim};
 use crate::moment::{Moment, length};
+use crate::preview::next_times;
 use crate::trouble::Trouble;
-use crate::work::Work;
 
 const SHOW: &str = include_str!("../query/manifest_show.sql");
 const RUNS: &str = include_str!("../query/manifest_runs.sql");
-const PREVIEW: &str = include_str!("../query/manifest_preview.sql");
 const EXPLAIN: &str = include_str!("../query/manifest_explain.sql");
 
 pub(super) async fn show(page: &Page<'_>, name: &str) -> Result<Markup, Trouble> {
@@ -89,36 +88,6 @@ async fn coming(page: &Page<'_>, name: &str) -> Result<Markup, Trouble> {
         h2 { "Its next ten times" }
         (next_times(page.work, name, page.reader.now).await?)
     })
-}
-
-/// Returns a table of the next ten times of a manifest, as this transaction sees it.
-pub(crate) async fn next_times(
-    work: &Work<'_>,
-    name: &str,
-    now: Moment,
-) -> Result<Markup, Trouble> {
-    let mut shown = Vec::new();
-    let count = 10;
-    let rows = work
-        .rows(PREVIEW, &[(&name, Type::TEXT), (&count, Type::INT4)])
-        .await?;
-    for row in &rows {
-        let at: Option<Moment> = row.try_get("run_at")?;
-        let local: Option<String> = row.try_get("local_time")?;
-        let note: Option<String> = row.try_get("note")?;
-        shown.push(vec![
-            html! { @if let Some(at) = at { (at.full(now)) } },
-            text(local.as_deref()),
-            text(note.as_deref()),
-        ]);
-    }
-    let head = ["fires", "in its zone", "note"];
-    Ok(table(
-        "Its next ten times",
-        &head,
-        &shown,
-        "It does not fire by time.",
-    ))
 }
 
 async fn lately(page: &Page<'_>, id: i64) -> Result<Markup, Trouble> {

@@ -10,7 +10,7 @@ mod graph;
 mod group;
 mod job;
 mod job_list;
-pub(crate) mod manifest;
+mod manifest;
 mod manifest_list;
 mod overview;
 mod rates;
@@ -23,7 +23,7 @@ use std::time::Duration;
 use maud::{Markup, html};
 
 use crate::database::Database;
-use crate::glance::{Answer, Question, Start, glance};
+use crate::glance::{Answer, Question, Start};
 use crate::layout::{self, Reader};
 use crate::moment;
 use crate::trouble::Trouble;
@@ -47,14 +47,10 @@ struct Page<'p> {
 impl Page<'_> {
     /// Returns an answer shared by all viewers of the role.
     async fn glance(&self, question: Question) -> Result<Answer, Trouble> {
-        glance(
-            self.database,
-            &self.visit.person,
-            self.work,
-            self.start,
-            question,
-        )
-        .await
+        let glances = &self.database.glances;
+        glances
+            .glance(&self.visit.person, self.work, self.start, question)
+            .await
     }
 }
 

@@ -10,8 +10,8 @@ use super::rates::{self, RATES, Rates};
 use super::{Page, age, as_of, doctor, manifest_path};
 use crate::glance::Question;
 use crate::layout::{live, table};
-use crate::live::{LIVE, Numbers, grouped};
 use crate::moment::Moment;
+use crate::numbers::{LIVE, Numbers, grouped};
 use crate::trouble::Trouble;
 use crate::visit::Visit;
 

@@ -105,7 +105,7 @@ fn rate(minute: f64) -> String {
 
 #[expect(clippy::cast_possible_truncation, reason = "far below the largest")]
 fn count(number: f64) -> String {
-    crate::live::grouped(number.round() as i64)
+    crate::numbers::grouped(number.round() as i64)
 }
 
 #[cfg(test)]

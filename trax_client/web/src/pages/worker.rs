@@ -5,8 +5,8 @@ use tokio_postgres::types::Type;
 
 use super::Page;
 use crate::layout::{state, table, text};
-use crate::live::grouped;
 use crate::moment::Moment;
+use crate::numbers::grouped;
 use crate::trouble::Trouble;
 
 const LIST: &str = include_str!("../query/worker_list.sql");
