@@ -5,7 +5,7 @@ use std::{fmt, io};
 
 use tokio_postgres::error::{DbError, SqlState};
 
-use crate::tls::explain;
+use crate::tls_refusal::explain;
 
 /// An error of the server: the message, and DETAIL and HINT if present.
 #[derive(Clone, Debug, Eq, PartialEq)]

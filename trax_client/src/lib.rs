@@ -93,6 +93,7 @@ mod telemetry;
 pub mod testkit;
 mod tls;
 mod tls_parameter;
+mod tls_refusal;
 mod token;
 mod trace;
 mod worker;

@@ -6,13 +6,10 @@ mod rustls;
 #[cfg(feature = "tls")]
 mod verifier;
 #[cfg(feature = "tls")]
-pub(crate) use self::{
-    rustls::{Connector, connector},
-    verifier::explain,
-};
+pub(crate) use self::rustls::{Connector, connector};
 
 #[cfg(not(feature = "tls"))]
-pub(crate) use self::without::{Connector, connector, explain};
+pub(crate) use self::without::{Connector, connector};
 
 #[cfg(not(feature = "tls"))]
 mod without {
@@ -30,9 +27,5 @@ mod without {
             )));
         }
         Ok(tokio_postgres::NoTls)
-    }
-
-    pub(crate) fn explain(error: &std::io::Error) -> String {
-        error.to_string()
     }
 }
