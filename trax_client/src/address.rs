@@ -4,21 +4,16 @@
 //! parses all of its parameters except the TLS parameters beyond on and off. This module takes
 //! those out and stores them beside the driver's `Config`.
 
-use std::future::poll_fn;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_postgres::config::{ChannelBinding, Host, SslMode as DriverMode};
-use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, Notification, Socket};
+use tokio_postgres::Config;
+use tokio_postgres::config::SslMode as DriverMode;
 
-use crate::connect::{self, drive};
-use crate::error::{Error, Report, Result};
+use crate::error::{Error, Result};
 use crate::libpq;
 use crate::parameter;
-use crate::tls::{Connector, connector};
 use crate::tls_parameter::{PARAMETERS, Tls, choices};
 
 /// The use of TLS: libpq's `sslmode`.
@@ -139,18 +134,6 @@ impl DerefMut for Address {
     }
 }
 
-/// Returns whether a server that refused a connection with TLS may accept one without, or the
-/// reverse.
-fn may_do_otherwise(refused: &Error) -> bool {
-    let by_rule = |report: &Report| report.sqlstate == "28000";
-    matches!(refused, Error::Tls(_)) || refused.report().is_some_and(by_rule)
-}
-
-/// A client, and the driver of its connection.
-pub(crate) type Opened = (Client, Driver);
-
-type Driver = Connection<Socket, <Connector as MakeTlsConnect<Socket>>::Stream>;
-
 impl Address {
     /// Sets the TLS parameters that the address does not set from libpq's environment variables:
     /// PGSSLMODE, PGSSLROOTCERT, PGSSLCERT, PGSSLKEY, PGSSLCRL, PGSSLCRLDIR, PGSSLSNI,
@@ -207,114 +190,6 @@ impl Address {
         let mut tls = self.tls.clone();
         tls.put("sslmode", self.sslmode().as_str());
         Address { config, tls }
-    }
-
-    /// Opens a new connection. A separate task drives it until the client is dropped.
-    ///
-    /// Each host is given `connect_timeout`, or 10 s if that is not set, including the handshake.
-    /// If a host has not answered within 250 ms at most, the next host is tried in parallel.
-    ///
-    /// # Errors
-    /// [`Error::Tls`] when the server or its certificate does not satisfy the address,
-    /// [`Error::Connection`] when no host can be reached, or the error of the server.
-    pub async fn connect(&self) -> Result<Client> {
-        let (client, connection) = self.open().await?;
-        drive(connection);
-        Ok(client)
-    }
-
-    /// Connects as [`connect`](Self::connect) does. Calls `heard` with each notification on the
-    /// channels that the connection listens to, and with `None` when the connection has ended.
-    pub async fn connect_hearing(
-        &self,
-        heard: impl Fn(Option<&Notification>) + Send + 'static,
-    ) -> Result<Client> {
-        let (client, mut connection) = self.open().await?;
-        tokio::spawn(async move {
-            // The client's next call reports the error: it finds the connection closed.
-            while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
-                if let AsyncMessage::Notification(notification) = message {
-                    heard(Some(&notification));
-                }
-            }
-            heard(None);
-        });
-        Ok(client)
-    }
-
-    /// Connects over an open stream, such as a tunnel or a proxy. `host` is the server's name for
-    /// TLS.
-    pub async fn connect_over<S>(&self, stream: S, host: &str) -> Result<Client>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let mut connector = connector(self)?;
-        let tls = MakeTlsConnect::<S>::make_tls_connect(&mut connector, host)
-            .map_err(|error| Error::Tls(error.to_string()))?;
-        // The stream may lead to any host, so the exemption of local sockets from TLS does not
-        // apply.
-        let way = match self.sslmode() {
-            SslMode::Disable | SslMode::Allow => DriverMode::Disable,
-            SslMode::Prefer => DriverMode::Prefer,
-            SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => DriverMode::Require,
-        };
-        let config = self.driver_config(way);
-        let (client, connection) = config.connect_raw(stream, tls).await?;
-        drive(connection);
-        Ok(client)
-    }
-
-    /// Opens a new connection that the caller drives.
-    pub(crate) async fn open(&self) -> Result<Opened> {
-        connect::open(self).await
-    }
-
-    /// Opens a connection to an address that has a single host.
-    pub(crate) async fn open_one(&self) -> Result<Opened> {
-        let ways = self.ways();
-        let first = self.open_by(ways[0]).await;
-        match (first, ways.get(1)) {
-            (Err(refused), Some(other)) if may_do_otherwise(&refused) => {
-                let second = self.open_by(*other).await;
-                second.map_err(|error| match refused {
-                    Error::Tls(cause) => Error::Tls(format!("{cause}; without TLS: {error}")),
-                    _ => error,
-                })
-            }
-            (first, _) => first,
-        }
-    }
-
-    async fn open_by(&self, way: DriverMode) -> Result<Opened> {
-        let connector = connector(self)?;
-        Ok(self.driver_config(way).connect(connector).await?)
-    }
-
-    /// Returns the TLS modes of the driver to try, in order. libpq's `allow` and `prefer` try both.
-    fn ways(&self) -> &'static [DriverMode] {
-        let is_socket = |host: &Host| matches!(host, Host::Unix(_));
-        let hosts = self.get_hosts();
-        let local =
-            self.get_hostaddrs().is_empty() && !hosts.is_empty() && hosts.iter().all(is_socket);
-        match self.sslmode() {
-            _ if local => &[DriverMode::Disable],
-            SslMode::Disable => &[DriverMode::Disable],
-            SslMode::Allow => &[DriverMode::Disable, DriverMode::Require],
-            SslMode::Prefer => &[DriverMode::Prefer, DriverMode::Disable],
-            SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => &[DriverMode::Require],
-        }
-    }
-
-    fn driver_config(&self, way: DriverMode) -> Config {
-        let mut config = self.config.clone();
-        config.ssl_mode(way);
-        match self.tls.get("channel_binding") {
-            Some("disable") => config.channel_binding(ChannelBinding::Disable),
-            Some("prefer") => config.channel_binding(ChannelBinding::Prefer),
-            Some(_) => config.channel_binding(ChannelBinding::Require),
-            None => &mut config,
-        };
-        config
     }
 
     /// Returns the path of a file in `~/.postgresql`, if it exists.
@@ -428,13 +303,5 @@ mod tests {
         config.ssl_mode(DriverMode::Require);
         assert_eq!(Address::from(config).sslmode(), SslMode::Require);
         assert_eq!(parsed("sslrootcert=system").sslmode(), SslMode::VerifyFull);
-    }
-
-    #[test]
-    fn a_socket_of_this_machine_needs_no_tls() {
-        let local = parsed("host=/tmp sslmode=verify-full");
-        assert_eq!(local.ways(), [DriverMode::Disable]);
-        let remote = parsed("host=/tmp,h sslmode=verify-full");
-        assert_eq!(remote.ways(), [DriverMode::Require]);
     }
 }

@@ -5,17 +5,21 @@
 //! `stagger`, no host takes longer than its limit, and a silent host is tried again meanwhile.
 //! Among hosts that answer, the first in the address is preferred.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use tokio_postgres::Config;
-use tokio_postgres::config::{Host, LoadBalanceHosts};
+use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode as DriverMode};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{AsyncMessage, Client, Config, Notification};
 
-use crate::address::{Address, Opened};
+use crate::address::{Address, SslMode};
 use crate::error::{Blame, Error, Result};
+use crate::open::Opened;
+use crate::tls::connector;
 
 /// The time for one host if the address sets no limit.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -25,8 +29,70 @@ const STAGGER: Duration = Duration::from_millis(250);
 /// resends a lost packet after 1 s at first, then ever more rarely.
 const AGAIN: Duration = Duration::from_millis(1500);
 
+impl Address {
+    /// Opens a new connection. A separate task drives it until the client is dropped.
+    ///
+    /// Each host is given `connect_timeout`, or 10 s if that is not set, including the handshake.
+    /// If a host has not answered within 250 ms at most, the next host is tried in parallel.
+    ///
+    /// # Errors
+    /// [`Error::Tls`] when the server or its certificate does not satisfy the address,
+    /// [`Error::Connection`] when no host can be reached, or the error of the server.
+    pub async fn connect(&self) -> Result<Client> {
+        let (client, connection) = self.open().await?;
+        drive(connection);
+        Ok(client)
+    }
+
+    /// Connects as [`connect`](Self::connect) does. Calls `heard` with each notification on the
+    /// channels that the connection listens to, and with `None` when the connection has ended.
+    pub async fn connect_hearing(
+        &self,
+        heard: impl Fn(Option<&Notification>) + Send + 'static,
+    ) -> Result<Client> {
+        let (client, mut connection) = self.open().await?;
+        tokio::spawn(async move {
+            // The client's next call reports the error: it finds the connection closed.
+            while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+                if let AsyncMessage::Notification(notification) = message {
+                    heard(Some(&notification));
+                }
+            }
+            heard(None);
+        });
+        Ok(client)
+    }
+
+    /// Connects over an open stream, such as a tunnel or a proxy. `host` is the server's name for
+    /// TLS.
+    pub async fn connect_over<S>(&self, stream: S, host: &str) -> Result<Client>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut connector = connector(self)?;
+        let tls = MakeTlsConnect::<S>::make_tls_connect(&mut connector, host)
+            .map_err(|error| Error::Tls(error.to_string()))?;
+        // The stream may lead to any host, so the exemption of local sockets from TLS does not
+        // apply.
+        let way = match self.sslmode() {
+            SslMode::Disable | SslMode::Allow => DriverMode::Disable,
+            SslMode::Prefer => DriverMode::Prefer,
+            SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => DriverMode::Require,
+        };
+        let config = self.driver_config(way);
+        let (client, connection) = config.connect_raw(stream, tls).await?;
+        drive(connection);
+        Ok(client)
+    }
+
+    /// Opens a new connection that the caller drives.
+    pub(crate) async fn open(&self) -> Result<Opened> {
+        open(self).await
+    }
+}
+
 /// Connects to one of the hosts.
-pub(crate) async fn open(address: &Address) -> Result<Opened> {
+async fn open(address: &Address) -> Result<Opened> {
     let limit = address.get_connect_timeout().copied().unwrap_or(LIMIT);
     let hosts = hosts(address)?;
     if let [

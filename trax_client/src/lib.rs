@@ -79,6 +79,7 @@ mod json;
 mod libpq;
 mod manifest;
 mod neighbor;
+mod open;
 mod operate;
 mod parameter;
 mod producer;
