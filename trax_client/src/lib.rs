@@ -73,6 +73,7 @@ mod health;
 pub mod http;
 mod id;
 mod job;
+mod job_options;
 mod job_result;
 mod job_waiter;
 mod json;
@@ -106,9 +107,8 @@ pub use copy_in::CopyIn;
 pub use error::{Error, Report, Result};
 pub use health::{DeadLetter, SchedulerStart, StatusLine, Step, Violation};
 pub use id::{JobId, Token};
-pub use job::{
-    Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, JobOptions, NewJob, NewJobs, RunNow,
-};
+pub use job::{Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, NewJob, NewJobs, RunNow};
+pub use job_options::JobOptions;
 pub use job_result::{Job, JobResult, JobState, NotCompleted};
 pub use job_waiter::JobWaiter;
 pub use json::Json;

@@ -1,6 +1,6 @@
 //! A job that runs a SQL statement: an executor inside the server runs it, not a worker.
 
-use crate::job::JobOptions;
+use crate::job_options::JobOptions;
 
 /// A SQL statement to queue as a job.
 ///

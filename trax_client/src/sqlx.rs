@@ -23,7 +23,8 @@ use tokio_postgres::error::SqlState;
 
 use crate::error::{Error, Report, Result};
 use crate::id::{JobId, Token};
-use crate::job::{JobOptions, NewJob, NewJobs};
+use crate::job::{NewJob, NewJobs};
+use crate::job_options::JobOptions;
 use crate::json::Json;
 use crate::manifest::utc;
 use crate::sql::Interval;

@@ -1,6 +1,6 @@
 //! Tasks as types: the input of a job, which its handler takes.
 
-use crate::job::JobOptions;
+use crate::job_options::JobOptions;
 
 /// The input type of a task, with the task's name and the default options of its jobs.
 ///

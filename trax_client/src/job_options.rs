@@ -1,0 +1,129 @@
+//! The options of a job.
+
+use std::time::{Duration, SystemTime};
+
+use crate::json::Json;
+use crate::sql::{Call, Interval};
+use crate::trace::TraceContext;
+
+/// The options of a job. Options that are not set take the server's defaults.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobOptions {
+    pub(crate) run_at: Option<SystemTime>,
+    pub(crate) group_name: Option<String>,
+    pub(crate) priority: Option<i32>,
+    pub(crate) max_retries: Option<i32>,
+    pub(crate) timeout: Option<Interval>,
+    pub(crate) unique_key: Option<String>,
+    pub(crate) concurrency_key: Option<String>,
+    pub(crate) trace: Option<Json>,
+    pub(crate) retry_delay: Option<Interval>,
+    pub(crate) unique_for: Option<Interval>,
+}
+
+impl JobOptions {
+    /// Returns options with nothing set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the time before which the job cannot be claimed.
+    pub fn run_at(mut self, at: SystemTime) -> Self {
+        self.run_at = Some(at);
+        self
+    }
+
+    /// Sets the group, whose priority, switch and limit apply to the job.
+    pub fn group(mut self, name: impl Into<String>) -> Self {
+        self.group_name = Some(name.into());
+        self
+    }
+
+    /// Sets the priority, 0 (the default) to 31. A higher priority is claimed first.
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = Some(priority);
+        self
+    }
+
+    /// Sets the attempts that may follow the first; default `trax.default_max_retries`.
+    pub fn max_retries(mut self, retries: i32) -> Self {
+        self.max_retries = Some(retries);
+        self
+    }
+
+    /// Sets the delay before the second attempt, which grows from there; default
+    /// `trax.retry_delay`.
+    pub fn retry_delay(mut self, delay: Duration) -> Self {
+        self.retry_delay = Some(Interval(delay));
+        self
+    }
+
+    /// Sets the time limit of one attempt; default `trax.default_timeout`.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(Interval(timeout));
+        self
+    }
+
+    /// Sets a unique key. While a job with this key waits or executes, enqueueing returns its id
+    /// and queues nothing.
+    pub fn unique_key(mut self, key: impl Into<String>) -> Self {
+        self.unique_key = Some(key.into());
+        self
+    }
+
+    /// Sets the minimum time that the unique key stays alive, counted from enqueueing, even if the
+    /// job ends earlier. Use it to run a job at most once an hour, or to repeat a call safely after
+    /// a lost connection.
+    pub fn unique_for(mut self, time: Duration) -> Self {
+        self.unique_for = Some(Interval(time));
+        self
+    }
+
+    /// Sets a concurrency key: jobs with the same key run one at a time.
+    pub fn concurrency_key(mut self, key: impl Into<String>) -> Self {
+        self.concurrency_key = Some(key.into());
+        self
+    }
+
+    /// Sets trace data that is passed to every attempt of the job. For a W3C trace context use
+    /// [`JobOptions::trace_context`].
+    pub fn trace(mut self, trace: impl Into<Json>) -> Self {
+        self.trace = Some(trace.into());
+        self
+    }
+
+    /// Sets the span that enqueues the job; by default the current one (feature `opentelemetry`).
+    pub fn trace_context(self, context: &TraceContext) -> Self {
+        self.trace(context.to_json())
+    }
+
+    /// Returns these options, replaced by those that `over` sets.
+    pub(crate) fn merged(self, over: JobOptions) -> Self {
+        JobOptions {
+            run_at: over.run_at.or(self.run_at),
+            group_name: over.group_name.or(self.group_name),
+            priority: over.priority.or(self.priority),
+            max_retries: over.max_retries.or(self.max_retries),
+            timeout: over.timeout.or(self.timeout),
+            unique_key: over.unique_key.or(self.unique_key),
+            concurrency_key: over.concurrency_key.or(self.concurrency_key),
+            trace: over.trace.or(self.trace),
+            retry_delay: over.retry_delay.or(self.retry_delay),
+            unique_for: over.unique_for.or(self.unique_for),
+        }
+    }
+
+    /// Adds the options to a call. `trace` replaces the trace of the options.
+    pub(crate) fn apply<'p>(&'p self, call: Call<'p>, trace: &'p Option<Json>) -> Call<'p> {
+        call.option("run_at", &self.run_at)
+            .option("group_name", &self.group_name)
+            .option("priority", &self.priority)
+            .option("max_retries", &self.max_retries)
+            .option("timeout", &self.timeout)
+            .option("unique_key", &self.unique_key)
+            .option("concurrency_key", &self.concurrency_key)
+            .option("trace", trace)
+            .option("retry_delay", &self.retry_delay)
+            .option("unique_for", &self.unique_for)
+    }
+}
