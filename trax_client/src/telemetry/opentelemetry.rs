@@ -9,10 +9,9 @@ use ::opentelemetry::Context as Current;
 use ::opentelemetry::trace::{
     SpanContext, SpanId, Status, TraceContextExt, TraceFlags, TraceId, TraceState,
 };
-use tracing::info_span;
+use tracing::{Span, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-use super::span::Span;
 use super::{Ended, TARGET};
 use crate::error::Error;
 use crate::json::Json;
