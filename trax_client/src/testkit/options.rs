@@ -2,9 +2,6 @@
 
 use std::path::Path;
 
-use super::Error;
-use super::server::Server;
-
 /// The options of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -30,7 +27,7 @@ impl Options {
     }
 
     /// Also listens on 127.0.0.1, for programs that cannot use a socket. There the superuser has a
-    /// random password, which is part of [`Server::url`].
+    /// random password, which is part of [`Server::url`](super::Server::url).
     pub fn tcp(mut self) -> Self {
         self.tcp = true;
         self
@@ -46,11 +43,6 @@ impl Options {
     pub fn not_preloaded(mut self) -> Self {
         self.plain = true;
         self
-    }
-
-    /// Makes and starts the server. Returns once it accepts connections.
-    pub fn start(self) -> Result<Server, Error> {
-        Server::make(&self)
     }
 
     /// Returns the lines added to `pg_hba.conf`.

@@ -34,6 +34,13 @@ pub enum Stop {
     Immediate,
 }
 
+impl Options {
+    /// Makes and starts the server. Returns once it accepts connections.
+    pub fn start(self) -> Result<Server, Error> {
+        Server::make(&self)
+    }
+}
+
 /// A running or stopped throw-away server.
 pub struct Server {
     install: Install,
@@ -50,7 +57,7 @@ impl Server {
         Options::default()
     }
 
-    pub(crate) fn make(options: &Options) -> Result<Self, Error> {
+    fn make(options: &Options) -> Result<Self, Error> {
         let install = Install::find()?;
         let home = install.home()?;
         let template = install.template(&home)?;
