@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use super::Setup;
 use super::claim_connection::{ClaimConnection, ExchangeState};
 use super::connection::hardened;
 use super::dispatch::Dispatch;
@@ -14,6 +13,7 @@ use super::heartbeat::Heartbeat;
 use super::held_leases::HeldLeases;
 use super::places::{AllPlaces, Places};
 use super::registration::Registration;
+use super::setup::Setup;
 use super::shutdown::Shutdown;
 use super::start::Start;
 use super::startup::Startup;

@@ -1,6 +1,6 @@
 //! Checks of a worker's configuration before it starts.
 
-use super::handler::Handlers;
+use super::handlers::Handlers;
 use crate::error::{Error, Result};
 use crate::manifest::Manifest;
 

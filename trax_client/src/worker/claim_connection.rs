@@ -9,64 +9,31 @@
 //! gave up, the call would go on waiting in the server and hold the locks of everything it had
 //! recorded before, with other calls queued behind it.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::connection::{Backoff, Connection, Notifications, answer_within, open_listening};
+use super::calls::{BATCH, BoundedCalls};
+use super::connection::{Backoff, Connection, answer_within, open_listening};
 use super::event::{Event, Events, Refusals};
 use super::fair_share::{ClaimRequest, FairShare};
 use super::health::{Health, Part};
 use super::heartbeat;
 use super::held_leases::HeldLeases;
 use super::polling::More;
+use super::reply::Reply;
 use super::report::OutcomeReports;
 use super::shutdown::Shutdown;
 use super::start::Start;
 use super::startup::{Startup, start_up};
-use super::unreported::{Answer, UnreportedOutcome};
+use super::unreported::UnreportedOutcome;
 use crate::address::Address;
-use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::{Blame, Error, Report, Result};
-use crate::id::{JobId, Token};
-use crate::job::{ClaimOptions, Claimed};
+use crate::job::ClaimOptions;
 
-/// The maximum number of jobs in a claim, and of completions in a call.
-pub(crate) const BATCH: usize = 1000;
 /// The shortest and the longest pause before an outcome is reported again.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-
-/// The result of an exchange.
-#[derive(Default)]
-pub(crate) struct Reply {
-    pub(crate) answers: Vec<(JobId, Token, Answer)>,
-    /// Outcomes that the next exchange reports again.
-    pub(crate) unreported: Vec<UnreportedOutcome>,
-    /// Outcomes that are reported again after `retry_in`.
-    pub(crate) retries: Vec<UnreportedOutcome>,
-    pub(crate) retry_in: Duration,
-    pub(crate) claimed: Vec<Claimed>,
-    /// Whether more jobs may be waiting than the claim returned.
-    pub(crate) more: More,
-    /// When the claim was sent. Leases are counted from this moment, which is before they begin.
-    pub(crate) sent: Option<Moment>,
-    /// The server cannot be reached: nothing is sent for this long.
-    pub(crate) pause_for: Option<Duration>,
-    /// The claim failed: no claim is sent for this long.
-    pub(crate) no_claim_for: Option<Duration>,
-    /// The notifications of a connection that this exchange opened.
-    pub(crate) notifications: Option<Notifications>,
-}
-
-impl Reply {
-    fn take(&mut self, sent: Moment, claimed: Vec<Claimed>, more: More) {
-        self.sent = Some(sent);
-        self.claimed = claimed;
-        self.more = more;
-    }
-}
 
 /// The minimum time that a call may stay unanswered.
 const LEAST_LIMIT: Duration = Duration::from_secs(2);
@@ -429,30 +396,5 @@ fn may_have_more(fair_share: &mut Option<FairShare>, request: &ClaimRequest, got
     match fair_share {
         Some(fair_share) => fair_share.record(request, got),
         None => More::after(request.jobs, got),
-    }
-}
-
-pub(crate) type Db<'a> = Client<'a, tokio_postgres::Client>;
-
-/// Calls over the connection with limits on their answer and on waits for locks.
-#[derive(Clone, Copy)]
-pub(crate) struct BoundedCalls<'a> {
-    connection: &'a Connection,
-    limit: Duration,
-    lock_timeout: Duration,
-}
-
-impl<'a> BoundedCalls<'a> {
-    pub(crate) fn client(&self) -> Db<'a> {
-        Client::new(&**self.connection).lock_timeout(self.lock_timeout)
-    }
-
-    /// Returns whether this error of a call may be due to the data it sent.
-    pub(crate) fn may_be_of_the_message(&self, error: &Error) -> bool {
-        error.may_be_of_the_message() && !self.connection.was_ended()
-    }
-
-    pub(crate) async fn bounded<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
-        answer_within(self.limit, call).await
     }
 }

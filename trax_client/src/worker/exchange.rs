@@ -4,7 +4,8 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use super::claim_connection::{ClaimConnection, Reply};
+use super::claim_connection::ClaimConnection;
+use super::reply::Reply;
 use super::unreported::UnreportedOutcome;
 use crate::error::Result;
 

@@ -1,15 +1,16 @@
-//! The handlers of a worker by task.
+//! A handler, and an attempt that it runs.
 
-use std::collections::HashMap;
-use std::future::Future;
+use std::any::Any;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
 use super::context::Context;
-use super::middleware::{Layer, around, caught};
 use super::outcome::{
     HandlerResult, IntoOutcome, JobError, Outcome, TIMED_OUT, Verdict, verdict_on, verdict_on_stop,
 };
@@ -18,92 +19,6 @@ use crate::telemetry::{Ended, Execution};
 
 pub(crate) type Running = Pin<Box<dyn Future<Output = HandlerResult<Outcome>> + Send>>;
 pub(crate) type Handler<S> = Arc<dyn Fn(Json, Context<S>) -> Running + Send + Sync>;
-
-/// Handlers by task, and the handler for all other tasks.
-pub(crate) struct Handlers<S> {
-    by_task: HashMap<String, Handler<S>>,
-    any: Option<Handler<S>>,
-    /// The middleware around all handlers, the outermost first.
-    layers: Vec<Layer<S>>,
-    /// The middleware around the handlers of one task, inside `layers`.
-    task_layers: Vec<(String, Layer<S>)>,
-    /// A task with two handlers, which is refused when the worker starts.
-    duplicate: Option<String>,
-}
-
-impl<S: Send + Sync + 'static> Handlers<S> {
-    pub(crate) fn new() -> Self {
-        Handlers {
-            by_task: HashMap::new(),
-            any: None,
-            layers: Vec::new(),
-            task_layers: Vec::new(),
-            duplicate: None,
-        }
-    }
-
-    pub(crate) fn insert(&mut self, task: String, handler: Handler<S>) {
-        if self.by_task.insert(task.clone(), handler).is_some() {
-            self.duplicate.get_or_insert(task);
-        }
-    }
-
-    pub(crate) fn insert_any(&mut self, handler: Handler<S>) {
-        self.any = Some(handler);
-    }
-
-    pub(crate) fn add_layer(&mut self, layer: Layer<S>) {
-        self.layers.push(layer);
-    }
-
-    pub(crate) fn add_task_layer(&mut self, task: String, layer: Layer<S>) {
-        self.task_layers.push((task, layer));
-    }
-
-    /// Returns the mistake in the handlers and its remedy, if there is one.
-    pub(crate) fn mistake(&self) -> Option<String> {
-        if let Some(task) = &self.duplicate {
-            return Some(format!(
-                "task \"{task}\" has two handlers in one worker; remove one"
-            ));
-        }
-        if self.by_task.is_empty() && self.any.is_none() {
-            return Some(
-                "the worker has no handler; add one with .task(function) or .handle(name, function)"
-                    .to_owned(),
-            );
-        }
-        let (task, _) = self
-            .task_layers
-            .iter()
-            .find(|(task, _)| !self.knows(task))?;
-        Some(format!(
-            "there is middleware for task \"{task}\", for which this worker has no handler; add one, or correct the name"
-        ))
-    }
-
-    pub(crate) fn knows(&self, task: &str) -> bool {
-        self.any.is_some() || self.by_task.contains_key(task)
-    }
-
-    /// Returns the claim's filter by task; `None` if there is a handler for all tasks.
-    pub(crate) fn tasks(&self) -> Option<Vec<String>> {
-        match self.any {
-            Some(_) => None,
-            None => Some(self.by_task.keys().cloned().collect()),
-        }
-    }
-
-    /// Returns the handler of a task, wrapped in its middleware.
-    pub(crate) fn get(&self, task: &str) -> Option<Handler<S>> {
-        let handler = self.by_task.get(task).or(self.any.as_ref())?;
-        let own = self.task_layers.iter().filter(|(name, _)| name == task);
-        let inwards = self.layers.iter().chain(own.map(|(_, layer)| layer));
-        Some(inwards.rev().fold(Arc::clone(handler), |inner, layer| {
-            around(Arc::clone(layer), inner)
-        }))
-    }
-}
 
 /// Turns a typed async function into a handler.
 pub(crate) fn handler<S, T, F, Fut, R>(function: F) -> Handler<S>
@@ -181,4 +96,21 @@ fn in_short(verdict: &Verdict, panicked: bool) -> Ended<'_> {
         Verdict::AcknowledgeCancel | Verdict::CancelOwn(_) => ("cancelled", None),
     };
     Ended { outcome, failure }
+}
+
+/// Runs a handler or middleware, and turns a panic into an error.
+pub(crate) async fn caught(start: impl FnOnce() -> Running) -> HandlerResult<Outcome> {
+    // After a panic the future is only dropped, so its inconsistent state is never observed.
+    let mut running = catch_unwind(AssertUnwindSafe(start)).map_err(panicked)?;
+    poll_fn(
+        |cx| match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(cx))) {
+            Ok(poll) => poll,
+            Err(payload) => Poll::Ready(Err(panicked(payload))),
+        },
+    )
+    .await
+}
+
+fn panicked(payload: Box<dyn Any + Send>) -> JobError {
+    JobError::panicked(payload.as_ref())
 }

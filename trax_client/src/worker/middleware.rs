@@ -5,15 +5,12 @@
 //! of a task, each in the order of addition, and the handler is innermost; a panic anywhere fails
 //! only this attempt.
 
-use std::any::Any;
-use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::future::Future;
 use std::sync::Arc;
-use std::task::Poll;
 
 use super::context::Context;
-use super::handler::{Handler, Running};
-use super::outcome::{HandlerResult, JobError, Outcome};
+use super::handler::{Handler, Running, caught};
+use super::outcome::{HandlerResult, Outcome};
 use crate::json::Json;
 
 pub(crate) type Layer<S> = Arc<dyn Fn(Context<S>, Next<S>) -> Running + Send + Sync>;
@@ -35,7 +32,7 @@ impl<S> Next<S> {
     }
 
     /// Runs the rest, and returns its outcome. A panic becomes an error for which
-    /// [`JobError::is_panic`] is true.
+    /// [`JobError::is_panic`](crate::JobError::is_panic) is true.
     pub async fn run(self) -> HandlerResult<Outcome> {
         let Next { inner, input, ctx } = self;
         caught(move || inner(input, ctx)).await
@@ -61,21 +58,4 @@ pub(crate) fn around<S: Send + Sync + 'static>(layer: Layer<S>, handler: Handler
         };
         layer(ctx, next)
     })
-}
-
-/// Runs a handler or middleware, and turns a panic into an error.
-pub(crate) async fn caught(start: impl FnOnce() -> Running) -> HandlerResult<Outcome> {
-    // After a panic the future is only dropped, so its inconsistent state is never observed.
-    let mut running = catch_unwind(AssertUnwindSafe(start)).map_err(panicked)?;
-    poll_fn(
-        |cx| match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(cx))) {
-            Ok(poll) => poll,
-            Err(payload) => Poll::Ready(Err(panicked(payload))),
-        },
-    )
-    .await
-}
-
-fn panicked(payload: Box<dyn Any + Send>) -> JobError {
-    JobError::panicked(payload.as_ref())
 }

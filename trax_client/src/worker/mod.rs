@@ -6,6 +6,7 @@
 //! answers probes and notifies systemd if configured (`health_thread`).
 
 mod branch;
+mod calls;
 mod cancellation;
 mod check;
 mod claim_connection;
@@ -19,6 +20,7 @@ mod exchange;
 mod fair_share;
 mod fleet;
 mod handler;
+mod handlers;
 mod health;
 mod health_thread;
 mod heartbeat;
@@ -34,8 +36,10 @@ mod polling;
 mod prefetch;
 mod pulse;
 mod registration;
+mod reply;
 mod report;
 mod router;
+mod setup;
 mod shutdown;
 mod start;
 mod startup;
@@ -64,11 +68,13 @@ pub use self::task::{FromContext, FromState, HandlerOutput, State, TaskHandler};
 use self::branch::Branches;
 use self::check::{check, declared_by};
 use self::event::Events;
-use self::handler::{Handlers, handler};
+use self::handler::handler;
+use self::handlers::Handlers;
 use self::health_thread::{HealthOptions, HealthThread};
 use self::middleware::layer;
 use self::name::default_name;
 use self::places::AllPlaces;
+use self::setup::Setup;
 use self::start::Start;
 use self::startup::Startup;
 use self::task::task_handler;
@@ -76,20 +82,6 @@ use crate::address::Address;
 use crate::error::{Error, Result};
 use crate::manifest::Manifest;
 use crate::task::Task;
-
-/// The state shared by the parts of a running worker.
-pub(crate) struct Setup<S> {
-    handlers: Handlers<S>,
-    state: Arc<S>,
-    concurrency: usize,
-    prefetch: usize,
-    lease: Duration,
-    poll_interval: Duration,
-    grace: Duration,
-    cancel_patience: Duration,
-    stall_limit: Duration,
-    until_empty: bool,
-}
 
 /// Claims jobs and runs handlers until stopped.
 ///

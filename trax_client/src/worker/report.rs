@@ -10,9 +10,10 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use super::claim_connection::{BATCH, BoundedCalls, Reply};
+use super::calls::{BATCH, BoundedCalls};
 use super::event::{Event, Events};
 use super::outcome::Verdict;
+use super::reply::Reply;
 use super::unreported::{Answer, UnreportedOutcome, report};
 use crate::clock::Moment;
 use crate::error::{Blame, Error, Result};

@@ -1,7 +1,7 @@
 //! The one-time work when a worker first reaches the server: it stores its manifests and reports
 //! waiting jobs without a handler.
 
-use super::claim_connection::Db;
+use super::calls::Db;
 use super::event::{Event, Events};
 use crate::error::{Error, Result};
 use crate::job::ClaimOptions;
