@@ -143,7 +143,7 @@ pub(crate) fn distance(one: &str, other: &str) -> usize {
     if one == other {
         return 0;
     }
-    let folded = |name: &str| -> Vec<char> {
+    let folded = |name: &str| -> String {
         let letters = name.chars().flat_map(char::to_lowercase);
         letters
             .map(|c| match c {
@@ -152,23 +152,7 @@ pub(crate) fn distance(one: &str, other: &str) -> usize {
             })
             .collect()
     };
-    let (one, other) = (folded(one), folded(other));
-    // The rows of the edit distance table that the next row needs.
-    let mut before: Vec<usize> = Vec::new();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.iter().enumerate() {
-        let mut next = vec![i + 1];
-        for (j, b) in other.iter().enumerate() {
-            let replaced = row[j] + usize::from(a != b);
-            let mut least = replaced.min(row[j + 1] + 1).min(next[j] + 1);
-            if i > 0 && j > 0 && *a == other[j - 1] && one[i - 1] == *b {
-                least = least.min(before[j - 1] + 1);
-            }
-            next.push(least);
-        }
-        before = std::mem::replace(&mut row, next);
-    }
-    row[other.len()].max(1)
+    strsim::osa_distance(&folded(one), &folded(other)).max(1)
 }
 
 #[cfg(test)]
