@@ -35,7 +35,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_believe_clock';
 comment on function trax.believe_clock() is
-    'Believes at once what the clock of this server shows after it has jumped; otherwise it is believed when it has held for ten minutes, and until then it drops, forgets and times out nothing. Returns false when it had not jumped.';
+    'Accepts the clock of this server at once after it has jumped. Without this call the clock is accepted after ten minutes without another jump, and until then nothing is dropped, deleted or timed out by it. Returns false when the clock had not jumped.';
 
 create function trax.clock_jump()
 returns table (

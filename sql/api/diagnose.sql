@@ -171,7 +171,7 @@ union all
 select
     'code_of_others', 'critical',
     case
-        when c.relation is null then format('%s calls %s(), which belongs to the role %s and would run with the rights of the owner of trax: history gets no new partitions, and no role other rights.',
+        when c.relation is null then format('%s calls %s(), which belongs to the role %s and would run with the rights of the owner of trax: no partitions of history can be made, and no rights granted.',
             o.object, c.function, quote_ident(c.owner))
         when c.function is null then format('%s is the type of a column of %s and belongs to the role %s, whose constraints could run any code with the rights of the owner of trax: jobs are refused.',
             o.object, c.relation, quote_ident(c.owner))
@@ -238,7 +238,7 @@ select
     'dead_tuples', 'warning',
     case
         when b.holder is null then format('trax.%s has %s dead rows beside %s live ones, and vacuum does not keep up: %s.',
-            h.relname, t.n_dead_tup, t.n_live_tup, coalesce('it last came ' || date_trunc('second', v.came), 'it has not come yet'))
+            h.relname, t.n_dead_tup, t.n_live_tup, coalesce('it last ran ' || date_trunc('second', v.came), 'it has not run yet'))
         else format('trax.%s has %s dead rows beside %s live ones, and vacuum cannot remove them: %s holds the horizon.',
             h.relname, t.n_dead_tup, t.n_live_tup, b.holder)
     end,
@@ -291,7 +291,7 @@ where f.error is not null
 union all
 select
     'home_travels_with_copies', 'warning',
-    format('trax.home is set in %s, inside the data directory: a copy of the files brings it along and runs this server''s jobs.', quote_literal(s.sourcefile)),
+    format('trax.home is set in %s, inside the data directory: a copy of the files includes it and runs this server''s jobs.', quote_literal(s.sourcefile)),
     'Move the line out of the data directory: include a file from elsewhere in postgresql.conf, or start the server with -c trax.home=...'
 from pg_settings s
 where s.name = 'trax.home'
@@ -299,7 +299,7 @@ where s.name = 'trax.home'
 union all
 select
     'home_not_remembered', 'warning',
-    format('trax.home is "%s", and this database was adopted when there was none: a copy of the files runs its jobs, whatever its home.',
+    format('trax.home is "%s", and this database was adopted without one: a copy of the files runs its jobs under any home.',
         current_setting('trax.home', true)),
     'select trax.adopt()'
 from trax.adoption a
@@ -309,7 +309,7 @@ where a.home is null
 union all
 select
     'setting_waits_for_restart', 'warning',
-    format('The setting %s was changed and is not in force.', s.name),
+    format('The setting %s was changed, but the change has not taken effect.', s.name),
     'Restart PostgreSQL'
 from pg_settings s
 where s.pending_restart
@@ -387,7 +387,7 @@ from oldest_lane l
 union all
 select
     'runs_without_partition', 'warning',
-    'trax.run_default has rows: no partition for their day existed when they were recorded, and as long as they are there that partition cannot be made.',
+    'trax.run_default has rows: no partition for their day existed when they were recorded, and that partition cannot be made while the rows are there.',
     'begin; create temp table moved on commit drop as table trax.run_default; delete from trax.run_default; select trax.make_run_partitions(d.day, 0) from (select distinct date_trunc(''day'', finished_at, ''UTC'') as day from moved) d; insert into trax.run select * from moved; commit'
 where exists (select from trax.run_default)
 union all
@@ -395,7 +395,7 @@ select
     'clock_was_ahead', 'warning',
     format('%s partitions of trax.run are for days more than 30 days ahead, from %s on: a cycle ran while the clock of this server was wrong.',
         count(*), min(p.day)),
-    'Those that are empty can go: ' || string_agg(format('drop table trax.%I', p.relname), '; ' order by p.day)
+    'Drop those that are empty: ' || string_agg(format('drop table trax.%I', p.relname), '; ' order by p.day)
 from clock c
 join (
     select c.relname, to_date(right(c.relname, 8), 'YYYYMMDD') as day
@@ -408,7 +408,7 @@ having count(*) > 0
 union all
 select
     'move_broken_off', 'warning',
-    format('%s jobs of group "%s" left for shard %s at %s, and are not known to be there.',
+    format('%s jobs of group "%s" left for shard %s at %s, and their arrival is not confirmed.',
         coalesce(jsonb_array_length(d.cargo -> 'jobs'), 0), d.group_name, d.target, date_trunc('second', d.departed_at)),
     format('At the router: call trax_router.move_group(%s, %s, null)', quote_literal(d.group_name), d.target)
 from clock c
@@ -416,7 +416,7 @@ join trax.departure d on d.departed_at <= c.past
 union all
 select
     'notifications_full', 'warning',
-    format('The queue of notifications of this server is %s%% full: a session that listens stays in a transaction. When it is full nobody can NOTIFY, and workers find jobs and cancels by polling.',
+    format('The queue of notifications of this server is %s%% full: a session that listens stays in a transaction. When it is full, NOTIFY fails, and workers find jobs and cancels by polling.',
         floor(100 * q.usage)),
     coalesce(
         'End the oldest: select pg_terminate_backend(' || (

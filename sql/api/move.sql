@@ -179,9 +179,9 @@ begin
         where h.group_name = group_name
             and h.placed_at > placed_at
     ) then
-        raise exception 'group "%" has come back since', group_name
+        raise exception 'group "%" has since been placed here again', group_name
             using errcode = '55000',
-                detail = 'The call is of a move that another one has followed.',
+                detail = 'The call belongs to a move that a later one has replaced.',
                 hint = 'Move the group again: trax group move NAME --to SHARD';
     end if;
     -- Neither a document nor its pruning may remove the row that disables the group here.

@@ -41,7 +41,7 @@ begin
                 using errcode = '55000',
                     detail = format('The last is %s. As shard %s it would give ids that another database may have given.', given, number),
                     hint = format(
-                        'It stays shard %s. Any other number is set before the first job is enqueued: type it right after create extension trax.',
+                        'Keep the number %s. In a new database, set another number right after create extension trax, before the first job is enqueued.',
                         trax.shard_of(given)
                     );
         end if;

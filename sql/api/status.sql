@@ -225,15 +225,15 @@ select
             'These tables are a copy: restored, or made from another database. If the jobs should run here and nowhere else, type: select trax.adopt()'
         when f.paused_at is not null then 'To resume it, type: select trax.resume()'
         when f.scheduler_pid is not null and f.holder is not null then format(
-            'It has called trax.tick() in a transaction that is still open: no other cycle runs until that ends. End it, or type: %s',
+            'That session has called trax.tick() in a transaction that is still open: no other cycle runs until it ends. End it, or type: %s',
             f.release
         )
         when f.scheduler_pid is not null and f.runs_code_of_others then
-            'Somebody''s function would run with the rights of the owner of trax. Drop what calls it, or give it to a superuser; see: select detail, fix from trax.diagnose() where cause = ''code_of_others'''
+            'A function of another role would run with the rights of the owner of trax. Drop the object that calls it, or give the function to a superuser; see: select detail, fix from trax.diagnose() where cause = ''code_of_others'''
         when f.scheduler_pid is not null then null
         when f.fresh then null
         when f.waits_for_turn then format(
-            'The databases of this server are more than its worker slots: their schedulers take turns. Type: alter system set max_worker_processes = %s; then restart PostgreSQL.',
+            'This server has more databases than worker slots: their schedulers take turns. Type: alter system set max_worker_processes = %s; then restart PostgreSQL.',
             current_setting('max_worker_processes')::int + 8
         )
         when f.enabled = 'off' then 'trax.enabled is off. Type: alter system set trax.enabled = on; select pg_reload_conf()'
@@ -259,7 +259,7 @@ select
     j.jumped_at is null,
     case
         when j.jumped_at is not null then format(
-            'Since %s nothing is dropped, forgotten or timed out by it. If it holds until %s, it is believed. Correct the clock of this machine; or, if it is right, because the machine was off or paused, type: select trax.believe_clock()',
+            'Since %s nothing is dropped, deleted or timed out by it. If it does not jump again until %s, it is believed. Correct the clock of this machine; or, if it is right, because the machine was off or paused, type: select trax.believe_clock()',
             date_trunc('second', j.jumped_at), date_trunc('second', j.held_until)
         )
     end
@@ -272,7 +272,7 @@ select
     true,
     case
         when count(*) > 0 then
-            'This was added to these tables and is respected; every job costs more as long as it exists.'
+            'These additions to the tables are respected; every job costs more while they exist.'
     end
 from trax.direct_write_obstacles() d
 union all
@@ -297,7 +297,7 @@ select
     not w.wait_for_nobody and not w.wait_for_busy and w.disobedient is null,
     case
         when w.disobedient is not null then format(
-            'These executors were told to end and go on: %s. A function that looks for no interrupt ends by itself, or with the server.',
+            'These executors were asked to end but continue: %s. A function that does not check for interrupts ends only by itself or with the server.',
             w.disobedient
         )
         when w.wait_for_busy then format(
@@ -319,7 +319,7 @@ select
             current_setting('max_worker_processes'), current_setting('max_worker_processes')::int + 4
         )
         else format(
-            'No background worker runs them: see the scheduler above; max_worker_processes (%s) may have no room, which the server log says.',
+            'No background worker runs them: see the scheduler above; max_worker_processes (%s) may be too low; the server log shows this.',
             current_setting('max_worker_processes')
         )
     end

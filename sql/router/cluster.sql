@@ -66,7 +66,7 @@ begin
     if address ~ '\y((ssl)?password|scram_client_key|scram_server_key|oauth_client_secret)\s*=' then
         raise exception 'argument "address" must not have a password'
             using errcode = '22023',
-                detail = 'Whoever may use the router may see the addresses.',
+                detail = 'Every role that may use the router can see the addresses.',
                 hint = 'Put passwords into ~/.pgpass of the server''s user, or use certificates.';
     end if;
     begin
@@ -126,7 +126,7 @@ begin
         raise exception 'shard % has trax %, and the router is of version %', number, there, here
             using errcode = '55000',
                 detail = 'Both must be of one minor version: the router calls the functions that its own version has.',
-                hint = 'Type in the one that is behind: alter extension trax update, or at the router: alter extension trax_router update';
+                hint = 'Type in the older one: alter extension trax update, or at the router: alter extension trax_router update';
     end if;
 end;
 $$;
@@ -159,7 +159,7 @@ begin
         raise exception 'shard % is at another address', number
             using errcode = '42710',
                 detail = format('It is at: %s', (select s.address from trax_router.shard s where s.number = add_shard.number)),
-                hint = format('If it is there no more: select trax_router.move_shard(%s, %L)', number, address);
+                hint = format('If it has moved: select trax_router.move_shard(%s, %L)', number, address);
     end if;
     insert into trax_router.shard as s (number, address)
     values (number, address)
@@ -230,7 +230,7 @@ begin
     if coalesce(reason, '') = '' then
         raise exception 'argument "reason" must not be empty'
             using errcode = '22023',
-                detail = 'Whoever is refused is told the reason.',
+                detail = 'The errors of refused calls show the reason.',
                 hint = format('Name one: select trax_router.close_shard(%s, ''new disks'')', number);
     end if;
     update trax_router.shard s

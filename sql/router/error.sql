@@ -136,7 +136,7 @@ begin
         failure.message := format('shard %s cannot be reached', failure.shard);
         failure.detail := 'Nothing was done there. ' || rtrim(substring(broken from ': (.*)$'), E' \n');
         failure.hint := format(
-            'The other shards work. Where it should be: select * from trax_router.shards(); if it is away on purpose: select trax_router.close_shard(%s, ''why'')',
+            'The other shards work. To see its address: select * from trax_router.shards(); if it is down on purpose: select trax_router.close_shard(%s, ''why'')',
             failure.shard
         );
     elsif trax_router.state_of_refusal(failure.message) is not null then
@@ -144,17 +144,17 @@ begin
         failure.message := format('shard %s refuses the connection', failure.shard);
         failure.detail := 'Nothing was done there. ' || rtrim(substring(broken from ': (.*)$'), E' \n');
         failure.hint := format(
-            'The role and the database must exist there, and its pg_hba.conf must let the role in; where it is: select * from trax_router.shards() where number = %s',
+            'The role and the database must exist there, and its pg_hba.conf must let the role in; to see its address: select * from trax_router.shards() where number = %s',
             failure.shard
         );
     elsif broken is not null then
         failure.state := '08007';
         failure.message := format('the connection to shard %s broke', failure.shard);
-        failure.detail := 'Whether it did what was called is not known. ' || rtrim(broken, E' \n');
-        failure.hint := 'Look before you call again; with a unique_key an enqueue can be repeated.';
+        failure.detail := 'The result of the call is not known. ' || rtrim(broken, E' \n');
+        failure.hint := 'Check before you repeat the call; with a unique_key an enqueue can be repeated.';
     end if;
     if trax_router.is_cancelled(failure) then
-        failure.detail := format('Whether shard %s did what was called is not known.', failure.shard);
+        failure.detail := format('The result of the call on shard %s is not known.', failure.shard);
     end if;
     failure.detail := concat_ws(' ', nullif(failure.detail, ''), done);
     if failure.hint <> '' then
@@ -201,7 +201,7 @@ language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$
     select case
-        when shards <> '{}' then 'Done on the shards ' || array_to_string(shards, ', ') || '; there it stays.'
+        when shards <> '{}' then 'Done on the shards ' || array_to_string(shards, ', ') || '; their changes stay.'
     end
 $$;
 comment on function trax_router.done_on(int[]) is

@@ -148,7 +148,7 @@ begin
         raise exception '% % is on its way from shard % to another',
             case when is_dead_letter then 'dead letter' else 'job' end, departed, departed_from
             using errcode = '55000',
-                detail = 'Its group is being moved, and that was broken off.',
+                detail = 'The move of its group was interrupted.',
                 hint = 'Move the group again: trax group move NAME --to SHARD';
     end if;
     -- A job that no reachable shard knows may be on the unreachable one.

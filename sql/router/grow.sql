@@ -243,9 +243,9 @@ begin
         and l.database = (select d.oid from pg_database d where d.datname = current_database())
         and l.granted
         and l.pid <> pg_backend_pid();
-    raise exception 'transactions that have placed something do not end'
+    raise exception 'transactions that hold the placement do not end'
         using errcode = '55P03',
-            detail = format('Where groups are changes when each has ended that has just read it: %s.', coalesce(holders, 'one that was prepared')),
+            detail = format('Groups can be placed when all transactions that have read the placement have ended: %s.', coalesce(holders, 'a prepared transaction')),
             hint = format('Let them commit, or end them: select %s; then try again.', coalesce(pids, '* from pg_prepared_xacts'));
 end;
 $$;

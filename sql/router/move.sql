@@ -286,7 +286,7 @@ begin
     if placed is distinct from to_shard then
         raise exception 'group "%" is no longer on its way to shard %', group_name, to_shard
             using errcode = '55000',
-                detail = format('Somebody has moved it to shard %s since.', placed),
+                detail = format('It has since been moved to shard %s.', placed),
                 hint = format('If shard %s is right, move it there: call trax_router.move_group(%L, %s, null)', to_shard, group_name, to_shard);
     end if;
     left_from := sources;
@@ -338,7 +338,7 @@ begin
                 -- The lock's holder has not ended its transaction there: try again the next time.
                 elsif failure.state <> '55P03' then
                     perform trax_router.raise(failure, format(
-                        'Group "%s" is on its way to shard %s, and nothing of it is lost; move it again to go on.', group_name, to_shard
+                        'Group "%s" is on its way to shard %s, and nothing of it is lost; move it again to continue.', group_name, to_shard
                     ));
                 end if;
         end;
@@ -462,7 +462,7 @@ begin
             raise exception '% is on its way from shard % to another',
                 case when manifest is null then format('a part of group "%s"', of_group) else format('manifest "%s"', manifest) end, shard
                 using errcode = '55000',
-                    detail = format('Group "%s" is being moved, and that was broken off.', of_group),
+                    detail = format('The move of group "%s" was interrupted.', of_group),
                     hint = format('Move the group again: call trax_router.move_group(%L, %s, null)', of_group, trax_router.shard_of_group(of_group));
         end if;
     end loop;

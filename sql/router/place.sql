@@ -65,7 +65,7 @@ begin
     elsif why_closed is not null then
         raise exception 'shard % is closed', shard
             using errcode = '55000',
-                detail = format('Calls for it are refused since somebody closed it: %s', why_closed),
+                detail = format('The shard was closed, and calls for it are refused: %s', why_closed),
                 hint = format('When it may be called again: select trax_router.open_shard(%s)', shard);
     end if;
     -- A lost host is noticed within 15 seconds, not after two hours; settings in the address come
@@ -287,9 +287,9 @@ begin
             for share;
         exception
             when serialization_failure then
-                raise exception 'where this belongs has changed since this transaction began'
+                raise exception 'the placement has changed since this transaction began'
                     using errcode = '40001',
-                        detail = format('The transaction is %s, and sees groups where they were.', current_setting('transaction_isolation')),
+                        detail = format('The transaction is %s, and sees the old placement.', current_setting('transaction_isolation')),
                         hint = 'Run the transaction again.';
         end;
     end if;

@@ -24,7 +24,7 @@ async fn a_lease_that_a_clock_ahead_of_now_extended_ends_one_length_from_now() {
         .await;
     assert_eq!(s.number(SOON).await, 7);
     let log = std::fs::read_to_string(shared_server().log_file()).expect("the log can be read");
-    assert!(log.contains("7 leases lay further ahead than their length allows"));
+    assert!(log.contains("7 leases expired later than their length allows"));
     eventually("their end", PATIENCE, || async {
         s.get("select * from trax.tick()").await;
         match s.number("select count(*) from trax.lease").await {

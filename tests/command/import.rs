@@ -238,7 +238,7 @@ async fn what_cannot_be_carried_over_is_said_and_the_rest_is_made() {
         "the schedule never fires",
         "cron 0 3 * * * in Asia/Tokyo, task shell",
         "03:00:00 +09:00",
-        "note: nobody gets mail",
+        "note: no mail is sent",
     ] {
         assert!(output.contains(said), "{said}: {output}");
     }

@@ -430,7 +430,7 @@ async fn a_warning_says_how_many_letters_stay_and_why() {
     let output = psql.output().expect("psql runs");
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "1");
     let said = String::from_utf8_lossy(&output.stderr);
-    let words = "WARNING:  2 dead letters were left whose unique key another job has";
+    let words = "WARNING:  2 dead letters were not requeued because another job has the unique key";
     assert!(said.contains(words), "{said}");
 }
 

@@ -62,7 +62,7 @@ async fn a_number_is_set_before_the_first_id_and_not_after_it() {
     assert_eq!(refusal.code, "55000");
     assert_eq!(refusal.message, "this database has given ids as shard 3");
     assert!(refusal.detail.contains(&job.to_string()), "{refusal}");
-    assert!(refusal.hint.contains("It stays shard 3"), "{refusal}");
+    assert!(refusal.hint.contains("Keep the number 3"), "{refusal}");
     s.get("select trax.set_shard(3)").await;
     assert_eq!(s.enqueue("'a'").await, job + 1);
     assert_eq!(s.get(acts).await, format!("{said}, set_shard 3"));

@@ -282,5 +282,5 @@ async fn a_retry_that_a_clock_ahead_of_now_decided_comes_after_its_delay_from_no
         assert_eq!(s.get(days).await, "0.01 3.00 500.00");
     }
     let log = std::fs::read_to_string(shared_server().log_file()).expect("the log can be read");
-    assert!(log.contains("2 retries lay too far ahead"));
+    assert!(log.contains("2 retries were due too far ahead"));
 }

@@ -59,7 +59,7 @@ async fn a_router_is_no_target() {
         let (code, _, said) = run(&mut relay.command(arguments));
         assert_eq!(code, Some(1), "{said}");
         assert!(
-            said.contains("is a router") && said.contains("--to once for each"),
+            said.contains("is a router") && said.contains("each with its own --to"),
             "{said}"
         );
     }
@@ -81,7 +81,7 @@ async fn rights_that_are_revoked_while_rows_are_carried_refuse_none() {
         (
             format!("revoke insert on trax_relay.carried from {role}"),
             format!("select trax_relay.grant_access('{role}')"),
-            "may not use what a relay keeps there",
+            "may not use the tables of the relay",
         ),
     ] {
         source

@@ -66,7 +66,7 @@ async fn a_schema_in_which_others_have_a_hand_is_refused() {
                 format!("create schema {schema}; grant create on schema {schema} to ROLE"),
                 String::new(),
                 String::new(),
-                format!("others than its owner may create objects in schema \"{schema}\""),
+                format!("roles other than its owner may create objects in schema \"{schema}\""),
             ),
             (
                 "who made an object there",

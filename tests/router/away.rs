@@ -92,7 +92,7 @@ async fn a_killed_shard_is_named_and_the_others_go_on() {
     assert!(
         refusal
             .detail
-            .ends_with("Done on the shards 1; there it stays."),
+            .ends_with("Done on the shards 1; their changes stay."),
         "{refusal}"
     );
     s.refusal("select trax.resume()").await;

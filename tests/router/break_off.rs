@@ -37,7 +37,7 @@ async fn a_cancelled_call_asks_no_further_shard_and_says_what_was_done() {
         let refusal = s.refusal(call).await;
         assert_eq!(refusal.code, "57014", "{call}: {refusal}");
         assert_eq!(
-            refusal.detail, "Whether shard 1 did what was called is not known.",
+            refusal.detail, "The result of the call on shard 1 is not known.",
             "{call}"
         );
         cluster.shard(1).get("rollback").await;
@@ -52,7 +52,7 @@ async fn a_cancelled_call_asks_no_further_shard_and_says_what_was_done() {
     assert_eq!(refusal.code, "57014", "{refusal}");
     assert_eq!(
         refusal.detail,
-        "Whether shard 2 did what was called is not known. Done on the shards 1; there it stays."
+        "The result of the call on shard 2 is not known. Done on the shards 1; their changes stay."
     );
     cluster.shard(2).get("rollback").await;
 }

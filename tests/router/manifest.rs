@@ -167,7 +167,7 @@ async fn a_document_is_divided_and_what_is_gone_from_it_is_removed_everywhere() 
     assert!(
         refusal
             .detail
-            .ends_with("Done on the shards 1; there it stays."),
+            .ends_with("Done on the shards 1; their changes stay."),
         "{refusal}"
     );
     assert_eq!(cluster.shard(1).get(none).await, "1");

@@ -65,7 +65,7 @@ async fn an_executor_that_obeys_nothing_is_named() {
     let pid = sleeper_of(&s, "pg_sleep").await;
     let halted = Halted::asleep_in(&s, pid, "Timeout").await;
     s.get(&format!("select trax.cancel({job})")).await;
-    let named = format!("told to end and go on: {pid}.");
+    let named = format!("asked to end but continue: {pid}.");
     eventually("a word about it", PATIENCE, async || {
         match status(s.client(), "sql jobs").await {
             (_, false, Some(hint)) if hint.contains(&named) => Ok(()),

@@ -209,7 +209,7 @@ async fn the_line_to_type_for_a_statement_quotes_the_name_of_its_role() {
     let hint = is_refused(&s, "select trax.schedule('odd', sql => 'select 2')").await;
     assert_eq!(
         hint,
-        "Type before it: set role \"o'b\"\"x\"; or, as a member of that role, specify whose it is: run_as => 'o''b\"x'"
+        "Type first: set role \"o'b\"\"x\"; or, as a member of that role, specify: run_as => 'o''b\"x'"
     );
     s.get("select trax.unschedule('odd'); drop role \"o'b\"\"x\"")
         .await;

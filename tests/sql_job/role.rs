@@ -7,7 +7,7 @@ use harness::session::{Session, session};
 use harness::{PATIENCE, eventually, shared_server};
 use trax_client::testkit::Database;
 
-const WRONG_ROLE: &str = "is not the one that this statement was queued for";
+const WRONG_ROLE: &str = "is not the role for which this statement was queued";
 
 /// Makes a disabled group with a job and a manifest of a role; returns the job.
 async fn held(s: &Session, a: &Session, role: &str) -> i64 {

@@ -407,7 +407,7 @@ async fn a_token_that_a_clock_ahead_of_now_granted_or_extended_ends_one_length_f
     let ahead = "select count(*) from trax.concurrency_token where acquired_at > clock_timestamp()";
     assert_eq!(s.number(ahead).await, 0);
     let log = std::fs::read_to_string(shared_server().log_file()).expect("the log can be read");
-    assert!(log.contains("2 tokens lay too far ahead"));
+    assert!(log.contains("2 tokens expired too far ahead"));
 }
 
 #[tokio::test]

@@ -227,7 +227,7 @@ async fn the_pages_come_back_after_a_restart_and_show_nothing_meanwhile() {
     server.stop(Stop::Fast).expect("it stops");
     let away = web.get("/jobs").await;
     assert_eq!(away.status, 503, "{}", away.body);
-    assert!(away.body.contains("nothing is known"), "{}", away.body);
+    assert!(away.body.contains("no data to show"), "{}", away.body);
     server.start().expect("it starts");
     eventually("the page again", PATIENCE, async || {
         match web.get("/jobs").await {

@@ -100,7 +100,7 @@ impl Neighbor {
             sqlstate: "42501".to_owned(),
             message,
             detail: Some(
-                "What its owner made would run with the rights of this role: nothing of it was read or called."
+                "Its owner's code would run with the rights of this role, so nothing in it was read or called."
                     .to_owned(),
             ),
             hint: Some(hint),

@@ -162,7 +162,7 @@ fn hosts(
             Some(inner) => {
                 let (ip, after) = inner.split_once(']').ok_or("a [ has no ]")?;
                 if ip.is_empty() || !(after.is_empty() || after.starts_with([':', '/', ','])) {
-                    return Err("what is in [ ] is no host, or something stands behind it".into());
+                    return Err("the text in [ ] is not a host, or other text follows it".into());
                 }
                 rest = after;
                 ip
@@ -200,7 +200,7 @@ fn of_query(query: &str, read: &mut Parameters) -> Result<(), Fault> {
         let (name, value) = part
             .split_once('=')
             .filter(|(_, value)| !value.contains('='))
-            .ok_or("what follows the ? must be name=value, joined by &; write other = and & as %3D and %26")?;
+            .ok_or("the text after ? must be name=value, joined by &; write other = and & as %3D and %26")?;
         let name = text_of(decoded(name)?)?;
         let value = decoded(value)?;
         // The spelling of the JDBC driver.
@@ -225,7 +225,7 @@ fn decoded(text: &str) -> Result<Vec<u8>, Fault> {
     }
     let bytes: Vec<u8> = percent_decode_str(text).collect();
     if bytes.contains(&0) {
-        return Err("%00 stands for no character".into());
+        return Err("%00 is not a valid character".into());
     }
     Ok(bytes)
 }

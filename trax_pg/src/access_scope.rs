@@ -201,7 +201,7 @@ impl Scope {
             (Some(task), Some(group)) => format!("task \"{task}\" in group \"{group}\""),
             (Some(task), None) => format!("task \"{task}\""),
             (None, Some(group)) => format!("group \"{group}\""),
-            (None, None) => "what is asked for".to_owned(),
+            (None, None) => "this call".to_owned(),
         };
         self.refusal_of(&what, task, group)
     }
@@ -214,7 +214,7 @@ impl Scope {
         let parts = self.0.as_deref().unwrap_or_default();
         let Some(first) = parts.first() else {
             return error
-                .detail("The role is limited, and its row in trax.access_scope is gone.")
+                .detail("The role is limited to tasks and groups, but has no row in trax.access_scope.")
                 .hint(
                     "As an admin of trax, type: select trax.grant_access(role, level, tasks => ..., groups => ...)",
                 );

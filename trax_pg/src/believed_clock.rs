@@ -160,7 +160,7 @@ pub(crate) fn record(spi: &Spi) -> Result<bool> {
             write(spi, &next);
             if next.jump() != Jump::NONE {
                 pgrx::warning!(
-                    "trax: the clock of this server has jumped by {} seconds; until it has held for ten minutes nothing is dropped, forgotten or timed out by it; if it is right, type: select trax.believe_clock()",
+                    "trax: the clock of this server has jumped by {} seconds; until ten minutes have passed without another jump, nothing is dropped, deleted or timed out by it; if it is right, type: select trax.believe_clock()",
                     next.jump().0 / 1_000_000
                 );
             }

@@ -222,7 +222,7 @@ fn requeue(spi: &Spi, resolution: &Resolution) -> Result<i64> {
             format!("When job {job_id} has ended, requeue it again")
         };
         Error::key_taken(format!("job {job_id} has the unique key \"{key}\""))
-            .detail(format!("Dead letter {id} stays as it is: its job would not be queued beside that one."))
+            .detail(format!("Dead letter {id} is unchanged: a second job with this key cannot be queued."))
             .hint(format!("{first}; or: select trax.acknowledge_dead_letter({id})"))
     })
 }
@@ -280,10 +280,17 @@ impl Letter {
         match toast::all_fetched(&values) {
             Ok(_) => true,
             Err(error) if error.is_unreadable() => {
-                Error::wrong_state(format!("dead letter {id} cannot be read and was left"))
-                    .detail(format!("Its input is damaged on disk: {}.", error.message()))
-                    .hint(format!("Restore trax.dead_letter, or type: select trax.acknowledge_dead_letter({id})"))
-                    .warn();
+                Error::wrong_state(format!(
+                    "dead letter {id} cannot be read and was not requeued"
+                ))
+                .detail(format!(
+                    "Its input is damaged on disk: {}.",
+                    error.message()
+                ))
+                .hint(format!(
+                    "Restore trax.dead_letter, or type: select trax.acknowledge_dead_letter({id})"
+                ))
+                .warn();
                 false
             }
             Err(error) => error.raise(),
@@ -308,12 +315,12 @@ impl Left {
     /// Warns the caller how many stay, and why.
     fn warn(&self) {
         let count = |number: i64| match number {
-            1 => "1 dead letter was left".to_owned(),
-            more => format!("{more} dead letters were left"),
+            1 => "1 dead letter was not requeued".to_owned(),
+            more => format!("{more} dead letters were not requeued"),
         };
         if self.with_key > 0 {
-            Error::key_taken(format!("{} whose unique key another job has", count(self.with_key)))
-                .detail("Their jobs would not be queued beside those.")
+            Error::key_taken(format!("{} because another job has the unique key", count(self.with_key)))
+                .detail("A second job with the same key cannot be queued.")
                 .hint("When those jobs have ended, requeue them again; or resolve each: select trax.acknowledge_dead_letter(id)")
                 .warn();
         }

@@ -243,15 +243,15 @@ impl Foreign {
     fn error(&self) -> Error {
         let detail = match self {
             Self::NotAdopted => {
-                "They were restored or copied, and nobody has adopted them since.".to_owned()
+                "The jobs were restored or copied, and have not been adopted since.".to_owned()
             }
             Self::OtherHome(home, None) => {
                 format!(
-                    "They were adopted under the home \"{home}\", and this server has no trax.home."
+                    "The jobs were adopted under the home \"{home}\", and this server has no trax.home."
                 )
             }
             Self::OtherHome(home, Some(here)) => format!(
-                "They were adopted under the home \"{home}\", and trax.home of this server is \"{here}\"."
+                "The jobs were adopted under the home \"{home}\", and trax.home of this server is \"{here}\"."
             ),
         };
         Error::wrong_state("the jobs in this database are a copy and do not run here")

@@ -80,7 +80,7 @@ fn define_vacuum() {
     GucRegistry::define_bool_guc(
         c"trax.vacuum",
         c"Whether the scheduler has the work queue and the leases vacuumed when much of them is dead.",
-        c"On: a background worker, for as long as a vacuum takes. Off: only autovacuum comes, once a minute at best, and at tens of thousands of jobs a second both tables grow by a gigabyte in that time.",
+        c"On: a background worker, for as long as a vacuum takes. Off: only autovacuum runs, once a minute at most, and at tens of thousands of jobs a second both tables grow by a gigabyte in that time.",
         &VACUUM,
         GucContext::Suset,
         GucFlags::default(),
@@ -147,7 +147,7 @@ pub(crate) fn home() -> Option<String> {
 fn define_home() {
     GucRegistry::define_string_guc(
         c"trax.home",
-        c"The name of the place where this server is, by which a copy of its files can be recognized.",
+        c"The name of this server's location, by which a copy of its files is recognized.",
         c"A database remembers the name under which it was made or adopted; on a server with another name or none its jobs do not run until trax.adopt(). Set it outside the data directory, which a copy brings along: in a file that is included from elsewhere, or on the server's command line; the same on a standby that may take over. Empty: a copy of the files runs as the original does.",
         &HOME,
         GucContext::Sighup,
@@ -173,7 +173,7 @@ int_setting! {
     max_active_jobs -> Option<usize>: unless_zero;
     c"trax.max_active_jobs" = 0, 0 => 1_000_000, GucFlags::default();
     c"How many jobs of a database may execute at once.",
-    c"What runs is counted by leases when trax.claim_next claims. 0 is unlimited; 1 runs one job at a time in the whole database. A smaller value never ends a run that has begun."
+    c"Running jobs are counted by their leases in trax.claim_next. 0 is unlimited; 1 runs one job at a time in the whole database. A smaller value never ends a run that has begun."
 }
 
 /// Returns whether this session or its role has set the database's limit itself, rather than the
@@ -213,28 +213,28 @@ unsafe fn source_of(name: &CStr) -> pg_sys::GucSource::Type {
 int_setting! {
     default_lease -> Duration: millis;
     c"trax.default_lease" = 30_000, 100 => DAY_MS, GucFlags::UNIT_MS;
-    c"How long a claim holds a job when the claim does not say.",
+    c"How long a claim holds a job when the claim does not specify it.",
     c"A dead worker's jobs run again after this time and one cycle. The argument lease of trax.claim_next and trax.heartbeat sets another. At 100ms a worker that pauses briefly loses its jobs; at 1d a crash delays them by a day."
 }
 
 int_setting! {
     default_timeout -> Duration: millis;
     c"trax.default_timeout" = 20 * 60 * 1_000, 1 => i32::MAX, GucFlags::UNIT_MS;
-    c"How long one attempt may execute when its job does not say.",
-    c"Then its cancellation is requested. The argument timeout of trax.enqueue and trax.schedule sets another. 1ms cancels nearly everything; the largest value lets an attempt run for 24 days."
+    c"How long one attempt may execute when its job does not specify it.",
+    c"After this time its cancellation is requested. The argument timeout of trax.enqueue and trax.schedule sets another. 1ms cancels nearly everything; the largest value lets an attempt run for 24 days."
 }
 
 int_setting! {
     cancel_grace -> Duration: millis;
     c"trax.cancel_grace" = 30_000, 0 => DAY_MS, GucFlags::UNIT_MS;
-    c"How long an attempt past its timeout may still end by itself.",
-    c"Then its lease is revoked, which its worker learns from trax.heartbeat. 0 takes the lease away as soon as the timeout is noticed; 1d lets a worker that ignores the request keep its job for a day."
+    c"How long an attempt may continue after its timeout.",
+    c"After this time its lease is revoked, and trax.heartbeat reports this to the worker. 0 takes the lease away as soon as the timeout is noticed; 1d lets a worker that ignores the request keep its job for a day."
 }
 
 int_setting! {
     default_max_retries -> i32: same;
     c"trax.default_max_retries" = 3, 0 => 1_000, GucFlags::default();
-    c"How often a failed job is tried again when it does not say.",
+    c"How often a failed job is retried when it does not specify it.",
     c"The argument max_retries of trax.enqueue and trax.schedule sets another. 0: the first failure is final. 1000: a job that always fails stays for weeks before it becomes a dead letter."
 }
 
@@ -273,7 +273,7 @@ int_setting! {
 int_setting! {
     dependent_priority_boost -> i32: same;
     c"trax.dependent_priority_boost" = 16, 0 => HIGHEST_PRIORITY, GucFlags::default();
-    c"What is added to the priority of a job that follows its parent.",
+    c"The number added to the priority of a job that follows its parent.",
     c"Parents are the depends_on of trax.schedule. 0 treats it like any other; 31 puts it before all others of its group. The sum is at most 31."
 }
 
@@ -331,7 +331,7 @@ static PROGRAM: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new
 fn define_program() {
     GucRegistry::define_string_guc(
         c"trax.program",
-        c"Who acts, as trax.audit shows it in the column program.",
+        c"The person or program that acts, as trax.audit shows it in the column program.",
         c"Set by a program that acts for several people over one connection, for the session or a transaction, by anybody; the first 1000 characters count. Empty: application_name.",
         &PROGRAM,
         GucContext::Userset,

@@ -46,7 +46,7 @@ pub(crate) fn note(spi: &Spi, found: &[Unreadable], now: Timestamp) {
         .unzip();
     for (job_id, error) in found {
         let error = error.message();
-        pgrx::warning!("trax: job {job_id} cannot be read and is left alone: {error}");
+        pgrx::warning!("trax: job {job_id} cannot be read and is skipped: {error}");
     }
     spi.execute(UnreadableNote {
         job_ids: arg(job_ids),

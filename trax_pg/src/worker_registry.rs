@@ -51,7 +51,7 @@ sql_function!(trax_report_worker, pg_finfo_trax_report_worker, |call| {
     let state = state.unwrap_or_else(|| "running".to_owned());
     if !matches!(state.as_str(), "running" | "stopping" | "stopped") {
         return Err(
-            Error::invalid(format!("\"{state}\" is no state of a worker"))
+            Error::invalid(format!("\"{state}\" is not a state of a worker"))
                 .detail("A worker is running, stopping or stopped.")
                 .hint("Specify one of these: state => 'stopping'"),
         );

@@ -172,7 +172,7 @@ async fn a_second_library_in_one_process_is_refused() {
     assert_eq!(refusal.code, "55000", "{refusal}");
     assert_eq!(
         refusal.detail,
-        format!("That one is of version {NEW}, this one of version {NEW}.")
+        format!("The loaded file is version {NEW}, the other file is version {NEW}.")
     );
     assert!(refusal.hint.contains("Restart PostgreSQL"), "{refusal}");
     s.get(&format!("load '{installed}'")).await;

@@ -42,7 +42,7 @@ const KINDS: [&str; 6] = [
 #[derive(clap::Args)]
 #[command(after_help = "\
 Acts are kept for trax.audit_retention (90 days). What jobs did is in trax jobs list.
-The role is a fact; the program is what its session claimed to be.
+The role is authenticated; the program is only the name that the session reported.
 
 Examples:
   trax audit --since '1 day'

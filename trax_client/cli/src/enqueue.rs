@@ -48,8 +48,8 @@ pub(crate) struct Arguments {
     /// The role that runs the statement; default: yours
     #[arg(long, value_name = "ROLE")]
     run_as: Option<String>,
-    /// Queue lines as they come: those before a line that is wrong stay queued. Without it all
-    /// lines are queued when the last one has been read, or none. A router needs it
+    /// Queue lines as they arrive; lines before an invalid one stay queued. Without it all lines
+    /// are queued after the last one has been read, or none. Required at a router
     #[arg(long)]
     stream: bool,
     /// Not claimable before this time, in PostgreSQL's syntax ('2030-01-01 10:00', 'tomorrow') and
@@ -111,7 +111,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     if session.is_router() && !arguments.stream {
         return Err(Failure::usage(
-            "at a router it cannot be all lines or none: each call commits on a shard",
+            "a router cannot queue all lines or none: each call commits on a shard",
         )
         .hint("use --stream, or the address of the shard that has the group"));
     }

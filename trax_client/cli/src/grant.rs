@@ -22,8 +22,8 @@ const LEVELS: [(&str, Access); 5] = [
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Sets the level, less than before as well as more; for two levels use a role
-and one that it is a member of.
+Sets the level, which may be higher or lower than before. For two levels, grant
+one of them to a role that the other is a member of.
 
 none      nothing: the role can be dropped
 reader    tables without tokens, status, check, previews
@@ -33,7 +33,7 @@ admin     everything")]
 pub(crate) struct Arguments {
     /// The role, spelled as in pg_roles
     role: String,
-    /// What it may do
+    /// The level of access
     #[arg(value_parser = PossibleValuesParser::new(LEVELS.map(|(name, _)| name)))]
     level: String,
     /// A producer or worker of this task only; may be repeated

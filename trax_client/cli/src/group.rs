@@ -30,8 +30,8 @@ commands! {
     Resume(Arguments) => resume,
     /// At a router, move a group to another shard: new jobs at once, waiting ones with their ids
     ///
-    /// What runs ends where it is, and the command waits for it; manifests follow when none of
-    /// their jobs runs. Broken off at any moment nothing is lost: type it again.
+    /// Running jobs end on their old shard, and the command waits for them; manifests follow when
+    /// none of their jobs runs. If the command is interrupted, nothing is lost: type it again.
     Move(MoveArguments) => move_group,
 }
 

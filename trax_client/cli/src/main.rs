@@ -53,7 +53,7 @@ const EXIT_CODES: &str = "Exit codes:
   0   done
   1   failed: the server refused or cannot be reached, or there is no such job
   2   unhealthy: status, check or another check found something wrong
-  3   timeout: what the command waited for did not happen
+  3   timeout: the event that the command waited for did not happen
   64  usage error: arguments, input or files that cannot be read";
 
 /// A job scheduler inside PostgreSQL: run workers, enqueue jobs, operate it.
@@ -114,7 +114,7 @@ commands! {
     Group(group::Command) => group::run,
     /// List the workers that execute jobs
     Workers(workers::Arguments) => workers::run,
-    /// List who holds and who waits for what is limited by trax lock and trax.acquire_token
+    /// List the holders of tokens (trax lock, trax.acquire_token) and those who wait for them
     Tokens(tokens::Arguments) => tokens::run,
     /// List who did what: cancellations, changes of schedules and groups, grants
     Audit(audit::Arguments) => audit::run,

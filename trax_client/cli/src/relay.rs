@@ -12,16 +12,16 @@ use trax_relay::{Seat, Trouble};
 use trax_terminal::{Failure, address, duration_from, print};
 
 const HELP: &str = "\
---outbox-sql makes an outbox in a database without trax, --target-sql makes in the target what the \
-relay keeps there. Both say which rights its role needs.
+--outbox-sql makes an outbox in a database without trax, --target-sql makes the tables of the \
+relay in the target. Both say which rights its role needs.
 
   trax relay --outbox-sql | psql -v ON_ERROR_STOP=1 --single-transaction postgres://shop/shop
   trax relay --target-sql | psql -v ON_ERROR_STOP=1 --single-transaction postgres://jobs/jobs
   trax relay --from postgres://relay@shop/shop --to postgres://relay@jobs/jobs
 
-Several relays may run for one outbox: one carries, the others wait for its end. With several --to each \
+Several relays may run for one outbox: one carries, the others wait until it ends. With several --to each \
 group of jobs has one target, which trax_outbox.placement remembers; a target that is down holds up only its own \
-rows. Of a cluster give the shards, not the router.";
+rows. For a cluster specify the shards, not the router.";
 
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
@@ -32,25 +32,25 @@ pub(crate) struct Arguments {
     /// A database with trax; may be repeated; default that of --database-url
     #[arg(long, value_name = "URL")]
     to: Vec<String>,
-    /// Write back what became of the jobs, into trax_outbox.result
+    /// Write the results of the jobs back into trax_outbox.result
     #[arg(long)]
     results: bool,
-    /// Carry what waits and end
+    /// Carry the waiting rows and exit
     #[arg(long)]
     once: bool,
-    /// Most rows in one transaction
+    /// The most rows in one transaction
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u16).range(1..=10000))]
     batch: u16,
-    /// How often to look when no notification comes
+    /// How often to poll when no notification comes
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = at_least_10_ms)]
     poll: Duration,
     /// How long a server may take for one step; a relay that hangs three times as long is replaced
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = at_least_1_s)]
     patience: Duration,
-    /// Print the SQL that makes an outbox, and end
+    /// Print the SQL that makes an outbox, and exit
     #[arg(long, exclusive = true)]
     outbox_sql: bool,
-    /// Print the SQL that makes what a relay keeps in the target, and end
+    /// Print the SQL that makes the tables of the relay in the target, and exit
     #[arg(long, exclusive = true)]
     target_sql: bool,
 }

@@ -43,8 +43,8 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         .list::<Holder>(TOKEN_LIST, &[(&arguments.name, Type::TEXT)])
         .await?;
     let nothing = match &arguments.name {
-        Some(name) => format!("nobody holds or waits for \"{name}\""),
-        None => "nobody holds or waits for a token".to_owned(),
+        Some(name) => format!("no one holds or waits for \"{name}\""),
+        None => "no one holds or waits for a token".to_owned(),
     };
     let output = arguments.output;
     output.list(&holders, session.now, &nothing)?;

@@ -21,9 +21,9 @@ const LOOK: Duration = Duration::from_secs(2);
 #[command(after_help = "\
 A page can do what its database role can, nothing more, and every act is in trax.audit.
 
-On a loopback address whoever has an account on this machine may do what the connecting role may. \
-To know who asks, put a proxy that authenticates in front and name its header with --trust-header, \
-or give people passwords: htpasswd -B -c FILE NAME. Beyond loopback without one of them the pages \
+On a loopback address every user of this machine may do what the connecting role may. \
+To identify people, put a proxy that authenticates in front and name its header with --trust-header, \
+or give people passwords: htpasswd -B -c FILE NAME. On other addresses, without one of them, the pages \
 are read-only.
 
 Passwords and pages are not encrypted: beyond one machine put a proxy with TLS in front, and let \
@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
     /// The address to serve
     #[arg(long, value_name = "ADDRESS:PORT", default_value = USUAL)]
     listen: String,
-    /// A name under which browsers may ask for the pages, with its port; may be repeated
+    /// A name under which browsers may request the pages, with its port; may be repeated
     #[arg(long = "host", value_name = "NAME[:PORT]")]
     hosts: Vec<String>,
     /// The path in front of the pages, where a proxy removes it: /trax
@@ -46,14 +46,14 @@ pub(crate) struct Arguments {
         conflicts_with = "password_file"
     )]
     trust_header: Option<String>,
-    /// A file with a line for each person: a name and a role; the name * is everybody else. Read
-    /// again when it changes, and at SIGHUP
+    /// A file with a line for each person: a name and a role; the name * stands for all others.
+    /// Read again when it changes, and at SIGHUP
     #[arg(long, value_name = "FILE")]
     roles: Option<PathBuf>,
     /// A file of names and passwords as htpasswd -B writes it. Read again like that of --roles
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
-    /// Show, but do nothing
+    /// Show the pages, but allow no actions
     #[arg(long)]
     read_only: bool,
     /// Most connections to the database
@@ -72,7 +72,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         .to_socket_addrs()
         .map_err(|error| cannot(&error))?
         .next()
-        .ok_or_else(|| cannot(&"it is no address"))?;
+        .ok_or_else(|| cannot(&"it is not an address"))?;
     let identity = identity(&arguments)?;
     check_roles(&config, &arguments, &identity).await?;
     let mut seen = stamps(&arguments);
@@ -101,7 +101,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     if is_open {
         print::log(
             "trax",
-            "read-only: beyond loopback only people who are known may do anything; see --trust-header and --password-file",
+            "read-only: on other addresses than loopback only identified people may change anything; see --trust-header and --password-file",
         );
     }
     print::log(
@@ -130,11 +130,15 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             match read.await {
                 Ok(identity) => {
                     site.set_identity(identity);
-                    print::log("trax", "read who may look again");
+                    print::log(
+                        "trax",
+                        "read the files of --roles and --password-file again",
+                    );
                 }
-                Err(failure) => {
-                    print::log("trax", &format!("{failure}; what was read before counts"))
-                }
+                Err(failure) => print::log(
+                    "trax",
+                    &format!("{failure}; the files as read before stay in use"),
+                ),
             }
         }
     }
@@ -252,7 +256,7 @@ fn identity(arguments: &Arguments) -> Result<Identity, Failure> {
             })?;
             Ok(Identity::Header { name, roles })
         }
-        (None, Some(_)) => Err(Failure::usage("--roles needs to know who asks")
+        (None, Some(_)) => Err(Failure::usage("--roles needs a way to identify people")
             .hint("add --trust-header NAME or --password-file FILE")),
         _ => Ok(Identity::Nobody),
     }

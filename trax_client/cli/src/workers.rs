@@ -38,7 +38,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let workers = session.list::<Worker>(WORKER_LIST, &[]).await?;
     arguments
         .output
-        .list(&workers, session.now, "no worker lives, nor did lately")?;
+        .list(&workers, session.now, "no live worker, now or recently")?;
     Ok(session.outcome())
 }
 

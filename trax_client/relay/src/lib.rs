@@ -170,9 +170,7 @@ pub async fn run(
         if options.once {
             return Err(trouble);
         }
-        log(&format!(
-            "carrying stopped: {trouble}; it goes on by itself"
-        ));
+        log(&format!("carrying stopped: {trouble}; it will be retried"));
         if begin.elapsed() > LONGEST_PAUSE {
             pause = SHORTEST_PAUSE;
         }

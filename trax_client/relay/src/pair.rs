@@ -112,11 +112,11 @@ async fn take_place(source: &Source, options: &Options, log: &impl Fn(&str)) -> 
         if options.once && begin.elapsed() > LOCK_PATIENCE_ONCE {
             return Err(
                 Trouble::new("another relay carries the rows of this outbox")
-                    .hint("leave it to that one, or end it first"),
+                    .hint("let that relay continue, or stop it first"),
             );
         }
         if !is_told {
-            log("another relay carries the rows of this outbox; this one waits for its end");
+            log("another relay carries the rows of this outbox; this one waits until it ends");
             is_told = true;
         }
         sleep(options.poll.min(LOCK_PERIOD)).await;
@@ -351,7 +351,7 @@ impl<L: Fn(&str)> Pair<'_, L> {
         for target in step(self.options.patience, looking).await? {
             (self.log)(&format!(
                 "rows wait for the target {target}, which this relay has not reached; \
-                give its address with --to, or, if it is gone for ever: select trax_outbox.replace_target(lost, target)"
+                give its address with --to, or, if it is permanently gone: select trax_outbox.replace_target(lost, target)"
             ));
         }
         Ok(())

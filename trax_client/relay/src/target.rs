@@ -111,10 +111,10 @@ impl Target {
                 .hint("create extension trax in the target")),
             (_, Some(false), _) => Err(Trouble::new("target: the relay's role may not enqueue")
                 .hint("select trax.grant_access('role', 'producer') in the target")),
-            (.., None) => Err(Trouble::new("target: what a relay keeps there is missing")
+            (.., None) => Err(Trouble::new("target: the tables of the relay are missing")
                 .hint("make it: trax relay --target-sql | psql -1 -v ON_ERROR_STOP=1 TARGET")),
             (.., Some(false)) => Err(Trouble::new(
-                "target: the relay's role may not use what a relay keeps there",
+                "target: the relay's role may not use the tables of the relay",
             )
             .hint("select trax_relay.grant_access('role') in the target")),
             (false, Some(true), Some(true)) => Ok(()),
@@ -329,8 +329,10 @@ impl Ended {
 
 /// Returns the trouble for a router: its functions commit on the shards, each call separately.
 pub(crate) fn router() -> Trouble {
-    Trouble::new("target: this database is a router, and what is called there is in no transaction of the relay")
-        .hint("give the shards themselves, --to once for each: select address from trax_router.shards()")
+    Trouble::new(
+        "target: this database is a router, whose calls cannot be part of the relay's transaction",
+    )
+    .hint("specify the shards, each with its own --to: select address from trax_router.shards()")
 }
 
 /// Enqueues the rows whose keys are not known, and returns the jobs of all rows.

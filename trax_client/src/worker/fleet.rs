@@ -16,7 +16,7 @@ use super::summary::{Counts, Stopped, Summary};
 use crate::address::Address;
 use crate::error::{Error, Result};
 
-const NO_SHARD: &str = "the router has no shard, and so no queue that could be empty; to add one, type there: \
+const NO_SHARD: &str = "the router has no shard, so there is no queue to empty; to add a shard, type there: \
     select trax_router.add_shard(1, 'host=... dbname=...')";
 
 /// Runs a branch for each address, and for each shard of the router, until all have ended.

@@ -181,7 +181,7 @@ impl Shard {
         }
         self.database
             .as_ref()
-            .ok_or_else(|| Trouble::unknown("its address is no address").of_shard(self.number))
+            .ok_or_else(|| Trouble::unknown("its address is not valid").of_shard(self.number))
     }
 }
 

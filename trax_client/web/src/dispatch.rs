@@ -63,7 +63,7 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: Request) -> Response {
         read_only: shared
             .options
             .read_only
-            .then_some("This page is read-only: it was not told how to know who asks."),
+            .then_some("This page is read-only: no way to identify people is configured."),
         token: String::new(),
     };
     let answered = enter(shared, &parts, body, &mut visit, &session).await;

@@ -69,13 +69,16 @@ pub(crate) async fn person(shared: &Shared, headers: &HeaderMap) -> Result<Perso
 }
 
 fn who() -> Trouble {
-    Trouble::new(StatusCode::UNAUTHORIZED, "a name and a password, please")
+    Trouble::new(
+        StatusCode::UNAUTHORIZED,
+        "a name and a password are required",
+    )
 }
 
 fn with_role(name: &str, role: Option<&str>) -> Result<Person, Trouble> {
     let role = role.ok_or_else(|| {
         Trouble::forbidden(format!("\"{name}\" has no role"))
-            .hint("Whoever runs trax web adds a line to the file of --roles.")
+            .hint("Ask the operator of trax web to add a line to the file of --roles.")
     })?;
     Ok(Person {
         name: Some(name.to_owned()),
@@ -194,14 +197,14 @@ pub(crate) fn check_act(
     let site = text(headers, "sec-fetch-site");
     if !same || site.is_some_and(|site| site != "same-origin") {
         return Err(Trouble::forbidden(
-            "this act was not asked for by a page of this site",
+            "the request did not come from a page of this site",
         ));
     }
     let kind = text(headers, CONTENT_TYPE.as_str()).unwrap_or_default();
     if !kind.starts_with("application/x-www-form-urlencoded") {
         return Err(Trouble::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "an act is a form",
+            "the request is not a submitted form",
         ));
     }
     // Compares in constant time for equal lengths. The token is short-lived, but the comparison
@@ -213,7 +216,7 @@ pub(crate) fn check_act(
         .fold(0, |all, (a, b)| all | (a ^ b));
     if given.len() != wanted.len() || differ != 0 {
         return Err(Trouble::forbidden(
-            "this form is of another session, or trax web has restarted since",
+            "this form belongs to another session, or trax web has restarted since",
         )
         .hint("Go back, reload the page, and try again."));
     }

@@ -150,7 +150,7 @@ impl Passwords {
             hashes.insert(name.to_owned(), hash.to_owned());
         }
         if hashes.is_empty() {
-            return Err("it names nobody; add a person with: htpasswd -B FILE NAME".to_owned());
+            return Err("it names no person; add one with: htpasswd -B FILE NAME".to_owned());
         }
         Ok(Passwords {
             hashes,

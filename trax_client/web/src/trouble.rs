@@ -67,7 +67,7 @@ impl Trouble {
             "the database does not answer",
         );
         trouble.detail = Some(cause.to_string());
-        trouble.hint("Nothing is shown because nothing is known. Reload this page to ask again.")
+        trouble.hint("There is no data to show. Reload this page to try again.")
     }
 }
 

@@ -40,7 +40,7 @@ impl NotifyRoom {
                 function_name!(),
             )
             .set_detail("Workers find jobs and cancels by polling.")
-            .set_hint("End the session that listens and stays in a transaction: select * from trax.diagnose() says how.")
+            .set_hint("Find and end the session that listens and stays in a transaction: select * from trax.diagnose()")
             .report(PgLogLevel::WARNING);
         }
         self.is_there

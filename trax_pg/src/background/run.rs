@@ -152,9 +152,9 @@ fn failed(error: Box<ServerError>) -> Ended {
 
 fn another_role(name: &str) -> Error {
     Error::wrong_state(format!(
-        "role \"{name}\" is not the one that this statement was queued for"
+        "role \"{name}\" is not the role for which this statement was queued"
     ))
-    .detail("That role was dropped or renamed, and this one has its name.")
+    .detail("The original role was dropped or renamed, and another role now has its name.")
     .hint("Queue the statement again: select trax.enqueue_sql('...'), or trax.schedule('name', sql => '...').")
 }
 

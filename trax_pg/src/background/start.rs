@@ -80,7 +80,7 @@ fn start_scheduler() -> Result<&'static str> {
         }
     }
     Err(no_worker(
-        "It was requested and did not start; the server log has the reason.",
+        "The start was requested, but no process started; see the server log for the reason.",
     ))
 }
 
@@ -92,18 +92,20 @@ fn refuse_if_it_could_not_run() -> Result<()> {
         (pg_sys::RecoveryInProgress(), name.unwrap_or_default())
     };
     if in_recovery {
-        return Err(Error::wrong_state("the scheduler does not run during recovery")
-            .detail("This server is a standby.")
-            .hint("Call this on the primary; a preloaded library starts schedulers at promotion by itself."));
+        return Err(
+            Error::wrong_state("the scheduler does not run during recovery")
+                .detail("This server is a standby.")
+                .hint(
+                    "Call this on the primary. A preloaded library starts schedulers at promotion.",
+                ),
+        );
     }
     if memory::available() && !setting::databases().contain(&name) {
-        return Err(
-            Error::wrong_state(format!("trax.databases leaves database \"{name}\" out"))
-                .detail(
-                    "The launcher runs schedulers only in the databases that the setting names.",
-                )
-                .hint("Add it: alter system set trax.databases = '...'; select pg_reload_conf();"),
-        );
+        return Err(Error::wrong_state(format!(
+            "trax.databases does not name database \"{name}\""
+        ))
+        .detail("The launcher runs schedulers only in the databases that the setting names.")
+        .hint("Add it: alter system set trax.databases = '...'; select pg_reload_conf();"));
     }
     Ok(())
 }
@@ -114,5 +116,5 @@ fn no_worker(detail: &str) -> Error {
         "the scheduler could not be started",
     )
     .detail(detail)
-    .hint("Raise max_worker_processes and restart the server, or look at trax.enabled.")
+    .hint("Raise max_worker_processes and restart the server, or check trax.enabled.")
 }

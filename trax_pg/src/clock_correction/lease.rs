@@ -50,6 +50,6 @@ pub(super) fn correct(spi: &Spi, now: Timestamp, everything: bool) {
     });
     log(
         count,
-        "leases lay further ahead than their length allows and were put back",
+        "leases expired later than their length allows and were corrected",
     );
 }

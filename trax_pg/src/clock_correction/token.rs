@@ -24,5 +24,8 @@ pub(super) fn correct(spi: &Spi, now: Timestamp) {
         // Waiters learn when it ends.
         wake::token_freed(&token.name);
     }
-    log(moved.len(), "tokens lay too far ahead and were put back");
+    log(
+        moved.len(),
+        "tokens expired too far ahead and were corrected",
+    );
 }

@@ -26,7 +26,7 @@ pub(super) fn correct_retries(spi: &Spi, now: Timestamp) {
         now: arg(now),
         latest: arg(now.plus(TOLERANCE_MICROS)),
     });
-    log(count, "retries lay too far ahead and were put back");
+    log(count, "retries were due too far ahead and were corrected");
 }
 
 /// Corrects jobs that are ready too early.
@@ -39,6 +39,6 @@ pub(super) fn correct_ready(spi: &Spi, now: Timestamp) {
     });
     log(
         count,
-        "waiting jobs were ready before their time and were put right",
+        "waiting jobs were ready before their time and were corrected",
     );
 }

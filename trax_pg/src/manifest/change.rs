@@ -130,7 +130,7 @@ impl What {
         };
         if task.is_some() || input.is_some() {
             return Err(Error::invalid("a statement has no task and no input")
-                .detail("The manifest names sql beside one of them.")
+                .detail("The manifest specifies sql together with a task or an input.")
                 .hint("Specify sql => '...', or task => '...' with its input."));
         }
         let role = sql_job::role(caller.user, run_as.clone())?;

@@ -70,7 +70,7 @@ fn refusal(name: &str, role: &str) -> Error {
     )
     .detail(format!("Its statement runs as role \"{role}\"."))
     .hint(format!(
-        "Type before it: set role {}; or, as a member of that role, specify whose it is: run_as => {}",
+        "Type first: set role {}; or, as a member of that role, specify: run_as => {}",
         identifier(role),
         literal(role)
     ))

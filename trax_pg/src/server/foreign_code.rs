@@ -188,7 +188,7 @@ fn refuse_foreign(spi: &Spi) -> Result<()> {
             "The {object} calls {function}(), which would run with the rights of the owner of trax, a superuser."
         ),
         None => format!(
-            "A column or an expression has the {object}, and the constraints that its owner may give it would run with the rights of the owner of trax, a superuser."
+            "A column or an expression uses the {object}, and constraints that its owner can add would run with the rights of the owner of trax, a superuser."
         ),
     };
     let message = format!("the table {relation} runs code of role \"{}\"", code.owner);
@@ -216,7 +216,7 @@ fn refuse_for_ddl(spi: &Spi) -> Result<()> {
     Err(foreign(
         format!("the {object} runs code of role \"{}\"", code.owner),
         format!(
-            "It calls {}(), which would run with the rights of the owner of trax, a superuser, when a table is made or a right granted.",
+            "The {object} calls {}(), which would run with the rights of the owner of trax, a superuser, when a table is created or a right is granted.",
             code.function.unwrap_or_default()
         ),
     ))

@@ -37,7 +37,7 @@ pub(crate) fn be_the_only_one() {
     };
     Error::wrong_state("this server has loaded another file of trax".to_owned())
         .detail(format!(
-            "That one is of version {}, this one of version {LIBRARY}.",
+            "The loaded file is version {}, the other file is version {LIBRARY}.",
             first.to_string_lossy()
         ))
         .hint("Restart PostgreSQL, which loads one of them only.")
@@ -63,7 +63,7 @@ fn look() {
     match installed() {
         Some(version) if version != LIBRARY => refuse(&version),
         None => Error::wrong_state("the extension trax is not installed in this database".to_owned())
-            .detail("A statement has dropped it. A SQL job that does is undone: nothing could record its end.")
+            .detail("A statement has dropped it. A SQL job that drops it is rolled back, because its end could not be recorded.")
             .hint("Drop the extension in a session: drop extension trax")
             .raise(),
         Some(_) => IS_OURS.store(true, Ordering::Relaxed),

@@ -399,7 +399,7 @@ async fn between(config: &Address, host: &Host, first: &Connection) -> Option<Fi
         Severity::Notice,
         "pooler",
         detail,
-        "Nothing, if that is meant: trax works behind it. Workers start soonest when they connect to the server directly",
+        "Nothing, if this is intended: trax works behind it. Workers start jobs fastest when they connect to the server directly",
     ))
 }
 

@@ -21,8 +21,8 @@ use trax_terminal::print;
 use trax_terminal::quote::{self, literal};
 use trax_terminal::{Failure, UNHEALTHY, as_commands, duration};
 
-const HELP: &str = "A finding is critical (jobs do not run, or soon will not), a warning, or a notice, which is worth \
-knowing and no illness. Exit code 2 when there is a critical one or a warning.";
+const HELP: &str = "A finding is critical (jobs do not run, or soon will not), a warning, or a notice, which is not a \
+problem. Exit code 2 when there is a critical finding or a warning.";
 
 #[derive(clap::Args)]
 #[command(after_help = HELP)]

@@ -27,9 +27,9 @@ pub(super) async fn findings(
         Finding::new(
             Severity::Notice,
             "outboxes_unseen",
-            format!("Outboxes are not looked at: {failure}"),
+            format!("Outboxes were not checked: {failure}"),
             failure.advice().unwrap_or(
-                "Run trax doctor where the address that the router has of this shard is reached",
+                "Run trax doctor on a machine that reaches this shard at the router's address",
             ),
         )
     }));
@@ -77,14 +77,14 @@ fn of(outbox: &Outbox, patience: Duration) -> Vec<Finding> {
                 "{at}{waiting} rows wait in the outbox in \"{name}\" ({id}), the oldest for {} s.{why}",
                 seconds(outbox.oldest)
             ),
-            "Look at what the relay prints; many rows at once need a larger --batch.",
+            "Check the relay's log; many rows at once need a larger --batch.",
         ));
     } else if trouble.is_some() {
         found.push(Finding::new(
             Severity::Warning,
             "relay_stopped",
             format!("{at}{waiting} rows wait in the outbox in \"{name}\" ({id}).{why}"),
-            "Mend what the relay names; it goes on by itself.",
+            "Fix the problem that the relay reports; it then continues by itself.",
         ));
     }
     if *refused > 0 {

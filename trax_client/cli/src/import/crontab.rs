@@ -146,7 +146,7 @@ fn at_name(name: &str) -> Result<String, String> {
     }
     Err(match lower.as_str() {
         "@reboot" => {
-            "the start of a machine is no time: let the machine's init system run it".to_owned()
+            "the start of a machine is not a time: let the machine's init system run it".to_owned()
         }
         _ => format!("{name} is not a name that cron accepts"),
     })

@@ -17,13 +17,13 @@ use trax_terminal::Failure;
 const FOR_CRON: [(&str, &str); 5] = [
     (
         "MAILTO",
-        "nobody gets mail (MAILTO): what a failed command said is in its error",
+        "no mail is sent (MAILTO): the error output of a failed command is in its error",
     ),
-    ("MAILFROM", "nobody gets mail (MAILFROM)"),
-    ("CONTENT_TYPE", "nobody gets mail (CONTENT_TYPE)"),
+    ("MAILFROM", "no mail is sent (MAILFROM)"),
+    ("CONTENT_TYPE", "no mail is sent (CONTENT_TYPE)"),
     (
         "CONTENT_TRANSFER_ENCODING",
-        "nobody gets mail (CONTENT_TRANSFER_ENCODING)",
+        "no mail is sent (CONTENT_TRANSFER_ENCODING)",
     ),
     (
         "RANDOM_DELAY",

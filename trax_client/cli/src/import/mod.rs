@@ -21,9 +21,9 @@ A worker on the machine with the programs runs them:
   trax worker --task shell --exec 'trax import run --like-cron'
 
 As with cron: missed runs are skipped, nothing is retried, a command may take a day. Unlike cron: a command does not \
-start while its previous run continues; it starts once when that ends. No mail is sent: what a command writes to standard \
-error is in its error when it fails. Without --like-cron a command that fails becomes a dead letter, and does not run \
-again until someone has resolved it.";
+start while its previous run continues; it starts once when that ends. No mail is sent: the standard error of a \
+command is in its error when it fails. Without --like-cron a command that fails becomes a dead letter, and does not run \
+again until the dead letter is resolved.";
 
 commands! {
     /// Crontabs of users, /etc/crontab and files of /etc/cron.d

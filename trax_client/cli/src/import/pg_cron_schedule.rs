@@ -45,7 +45,7 @@ pub(super) fn read(schedule: &str, both_days: bool) -> Result<(When, Vec<String>
     let rest = rest.trim();
     if !rest.is_empty() {
         notes.push(format!(
-            "pg_cron ignores what follows the schedule: \"{rest}\""
+            "pg_cron ignores the text after the schedule: \"{rest}\""
         ));
     }
     Ok((When::Cron(times), notes))
@@ -89,7 +89,7 @@ fn shorthand(name: &str) -> Result<Times, String> {
         }
         "reboot" | "restart" => {
             return Err(
-                "the start of a server is no time: call trax.enqueue_sql() from what \
+                "the start of a server is not a time: call trax.enqueue_sql() from what \
                 starts it"
                     .to_owned(),
             );

@@ -207,8 +207,8 @@ pub(super) async fn preview_and_apply(
     // shard.
     let databases = session.databases().await?;
     let connection = *databases.first().ok_or_else(|| {
-        Failure::new("no shard can be reached, to try what becomes of the lines")
-            .hint("see which are away: trax status")
+        Failure::new("no shard can be reached to test the lines")
+            .hint("to see which shards are unreachable: trax status")
     })?;
     connection.begin().await?;
     let tried = try_out(connection, how.count, &mut proposals).await;

@@ -35,8 +35,8 @@ pub(crate) struct Set {
     /// Remove manifests that an earlier apply created and these files no longer have
     #[arg(long)]
     prune: bool,
-    /// Whose files these are, e.g. the repository: they own what they name, and --prune removes
-    /// only what they own
+    /// The owner of the objects that these files define, e.g. the repository; --prune removes only
+    /// objects of this owner
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
 }

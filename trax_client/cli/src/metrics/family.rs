@@ -38,7 +38,7 @@ pub(super) const FAMILIES: [(&str, Kind, &str); 52] = [
     (
         "trax_schedule_stopped_seconds",
         Gauge,
-        "How long a schedule has been stopped by a dead letter; those stopped longest, a hundred at most.",
+        "How long a schedule has been stopped by a dead letter; only the hundred stopped longest.",
     ),
     ("trax_info", Gauge, "Version of the installed extension."),
     (
@@ -70,7 +70,7 @@ pub(super) const FAMILIES: [(&str, Kind, &str); 52] = [
     (
         "trax_leases_expired",
         Gauge,
-        "Leases that are over and that no cycle has taken away yet.",
+        "Expired leases that no cycle has removed yet.",
     ),
     (
         "trax_group_enabled",
@@ -90,7 +90,7 @@ pub(super) const FAMILIES: [(&str, Kind, &str); 52] = [
     (
         "trax_enqueued_total",
         Counter,
-        "Jobs that were given an identity, those undone or refused included.",
+        "Jobs that were given an id, including those rolled back or refused.",
     ),
     ("trax_claims_total", Counter, "Attempts that began."),
     (
@@ -127,22 +127,22 @@ pub(super) const FAMILIES: [(&str, Kind, &str); 52] = [
     (
         "trax_wait_seconds",
         Histogram,
-        "From when a job could be claimed to its claim.",
+        "Time from when a job could be claimed to its claim.",
     ),
     (
         "trax_run_seconds",
         Histogram,
-        "From the claim of an attempt to its end.",
+        "Time from the claim of an attempt to its end.",
     ),
     (
         "trax_workers",
         Gauge,
-        "Workers that live: they report, or claimed something in the last two minutes.",
+        "Live workers: they report, or claimed a job in the last two minutes.",
     ),
     (
         "trax_workers_by_state",
         Gauge,
-        "Workers that are working, idle, stopping or gone, which is not heard of for two reports.",
+        "Workers that are working, idle, stopping or gone (two reports are missing).",
     ),
     (
         "trax_workers_busy",
@@ -212,7 +212,7 @@ pub(super) const FAMILIES: [(&str, Kind, &str); 52] = [
     (
         "trax_run_default_used",
         Gauge,
-        "Whether history found no daily partition.",
+        "Whether runs were recorded without a daily partition.",
     ),
     (
         "trax_horizon_age_transactions",

@@ -146,7 +146,7 @@ impl Screen {
                 View::Groups => "nothing has been enqueued",
                 View::Running => "nothing runs",
                 View::Tasks => "nothing has run since the server started",
-                View::Workers => "no worker lives, nor did lately",
+                View::Workers => "no live worker, now or recently",
                 View::Dead => "no job waits for a person",
             };
             frame.render_widget(Paragraph::new(text).dim(), below);

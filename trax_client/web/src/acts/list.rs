@@ -63,7 +63,7 @@ const MATCHING: &[Field] = &[
     open("reason", "note"),
     open(
         "most",
-        "at most this many, the oldest first; 100 unless told, never more than 1000",
+        "at most this many, the oldest first; default 100, at most 1000",
     ),
 ];
 
@@ -156,7 +156,7 @@ pub(super) const ACTS: [Act; 16] = [
         sql: "select trax.trigger(name => $1, input => $2::jsonb)::text",
         fields: &[
             given("manifest", "manifest"),
-            open("input", "input as JSON; its own unless told"),
+            open("input", "input as JSON; default: the manifest's own"),
         ],
         back: "manifests/{}",
         can_be_tried: false,
@@ -172,7 +172,7 @@ pub(super) const ACTS: [Act; 16] = [
             open("every", "or every: 15 minutes"),
             open(
                 "timezone",
-                "in the zone; its own unless told: Europe/Berlin",
+                "in the zone; default: the manifest's own: Europe/Berlin",
             ),
         ],
         back: "manifests/{}",

@@ -202,7 +202,7 @@ fn question(
     html! {
         h1 { (act.title) }
         @if let Some(shards) = shards(targets) {
-            p { "On " (shards) ", each for itself: what one refuses is done on the others." }
+            p { "On " (shards) ", each separately: a refusal by one does not affect the others." }
         }
         form method="post" action=(visit.link(&format!("act/{}", act.name))) {
             input type="hidden" name="token" value=(visit.token);
@@ -219,7 +219,7 @@ fn question(
             @if !has_reason {
                 label { "reason, for trax.audit" input name="reason" maxlength="900"; }
             }
-            p { "This will be typed for you as role " b { (reader.role) } ":" }
+            p { "This statement will run as role " b { (reader.role) } ":" }
             (layout::verbatim(typed))
             @if act.can_be_tried {
                 button type="submit" name="try" value="1" { "Show its next ten times, change nothing" } " "
@@ -339,7 +339,7 @@ async fn perform_in(
     }
     let result: Option<String> = match rows.first() {
         Some(row) => row.try_get(0)?,
-        None => Some("nothing: there is no such row".to_owned()),
+        None => Some("nothing was changed: there is no such row".to_owned()),
     };
     let committed = work.commit().await;
     database.glances.forget();
@@ -374,11 +374,10 @@ fn check_pace(next: Instant) -> Result<(), Trouble> {
     if left.is_zero() {
         return Ok(());
     }
-    let message = format!(
-        "the dead letters that were requeued before begin first: at most {REQUEUED_A_SECOND} a second"
-    );
+    let message =
+        format!("earlier requeued dead letters begin first: at most {REQUEUED_A_SECOND} a second");
     let hint = format!(
-        "Look at how they fare, and do this again in {:.1} s.",
+        "Check their results, and try again in {:.1} s.",
         left.as_secs_f64()
     );
     Err(Trouble::new(StatusCode::TOO_MANY_REQUESTS, message).hint(hint))

@@ -230,7 +230,7 @@ pub(crate) async fn shard_that_has(
     let id: i64 = match kind {
         "jobs" => name
             .parse()
-            .map_err(|_| Trouble::missing(format!("\"{name}\" is no job")))?,
+            .map_err(|_| Trouble::missing(format!("\"{name}\" is not a job")))?,
         _ => 0,
     };
     let name = name.as_str();

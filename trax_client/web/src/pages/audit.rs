@@ -48,7 +48,7 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
         "note",
     ];
     Ok(html! {
-        (table("Audit", &head, &shown, "Nobody has done anything yet."))
+        (table("Audit", &head, &shown, "No acts are recorded yet."))
         @if rows.len() > ROWS {
             p { a href=(page.visit.link_with("audit", &[("before", last.as_str())])) { "Older" } }
         }

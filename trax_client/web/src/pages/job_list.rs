@@ -110,12 +110,12 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
     Ok(html! {
         @if is_filtered { (matched(matching, edge, query.get("before"))) }
         @else { (sizes(page).await?) }
-        (table("Jobs", &head, &shown, "No job matches among those that were looked at."))
+        (table("Jobs", &head, &shown, "No job matches among those that were checked."))
         @if more {
             @if let Some(last) = jobs.last() { p { a rel="next" href=(from(last.job_id)) { "Older" } } }
         } @else if let Some(edge) = edge {
             p {
-                "All jobs down to " (edge) " were looked at. "
+                "All jobs down to " (edge) " were checked. "
                 a rel="next" href=(from(edge)) { "Look further back" }
             }
         }
@@ -217,9 +217,9 @@ fn matched(matching: i64, edge: Option<i64>, before: Option<&str>) -> Markup {
             (grouped(matching)) " " (jobs)
             @match (edge, before) {
                 (None, None) => ".",
-                (Some(edge), None) => { " among the newest, down to job " (edge) ": older ones were not looked at." }
+                (Some(edge), None) => { " among the newest, down to job " (edge) ": older ones were not checked." }
                 (None, Some(before)) => { " before job " (before) "." }
-                (Some(edge), Some(before)) => { " from job " (before) " down to " (edge) ": older ones were not looked at." }
+                (Some(edge), Some(before)) => { " from job " (before) " down to " (edge) ": older ones were not checked." }
             }
         }
     }

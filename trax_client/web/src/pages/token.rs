@@ -34,7 +34,7 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
     }
     let head = ["name", "state", "place", "who", "since", "until"];
     Ok(html! {
-        (table("Tokens", &head, &shown, "Nobody holds a token."))
+        (table("Tokens", &head, &shown, "No token is held."))
         @if i64::try_from(rows.len()) == Ok(MOST) { p { "These are the first " (MOST) "." } }
     })
 }

@@ -91,8 +91,8 @@ pub(super) fn refuse_others(
     Err(
         Error::wrong_state(format!("{kind} \"{name}\" belongs to source \"{owner}\""))
             .detail(format!(
-                "A document of source \"{owner}\" said what it is, and this one is of source \"{source}\"."
+                "A document of source \"{owner}\" defined it, and this document is of source \"{source}\"."
             ))
-            .hint("Take it out of that document and apply it with prune => true, or apply this one with that source."),
+            .hint("Remove it from that document and apply that document with prune => true, or apply this document with that source."),
     )
 }

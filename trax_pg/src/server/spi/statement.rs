@@ -127,7 +127,7 @@ impl Statement {
             // SAFETY: saved by this library, and not used any more.
             unsafe { pg_sys::SPI_freeplan(plan) };
             Error::wrong_state("a rule discards what trax writes")
-                .detail(format!("Of the statement {} nothing was left.", self.file))
+                .detail(format!("The rule replaces the statement {} with nothing.", self.file))
                 .hint("List the rules: select tablename, rulename from pg_rules where schemaname = 'trax'; and drop them.")
                 .raise()
         }

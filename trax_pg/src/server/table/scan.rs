@@ -219,7 +219,7 @@ fn missing(index: &CStr) -> ! {
     Error::wrong_state(format!("the index trax.{index} does not exist"))
         .detail("trax reads its table by this index.")
         .hint(format!(
-            "Rename it back, or make it again as it is in a database where you have just typed create extension trax: select pg_get_indexdef('trax.{index}'::regclass)"
+            "Rename it back, or create it again. A database in which trax was just created shows its definition: select pg_get_indexdef('trax.{index}'::regclass)"
         ))
         .raise()
 }
