@@ -1,4 +1,5 @@
-//! A minimal HTTP server for probes and scrapers.
+//! A minimal HTTP server for probes and scrapers. hyper would add five crates to the library, and
+//! leaves to its user most of what these lines do: the limits on time, size and connections.
 //!
 //! Input: GET and HEAD requests, one per connection. Output: the page that a function returns for
 //! the path. Invariant: a client that sends nothing, or too much, delays no other client. A

@@ -31,7 +31,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     /// server notices within about a second and serves the next waiter.
     ///
     /// # Errors
-    /// [`Error::WrongState`] inside a transaction.
+    /// [`Error::WrongState`](crate::Error::WrongState) inside a transaction.
     pub async fn await_token(
         &self,
         request: &TokenRequest,

@@ -61,7 +61,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     /// Other calls on the connection wait until this one returns.
     ///
     /// # Errors
-    /// [`Error::WrongState`] inside a transaction.
+    /// [`Error::WrongState`](crate::Error::WrongState) inside a transaction.
     pub async fn wait_for_work(&self, timeout: Option<Duration>) -> Result<()> {
         let timeout = timeout.map(Interval);
         Call::new("wait_for_work")
