@@ -10,6 +10,11 @@ use std::path::{Path, PathBuf};
 
 /// Imports of the extension that run up, each with its reason. Only shorten this list.
 const UP: [(&str, &str); 0] = [];
+/// The folders of the packages in other languages, and the endings of their files.
+const PACKAGES: [(&str, &str); 2] = [
+    ("trax_client/python/src/trax", "py"),
+    ("trax_client/node/src", "ts"),
+];
 /// Folders of tests beside those of the stages.
 const OTHER_TESTS: [&str; 10] = [
     "chaos",
@@ -244,6 +249,55 @@ fn modules_that_need_each_other_stand_in_one_folder() {
             "{module} needs the worker, which needs all"
         );
     }
+}
+
+/// The modules of a package in Python or TypeScript, by file, with those that each imports.
+fn scripts(folder: &str, ending: &str) -> Modules {
+    let mut paths = Vec::new();
+    files(&root().join(folder), ending, &mut paths);
+    let name = |path: &PathBuf| {
+        let stem = path.file_stem().and_then(|stem| stem.to_str());
+        stem.expect("a file has a name").to_owned()
+    };
+    let modules = paths.iter().map(|path| {
+        let imported = read(path).lines().flat_map(imported_by).collect();
+        (name(path), imported)
+    });
+    Modules(modules.collect())
+}
+
+/// Returns the modules that a line of Python or TypeScript imports from its own folder.
+fn imported_by(line: &str) -> Vec<String> {
+    let of_python = line.trim_start().strip_prefix("from .");
+    if let Some((module, names)) = of_python.and_then(|rest| rest.split_once(" import ")) {
+        let modules = if module.is_empty() { names } else { module };
+        return modules.split(", ").map(str::to_owned).collect();
+    }
+    let of_typescript = line.split_once("from \"./").map(|(_, rest)| rest);
+    let module = of_typescript.and_then(|rest| rest.split_once(".js\"").or(rest.split_once('"')));
+    module
+        .map(|(module, _)| module.to_owned())
+        .into_iter()
+        .collect()
+}
+
+#[test]
+fn the_packages_for_python_and_node_have_no_circles() {
+    for (folder, ending) in PACKAGES {
+        let package = scripts(folder, ending);
+        let imports: usize = package.0.values().map(BTreeSet::len).sum();
+        assert!(imports > 30, "{folder}: {imports} imports");
+        assert_eq!(package.circles(), Vec::<Vec<&str>>::new(), "{folder}");
+    }
+    assert_eq!(imported_by("from .clock import Moment"), ["clock"]);
+    assert_eq!(
+        imported_by("    from . import sql, typed"),
+        ["sql", "typed"]
+    );
+    assert_eq!(
+        imported_by("import { Moment } from \"./clock.js\";"),
+        ["clock"]
+    );
 }
 
 #[test]
