@@ -105,7 +105,12 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     }
 
     /// Makes the jobs in a copy of a database (a restored dump, a clone) belong to it, so that they
-    /// run.
+    /// run. A copy of a numbered database (`trax.set_shard`) is refused: its groups may have moved
+    /// to other shards since.
+    ///
+    /// # Errors
+    /// [`Error::WrongState`](crate::Error::WrongState) for a copy of a shard; the hint says what to
+    /// type.
     pub async fn adopt(&self) -> Result<()> {
         Call::new("adopt").run(self.db).await
     }
