@@ -88,7 +88,7 @@ def test_wrong_use_is_refused(url: str, client: trax.Client, task: str) -> None:
         inside = trax.Client(connection)
         with pytest.raises(trax.UsageError, match="autocommit=True"):
             inside.await_job(1, 1)
-        with pytest.raises(trax.UsageError, match="no option colour"):
+        with pytest.raises(trax.UsageError, match='no option "colour"'):
             inside.enqueue(task, colour="red")  # type: ignore[call-arg]
         with pytest.raises(trax.UsageError, match="no time zone"):
             inside.enqueue(task, run_at=datetime(2090, 1, 1))  # noqa: DTZ001, RUF100

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 from typing import Any, TypedDict
@@ -16,8 +16,8 @@ import psycopg
 from psycopg.rows import tuple_row
 from psycopg.types.string import TextLoader
 
-from . import sql, telemetry, typed
-from .clock import Seconds, span
+from . import argument, sql, telemetry, typed
+from .clock import Seconds
 from .context import Context
 from .errors import UsageError, translated
 
@@ -28,7 +28,11 @@ else:  # a dependency of psycopg
 
 
 class JobOptions(TypedDict, total=False):
-    """The options of a job, as the arguments of `trax.enqueue`; each is optional."""
+    """The options of a job, as the arguments of `trax.enqueue`; each is optional.
+
+    A time has a time zone. A duration (`timeout`, `retry_delay`, `unique_for`) is a number of
+    seconds or a timedelta.
+    """
 
     run_at: datetime | None
     group_name: str | None
@@ -78,38 +82,42 @@ class Client:
 
     def __init__(self, connection: psycopg.Connection[Any], *, decimals: bool = False) -> None:
         """Use a connection; with `decimals`, JSON numbers with a fraction become Decimals."""
+        self._decimals = argument.flag("decimals", decimals)
         _check(connection, psycopg.Connection)
         self._connection = connection
-        self._decimals = decimals
 
     def enqueue(self, task: str, input: Any = None, **options: Unpack[JobOptions]) -> int:
         """Queue one job and return its id."""
+        parameters = _enqueue(task, options, input=_input(input))
         with telemetry.sending(task, "enqueue") as trace:
-            parameters = _enqueue(task, options, trace, input=_input(input))
-            return int(self._all(sql.ENQUEUE, parameters)[0][0])
+            return int(self._all(sql.ENQUEUE, _traced(parameters, trace))[0][0])
 
     def enqueue_many(
         self, task: str, inputs: Iterable[Any], **options: Unpack[JobOptions]
     ) -> list[int]:
         """Queue one job for each input and return their ids in the order of the inputs."""
-        texts = [_input(one) for one in inputs]
+        texts = _inputs(inputs)
+        parameters = _enqueue(task, options, inputs=texts)
         with telemetry.sending(task, "enqueue_many", len(texts)) as trace:
-            rows = self._all(sql.ENQUEUE_MANY, _enqueue(task, options, trace, inputs=texts))
+            rows = self._all(sql.ENQUEUE_MANY, _traced(parameters, trace))
         return [row[0] for row in rows]
 
     def await_job(self, job_id: int, timeout: Seconds) -> JobResult:
-        """Wait until a job has ended or the timeout is over; needs a connection in autocommit."""
+        """Wait until a job has ended or the timeout is over; needs a connection in autocommit.
+
+        The timeout is a number of seconds or a timedelta.
+        """
         _check_autocommit(self._connection.autocommit)
-        parameters = {"job_id": job_id, "timeout": span(timeout)}
+        parameters = {**_of_job(job_id), "timeout": argument.duration("timeout", timeout)}
         return _result(self._all(sql.AWAIT_JOB, parameters), decimals=self._decimals)
 
     def job(self, job_id: int) -> Job | None:
         """Return a job in any state, or None if it does not exist."""
-        return _job(self._all(sql.JOB, {"job_id": job_id}), decimals=self._decimals)
+        return _job(self._all(sql.JOB, _of_job(job_id)), decimals=self._decimals)
 
     def cancel(self, job_id: int) -> str:
         """Cancel a job; return 'cancelled', 'requested', 'finished' or 'unknown'."""
-        return str(self._all(sql.CANCEL, {"job_id": job_id})[0][0])
+        return str(self._all(sql.CANCEL, _of_job(job_id))[0][0])
 
     def complete(self, context: Context, output: Any = None) -> bool:
         """Record the completion of a handler's job in this transaction, with the handler's writes.
@@ -129,38 +137,42 @@ class AsyncClient:
 
     def __init__(self, connection: psycopg.AsyncConnection[Any], *, decimals: bool = False) -> None:
         """Use a connection; with `decimals`, JSON numbers with a fraction become Decimals."""
+        self._decimals = argument.flag("decimals", decimals)
         _check(connection, psycopg.AsyncConnection)
         self._connection = connection
-        self._decimals = decimals
 
     async def enqueue(self, task: str, input: Any = None, **options: Unpack[JobOptions]) -> int:
         """Queue one job and return its id."""
+        parameters = _enqueue(task, options, input=_input(input))
         with telemetry.sending(task, "enqueue") as trace:
-            parameters = _enqueue(task, options, trace, input=_input(input))
-            return int((await self._all(sql.ENQUEUE, parameters))[0][0])
+            return int((await self._all(sql.ENQUEUE, _traced(parameters, trace)))[0][0])
 
     async def enqueue_many(
         self, task: str, inputs: Iterable[Any], **options: Unpack[JobOptions]
     ) -> list[int]:
         """Queue one job for each input and return their ids in the order of the inputs."""
-        texts = [_input(one) for one in inputs]
+        texts = _inputs(inputs)
+        parameters = _enqueue(task, options, inputs=texts)
         with telemetry.sending(task, "enqueue_many", len(texts)) as trace:
-            rows = await self._all(sql.ENQUEUE_MANY, _enqueue(task, options, trace, inputs=texts))
+            rows = await self._all(sql.ENQUEUE_MANY, _traced(parameters, trace))
         return [row[0] for row in rows]
 
     async def await_job(self, job_id: int, timeout: Seconds) -> JobResult:
-        """Wait until a job has ended or the timeout is over; needs a connection in autocommit."""
+        """Wait until a job has ended or the timeout is over; needs a connection in autocommit.
+
+        The timeout is a number of seconds or a timedelta.
+        """
         _check_autocommit(self._connection.autocommit)
-        parameters = {"job_id": job_id, "timeout": span(timeout)}
+        parameters = {**_of_job(job_id), "timeout": argument.duration("timeout", timeout)}
         return _result(await self._all(sql.AWAIT_JOB, parameters), decimals=self._decimals)
 
     async def job(self, job_id: int) -> Job | None:
         """Return a job in any state, or None if it does not exist."""
-        return _job(await self._all(sql.JOB, {"job_id": job_id}), decimals=self._decimals)
+        return _job(await self._all(sql.JOB, _of_job(job_id)), decimals=self._decimals)
 
     async def cancel(self, job_id: int) -> str:
         """Cancel a job; return 'cancelled', 'requested', 'finished' or 'unknown'."""
-        return str((await self._all(sql.CANCEL, {"job_id": job_id}))[0][0])
+        return str((await self._all(sql.CANCEL, _of_job(job_id)))[0][0])
 
     async def complete(self, context: Context, output: Any = None) -> bool:
         """Record the completion of a handler's job in this transaction, with the handler's writes.
@@ -204,21 +216,51 @@ def _input(value: Any) -> str:
     return "{}" if value is None else (typed.dumps(value) or "null")
 
 
-def _enqueue(
-    task: str, options: JobOptions, trace: dict[str, str] | None, **inputs: Any
-) -> dict[str, Any]:
-    given: dict[str, Any] = dict(options)
-    unknown = given.keys() - JobOptions.__annotations__.keys()
-    if unknown:
-        raise UsageError(f"trax.enqueue has no option {', '.join(sorted(unknown))}")
-    run_at = given.get("run_at")
-    if run_at is not None and run_at.tzinfo is None:
-        raise UsageError("run_at has no time zone: write datetime(..., tzinfo=timezone.utc)")
-    for name in ("timeout", "retry_delay", "unique_for"):
-        if given.get(name) is not None:
-            given[name] = span(given[name])
-    given["trace"] = typed.dumps(given.get("trace") or trace)
-    return {**dict.fromkeys(JobOptions.__annotations__), **given, "task": task, **inputs}
+def _inputs(values: Iterable[Any]) -> list[str]:
+    return [_input(one) for one in argument.items("inputs", values, '[{"to": "ada"}]')]
+
+
+def _text(name: str, value: object) -> str:
+    return argument.text(name, value, "mail")
+
+
+def _integer(name: str, value: object) -> int:
+    return argument.integer(name, value, 5)
+
+
+def _trace(name: str, value: object) -> str | None:
+    return typed.dumps(dict(argument.mapping(name, value, '{"traceparent": "00-..."}')) or None)
+
+
+_CHECKS: dict[str, Callable[[str, object], object]] = {
+    "run_at": argument.moment,
+    "group_name": _text,
+    "priority": _integer,
+    "max_retries": _integer,
+    "timeout": argument.duration,
+    "unique_key": _text,
+    "concurrency_key": _text,
+    "trace": _trace,
+    "retry_delay": argument.duration,
+    "unique_for": argument.duration,
+}
+
+
+def _enqueue(task: str, options: JobOptions, **inputs: Any) -> dict[str, Any]:
+    argument.unlisted(options, _CHECKS)
+    parameters: dict[str, Any] = {"task": argument.text("task", task, "mail.send"), **inputs}
+    for name, check in _CHECKS.items():
+        value = options.get(name)
+        parameters[name] = None if value is None else check(name, value)
+    return parameters
+
+
+def _traced(parameters: dict[str, Any], trace: dict[str, str] | None) -> dict[str, Any]:
+    return {**parameters, "trace": parameters["trace"] or typed.dumps(trace)}
+
+
+def _of_job(job_id: int) -> dict[str, Any]:
+    return {"job_id": argument.integer("job_id", job_id, 17)}
 
 
 def _completion(context: Context, output: Any) -> dict[str, Any]:

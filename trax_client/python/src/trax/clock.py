@@ -6,7 +6,7 @@ import time
 from datetime import timedelta
 
 Seconds = float | timedelta
-"""A span of time: seconds, or a timedelta."""
+"""A duration: a number of seconds (int or float), or a timedelta; finite and not negative."""
 
 _BOOTTIME: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -19,8 +19,3 @@ def now() -> float:
 def span(value: Seconds) -> timedelta:
     """Return a span of time in the form that the driver sends."""
     return value if isinstance(value, timedelta) else timedelta(seconds=value)
-
-
-def seconds(value: Seconds) -> float:
-    """Return a span of time in seconds."""
-    return value.total_seconds() if isinstance(value, timedelta) else float(value)

@@ -18,6 +18,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from .argument import text
 from .clock import now
 from .errors import UsageError
 
@@ -34,7 +35,9 @@ LONGEST_BACKOFF_SECONDS = 1.0
 
 def checked_address(address: str | None) -> str:
     """Return the address, by default `DATABASE_URL`, or "" for libpq's own variables."""
-    address = os.environ.get("DATABASE_URL", "") if address is None else address
+    if address is None:
+        address = os.environ.get("DATABASE_URL", "")
+    text("address", address, "postgresql://localhost/shop")
     try:
         parsed = conninfo_to_dict(address)
     except psycopg.Error as error:

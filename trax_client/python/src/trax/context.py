@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from . import typed
+from .argument import duration
 from .attempt import Attempt
-from .clock import Seconds, seconds
+from .clock import Seconds
 from .outcome import Reason, Stopped
 
 
@@ -95,8 +96,11 @@ class Context:
             raise Stopped(self._attempt.reason)
 
     def wait(self, delay: Seconds) -> None:
-        """Sleep in a thread; raise `Stopped` as soon as the attempt should stop."""
-        self._attempt.stopped.wait(seconds(delay))
+        """Sleep in a thread; raise `Stopped` as soon as the attempt should stop.
+
+        The delay is a number of seconds or a timedelta.
+        """
+        self._attempt.stopped.wait(duration("delay", delay).total_seconds())
         self.check()
 
     def progress(self, value: Any) -> None:

@@ -16,6 +16,14 @@ class UsageError(TraxError):
     """A mistake in a worker, a handler or a call; the text has the remedy."""
 
 
+class WrongTypeError(UsageError, TypeError):
+    """An argument of the wrong type, or an unknown option."""
+
+
+class WrongValueError(UsageError, ValueError):
+    """An argument of the right type, out of its range."""
+
+
 class VersionError(TraxError):
     """The extension in the database is older than this package needs."""
 

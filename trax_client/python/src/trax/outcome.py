@@ -14,7 +14,8 @@ from enum import Enum
 from typing import Any, Final
 
 from . import typed
-from .clock import Seconds, span
+from .argument import duration
+from .clock import Seconds
 
 
 class Reason(str, Enum):
@@ -38,10 +39,13 @@ class Stopped(BaseException):
 
 
 class Snooze(Exception):
-    """Raise it to postpone the job by this delay, without using up an attempt."""
+    """Raise it to postpone the job by this delay, without using up an attempt.
+
+    The delay is a number of seconds or a timedelta.
+    """
 
     def __init__(self, delay: Seconds) -> None:
-        super().__init__(f"snoozed for {span(delay)}")
+        super().__init__(f"snoozed for {duration('delay', delay)}")
         self.delay = delay
 
 
@@ -53,10 +57,14 @@ class Cancel(Exception):
 
 
 class RetryIn(Exception):
-    """Raise it to fail and be retried after this delay instead of the job's own."""
+    """Raise it to fail and be retried after this delay instead of the job's own.
+
+    The delay is a number of seconds or a timedelta.
+    """
 
     def __init__(self, delay: Seconds, message: str = "", *, detail: Any = None) -> None:
-        super().__init__(message or f"to be retried in {span(delay)}")
+        length = duration("delay", delay)
+        super().__init__(message or f"to be retried in {length}")
         self.delay = delay
         self.detail = detail
 

@@ -6,14 +6,15 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from .clock import Seconds, seconds
+from . import argument
+from .clock import Seconds
 from .connection import checked_address
 from .engine import Engine, Settings
-from .errors import UsageError
+from .errors import UsageError, WrongTypeError, WrongValueError
 from .handler import Handler
 from .runner import LoopRunner, ThreadRunner
 from .shutdown import Phase, signals
@@ -32,39 +33,50 @@ class _Worker:
         *,
         name: str | None = None,
         concurrency: int = 10,
-        groups: Sequence[str] | None = None,
+        groups: Iterable[str] | None = None,
         lease: Seconds = 30.0,
         grace: Seconds = 30.0,
         poll_interval: Seconds = 0.2,
         obey_signals: bool = True,
+        **unknown: NoReturn,
     ) -> None:
         """Create a worker, which connects when it runs.
+
+        A duration is a number of seconds or a timedelta.
 
         Args:
             address: the address of the database as in libpq: a URL or `host=... dbname=...`, with
                 one or several hosts. None means `DATABASE_URL`, or libpq's variables.
             name: the name shown in leases and runs; by default host, process id and a random part.
             concurrency: how many handlers may run at once.
-            groups: limits claims to these groups.
+            groups: limits claims to these groups, as in `["mail"]`; None means all groups.
             lease: how long a lease lasts without a heartbeat; three are sent per lease.
             grace: how long handlers may continue after the first SIGTERM or SIGINT.
             poll_interval: how often to poll an empty queue; grows to one second, or to five while
                 notifications arrive.
             obey_signals: False leaves SIGTERM and SIGINT to the program.
+            **unknown: refused by name, with the nearest setting.
 
         """
-        if concurrency < 1:
-            raise UsageError("concurrency is how many handlers run at once: 1 or more")
-        if seconds(lease) < 1:
-            raise UsageError("lease is how long a lease lasts without a heartbeat: 1 s or more")
+        argument.unlisted(unknown, ("address", *(_Worker.__init__.__kwdefaults__ or ())))
+        self._concurrency = argument.integer("concurrency", concurrency, 10)
+        if self._concurrency < 1:
+            raise WrongValueError("concurrency is how many handlers run at once: 1 or more")
+        self._lease = argument.duration("lease", lease).total_seconds()
+        if self._lease < 1:
+            raise WrongValueError(
+                "lease is how long a lease lasts without a heartbeat: 1 s or more"
+            )
         self._address = checked_address(address)
-        self.name = name or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
-        self._concurrency = concurrency
-        self._groups = list(groups) if groups is not None else None
-        self._lease = seconds(lease)
-        self._grace = max(0.0, seconds(grace))
-        self._poll_interval = max(0.001, seconds(poll_interval))
-        self._obey_signals = obey_signals
+        given = None if name is None else argument.text("name", name, "mail-1")
+        self.name = given or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        self._groups = None if groups is None else argument.texts("groups", groups, '["mail"]')
+        if self._groups == []:
+            raise WrongValueError("groups has no item; leave it out to claim from all groups")
+        self._grace = argument.duration("grace", grace).total_seconds()
+        interval = argument.duration("poll_interval", poll_interval).total_seconds()
+        self._poll_interval = max(0.001, interval)
+        self._obey_signals = argument.flag("obey_signals", obey_signals)
         self._handlers: dict[str, Handler] = {}
         self._phase: Phase | None = None
 
@@ -75,7 +87,9 @@ class _Worker:
         return value is the output of the job. The function itself is not changed.
         """
         if not isinstance(name, str):
-            raise UsageError('the decorator takes the name of a task: @worker.task("mail.send")')
+            raise WrongTypeError(
+                'the decorator takes the name of a task: @worker.task("mail.send")'
+            )
 
         def add(function: Function) -> Function:
             if name in self._handlers:
@@ -94,6 +108,7 @@ class _Worker:
             self._phase.advance()
 
     def _begin(self, *, until_empty: bool) -> tuple[Settings, Phase]:
+        argument.flag("until_empty", until_empty)
         if not self._handlers:
             raise UsageError('the worker has no handler; decorate one with @worker.task("name")')
         if self._phase is not None:

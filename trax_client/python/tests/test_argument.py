@@ -1,0 +1,243 @@
+"""Arguments that are refused before anything is sent; no server is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Callable
+from datetime import date, datetime, timedelta, timezone, tzinfo
+from types import SimpleNamespace
+from typing import Any
+
+import pydantic
+import pytest
+
+import trax
+
+Call = Callable[..., Any]
+
+
+class Sent(Exception):
+    """The arguments have reached the connection."""
+
+
+class Connection:
+    autocommit = True
+
+
+class Client(trax.Client):
+    def __init__(self) -> None:
+        self._connection: Any = Connection()
+        self._decimals = False
+
+    def _all(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        raise Sent(parameters)
+
+
+class AsyncClient(trax.AsyncClient):
+    def __init__(self) -> None:
+        self._connection: Any = Connection()
+        self._decimals = False
+
+    async def _all(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        raise Sent(parameters)
+
+
+def awaited(method: Call) -> Call:
+    return lambda *args, **kwargs: asyncio.run(method(*args, **kwargs))
+
+
+CLIENT, ASYNC = Client(), AsyncClient()
+KINDS: list[Call] = [trax.Client, trax.AsyncClient]
+WORKERS: list[Call] = [trax.Worker, trax.AsyncWorker]
+MANY: list[Call] = [CLIENT.enqueue_many, awaited(ASYNC.enqueue_many)]
+ENQUEUE: list[Call] = [
+    lambda task="a", **options: CLIENT.enqueue(task, **options),
+    lambda task="a", **options: CLIENT.enqueue_many(task, [1], **options),
+    lambda task="a", **options: awaited(ASYNC.enqueue)(task, **options),
+    lambda task="a", **options: awaited(ASYNC.enqueue_many)(task, [1], **options),
+]
+OF_A_JOB: list[Call] = [
+    CLIENT.job,
+    CLIENT.cancel,
+    lambda job_id: CLIENT.await_job(job_id, 1),
+    awaited(ASYNC.job),
+    awaited(ASYNC.cancel),
+    lambda job_id: awaited(ASYNC.await_job)(job_id, 1),
+]
+
+
+def wait(delay: Any) -> None:
+    attempt: Any = SimpleNamespace(stopped=SimpleNamespace(wait=lambda _: None), reason=None)
+    trax.Context(attempt, print).wait(delay)
+
+
+def by_name(calls: list[Call], *names: str) -> list[tuple[str, Call]]:
+    """Return each call with each name, the call taking the value of that argument alone."""
+    return [
+        (name, lambda value, call=call, name=name: call(**{name: value}))
+        for call in calls
+        for name in names
+    ]
+
+
+LISTS = [("groups", call) for _, call in by_name(WORKERS, "groups")]
+LISTS += [("inputs", lambda value, call=call: call("a", value)) for call in MANY]
+DURATIONS = by_name(ENQUEUE, "timeout", "retry_delay", "unique_for")
+DURATIONS += by_name(WORKERS, "lease", "grace", "poll_interval")
+DURATIONS += [("delay", call) for call in (trax.Snooze, trax.RetryIn, wait)]
+DURATIONS += [("delay", lambda value: trax.RetryIn(value, "later"))]
+DURATIONS += [
+    ("timeout", lambda value: CLIENT.await_job(1, value)),
+    ("timeout", lambda value: awaited(ASYNC.await_job)(1, value)),
+]
+INTEGERS = by_name(ENQUEUE, "priority", "max_retries") + by_name(WORKERS, "concurrency")
+INTEGERS += [("job_id", call) for call in OF_A_JOB]
+TEXTS = by_name(ENQUEUE, "task", "group_name", "unique_key", "concurrency_key")
+TEXTS += by_name(WORKERS, "name", "address")
+FLAGS = by_name(WORKERS, "obey_signals")
+FLAGS += by_name([lambda kind=kind, **flags: kind(object(), **flags) for kind in KINDS], "decimals")
+FLAGS += by_name([lambda **flags: trax.Worker("").run(**flags)], "until_empty")
+FLAGS += by_name([lambda **flags: asyncio.run(trax.AsyncWorker("").run(**flags))], "until_empty")
+
+
+class Mail(pydantic.BaseModel):
+    to: str
+
+
+class Nowhere(tzinfo):
+    def utcoffset(self, _: datetime | None) -> None:
+        return None
+
+    dst = tzname = utcoffset
+
+
+def refused(call: Call, value: Any, kind: type[Exception], said: str) -> None:
+    with pytest.raises(trax.UsageError, match=re.escape(said)) as error:
+        call(value)
+    assert isinstance(error.value, kind)
+
+
+def accepted(call: Call, value: Any) -> None:
+    with contextlib.suppress(Sent):
+        call(value)
+
+
+@pytest.mark.parametrize(("name", "call"), LISTS)
+def test_a_list_refuses_a_single_value(name: str, call: Call) -> None:
+    example = {"groups": 'groups=["mail"]', "inputs": 'inputs=[{"to": "ada"}]'}[name]
+    for value, said in [
+        ("mail", "a text"),
+        (b"mail", "bytes"),
+        (bytearray(b"mail"), "a bytearray"),
+        ({"mail": 1}, "a dict"),
+        (Mail(to="ada"), "a Mail"),
+        (5, "an int"),
+        (True, "True or False"),
+    ]:
+        refused(call, value, TypeError, f"{name} is {said}; write {example}")
+    for value in (["a"], ("a", "b"), {"a"}, iter(["a"]), {"a": 1}.keys()):
+        accepted(call, value)
+
+
+@pytest.mark.parametrize("worker", WORKERS)
+def test_a_list_of_texts_refuses_other_items(worker: Call) -> None:
+    for item, said in [(5, "an int"), (None, "None"), (b"mail", "bytes"), (["mail"], "a list")]:
+        said = f'groups[1] is {said}; write groups=["mail"]'
+        refused(lambda value: worker(groups=value), ["mail", item], TypeError, said)
+    refused(lambda value: worker(groups=value), [], ValueError, "leave it out")
+
+
+@pytest.mark.parametrize("call", ENQUEUE + WORKERS)
+def test_an_unknown_option_is_refused_with_the_nearest_one(call: Call) -> None:
+    near = {"group": "groups", "concurency": "concurrency", "adress": "address"}
+    every = "the options are address, name, concurrency, "
+    if call in ENQUEUE:
+        near = {"group": "group_name", "retries": "max_retries", "run_At": "run_at"}
+        every = "the options are run_at, group_name, priority, "
+    for name, meant in near.items():
+        said = f'there is no option "{name}"; did you mean "{meant}"?'
+        refused(lambda value, name=name: call(**{name: value}), "a", TypeError, said)
+    said = f'there is no option "colour"; {every}'
+    refused(lambda value: call(colour=value), "red", TypeError, said)
+
+
+@pytest.mark.parametrize("call", ENQUEUE)
+def test_a_time_is_a_datetime_with_a_zone(call: Call) -> None:
+    example = "write run_at=datetime(2030, 1, 31, 9, tzinfo=timezone.utc)"
+    for value, said in [
+        ("tomorrow", "run_at is a text; "),
+        (date(2030, 1, 31), "run_at is a date; "),
+        (1.9e9, "run_at is a float; "),
+        (timedelta(days=1), "run_at is a timedelta; "),
+    ]:
+        refused(lambda value: call(run_at=value), value, TypeError, said + example)
+    naive = datetime(2030, 1, 31)  # noqa: DTZ001, RUF100
+    for value in (naive, naive.replace(tzinfo=Nowhere())):
+        said = f"run_at has no time zone; {example}"
+        refused(lambda value: call(run_at=value), value, ValueError, said)
+    accepted(lambda value: call(run_at=value), naive.replace(tzinfo=timezone.utc))
+
+
+@pytest.mark.parametrize(("name", "call"), DURATIONS)
+def test_a_duration_is_a_number_of_seconds_or_a_timedelta(name: str, call: Call) -> None:
+    example = f"write {name}=90, a number of seconds, or a timedelta"
+    for value, said in [
+        ("90", "a text"),
+        ("90 s", "a text"),
+        (True, "True or False"),
+        ([90], "a list"),
+        (b"90", "bytes"),
+    ]:
+        refused(call, value, TypeError, f"{name} is {said}; {example}")
+    for value in (float("nan"), float("inf"), -1, -0.5, timedelta(seconds=-1), 10**20, 10**400):
+        refused(call, value, ValueError, f"{name} is {value}; write a finite duration")
+    for value in (90, 1.5, timedelta(minutes=1)):
+        accepted(call, value)
+
+
+@pytest.mark.parametrize(("name", "call"), INTEGERS)
+def test_an_integer_is_no_fraction_truth_or_text(name: str, call: Call) -> None:
+    for value, said in [
+        (5.5, "a float"),
+        (5.0, "a float"),
+        (True, "True or False"),
+        ("5", "a text"),
+        ([5], "a list"),
+    ]:
+        refused(call, value, TypeError, f"{name} is {said}; write {name}=")
+    accepted(call, 5)
+
+
+@pytest.mark.parametrize(("name", "call"), TEXTS)
+def test_a_text_is_no_number_bytes_or_list(name: str, call: Call) -> None:
+    for value, said in [(5, "an int"), (b"a", "bytes"), (["a"], "a list"), (("a", 1), "a tuple")]:
+        refused(call, value, TypeError, f'{name} is {said}; write {name}="')
+    accepted(call, "")
+
+
+@pytest.mark.parametrize(("name", "call"), FLAGS)
+def test_a_flag_is_true_or_false(name: str, call: Call) -> None:
+    for value, said in [("no", "a text"), (0, "an int"), (None, "None")]:
+        refused(call, value, TypeError, f"{name} is {said}; write {name}=True or False")
+
+
+@pytest.mark.parametrize("call", ENQUEUE)
+def test_trace_data_is_a_mapping(call: Call) -> None:
+    for value, said in [("00-1-2-01", "a text"), ([("traceparent", "x")], "a list")]:
+        said = f'trace is {said}; write trace={{"traceparent": '
+        refused(lambda value: call(trace=value), value, TypeError, said)
+    accepted(lambda value: call(trace=value), {"traceparent": "x"})
+
+
+def test_a_checked_option_is_sent_as_it_was_given() -> None:
+    at = datetime(2030, 1, 31, tzinfo=timezone.utc)
+    with pytest.raises(Sent) as sent:
+        CLIENT.enqueue("a", run_at=at, priority=7, timeout=1.5, trace={"b": "c"}, unique_key=None)
+    parameters = sent.value.args[0]
+    given = {name: value for name, value in parameters.items() if value is not None}
+    timeout = timedelta(seconds=1.5)
+    wanted = {"run_at": at, "priority": 7, "timeout": timeout, "trace": '{"b":"c"}'}
+    assert given == {"task": "a", "input": "{}", **wanted}
+    assert parameters.keys() == {"task", "input", *trax.JobOptions.__annotations__}
