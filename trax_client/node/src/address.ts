@@ -3,6 +3,7 @@
 import pg from "pg";
 
 import { UsageError } from "./errors.js";
+import { nearest, noOption } from "./options.js";
 import { type Tls, completed, encryptions, taken } from "./tls.js";
 
 /** How to reach the server, in the form that `pg` takes. */
@@ -64,7 +65,18 @@ function ofText(text: string, env: Record<string, string | undefined>): HostConf
   return authority.split(",").map((host) => ({ config: { connectionString: before + host + rest }, tls: { ...tls } }));
 }
 
+/** The names of all options of `ConnectionOptions`, and similar names that `pg` knows. */
+const optionNames = Object.keys({
+  host: 0, port: 0, user: 0, password: 0, database: 0, ssl: 0, application_name: 0, options: 0,
+} satisfies Record<keyof ConnectionOptions, 0>);
+const similar = ["fallback_application_name", "sslNegotiation", "sslnegotiation"];
+
 function ofOptions(options: ConnectionOptions, env: Record<string, string | undefined>): HostConfig[] {
+  for (const name of Object.keys(options)) {
+    // Other names may be options of `pg`, which gets them.
+    const isKnown = optionNames.includes(name) || similar.includes(name);
+    if (!isKnown && nearest(name, optionNames) !== undefined) throw new UsageError(noOption(name, optionNames));
+  }
   const tls = (): Pick<HostConfig, "tls"> => (options.ssl === undefined ? { tls: completed({}, env) } : {});
   const names = (options.host ?? env["PGHOST"] ?? "").split(",");
   if (names.length === 1) return [{ config: options, ...tls() }];

@@ -5,6 +5,7 @@ import { type Duration, interval } from "./duration.js";
 import { TraxError, UsageError, translated } from "./errors.js";
 import { describe } from "./outcome.js";
 import { toJson } from "./json.js";
+import { checkList, checkOptions, checkText, nearest, noOption } from "./options.js";
 import * as sql from "./sql.js";
 import { Telemetry } from "./telemetry.js";
 
@@ -14,7 +15,7 @@ export interface Queryable {
   query(text: string, values: unknown[]): PromiseLike<{ rows: unknown[] }>;
 }
 
-/** The options of `trax.enqueue`. */
+/** The options of `trax.enqueue`. Times are texts (`5 min`), or milliseconds in options whose names end in `Ms`. */
 export interface EnqueueOptions {
   /** The time before which the job cannot be claimed. */
   runAt?: Date | string;
@@ -24,16 +25,25 @@ export interface EnqueueOptions {
   maxRetries?: number;
   /** The time limit of an attempt. */
   timeout?: Duration;
+  timeoutMs?: number;
   /** While a job with this key is alive, its id is returned and nothing is queued. */
   uniqueKey?: string;
   /** The minimum time that the unique key stays alive, counted from enqueueing. */
   uniqueFor?: Duration;
+  uniqueForMs?: number;
   /** Jobs with the same key run one at a time. */
   concurrencyKey?: string;
   retryDelay?: Duration;
+  retryDelayMs?: number;
   /** `traceparent` and `tracestate`; by default those of OpenTelemetry's active span, if there is one. */
   trace?: Trace;
 }
+
+/** The names of all options; the compiler reports a missing one. */
+const optionNames = Object.keys({
+  runAt: 0, groupName: 0, priority: 0, maxRetries: 0, timeout: 0, timeoutMs: 0, uniqueKey: 0, uniqueFor: 0, uniqueForMs: 0,
+  concurrencyKey: 0, retryDelay: 0, retryDelayMs: 0, trace: 0,
+} satisfies Record<keyof EnqueueOptions, 0>);
 
 export type JobState = "queued" | "in_progress" | "completed" | "failed" | "cancelled";
 
@@ -84,6 +94,7 @@ export class Client {
 
   /** Queues a job for each input in one round trip, and returns their ids in the order of the inputs. */
   async enqueueMany(task: string, inputs: readonly unknown[], options: EnqueueOptions = {}): Promise<number[]> {
+    checkList("inputs", inputs, 'enqueueMany("mail.send", [{ to: "ada" }])');
     return this.#sending(task, "enqueue_many", options, async (rest) => {
       const all = inputs.map(inputOf);
       const rows = await this.#rows(sql.enqueueMany({ task: ["text", task], inputs: ["jsonb[]", all], ...rest }));
@@ -100,8 +111,9 @@ export class Client {
   /** Waits until a job has ended, at most for `timeout` (default 30 s); on timeout returns the current state.
    * Other calls on the connection wait until this one returns.
    * @throws UnknownNameError if the job does not exist, WrongStateError inside a transaction. */
-  async awaitJob<Output = unknown>(jobId: number, timeout: Duration = 30_000): Promise<JobResult<Output>> {
-    const [row] = await this.#rows(sql.awaitJob(jobId, interval(timeout)));
+  async awaitJob<Output = unknown>(jobId: number, timeout: Duration = "30 s"): Promise<JobResult<Output>> {
+    checkText("timeout", timeout, 'awaitJob(jobId, "90 s") or awaitJob(jobId, "90000 ms")');
+    const [row] = await this.#rows(sql.awaitJob(jobId, timeout));
     const state = row?.["state"] as JobState;
     // Read separately as text, as the driver may or may not have parsed the procedure's own output.
     const job = state === "completed" ? await this.job<Output>(jobId) : undefined;
@@ -116,6 +128,7 @@ export class Client {
   /** Records the completion of an attempt in the caller's transaction, so that its effects happen exactly once. The
    * handler then returns `RECORDED`. Returns false if the lease is lost: roll back. */
   async complete(attempt: { jobId: number; token: string }, output?: unknown): Promise<boolean> {
+    checkAttempt(attempt);
     const named = {
       job_id: ["bigint", attempt.jobId],
       token: ["uuid", attempt.token],
@@ -130,6 +143,8 @@ export class Client {
     options: EnqueueOptions,
     run: (rest: Record<string, sql.Argument>) => Promise<T>,
   ): Promise<T> {
+    checkText("task", task, 'enqueue("mail.send", { to: "ada" })');
+    checkOptions(options, optionNames, 'enqueue("mail.send", { to: "ada" }, { priority: 7 })');
     this.#telemetry ??= Telemetry.load();
     const telemetry = await this.#telemetry;
     return telemetry.sending(task, operation, (trace) => run(argumentsOf({ ...(trace && { trace }), ...options })));
@@ -149,19 +164,27 @@ export class Client {
   }
 }
 
+/** Refuses an attempt without its id or its token. A context has more than those, so other names are no mistake. */
+function checkAttempt(attempt: { jobId: number; token: string }): void {
+  const given = Object(attempt) as Record<string, unknown>;
+  const missing = ["jobId", "token"].filter((name) => given[name] === undefined);
+  const [name] = Object.keys(given).filter((name) => nearest(name, missing) !== undefined);
+  if (name !== undefined) throw new UsageError(noOption(name, missing));
+  if (missing.length > 0) throw new UsageError("the attempt has no " + missing.join(" and no ") + "; write complete(ctx, output)");
+}
+
 function argumentsOf(options: EnqueueOptions): Record<string, sql.Argument> {
-  const span = (duration: Duration | undefined): string | undefined => duration === undefined ? undefined : interval(duration);
   const { runAt } = options;
   return {
     run_at: ["timestamptz", runAt instanceof Date ? runAt.toISOString() : runAt],
     group_name: ["text", options.groupName],
     priority: ["int", options.priority],
     max_retries: ["int", options.maxRetries],
-    timeout: ["interval", span(options.timeout)],
+    timeout: ["interval", interval(options, "timeout")],
     unique_key: ["text", options.uniqueKey],
-    unique_for: ["interval", span(options.uniqueFor)],
+    unique_for: ["interval", interval(options, "uniqueFor")],
     concurrency_key: ["text", options.concurrencyKey],
-    retry_delay: ["interval", span(options.retryDelay)],
+    retry_delay: ["interval", interval(options, "retryDelay")],
     trace: ["jsonb", jsonOf("trace", options.trace)],
   };
 }

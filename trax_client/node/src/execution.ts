@@ -84,7 +84,7 @@ export class Execution {
     try {
       return onError(error, this.#reason);
     } catch (mistake) {
-      // An invalid delay.
+      // The thrown value has no text.
       return failure(describe(mistake));
     }
   }

@@ -3,8 +3,9 @@
 // Input: the value that a handler returned or threw, and the reason for which it was asked to stop. Output: a verdict
 // to report to the server. A stop that the job did not cause never uses up an attempt.
 
-import { type Duration, interval } from "./duration.js";
+import type { Duration } from "./duration.js";
 import { sendable, toJson } from "./json.js";
+import { checkText } from "./options.js";
 
 /** The reason why an attempt should stop. */
 export type Reason = "cancelled" | "timeout" | "lease lost" | "shutdown";
@@ -23,7 +24,8 @@ export class Snooze extends Error {
   override name = "Snooze";
 
   constructor(readonly delay: Duration) {
-    super(`snoozed for ${interval(delay)}`);
+    checkText("delay", delay, 'new Snooze("90 s") or new Snooze("90000 ms")');
+    super(`snoozed for ${delay}`);
   }
 }
 
@@ -37,7 +39,8 @@ export class RetryIn extends Error {
   override name = "RetryIn";
 
   constructor(readonly delay: Duration, message?: string, readonly detail?: unknown) {
-    super(message ?? `to be retried in ${interval(delay)}`);
+    checkText("delay", delay, 'new RetryIn("90 s") or new RetryIn("90000 ms")');
+    super(message ?? `to be retried in ${delay}`);
   }
 }
 
@@ -80,9 +83,9 @@ export function onOutput(output: unknown): Verdict {
 export function onError(error: unknown, reason: Reason | undefined): Verdict {
   if (error instanceof Cancel) return { kind: "cancel own", reason: sendable(error.message) };
   if (reason !== undefined) return onStop(reason);
-  if (error instanceof Snooze) return { kind: "release", delay: interval(error.delay) };
+  if (error instanceof Snooze) return { kind: "release", delay: error.delay };
   if (error instanceof RetryIn) {
-    return failure(error.message, { detail: detailOf(error.detail), retryIn: interval(error.delay) });
+    return failure(error.message, { detail: detailOf(error.detail), retryIn: error.delay });
   }
   if (error instanceof Permanent) {
     return failure(error.message, { detail: detailOf(error.detail), permanent: true });

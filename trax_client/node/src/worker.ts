@@ -3,14 +3,16 @@ import { hostname } from "node:os";
 
 import { type Address, hosts } from "./address.js";
 import type { Decoder } from "./decoder.js";
+import { type Duration, milliseconds } from "./duration.js";
 import { UsageError } from "./errors.js";
 import type { Handler, Registered } from "./execution.js";
 import { type Logger, quiet } from "./logger.js";
+import { checkList, checkOptions } from "./options.js";
 import { Run, type Setup, type Summary } from "./run.js";
 import { Telemetry } from "./telemetry.js";
 import { version } from "./version.js";
 
-/** The options of a worker. Times are in milliseconds. */
+/** The options of a worker. Times are texts (`30 s`), or milliseconds in options whose names end in `Ms`. */
 export interface WorkerOptions {
   /** The address of the database; by default DATABASE_URL, or PGHOST and the related variables. */
   connection?: Address;
@@ -21,16 +23,20 @@ export interface WorkerOptions {
   /** Limits claims to these groups. */
   groups?: string[];
   /** How long a lease lasts without a heartbeat (default 30 s). Heartbeats are sent every third of it. */
-  lease?: number;
+  lease?: Duration;
+  leaseMs?: number;
   /**
    * How often to poll an empty queue (default 200 ms); less often after a long idle time and while notifications
    * arrive.
    */
-  pollInterval?: number;
+  pollInterval?: Duration;
+  pollIntervalMs?: number;
   /** How long running handlers may continue after the first signal (default 30 s). */
-  grace?: number;
+  grace?: Duration;
+  graceMs?: number;
   /** How long a handler may continue after its signal is aborted before it is abandoned (default 10 s). */
-  cancelPatience?: number;
+  cancelPatience?: Duration;
+  cancelPatienceMs?: number;
   /** Whether SIGTERM and SIGINT stop the worker (default true). */
   signals?: boolean;
   /** Whether to stop when a claim finds no job and none is held (default false). */
@@ -38,6 +44,12 @@ export interface WorkerOptions {
   /** The logger for warnings and errors; standard error by default. */
   logger?: Logger;
 }
+
+/** The names of all options; the compiler reports a missing one. */
+const optionNames = Object.keys({
+  connection: 0, name: 0, concurrency: 0, groups: 0, lease: 0, leaseMs: 0, pollInterval: 0, pollIntervalMs: 0, grace: 0,
+  graceMs: 0, cancelPatience: 0, cancelPatienceMs: 0, signals: 0, untilEmpty: 0, logger: 0,
+} satisfies Record<keyof WorkerOptions, 0>);
 
 /** Claims jobs and runs handlers until stopped.
  *
@@ -47,13 +59,16 @@ export interface WorkerOptions {
  */
 export class Worker {
   readonly #options: WorkerOptions;
+  readonly #times: Times;
   readonly #tasks = new Map<string, Registered>();
   #run: Run | undefined;
   #stopped: "no" | "drain" | "release" = "no";
 
   constructor(options: WorkerOptions = {}) {
-    this.#options = options;
-    check(options);
+    checkOptions(options, optionNames, "new Worker({ concurrency: 20 })");
+    this.#options = options ?? {};
+    check(this.#options);
+    this.#times = timesOf(this.#options);
   }
 
   /** Runs a function for every job of a task; only tasks with a handler are claimed. The input is the job's JSON, or
@@ -64,7 +79,7 @@ export class Worker {
   task(name: string, ...rest: unknown[]): this {
     const [decoder, handler] = (rest.length === 2 ? rest : [undefined, ...rest]) as [Decoder<unknown> | undefined, Handler];
     if (this.#tasks.has(name)) throw new UsageError(`the task "${name}" has a handler already; a task has one`);
-    if (name === "" || typeof handler !== "function") {
+    if (typeof name !== "string" || name === "" || typeof handler !== "function") {
       throw new UsageError("task() takes a name, a decoder if you like, and a function");
     }
     this.#tasks.set(name, { handler, decoder });
@@ -114,7 +129,7 @@ export class Worker {
     const options = this.#options;
     const name = options.name ?? `${hostname()}:${process.pid}:${randomBytes(3).toString("hex")}`;
     const at = hosts(options.connection);
-    const lease = options.lease ?? 30_000;
+    const { lease, ...times } = this.#times;
     const concurrency = options.concurrency ?? 10;
     const tasks = [...this.#tasks.keys()];
     const what = { tasks: tasks.slice(0, 50), groups: options.groups?.slice(0, 10), concurrency };
@@ -122,9 +137,7 @@ export class Worker {
     return {
       tasks: this.#tasks,
       concurrency,
-      pollInterval: options.pollInterval ?? 200,
-      grace: options.grace ?? 30_000,
-      cancelPatience: options.cancelPatience ?? 10_000,
+      ...times,
       untilEmpty: options.untilEmpty ?? false,
       log: options.logger ?? quiet,
       telemetry: await Telemetry.load(),
@@ -134,10 +147,23 @@ export class Worker {
   }
 }
 
-function check({ concurrency = 10, lease = 30_000, connection }: WorkerOptions): void {
+/** The times of a worker, in milliseconds. */
+type Times = Pick<Setup, "pollInterval" | "grace" | "cancelPatience"> & { lease: number };
+
+function timesOf(options: WorkerOptions): Times {
+  return {
+    lease: milliseconds(options, "lease", { otherwise: 30_000, least: 1000 }),
+    pollInterval: milliseconds(options, "pollInterval", { otherwise: 200 }),
+    grace: milliseconds(options, "grace", { otherwise: 30_000 }),
+    cancelPatience: milliseconds(options, "cancelPatience", { otherwise: 10_000 }),
+  };
+}
+
+function check({ concurrency, groups, connection }: WorkerOptions): void {
+  concurrency ??= 10;
   if (!Number.isInteger(concurrency) || concurrency < 1) {
     throw new UsageError(`the concurrency is ${concurrency}: give a whole number from 1`);
   }
-  if (!(lease >= 1000)) throw new UsageError(`the lease is ${lease}: give milliseconds, at least 1000`);
+  if (groups !== undefined && groups !== null) checkList("groups", groups, 'groups: ["mail"]');
   hosts(connection);
 }

@@ -37,8 +37,8 @@ function counted(input: unknown): { count: number } {
 const worker = new Worker({
   name: setting("NAME"),
   concurrency: Number(setting("CONCURRENCY")),
-  lease: Number(setting("LEASE")) * 1000,
-  grace: Number(setting("GRACE")) * 1000,
+  lease: `${setting("LEASE")} s`,
+  grace: `${setting("GRACE")} s`,
 });
 
 worker
@@ -54,10 +54,10 @@ worker
     throw new Permanent(error);
   }))
   .task("conformance.retry_in", logged<{ seconds: number }>(({ seconds }) => {
-    throw new RetryIn(seconds * 1000);
+    throw new RetryIn(`${seconds} s`);
   }))
   .task("conformance.snooze", logged<{ seconds: number }>(({ seconds }) => {
-    throw new Snooze(seconds * 1000);
+    throw new Snooze(`${seconds} s`);
   }))
   .task("conformance.large", logged<{ bytes: number }>(({ bytes }) => "x".repeat(bytes)))
   .task("conformance.typed", counted, logged<{ count: number }>(({ count }) => ({ count: count + 1 })));

@@ -45,7 +45,7 @@ export async function database({ empty = false, version = "" } = {}): Promise<Da
     db,
     client: new Client(db),
     value: async (sql, ...values) => Object.values(((await db.query(sql, values)).rows[0] as Record<string, unknown>) ?? {})[0],
-    worker: (options = {}) => new Worker({ connection: url.href, signals: false, pollInterval: 50, logger, ...options }),
+    worker: (options = {}) => new Worker({ connection: url.href, signals: false, pollIntervalMs: 50, logger, ...options }),
     said,
   };
 }

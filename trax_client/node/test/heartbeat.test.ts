@@ -8,7 +8,7 @@ const it = await database();
 
 test("a handler that blocks the event loop for two leases keeps its job", async () => {
   const job = await it.client.enqueue("blocks", {}, { maxRetries: 0 });
-  const worker = it.worker({ lease: 4000 }).task("blocks", () => {
+  const worker = it.worker({ lease: "4 s" }).task("blocks", () => {
     const end = Date.now() + 8500;
     while (Date.now() < end);
     return "kept";
@@ -28,7 +28,7 @@ test("what a worker is is reported until it is taken", async () => {
   await holder.query("select trax.claim_next(worker => 'w', tasks => '{another}')");
   const answered = `select count(*)::int from pg_stat_activity
     where datname = current_database() and query like '%report_worker%' and state = 'idle' and pid <> pg_backend_pid()`;
-  await during(it.worker({ name: "w", lease: 3000 }).task("t", () => undefined), async () => {
+  await during(it.worker({ name: "w", lease: "3 s" }).task("t", () => undefined), async () => {
     await eventually("a report that was not taken", async () => (await it.value(answered)) === 1);
     await holder.query("commit");
     await holder.end();

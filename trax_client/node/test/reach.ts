@@ -14,7 +14,7 @@ const inputs = Array.from({ length: 20 }, (_, n) => ({ n }));
 await new Client({ query }).enqueueMany("node", inputs);
 await connection.close();
 
-await new Worker({ untilEmpty: true, lease: 6000 })
+await new Worker({ untilEmpty: true, lease: "6 s" })
   .task<{ n: number }>("node", (job, ctx) => {
     ctx.progress(0.5);
     return job.n;
