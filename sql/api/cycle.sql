@@ -69,8 +69,8 @@ declare
     number constant int := (select trax.shard_of(s.last_value) from trax.work_queue_job_id_seq s);
 begin
     -- The tables of a copy do not show which groups have moved to other shards since it was made.
-    if number > 0
-        and keep is not true
+    if keep is not true
+        and exists (select from trax.group_home)
         and exists (select from trax.status() s where s.item = 'scheduler' and s.value = 'waiting for trax.adopt()')
     then
         raise exception 'this database is a copy of shard %', number
@@ -85,7 +85,7 @@ begin
 end;
 $$;
 comment on function trax.adopt(boolean) is
-    'Makes the jobs in a copy (a restored dump, a clone) belong to this server and this database, so that they run here; stores trax.home. A copy of a shard is refused unless keep is true: groups may have moved to other shards since, which the router knows.';
+    'Makes the jobs in a copy (a restored dump, a clone) belong to this server and this database, so that they run here; stores trax.home. A copy of a shard of a router is refused unless keep is true: groups may have moved to other shards since.';
 
 create function trax.adoption_changed()
 returns trigger

@@ -147,6 +147,18 @@ $$;
 comment on function trax.known_jobs(jsonb) is
     'Internal. Returns the jobs of a batch that wait, run or have ended here: the shard that sent them was restored from a backup that is older than their move.';
 
+create function trax.join_cluster()
+returns void
+language sql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    insert into trax.group_home (group_name, placed_at)
+    values ('', 0)
+    on conflict do nothing
+$$;
+comment on function trax.join_cluster() is
+    'Internal. Notes that a router has this database as a shard. Called by trax_router.add_shard().';
+
 create function trax.adopt_shard(
     groups_away text[]
 )

@@ -10,7 +10,7 @@ as $$
         'add_shard', 'move_shard', 'close_shard', 'open_shard', 'spread_places', 'keys_alive', 'pin_keys', 'pin_group',
         'place_group', 'spread_group', 'hold_group', 'cluster', 'identify', 'survey_group', 'survey', 'survey_whole', 'in_micros', 'placing_at',
         'put_settings', 'give_settings', 'hold_placement', 'put_placement', 'depart', 'arrive', 'end_departure',
-        'refuse_ties', 'roles_of_group', 'missing_roles', 'begin_move', 'carry', 'move_group', 'departed', 'hold_manifests', 'forget', 'adopt_shard'
+        'refuse_ties', 'roles_of_group', 'missing_roles', 'begin_move', 'carry', 'move_group', 'departed', 'hold_manifests', 'forget', 'adopt_shard', 'join_cluster'
     ]
 $$;
 comment on function trax_router.functions_of_owner() is
@@ -133,6 +133,20 @@ $$;
 comment on function trax_router.refuse_version(int, text) is
     'Internal. Refuses a shard at an address whose trax is of another minor version than the router.';
 
+create function trax_router.join_cluster(
+    shard int
+)
+returns void
+language plproxy volatile
+set search_path = pg_catalog, pg_temp
+set client_min_messages = warning
+as $$
+    connect trax_router.address($1);
+    select trax.join_cluster();
+$$;
+comment on function trax_router.join_cluster(int) is
+    'Internal. Calls trax.join_cluster() on a shard.';
+
 create function trax_router.add_shard(
     number int,
     address text
@@ -179,6 +193,7 @@ begin
     loop
         perform trax_router.copy_settings(spread, number);
     end loop;
+    perform trax_router.join_cluster(number);
     -- Notifies fleets.
     perform pg_notify('trax_router', number::text);
     if exists (

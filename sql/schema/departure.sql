@@ -39,7 +39,7 @@ create table trax.group_home (
     placed_at bigint not null,
     constraint group_home_pkey primary key (group_name)
 );
-comment on table trax.group_home is 'Groups that a router has placed here.';
+comment on table trax.group_home is 'Groups that a router has placed here; a row without a name shows that this database is a shard of a router.';
 comment on column trax.group_home.group_name is 'The group.';
 comment on column trax.group_home.placed_at is 'When it was placed here last, by the clock of the router: microseconds since 1970.';
 

@@ -51,7 +51,7 @@ const CONTRACT: &[&str] = &[
     "grant_access(role regrole, level text, tasks text[] default null, groups text[] default null) returns void",
     "revoke_access(role regrole) returns void",
     "runs_as_stored(job_id bigint, token uuid) returns boolean",
-    "adopt() returns void",
+    "adopt(keep boolean default false) returns void",
     "believe_clock() returns boolean",
     "start_scheduler() returns text",
     "status() returns table(item text, value text, healthy boolean, hint text)",

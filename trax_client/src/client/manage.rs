@@ -105,8 +105,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     }
 
     /// Makes the jobs in a copy of a database (a restored dump, a clone) belong to it, so that they
-    /// run. A copy of a numbered database (`trax.set_shard`) is refused: its groups may have moved
-    /// to other shards since.
+    /// run. A copy of a shard of a router is refused: its groups may have moved to other shards
+    /// since.
     ///
     /// # Errors
     /// [`Error::WrongState`](crate::Error::WrongState) for a copy of a shard; the hint says what to
