@@ -169,7 +169,7 @@ as $$
 declare
     name text;
 begin
-    foreach name in array groups_away loop
+    for name in select distinct n from unnest(groups_away) n loop
         perform trax.configure_group(name, enabled => false);
     end loop;
     perform trax.adopt(keep => true);
