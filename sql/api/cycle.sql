@@ -50,6 +50,14 @@ as 'MODULE_PATHNAME', 'trax_clock_jump';
 comment on function trax.clock_jump() is
     'Internal. Returns the time that is believed while the clock of this server has jumped, what it showed when that was first seen, and when it is believed if it holds; no row otherwise.';
 
+create function trax.is_copy()
+returns boolean
+language c volatile parallel restricted security definer
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_is_copy';
+comment on function trax.is_copy() is
+    'Internal. Returns whether the jobs in this database are a copy that nothing has adopted here.';
+
 create function trax.adopt_here()
 returns void
 language c volatile parallel unsafe security definer
@@ -71,7 +79,7 @@ begin
     -- The tables of a copy do not show which groups have moved to other shards since it was made.
     if keep is not true
         and exists (select from trax.group_home)
-        and exists (select from trax.status() s where s.item = 'scheduler' and s.value = 'waiting for trax.adopt()')
+        and trax.is_copy()
     then
         raise exception 'this database is a copy of shard %', number
             using errcode = '55000',

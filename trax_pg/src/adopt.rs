@@ -6,6 +6,11 @@ use crate::server::clock::Timestamp;
 use crate::server::spi;
 use crate::{audit, instance, sql_job, wake};
 
+sql_function!(trax_is_copy, pg_finfo_trax_is_copy, |call| {
+    let is_copy = spi::connected(|spi| Ok(instance::require_adopted(spi).is_err()))?;
+    Ok(call.value(is_copy))
+});
+
 sql_function!(trax_adopt, pg_finfo_trax_adopt, |call| {
     wake::mark(wake::DUE);
     spi::connected(|spi| {
