@@ -106,6 +106,11 @@ impl Suspensions {
     fn end(&self) {
         self.ended.fetch_add(1, Ordering::SeqCst);
     }
+
+    fn void(&self) {
+        self.begin();
+        self.end();
+    }
 }
 
 /// The identity of a bound: a keyed hash of its database, kind and name.
@@ -248,9 +253,7 @@ impl Bound {
     /// Makes the bound void. The caller holds the lock under which such leases are granted.
     pub(crate) fn void(self) {
         if let Some(memory) = BOUNDS.get() {
-            let suspensions = &memory.places[self.place()].suspensions;
-            suspensions.begin();
-            suspensions.end();
+            memory.places[self.place()].suspensions.void();
         }
     }
 
@@ -332,9 +335,7 @@ pub(crate) fn resume() {
 /// Makes all bounds of this database void, which opens all its gates.
 pub(crate) fn void_all() {
     if let Some(memory) = BOUNDS.get() {
-        let suspensions = &memory.of_databases[this_database()];
-        suspensions.begin();
-        suspensions.end();
+        memory.of_databases[this_database()].void();
         // More than the openings that a session can read.
         memory
             .opened
