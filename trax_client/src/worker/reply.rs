@@ -1,4 +1,4 @@
-//! The reply of an exchange: what the server answered, and what is left to report.
+//! The reply of an exchange: the answers of the server, and the outcomes left to report.
 
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 //!
 //! An outcome that the server refuses for its content would be refused each time
 //! (`Error::is_of_the_values`), so at the first refusal a replacement is reported. A completion
-//! that counts without its output is recorded without it, and the detail says what was left out.
+//! that counts without its output is recorded without it, and its detail names the missing part.
 //! Any other completion becomes a permanent failure, so that finished work does not run again. A
 //! failure loses its detail, and then its delay.
 
