@@ -1,4 +1,328 @@
--- Why a manifest does or does not run now.
+-- Why a job waits, and why a manifest does or does not run now.
+
+create function trax.why_job_waits(
+    job_id bigint
+)
+returns table (
+    reason text,
+    detail text,
+    since timestamptz,
+    action text
+)
+language sql stable parallel restricted
+set search_path = pg_catalog, pg_temp
+as $$
+with waiting as materialized (
+    select
+        q.*,
+        greatest(q.queued_at, least(q.run_at, clock_timestamp())) as ready_at,
+        coalesce(g.enabled, true) as group_enabled,
+        g.updated_at as group_updated_at,
+        g.max_active_jobs,
+        l.executed,
+        coalesce(l.executed >= g.max_active_jobs, false) as group_full,
+        coalesce(g.max_per_key, 1) as max_per_key
+    from trax.work_queue q
+    left join trax.manifest_group g on g.name = q.group_name
+    left join lateral (
+        select count(*) as executed
+        from trax.lease l
+        where l.group_name = g.name
+            and l.limited
+    ) l on g.max_active_jobs is not null
+    where q.job_id = $1
+), holder as materialized (
+    -- The jobs that must end first.
+    (
+        select l.job_id
+        from waiting w
+        join trax.lease l on l.concurrency_key = w.concurrency_key
+        where w.waits_for = 'key'
+        order by l.job_id
+        limit 20
+    )
+    union all
+    (
+        select l.job_id
+        from waiting w
+        join trax.lease l on l.manifest_id = w.manifest_id
+        where w.waits_for = 'manifest'
+        order by l.job_id
+        limit 20
+    )
+), held as materialized (
+    select coalesce('; now executed: job ' || string_agg(h.job_id::text, ', ' order by h.job_id), '') as by_jobs
+    from holder h
+)
+select
+    'unreadable', format('Job %s cannot be read: %s', u.job_id, u.error), u.found_at,
+    format('Repair the table that the error names; then: select trax.run_now(%1$s). To give the job up: select trax.cancel(%1$s)', u.job_id)
+from waiting w
+join trax.unreadable_job u on u.job_id = w.job_id
+union all
+select
+    'group_disabled', format('The group "%s" of job %s is disabled.', w.group_name, w.job_id), w.group_updated_at,
+    format('select trax.configure_group(%L, enabled => true)', w.group_name)
+from waiting w
+where not w.group_enabled
+union all
+select
+    'group_limit',
+    format(
+        'The group "%s" of job %s executes %s jobs, and may execute %s at once.', w.group_name, w.job_id, w.executed, w.max_active_jobs
+    ),
+    w.ready_at,
+    format('Nothing: wait; or: select trax.configure_group(%L, max_active_jobs => %s)', w.group_name, 2 * w.max_active_jobs::bigint)
+from waiting w
+where w.waits_for is null
+    and w.group_full
+union all
+select
+    'delayed',
+    case
+        when w.attempts > 0 then format('Job %s waits for attempt %s, due at %s.', w.job_id, w.attempts + 1, w.run_at)
+        else format('Job %s is due at %s.', w.job_id, w.run_at)
+    end,
+    w.ready_at,
+    case when w.run_at > clock_timestamp() then 'Nothing: wait.' else 'Nothing: the next cycle makes it ready.' end
+        || format(' To run it now: select trax.run_now(%s)', w.job_id)
+from waiting w
+where w.waits_for = 'time'
+union all
+select
+    'key',
+    format(
+        'Job %s waits until a job with its concurrency key "%s" ends: %s may run at once%s.',
+        w.job_id, w.concurrency_key, w.max_per_key, h.by_jobs
+    ),
+    w.ready_at, 'Nothing: wait.'
+from waiting w
+cross join held h
+where w.waits_for = 'key'
+union all
+select
+    'manifest',
+    format(
+        'Job %s waits until another job of this manifest ends: %s may run at once%s.', w.job_id, m.max_concurrency, h.by_jobs
+    ),
+    w.ready_at, 'Nothing: wait.'
+from waiting w
+join trax.manifest m on m.manifest_id = w.manifest_id
+cross join held h
+where w.waits_for = 'manifest'
+union all
+select
+    'executor',
+    format(
+        'Job %s waits for an executor: %s statements run, at most %s at once in this database.',
+        w.job_id, (select count(*) from trax.lease l where l.run_as is not null),
+        coalesce(current_setting('trax.max_sql_workers', true), '2')
+    ),
+    w.ready_at,
+    'See what runs: select job_id, run_as, worker, started_at from trax.lease where run_as is not null; then trax.cancel(job_id), or: '
+        || format('alter database %I set trax.max_sql_workers = ', current_database())
+        || 2 * greatest(current_setting('trax.max_sql_workers', true)::int, 1)
+from waiting w
+where w.waits_for is null
+    and w.group_enabled
+    and not w.group_full
+    and w.run_as is not null
+union all
+select
+    case when t.workers = 0 and t.claimed_at is null then 'no_worker' else 'worker' end,
+    format('Job %s waits for a worker of task "%s".', w.job_id, w.task)
+        || case
+            when t.workers > 0 then format(
+                ' %s take it and execute %s jobs; %s jobs of its task and group stand before it.',
+                t.workers, t.executed, case when b.count > 1000 then 'more than 1000' else b.count::text end
+            )
+            when t.claimed_at is null then ' No worker that takes it is known.'
+            else format(
+                ' The last claim of its task was at %s; %s jobs of its task and group stand before it.',
+                date_trunc('second', t.claimed_at), case when b.count > 1000 then 'more than 1000' else b.count::text end
+            )
+        end,
+    w.ready_at,
+    format(case when t.workers > 0 then 'Nothing: wait; or run more workers that take task "%s".' else 'Run a worker that takes task "%s".' end, w.task)
+from waiting w
+cross join lateral (
+    select
+        count(*) as workers,
+        coalesce(sum(s.running), 0) as executed,
+        (
+            select to_timestamp(max(y.value))
+            from trax.tallies() y
+            where y.name = 'trax_last_claim_timestamp_seconds'
+                and y.labels ->> 'task' = w.task
+        ) as claimed_at
+    from trax.worker_state s
+    where s.state in ('working', 'idle')
+        and s.info ? 'tasks'
+        -- A worker reports at most its first hundred tasks; null is all tasks and all groups.
+        and (
+            jsonb_typeof(s.info -> 'tasks') <> 'array'
+            or s.info -> 'tasks' ? w.task
+        )
+        and (
+            coalesce(jsonb_typeof(s.info -> 'groups'), 'null') <> 'array'
+            or s.info -> 'groups' ? w.group_name
+        )
+) t
+cross join lateral (
+    select count(*) as count
+    from (
+        select
+        from trax.work_queue q
+        where q.lane_id = w.lane_id
+            and q.waits_for is null
+            and (q.priority > w.priority or (q.priority = w.priority and q.job_id < w.job_id))
+        limit 1001
+    ) q
+) b
+where w.waits_for is null
+    and w.group_enabled
+    and not w.group_full
+    and w.run_as is null
+$$;
+comment on function trax.why_job_waits(bigint) is
+    'Internal. Returns the reasons of trax.explain_job() that concern the job, its key, its group and its workers; none unless it waits.';
+
+create function trax.explain_job(
+    job_id bigint
+)
+returns table (
+    reason text,
+    detail text,
+    since timestamptz,
+    action text
+)
+language plpgsql stable parallel restricted security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+    id constant bigint := explain_job.job_id;
+    waits_for_time boolean;
+    found_rows bigint;
+begin
+    if id is null then
+        raise exception 'argument "job_id" must not be null'
+            using errcode = '22004',
+                detail = 'The argument "job_id" is null.',
+                hint = 'Specify the id that trax.enqueue returned: job_id => 1';
+    end if;
+    select coalesce(q.waits_for, '') = 'time' into waits_for_time from trax.work_queue q where q.job_id = id;
+    if found then
+        return query
+        select
+            case
+                when s.value = 'standby' then 'standby'
+                when s.value = 'waiting for trax.adopt()' then 'not_adopted'
+                when s.value like 'refuses to %' then 'code_of_others'
+                else 'scheduler'
+            end,
+            case
+                when s.value = 'standby' then format('Job %s waits on a standby: workers claim from its primary.', id)
+                when s.value = 'waiting for trax.adopt()'
+                    then format('Job %s is in a copy of another database, where nothing is claimed.', id)
+                when s.value like 'refuses to %'
+                    then format('Job %s cannot be claimed: code of another role would run with the rights of the owner of trax.', id)
+                else format('Job %s is due, and the scheduler, which makes it ready, is: %s', id, s.value)
+            end,
+            (select i.paused_at from trax.instance i where s.value like 'paused %' limit 1),
+            coalesce(s.hint, 'Look at the primary.')
+        from trax.status() s
+        where s.item = 'scheduler'
+            and (
+                s.value in ('standby', 'waiting for trax.adopt()')
+                or s.value like 'refuses to %'
+                or (
+                    not s.healthy
+                    and waits_for_time
+                    and exists (select from trax.work_queue q where q.job_id = id and q.run_at <= clock_timestamp())
+                )
+            );
+        return query
+        select
+            'database_limit',
+            format('This database executes %s jobs, and may execute %s at once.', n.count, l.max_active_jobs),
+            null::timestamptz,
+            format('Nothing: wait; or: alter database %I set trax.max_active_jobs = %s', current_database(), 2 * l.max_active_jobs)
+        from (select nullif(current_setting('trax.max_active_jobs', true), '')::bigint as max_active_jobs) l
+        cross join (select count(*) as count from trax.lease) n
+        where l.max_active_jobs > 0
+            and n.count >= l.max_active_jobs
+            and not waits_for_time;
+        return query
+        select w.reason, w.detail, w.since, w.action
+        from trax.why_job_waits(id) w;
+        return;
+    end if;
+    return query
+    select
+        'executing', format('Worker "%s" executes job %s, attempt %s.', l.worker, l.job_id, l.attempt), l.started_at,
+        case when l.cancel_requested then 'Nothing: its worker is asked to stop.' else 'Nothing: wait.' end
+    from trax.lease l
+    where l.job_id = id;
+    get diagnostics found_rows = row_count;
+    if found_rows > 0 then
+        return;
+    end if;
+    return query
+    select
+        'departed', format('Job %s of group "%s" is on its way to shard %s.', id, d.group_name, d.target), d.departed_at,
+        format('In the router: call trax_router.move_group(%L, %s)', d.group_name, d.target)
+    from trax.departure d
+    where d.cargo -> 'jobs' @> jsonb_build_array(jsonb_build_object('job_id', id));
+    get diagnostics found_rows = row_count;
+    if found_rows > 0 then
+        return;
+    end if;
+    return query
+    select
+        'dead_letter',
+        format('Job %s failed for good (%s): %s; requeue its dead letter, or acknowledge it with trax.acknowledge_dead_letter(%s).',
+            d.job_id, d.reason, left(d.last_error, 200), d.id),
+        d.created_at, format('select trax.requeue_dead_letter(%s)', d.id)
+    from trax.dead_letter d
+    where d.job_id = id
+        and d.status = 'awaiting_intervention';
+    get diagnostics found_rows = row_count;
+    if found_rows > 0 then
+        return;
+    end if;
+    return query
+    select
+        'ended',
+        format('Job %s %s at %s.', id, case r.state when 'cancelled' then 'was cancelled' else r.state end, date_trunc('second', r.finished_at)),
+        r.finished_at,
+        coalesce(
+            (
+                select format('Look at the job that it was queued again as: select * from trax.explain_job(%s)', d.requeued_job_id)
+                from trax.dead_letter d
+                where d.job_id = id
+                    and d.requeued_job_id is not null
+                order by d.id desc
+                limit 1
+            ),
+            'Nothing: it has ended.'
+        )
+    from trax.run r
+    where r.job_id = id
+        and r.final
+    order by r.finished_at desc
+    limit 1;
+    get diagnostics found_rows = row_count;
+    if found_rows = 0 then
+        raise exception 'job % does not exist', id
+            using errcode = '42704',
+                detail = format('No job with the id %s waits, is executed, or is in the history, which is kept for %s.', id, current_setting('trax.run_retention', true)),
+                hint = 'Find it by its properties with: select job_id, task, group_name, queued_at from trax.work_queue order by job_id';
+    end if;
+end;
+$$;
+comment on function trax.explain_job(bigint) is
+    'Returns why a job waits: a row for each reason, with since when it holds and what to do. A job that does not wait has one row: executing, departed to another shard, dead_letter or ended.';
 
 create function trax.explain_manifest(
     name text
@@ -53,34 +377,15 @@ begin
         and d.status = 'awaiting_intervention'
         and m.on_dead_letter = 'stop';
     return query
-    select 'queued',
-        case
-            when q.waits_for = 'time' and q.attempts > 0
-                then format('Job %s waits for attempt %s, due at %s.', q.job_id, q.attempts + 1, q.run_at)
-            when q.waits_for = 'time' then format('Job %s is due at %s.', q.job_id, q.run_at)
-            when q.waits_for = 'key'
-                then format('Job %s waits until a job with its concurrency key "%s" ends.', q.job_id, q.concurrency_key)
-            when q.waits_for = 'manifest'
-                then format('Job %s waits until another job of this manifest ends: %s may run at once.', q.job_id, m.max_concurrency)
-            when q.run_as is not null
-                then format(
-                    'Job %s waits for an executor: %s statements run, at most %s at once in this database.',
-                    q.job_id, (select count(*) from trax.lease l where l.run_as is not null),
-                    coalesce(current_setting('trax.max_sql_workers', true), '2')
-                )
-            else format('Job %s waits for a worker of task "%s".', q.job_id, q.task)
-        end,
-        greatest(q.queued_at, least(q.run_at, clock_timestamp())),
-        case
-            when q.waits_for is not null then 'Nothing: wait.'
-            when q.run_as is not null
-                then 'See what runs: select job_id, run_as, worker, started_at from trax.lease where run_as is not null; then trax.cancel(job_id), or: '
-                    || format('alter database %I set trax.max_sql_workers = ', current_database())
-                    || 2 * greatest(current_setting('trax.max_sql_workers', true)::int, 1)
-            else format('Run a worker that takes task "%s".', q.task)
-        end
-    from trax.work_queue q
-    where q.manifest_id = m.manifest_id
+    select 'queued', w.detail, w.since, w.action
+    from (
+        select q.job_id
+        from trax.work_queue q
+        where q.manifest_id = m.manifest_id
+        order by q.job_id
+        limit 100
+    ) q
+    cross join lateral trax.why_job_waits(q.job_id) w
     order by q.job_id;
     return query
     select 'executing', format('Worker "%s" executes job %s, attempt %s.', l.worker, l.job_id, l.attempt), l.started_at,

@@ -165,8 +165,8 @@ select
     count(*) = 0,
     case
         when count(*) > 0 then format(
-            'Nothing is queued for them until a person resolves what failed. Type: select trax.requeue_dead_letter(%1$s); or, without another run: select trax.acknowledge_dead_letter(%1$s). See all: select * from trax.stopped_schedule. With trax.schedule(..., on_dead_letter => ''continue'') a schedule goes on by itself.',
-            min(t.dead_letter_id) filter (where t.place = 1)
+            'Nothing is queued for them until a person resolves what failed. Type: select trax.requeue_dead_letter(%1$s); or, without another run: select trax.acknowledge_dead_letter(%1$s). See all: select * from trax.stopped_schedule. With trax.schedule(..., on_dead_letter => ''continue'') a schedule goes on by itself; for those to come: alter database %2$I set trax.on_dead_letter = continue',
+            min(t.dead_letter_id) filter (where t.place = 1), current_database()
         )
     end
 from stopped t

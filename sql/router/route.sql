@@ -902,6 +902,89 @@ $$;
 comment on function trax.enqueue_sql(text, timestamp with time zone, text, integer, integer, interval, text, text, interval, interval, text) is
     'Queues a statement that the server runs by itself, and returns the id of its job, whose task is sql. It runs in a session of the calling role, or of run_as, which the caller must be a member of; several statements are one transaction. What runs in a transaction takes effect exactly once, with the record of its completion; what cannot (VACUUM, CREATE INDEX CONCURRENTLY, a CALL that commits) runs at least once. The other arguments are those of trax.enqueue.';
 
+create function trax_router.explain_job_once(
+    shard integer,
+    bigint
+)
+returns table (
+    reason text,
+    detail text,
+    since timestamp with time zone,
+    action text
+)
+language plproxy volatile
+set search_path = pg_catalog, pg_temp
+set client_min_messages = warning
+as $$
+    connect trax_router.address($1);
+    select called.reason, called.detail, pg_catalog.to_jsonb(called.since) operator(pg_catalog.#>>) '{}' as since, called.action from trax.explain_job(job_id => $2::bigint) called;
+$$;
+comment on function trax_router.explain_job_once(integer, bigint) is
+    'Internal. Calls trax.explain_job() on a shard.';
+
+create function trax_router.explain_job(
+    shard integer,
+    bigint
+)
+returns table (
+    reason text,
+    detail text,
+    since timestamp with time zone,
+    action text
+)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    failure trax_router.failure;
+begin
+    return query select called.* from trax_router.explain_job_once($1, $2) called;
+exception
+    when others then
+        get stacked diagnostics
+            failure.state = returned_sqlstate,
+            failure.message = message_text;
+        if not trax_router.may_ask_again(failure) then
+            raise;
+        end if;
+        return query select called.* from trax_router.explain_job_once($1, $2) called;
+end;
+$$;
+comment on function trax_router.explain_job(integer, bigint) is
+    'Internal. Calls trax.explain_job() on a shard, once more when the connection broke.';
+
+create function trax.explain_job(
+    job_id bigint
+)
+returns table (
+    reason text,
+    detail text,
+    since timestamp with time zone,
+    action text
+)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    failure trax_router.failure;
+    shard constant integer := trax_router.shard_that_has($1, false);
+begin
+    return query select called.* from trax_router.explain_job(shard, $1) called;
+exception
+    when others or query_canceled then
+        get stacked diagnostics
+            failure.state = returned_sqlstate,
+            failure.message = message_text,
+            failure.detail = pg_exception_detail,
+            failure.hint = pg_exception_hint;
+        failure.shard := shard;
+        perform trax_router.raise(failure);
+end;
+$$;
+comment on function trax.explain_job(bigint) is
+    'Returns why a job waits: a row for each reason, with since when it holds and what to do. A job that does not wait has one row: executing, departed to another shard, dead_letter or ended.';
+
 create function trax_router.explain_manifest_once(
     shard integer,
     text

@@ -213,3 +213,28 @@ async fn schedules_with_nothing_to_come_are_not_stopped() {
     assert_eq!(s.number(OPEN).await, 3);
     s.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn the_setting_decides_for_schedules_that_do_not_say() {
+    let (_db, s) = session().await;
+    let stored =
+        "select string_agg(name || ' ' || on_dead_letter, ', ' order by name) from trax.manifest";
+    s.get("select trax.schedule('before', 'a')").await;
+    s.get("set trax.on_dead_letter = continue").await;
+    s.get("select trax.schedule('before', 'b'), trax.schedule('after', 'a'), trax.schedule('said', 'a', on_dead_letter => 'stop')")
+        .await;
+    assert_eq!(
+        s.get(stored).await,
+        "after continue, before stop, said stop",
+        "a change of something else keeps what is stored"
+    );
+    let document =
+        r#"select count(*) from trax.apply('{"manifests": [{"name": "document", "task": "a"}]}')"#;
+    s.get(document).await;
+    assert!(s.get(stored).await.contains("document continue"));
+    s.get("set trax.on_dead_letter = stop").await;
+    s.get(document).await;
+    assert!(s.get(stored).await.contains("document stop"));
+    let refusal = s.refusal("set trax.on_dead_letter = proceed").await;
+    assert_eq!(refusal.hint, "Available values: stop, continue.");
+}

@@ -1,5 +1,6 @@
 //! Enqueueing: ids, unique keys, delays, priorities, and the effects of a rollback.
 
+mod explain;
 mod unique_for;
 
 use harness::scheduler::{scheduler_of, scheduling};

@@ -23,7 +23,7 @@ pub struct Upcoming {
     pub note: Option<String>,
 }
 
-/// A reason why a manifest does or does not run now.
+/// A reason why a job waits, or why a manifest does or does not run now.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Explanation {
     /// The reason, as one word.
@@ -252,10 +252,22 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     /// # Errors
     /// [`Error::UnknownManifest`](crate::Error::UnknownManifest) (42704) if it does not exist.
     pub async fn explain_manifest(&self, name: &str) -> Result<Vec<Explanation>> {
-        let rows = Call::new("explain_manifest")
-            .arg("name", &name)
-            .rows(self.db(), "reason, detail, action")
-            .await?;
+        self.explained(Call::new("explain_manifest").arg("name", &name))
+            .await
+    }
+
+    /// Returns why a job waits. A job that does not wait has one reason: `executing`, `departed`,
+    /// `dead_letter` or `ended`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownManifest`](crate::Error::UnknownManifest) (42704) if no such job is known.
+    pub async fn explain_job(&self, job_id: JobId) -> Result<Vec<Explanation>> {
+        self.explained(Call::new("explain_job").arg("job_id", &job_id.0))
+            .await
+    }
+
+    async fn explained(&self, call: Call<'_>) -> Result<Vec<Explanation>> {
+        let rows = call.rows(self.db(), "reason, detail, action").await?;
         let explanation = |row: &Row| {
             Ok(Explanation {
                 reason: row.try_get(0)?,

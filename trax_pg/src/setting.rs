@@ -5,7 +5,7 @@
 //! and by a superuser's `alter database ... set`. The scheduler of a database applies a change
 //! within ten seconds.
 
-use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
+use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
 use pgrx::pg_sys;
 use std::ffi::{CStr, CString};
 use std::time::Duration;
@@ -64,6 +64,30 @@ fn define_enabled() {
         c"Whether trax schedulers work.",
         c"Off in the configuration file: the launcher stops all schedulers. Off for one database: its scheduler stays connected and does nothing. A trax.tick() by hand still works.",
         &ENABLED,
+        GucContext::Suset,
+        GucFlags::default(),
+    );
+}
+
+/// What an unresolved dead letter means for its schedule.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, PostgresGucEnum)]
+pub enum OnDeadLetter {
+    #[name = c"stop"]
+    Stop,
+    #[name = c"continue"]
+    Continue,
+}
+
+static ON_DEAD_LETTER: GucSetting<OnDeadLetter> =
+    GucSetting::<OnDeadLetter>::new(OnDeadLetter::Stop);
+
+/// Defines the setting that the statement which stores a manifest reads.
+fn define_on_dead_letter() {
+    GucRegistry::define_enum_guc(
+        c"trax.on_dead_letter",
+        c"What a job that failed for good means for its schedule, where the schedule does not say.",
+        c"stop: the schedule stands still until a person resolves the dead letter. continue: the next run comes at its time, as with cron. The value counts when a schedule is made, or applied again from a document without on_dead_letter; later changes of the setting do not concern it.",
+        &ON_DEAD_LETTER,
         GucContext::Suset,
         GucFlags::default(),
     );
@@ -354,6 +378,7 @@ pub fn define() {
     default_max_retries::define();
     retry_delay::define();
     define_retry_backoff();
+    define_on_dead_letter();
     retry_delay_max::define();
     dependent_priority_boost::define();
     priority_aging::define();

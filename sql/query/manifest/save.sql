@@ -11,8 +11,8 @@ values (
     coalesce($timezone, 'UTC'), coalesce($priority, 0), $max_retries, $retry_delay, $timeout, $starts_at, $ends_at,
     coalesce($enabled, true), $now, $now, $depends_mode, coalesce($dormant, false), coalesce($misfire, 'fire_once'),
     coalesce($misfire_threshold, '60 s'), coalesce($misfire_limit, 10), coalesce($overlap, 'queue'),
-    coalesce($max_concurrency, 1), $variance, $exclusions, $applied, coalesce($on_dead_letter, 'stop'), $source,
-    $run_as
+    coalesce($max_concurrency, 1), $variance, $exclusions, $applied,
+    coalesce($on_dead_letter, current_setting('trax.on_dead_letter')), $source, $run_as
 )
 on conflict (name) do update set
     task = excluded.task,

@@ -159,7 +159,7 @@ const WHOLE_MANIFEST: &str = "applied created_at cron decided_at dependents depe
 const PROPOSAL: &str = "left_out line manifest next_runs notes source";
 const RUN: &str = "local_time note run_at";
 
-const COMMANDS: [Contract; 49] = [
+const COMMANDS: [Contract; 50] = [
     of("demo", "").run_elsewhere().wrong(&["--jobs 0", "more"]),
     of("bench", "").run_elsewhere().wrong(&["nonsense", "--all drain"]),
     of("worker", "--exec true --until-empty")
@@ -235,6 +235,12 @@ const COMMANDS: [Contract; 49] = [
         .shows("for a worker")
         .json(WHOLE_JOB)
         .quiet(Quiet::Lines("queued"))
+        .wrong(&["", "seven"]),
+    of("jobs why", "$")
+        .prepared(A_JOB)
+        .shows("waits for a worker")
+        .json("action detail reason since")
+        .quiet(Quiet::Words)
         .wrong(&["", "seven"]),
     of("jobs cancel", "$")
         .prepared(A_JOB)

@@ -49,7 +49,8 @@ fn route(name: &str) -> Route {
         | "run_now"
         | "cancel"
         | "requeue_dead_letter"
-        | "acknowledge_dead_letter" => Route::Id,
+        | "acknowledge_dead_letter"
+        | "explain_job" => Route::Id,
         "unschedule" | "enable_manifest" | "disable_manifest" | "trigger" | "activate"
         | "cancel_manifest" | "preview" | "explain_manifest" => Route::Manifest,
         "trigger_group" | "cancel_group" | "configure_group" => Route::WholeGroup,
@@ -90,6 +91,7 @@ fn only_reads(name: &str) -> bool {
             | "preview"
             | "preview_cron"
             | "explain_manifest"
+            | "explain_job"
             | "status"
             | "check"
             | "diagnose"

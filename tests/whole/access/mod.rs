@@ -9,7 +9,7 @@ use harness::session::{Session, session};
 use std::collections::BTreeSet;
 use trax_client::testkit::Database;
 
-const READER: &str = "status check diagnose metrics preview preview_cron explain_manifest get_jobs await_job await_jobs shard_of where_is";
+const READER: &str = "status check diagnose metrics preview preview_cron explain_job explain_manifest get_jobs await_job await_jobs shard_of where_is";
 const PRODUCER: &str = "enqueue enqueue_many enqueue_sql limit_queue_time trigger cancel run_now get_jobs await_job await_jobs shard_of where_is acquire_token await_token extend_token release_token";
 const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel cancel_own enqueue enqueue_many
     limit_queue_time activate complete_and_claim wait_for_work acquire_token await_token extend_token release_token
@@ -98,6 +98,7 @@ const CALLS: &[(&str, &str)] = &[
         "preview_cron",
         "select * from trax.preview_cron('0 2 * * *')",
     ),
+    ("explain_job", "select * from trax.explain_job({job})"),
     (
         "explain_manifest",
         "select * from trax.explain_manifest('m')",

@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 const CONTRACT: [(&str, &str); 7] = [
     (
         "Produce",
-        "enqueue enqueue_many enqueue_sql limit_queue_time run_now cancel await_job await_jobs get_jobs",
+        "enqueue enqueue_many enqueue_sql limit_queue_time run_now cancel explain_job await_job await_jobs get_jobs",
     ),
     (
         "Manifests",
@@ -58,7 +58,7 @@ const SETTINGS: [(&str, &str); 5] = [
     ),
     (
         "Retries",
-        "default_max_retries retry_delay retry_backoff retry_delay_max",
+        "default_max_retries retry_delay retry_backoff retry_delay_max on_dead_letter",
     ),
     (
         "What runs, and in which order",

@@ -26,6 +26,7 @@ mod outbox;
 mod output;
 mod pause;
 mod process_group;
+mod reason;
 mod relay;
 mod session;
 mod shards;

@@ -26,6 +26,10 @@ pub(super) struct ImportOptions {
     /// The group of the manifests
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
+    /// What a run that failed for good means for its schedule: continue, as with cron, or stop
+    /// until a person resolves its dead letter
+    #[arg(long, value_name = "WORD", default_value = "continue", value_parser = ["continue", "stop"])]
+    on_dead_letter: String,
     /// How many future runs of each to show
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=100))]
     count: i32,
@@ -183,7 +187,7 @@ fn of_work(how: &ImportOptions, name: &str, work: Value) -> Value {
     let mut manifest = json!({
         "name": name,
         "misfire": "skip",
-        "on_dead_letter": "continue",
+        "on_dead_letter": how.on_dead_letter,
         "max_retries": 0,
         "timeout": "24 h",
     });

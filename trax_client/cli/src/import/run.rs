@@ -31,8 +31,7 @@ const ASK_AGAIN_SECONDS: u8 = 5;
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Complete the job whatever the exit code, which is stored in the output: as with cron, the
-    /// next run comes at its time. Otherwise a command that fails waits for a person before it runs
-    /// again
+    /// next run comes at its time. Otherwise a command that fails becomes a dead letter
     #[arg(long)]
     like_cron: bool,
 }

@@ -5,6 +5,7 @@ mod list;
 mod retry;
 mod show;
 mod watch;
+mod why;
 
 use crate::command::commands;
 use crate::output::Tone;
@@ -16,6 +17,8 @@ commands! {
     List(list::Arguments) => list::run,
     /// Everything about a job: its attempts, errors, input and output
     Show(show::Arguments) => show::run,
+    /// The reasons why a job waits, and what to do
+    Why(why::Arguments) => why::run,
     /// Cancel jobs: those that wait end, the workers of the others are asked to stop
     Cancel(cancel::Arguments) => cancel::run,
     /// Run jobs again: ended ones as a fresh job, those that wait for their next attempt now

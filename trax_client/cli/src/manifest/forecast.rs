@@ -4,11 +4,11 @@
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use serde::Serialize;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::output::{Cell, Column, Facts, Moment, Options, Record, Tone, say};
+use crate::output::{Options, say};
+use crate::reason::show;
 use crate::session::{Argument, Session};
 use crate::similar::explained;
 use crate::upcoming::{self, UpcomingRun};
@@ -34,15 +34,6 @@ pub(crate) struct WhyArguments {
     name: String,
     #[command(flatten)]
     output: Options,
-}
-
-/// A reason why a manifest does or does not run.
-#[derive(Debug, Serialize)]
-struct Reason {
-    reason: String,
-    detail: Option<String>,
-    since: Option<Moment>,
-    action: Option<String>,
 }
 
 pub(crate) async fn preview(
@@ -108,49 +99,6 @@ pub(crate) async fn why(url: Option<String>, arguments: WhyArguments) -> Result<
     let sql = "select e.reason, e.detail, e.since, e.action from trax.explain_manifest($1) e";
     let name = &arguments.name;
     let rows = asked(&session, name, sql, &[(name, Type::TEXT)]).await?;
-    let reasons: Vec<Reason> = rows.iter().map(Reason::read).collect::<Result<_, _>>()?;
-    let output = arguments.output;
-    if output.json || output.quiet {
-        output.list(&reasons, session.now, "")?;
-    } else {
-        let texts: Vec<String> = reasons.iter().map(|r| r.text(session.now)).collect();
-        say(&texts.join("\n\n"))?;
-    }
+    show(&rows, session.now, arguments.output)?;
     Ok(ExitCode::SUCCESS)
-}
-
-impl Reason {
-    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
-        Ok(Reason {
-            reason: row.try_get("reason")?,
-            detail: row.try_get("detail")?,
-            since: row.try_get("since")?,
-            action: row.try_get("action")?,
-        })
-    }
-
-    /// Returns several short lines, as whole sentences do not fit a column.
-    fn text(&self, now: Moment) -> String {
-        let mut facts = Facts::default();
-        facts.toned("reason", &self.reason, Tone::Strong);
-        facts.maybe("detail", self.detail.as_deref());
-        facts.maybe("since", self.since.map(|since| since.full(now)));
-        facts.maybe("action", self.action.as_deref());
-        facts.text()
-    }
-}
-
-impl Record for Reason {
-    const COLUMNS: &'static [Column] = &[Column::whole("reason"), Column::text("detail")];
-
-    fn cells(&self, _: Moment) -> Vec<Cell> {
-        vec![
-            Cell::plain(&self.reason),
-            Cell::maybe(self.detail.as_deref()),
-        ]
-    }
-
-    fn key(&self) -> String {
-        self.reason.clone()
-    }
 }

@@ -1,0 +1,194 @@
+//! `trax.explain_job`: why a job waits, since when, and the action to take.
+
+use harness::session::{Session, session};
+
+/// Checks the reasons of a job in their order, that each row has all its parts, and that an action
+/// that is a statement can be run unchanged. Returns the details.
+async fn assert_reasons(s: &Session, id: i64, expected: &str) -> String {
+    let rows = format!("from trax.explain_job({id}) e");
+    let reasons = format!("select string_agg(reason, ' ') {rows}");
+    assert_eq!(s.get(&reasons).await, expected);
+    let incomplete =
+        format!("select e.* {rows} where coalesce(detail, '') = '' or coalesce(action, '') = ''");
+    assert_eq!(s.get(&incomplete).await, "", "{expected}");
+    let actions = format!("select action {rows} where action like 'select %'");
+    for action in s.get(&actions).await.lines() {
+        s.get(&format!("begin; {action}")).await;
+        s.get("rollback").await;
+    }
+    s.get(&format!("select string_agg(detail, ' ') {rows}"))
+        .await
+}
+
+#[tokio::test]
+async fn a_ready_job_waits_for_a_worker_and_says_who_takes_its_task() {
+    let (_db, s) = session().await;
+    let first = s.enqueue("'mail', group_name => 'g'").await;
+    let second = s.enqueue("'mail', group_name => 'g'").await;
+    let said = assert_reasons(&s, second, "no_worker").await;
+    assert!(said.contains("No worker that takes it is known."), "{said}");
+    let report = |name: &str, info: &str| {
+        format!("select trax.report_worker('{name}', '10 s', info => '{info}')")
+    };
+    s.get(&report("a", r#"{"tasks": ["other"]}"#)).await;
+    s.get(&report("b", r#"{"tasks": null, "groups": ["other"]}"#))
+        .await;
+    assert_reasons(&s, second, "no_worker").await;
+    s.get(&report("c", r#"{"tasks": ["mail"], "groups": ["g"]}"#))
+        .await;
+    s.get(&report("d", r#"{"tasks": null}"#)).await;
+    let said = assert_reasons(&s, second, "worker").await;
+    assert!(
+        said.contains(
+            "2 take it and execute 0 jobs; 1 jobs of its task and group stand before it."
+        ),
+        "{said}"
+    );
+    let said = assert_reasons(&s, first, "worker").await;
+    assert!(said.contains("; 0 jobs of its task and group"), "{said}");
+}
+
+#[tokio::test]
+async fn a_claim_shows_that_somebody_takes_the_task() {
+    let (_db, s) = session().await;
+    s.enqueue("'mail'").await;
+    let second = s.enqueue("'mail'").await;
+    s.claim_one("tasks => array['mail'], worker => 'w'").await;
+    let said = assert_reasons(&s, second, "worker").await;
+    assert!(
+        said.contains("The last claim of its task was at "),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_job_of_a_later_time_waits_for_it_and_then_for_the_scheduler() {
+    let (_db, s) = session().await;
+    let id = s.enqueue("'a', run_at => now() + interval '1 h'").await;
+    let said = assert_reasons(&s, id, "delayed").await;
+    assert!(said.contains("is due at "), "{said}");
+    s.get("update trax.work_queue set run_at = now() - interval '1 min'")
+        .await;
+    let said = assert_reasons(&s, id, "scheduler delayed").await;
+    assert!(said.contains("is: not running"), "{said}");
+    s.get("select trax.pause('maintenance')").await;
+    assert_reasons(&s, id, "scheduler delayed").await;
+    s.get("select trax.resume()").await;
+    s.tick("promote_delayed").await;
+    let job = s.claim_one("").await;
+    s.get(&format!("select trax.fail({}, 'no')", job.key()))
+        .await;
+    let said = assert_reasons(&s, id, "delayed").await;
+    assert!(said.contains("waits for attempt 2, due at "), "{said}");
+}
+
+#[tokio::test]
+async fn a_job_behind_its_key_names_the_job_that_has_it() {
+    let (_db, s) = session().await;
+    let first = s.enqueue("'a', concurrency_key => 'k'").await;
+    let second = s.enqueue("'a', concurrency_key => 'k'").await;
+    s.claim_one("").await;
+    s.claim("").await;
+    let said = assert_reasons(&s, second, "key").await;
+    assert!(
+        said.contains(&format!("1 may run at once; now executed: job {first}.")),
+        "{said}"
+    );
+    assert_reasons(&s, first, "executing").await;
+}
+
+#[tokio::test]
+async fn a_job_behind_its_manifest_names_the_job_that_runs() {
+    let (_db, s) = session().await;
+    s.get("select trax.schedule('m', 'a')").await;
+    let first = s.number("select trax.trigger('m')").await;
+    let second = s.number("select trax.trigger('m')").await;
+    s.claim_one("").await;
+    s.claim("").await;
+    let said = assert_reasons(&s, second, "manifest").await;
+    assert!(
+        said.contains(&format!("1 may run at once; now executed: job {first}.")),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn limits_of_the_group_and_of_the_database_are_said_with_their_numbers() {
+    let (_db, s) = session().await;
+    s.get("select trax.configure_group('g', max_active_jobs => 1)")
+        .await;
+    s.enqueue("'a', group_name => 'g'").await;
+    let id = s.enqueue("'a', group_name => 'g'").await;
+    s.claim_one("").await;
+    let said = assert_reasons(&s, id, "group_limit").await;
+    assert!(
+        said.contains("executes 1 jobs, and may execute 1 at once."),
+        "{said}"
+    );
+    s.get("set trax.max_active_jobs = 1").await;
+    assert_reasons(&s, id, "database_limit group_limit").await;
+    s.get("select trax.configure_group('g', enabled => false)")
+        .await;
+    assert_reasons(&s, id, "database_limit group_disabled group_limit").await;
+}
+
+#[tokio::test]
+async fn a_statement_waits_for_an_executor() {
+    let (_db, s) = session().await;
+    let id = s.number("select trax.enqueue_sql('select 1')").await;
+    let said = assert_reasons(&s, id, "executor").await;
+    assert!(
+        said.contains("0 statements run, at most 2 at once"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_job_in_a_copy_is_not_claimed_and_one_that_cannot_be_read_neither() {
+    let (_db, s) = session().await;
+    let id = s.enqueue("'a'").await;
+    s.get(&format!(
+        "insert into trax.unreadable_job values ({id}, 'missing chunk', now())"
+    ))
+    .await;
+    assert_reasons(&s, id, "unreadable no_worker").await;
+    s.get("delete from trax.unreadable_job").await;
+    s.get("update trax.adoption set system_identifier = 1")
+        .await;
+    let said = assert_reasons(&s, id, "not_adopted no_worker").await;
+    assert!(said.contains("a copy of another database"), "{said}");
+}
+
+#[tokio::test]
+async fn a_job_that_does_not_wait_says_what_became_of_it() {
+    let (_db, s) = session().await;
+    let id = s.enqueue("'a', max_retries => 0").await;
+    let job = s.claim_one("").await;
+    s.get(&format!("select trax.fail({}, 'broken')", job.key()))
+        .await;
+    let said = assert_reasons(&s, id, "dead_letter").await;
+    assert!(said.contains("broken"), "{said}");
+    let letter = s.get("select id from trax.dead_letter").await;
+    let again = s
+        .number(&format!("select trax.requeue_dead_letter({letter})"))
+        .await;
+    s.get(&format!("select trax.cancel({again})")).await;
+    let action = format!("select action from trax.explain_job({id})");
+    assert!(
+        s.get(&action)
+            .await
+            .contains(&format!("trax.explain_job({again})"))
+    );
+    let said = assert_reasons(&s, again, "ended").await;
+    assert!(said.contains("was cancelled at "), "{said}");
+}
+
+#[tokio::test]
+async fn a_job_that_is_not_known_is_an_error() {
+    let (_db, s) = session().await;
+    let refusal = s.refusal("select trax.explain_job(42)").await;
+    assert_eq!(refusal.code, "42704");
+    assert_eq!(refusal.message, "job 42 does not exist");
+    let refusal = s.refusal("select trax.explain_job(null)").await;
+    assert_eq!(refusal.code, "22004");
+}
