@@ -1,7 +1,7 @@
 # make demo      see it work, on a private throw-away server
-# make test      what a change needs: the build with lints, all tests, a minute of faults by a fixed seed
-# make ci        make test, and what else is checked before a change lands: other features, the majors 16 to 18, faults
-#                over three shards, the packages
+# make test      what a change needs: the build with lints, the tests, a minute of faults by a fixed seed
+# make ci        make test, and what else is checked before a change lands: tests that repeat others, other features, the
+#                majors 16 to 18, faults over three shards, the packages
 # make lint      the form and the lints alone
 # make proof     the long forms: a minute of load under changing limits, 100,000 jobs past a late one, a worker under siege
 # make chaos     everything goes wrong by the dice of SEED for SECONDS (120); SHARDS=3 for a router and so many shards;
