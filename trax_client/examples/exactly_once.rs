@@ -60,7 +60,7 @@ fn break_after(step: &str, ctx: &Context<Bank>) {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let address: Address = std::env::var("DATABASE_URL")?.parse()?;
+    let address = Address::from_environment()?;
     let summary = Worker::with_state(address.clone(), Bank(address))
         .task(transfer)
         .lease(std::time::Duration::from_secs(2))

@@ -18,7 +18,7 @@ async fn hello(input: Hello) -> HandlerResult<String> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let address: Address = std::env::var("DATABASE_URL")?.parse()?;
+    let address = Address::from_environment()?;
 
     // A producer: any connection, or the transaction of whatever the job belongs to.
     let db = address.connect().await?;

@@ -26,7 +26,7 @@ async fn build(report: Report, ctx: Context) -> Result<Built, JobError> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let address: Address = std::env::var("DATABASE_URL")?.parse()?;
+    let address = Address::from_environment()?;
     let summary = Worker::new(address)
         .concurrency(8)
         .handle("report.build", build)

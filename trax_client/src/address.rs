@@ -11,6 +11,7 @@ use std::str::FromStr;
 use tokio_postgres::Config;
 use tokio_postgres::config::SslMode as DriverMode;
 
+use crate::environment;
 use crate::error::{Error, Result};
 use crate::libpq;
 use crate::parameter;
@@ -135,16 +136,31 @@ impl DerefMut for Address {
 }
 
 impl Address {
-    /// Sets the TLS parameters that the address does not set from libpq's environment variables:
-    /// PGSSLMODE, PGSSLROOTCERT, PGSSLCERT, PGSSLKEY, PGSSLCRL, PGSSLCRLDIR, PGSSLSNI,
-    /// PGSSLMINPROTOCOLVERSION, PGSSLMAXPROTOCOLVERSION, PGCHANNELBINDING.
+    /// Returns the address in the environment variable DATABASE_URL. Parts that it does not set, or
+    /// all of them without it, are those of libpq's variables: PGHOST, PGPORT, PGUSER, PGDATABASE,
+    /// PGPASSWORD, and the variables for TLS, such as PGSSLMODE. Without PGHOST the server is on
+    /// this machine.
     ///
     /// # Errors
     /// [`Error::Address`] when a variable has a value that libpq does not accept, or when
     /// PGREQUIREAUTH, PGREQUIREPEER, PGSSLCERTMODE or PGGSSENCMODE asks for a feature that only
     /// libpq has.
+    pub fn from_environment() -> Result<Self> {
+        let address = match environment::variable("DATABASE_URL") {
+            Some(url) => url.parse()?,
+            None => Address::from(Config::new()),
+        };
+        address.or_environment(environment::variable)
+    }
+
+    /// Sets the parts that the address does not set from libpq's variables, which `variable` looks
+    /// up.
+    ///
+    /// # Errors
+    /// As [`Address::from_environment`].
     pub fn or_environment(mut self, variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
         libpq::refuse_what_is_beyond_us(&variable)?;
+        environment::complete(&mut self.config, &variable)?;
         for (parameter, name) in PARAMETERS {
             if self.tls.get(parameter).is_none()
                 && let Some(value) = variable(name)

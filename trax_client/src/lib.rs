@@ -67,6 +67,7 @@ mod client;
 mod clock;
 mod connect;
 mod copy_in;
+mod environment;
 mod error;
 mod health;
 #[doc(hidden)]

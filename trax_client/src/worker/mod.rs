@@ -220,13 +220,14 @@ impl<S: Send + Sync + 'static> Worker<S> {
     ///     const NAME: &str = "mail.send";
     /// }
     ///
-    /// async fn send_mail(mail: SendMail, State(mailer): State<Mailer>) -> Result<(),
-    /// std::io::Error> {
+    /// type Sent = Result<(), std::io::Error>;
+    ///
+    /// async fn send_mail(mail: SendMail, State(mailer): State<Mailer>) -> Sent {
     ///     mailer.send(&mail.to).await
     /// }
     ///
-    /// # async fn example(address: trax_client::Address) -> Result<(), Box<dyn std::error::Error>>
-    /// { Worker::with_state(address, Mailer).task(send_mail).run().await?;
+    /// # async fn example(address: trax_client::Address) -> trax_client::Result<()> {
+    /// Worker::with_state(address, Mailer).task(send_mail).run().await?;
     /// # Ok(())
     /// # }
     /// ```

@@ -1,7 +1,6 @@
 //! The address of the database: `--database-url`, else DATABASE_URL, else the PG* variables.
 
 use std::env::VarError;
-use std::path::Path;
 
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
@@ -9,79 +8,29 @@ use trax_client::{Address, Error, Neighbor};
 
 use crate::{Connection, Failure};
 
-/// The socket directory on Debian.
-const SOCKET_DIR: &str = "/var/run/postgresql";
-
 /// Returns the address for this command. `variable` looks up the environment.
 pub fn resolve(
     url: Option<&str>,
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<Address, Failure> {
     let given = url.map(str::to_owned).or_else(|| variable("DATABASE_URL"));
-    let mut address = match given {
+    let address = match given {
         Some(url) => url.parse::<Address>().map_err(|error| {
-            let cause = match error {
-                Error::Address(cause) => cause,
-                other => other.to_string(),
-            };
-            Failure::usage(format!("invalid database URL: {cause}"))
+            Failure::usage(format!("invalid database URL: {}", cause(error)))
                 .hint("postgres://user:password@host:5432/database, or host=/socket/dir dbname=x")
         })?,
         None => Config::new().into(),
     };
-    complete(&mut address, &variable)?;
-    address.or_environment(variable).map_err(|error| {
-        Failure::usage(error.to_string()).hint("correct that variable, or unset it")
-    })
+    address
+        .or_environment(variable)
+        .map_err(|error| Failure::usage(cause(error)).hint("correct that variable, or unset it"))
 }
 
-/// Completes the URL from the PG* variables.
-fn complete(config: &mut Config, variable: impl Fn(&str) -> Option<String>) -> Result<(), Failure> {
-    if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-        let socket = Path::new(SOCKET_DIR).is_dir();
-        let fallback = if socket { SOCKET_DIR } else { "localhost" };
-        let hosts = variable("PGHOST").unwrap_or_else(|| fallback.to_owned());
-        refuse_address_in("PGHOST", &hosts)?;
-        for host in hosts.split(',') {
-            config.host(host);
-        }
-    }
-    if config.get_ports().is_empty()
-        && let Some(ports) = variable("PGPORT")
-    {
-        for port in ports.split(',') {
-            config.port(port.parse().map_err(|_| {
-                Failure::usage(format!("PGPORT is \"{ports}\", which is not a port"))
-            })?);
-        }
-    }
-    if config.get_user().is_none() {
-        let user = variable("PGUSER").or_else(|| variable("USER"));
-        config.user(user.unwrap_or_else(|| "postgres".to_owned()));
-    }
-    if config.get_dbname().is_none()
-        && let Some(name) = variable("PGDATABASE")
-    {
-        refuse_address_in("PGDATABASE", &name)?;
-        config.dbname(name);
-    }
-    if config.get_password().is_none()
-        && let Some(password) = variable("PGPASSWORD")
-    {
-        config.password(password);
-    }
-    Ok(())
-}
-
-/// Refuses an address, which may contain a password, in a variable whose value appears in error
-/// messages.
-fn refuse_address_in(variable: &str, value: &str) -> Result<(), Failure> {
-    match value.contains("://") {
-        true => Err(
-            Failure::usage(format!("{variable} is an address, and must be a name"))
-                .hint("set DATABASE_URL to the address"),
-        ),
-        false => Ok(()),
+/// Returns the message of an invalid address or variable.
+fn cause(error: Error) -> String {
+    match error {
+        Error::Address(cause) => cause,
+        other => other.to_string(),
     }
 }
 
