@@ -1,6 +1,7 @@
-//! The stored settings of a manifest or a group, and their difference after a change.
+//! The stored settings of a group, and the difference that a change makes to those of a group or a
+//! manifest.
 
-use crate::server::spi::{Rows, Spi, arg, row, statement};
+use crate::server::spi::{Spi, arg, row, statement};
 use std::collections::BTreeMap;
 
 row! {
@@ -10,7 +11,6 @@ row! {
         value: String,
     }
 }
-statement!(ManifestSettings, "stored_settings/manifest.sql", { name: TEXTOID } -> Member);
 statement!(GroupSettings, "stored_settings/group.sql", { name: TEXTOID } -> Member);
 
 /// Stored settings, as names and JSON texts; empty when there are none.
@@ -25,25 +25,14 @@ pub(crate) enum Difference {
 }
 
 impl StoredSettings {
-    pub(crate) fn of_manifest(spi: &Spi, name: &str) -> Self {
-        Self::of(&spi.query(ManifestSettings { name: arg(name) }))
-    }
-
     pub(crate) fn of_group(spi: &Spi, name: &str) -> Self {
-        Self::of(&spi.query(GroupSettings { name: arg(name) }))
-    }
-
-    fn of(members: &Rows<'_, Member>) -> Self {
+        let members = spi.query(GroupSettings { name: arg(name) });
         let members = members.iter();
         Self(members.map(|member| (member.key, member.value)).collect())
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     pub(crate) fn difference(&self, after: &Self) -> Difference {
-        if self.is_empty() {
+        if self.0.is_empty() {
             return Difference::Created;
         }
         let changes: Vec<String> = after

@@ -1,6 +1,7 @@
 -- Creates or changes a manifest. A null keeps the stored value, or with $replace sets the default;
 -- $replace_schedule replaces the kind of schedule. $applied: created by trax.apply(); $source takes
--- it over.
+-- it over. $row and $had are the row and the parents before the change, $parents those after it;
+-- `changes` is null if no setting differs.
 insert into trax.manifest as m (
     name, task, input, group_name, cron, every, run_at, timezone, priority, max_retries, retry_delay, timeout,
     starts_at, ends_at, enabled, created_at, updated_at, depends_mode, dormant, misfire, misfire_threshold,
@@ -56,4 +57,20 @@ on conflict (name) do update set
 returning
     m.manifest_id, m.task, m.input, m.group_name, m.priority, m.max_retries, m.retry_delay, m.timeout, m.enabled,
     m.cron, m.every, m.run_at, m.timezone, m.starts_at, m.ends_at, m.disabled_reason,
-    m.depends_mode, m.dormant, m.overlap, m.max_concurrency, m.variance, m.exclusions, m.on_dead_letter, m.run_as
+    m.depends_mode, m.dormant, m.overlap, m.max_concurrency, m.variance, m.exclusions, m.on_dead_letter, m.run_as,
+    (
+        select string_agg(
+            e.key || ': ' || coalesce((b.settings -> e.key)::text, 'null') || ' -> ' || e.value::text,
+            ', '
+            order by e.key collate "C"
+        )
+        from (
+            select $row || jsonb_build_object('depends_on', $had) as settings
+        ) b
+        cross join lateral jsonb_each(
+            to_jsonb(m)
+            - array['manifest_id', 'created_at', 'updated_at', 'applied', 'disabled_reason']
+            || jsonb_build_object('depends_on', $parents)
+        ) as e (key, value)
+        where (b.settings -> e.key)::text is distinct from e.value::text
+    ) as changes

@@ -1,6 +1,7 @@
 -- Parks a manifest that is disabled, with its next occurrence.
 update trax.manifest_state s
 set
+    group_name = $group,
     next_run_at = null,
     next_scheduled_for = null,
     parked_on = 'disabled',

@@ -1,7 +1,9 @@
--- Makes a manifest due again after the reason to park it has ended. The reason is not in the where
+-- Makes a manifest due again after the reason to park it has ended, and stores its group unless
+-- $group is null. The reason is not in the where
 -- clause: the statement must wait for a cycle that is about to park the manifest.
 update trax.manifest_state s
 set
+    group_name = coalesce($group, s.group_name),
     next_run_at = case when s.parked_on = $reason then s.parked_due_at else s.next_run_at end,
     next_scheduled_for = case when s.parked_on = $reason then s.parked_due_at else s.next_scheduled_for end,
     parked_on = nullif(s.parked_on, $reason),

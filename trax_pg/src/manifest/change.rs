@@ -1,14 +1,16 @@
 //! Changes of a manifest, in a call of `trax.schedule` or in a document.
 
-use super::definition::{Definition, Written};
-use super::run_as::Statement;
-use crate::columns::{HIGHEST_PRIORITY, SQL_TASK};
+use super::definition::{Definition, Locked, Written, lock};
+use super::work::Work;
+use crate::columns::HIGHEST_PRIORITY;
 use crate::error::{Error, Result};
+use crate::manifest_state::dependency;
 use crate::server::call::Call;
 use crate::server::clock::Timestamp;
 use crate::server::json;
 use crate::server::rights::Caller;
-use crate::server::spi::{Spi, arg, statement};
+use crate::server::spi::{Spi, arg, row, statement};
+use crate::stored_settings::Difference;
 use crate::timing::Timing;
 use crate::timing::zone::ServerZone;
 use crate::{sql_job, work_queue};
@@ -49,8 +51,17 @@ statement!(
         on_dead_letter: TEXTOID,
         source: TEXTOID,
         run_as: TEXTOID,
-    } -> Written
+        row: JSONBOID,
+        had: TEXTARRAYOID,
+        parents: TEXTARRAYOID,
+    } -> (Written, Saved)
 );
+row! {
+    struct Saved {
+        /// The settings that differ from those before, as `name: before -> after`.
+        changes: Option<String>,
+    }
+}
 
 /// The effects of an unresolved dead letter on a schedule.
 pub(super) const ON_DEAD_LETTER: [&str; 2] = ["stop", "continue"];
@@ -58,8 +69,7 @@ pub(super) const ON_DEAD_LETTER: [&str; 2] = ["stop", "continue"];
 /// `None` keeps the stored value; with `replace` it sets the default, except for `enabled`.
 pub(crate) struct Change {
     pub(crate) name: String,
-    pub(crate) task: Option<String>,
-    pub(crate) input: Option<pg_sys::Datum>,
+    pub(super) work: Work,
     pub(crate) group: Option<String>,
     pub(crate) cron: Option<String>,
     pub(crate) every: Option<pg_sys::Datum>,
@@ -88,70 +98,14 @@ pub(crate) struct Change {
     pub(crate) applied: bool,
     /// The source of its document.
     pub(crate) source: Option<String>,
-    /// The role that runs the statement, if any.
-    pub(crate) run_as: Option<String>,
-    /// As the change contains it.
-    pub(super) statement: Option<Statement>,
     pub(crate) now: Timestamp,
-}
-
-/// The work of a manifest: a task of workers with its input, or a statement and the role that runs
-/// it; the stored one if neither is named.
-pub(super) struct What {
-    pub(super) task: Option<String>,
-    pub(super) input: Option<pg_sys::Datum>,
-    pub(super) run_as: Option<String>,
-    pub(super) statement: Option<Statement>,
-}
-
-impl What {
-    pub(super) fn of(
-        task: Option<String>,
-        input: Option<pg_sys::Datum>,
-        sql: Option<String>,
-        run_as: Option<String>,
-        caller: Caller,
-    ) -> Result<Self> {
-        let Some(sql) = sql else {
-            if run_as.is_some() {
-                return Err(Error::invalid("argument \"run_as\" needs a statement")
-                    .detail("Only a statement runs as a role; a task runs as its worker.")
-                    .hint("Specify the statement: sql => 'vacuum analyze orders'"));
-            }
-            if let Some(task) = &task {
-                work_queue::refuse_sql_task(task)?;
-            }
-            return Ok(Self {
-                task,
-                input,
-                run_as: None,
-                statement: None,
-            });
-        };
-        if task.is_some() || input.is_some() {
-            return Err(Error::invalid("a statement has no task and no input")
-                .detail("The manifest specifies sql together with a task or an input.")
-                .hint("Specify sql => '...', or task => '...' with its input."));
-        }
-        let role = sql_job::role(caller.user, run_as.clone())?;
-        Ok(Self {
-            task: Some(SQL_TASK.to_owned()),
-            input: Some(sql_job::input(&sql, &role)?),
-            run_as: Some(role),
-            statement: Some(Statement {
-                command: sql,
-                run_as,
-                caller: caller.user,
-            }),
-        })
-    }
 }
 
 impl Change {
     /// Returns the arguments of `trax.schedule`, in their order.
     pub(crate) fn from_call(call: &Call, caller: Caller) -> Result<Self> {
         let name = call.name(0, "name")?;
-        let what = What::of(
+        let work = Work::of(
             call.optional_name(1, "task")?,
             call.datum(2),
             sql_job::command(call, 26, "sql")?,
@@ -160,8 +114,7 @@ impl Change {
         )?;
         let change = Self {
             name,
-            task: what.task,
-            input: what.input,
+            work,
             cron: call.optional_text(3, "cron")?,
             every: call.optional_positive(4, "every")?.and(call.datum(4)),
             run_at: call.optional(5),
@@ -210,8 +163,6 @@ impl Change {
             replace: false,
             applied: false,
             source: None,
-            run_as: what.run_as,
-            statement: what.statement,
             now: Timestamp::now(),
         };
         change.check()?;
@@ -220,7 +171,8 @@ impl Change {
 
     /// Checks the change by itself.
     pub(crate) fn check(&self) -> Result<()> {
-        self.input
+        self.work
+            .input
             .map_or(Ok(()), |input| work_queue::check_size("input", input))?;
         self.check_kind()?;
         if self.replace {
@@ -296,18 +248,27 @@ impl Change {
             || self.depends_on.is_some()
     }
 
-    /// Fills in the stored task or statement where a change names neither.
-    pub(super) fn keep_what_runs(&mut self, before: &Definition) -> Result<()> {
-        if self.task.is_none() {
-            before.refuse_input(self.input)?;
-            self.task = Some(before.task.clone());
-            self.run_as.clone_from(&before.run_as);
+    /// Locks the stored manifest, if there is one, and the edges, if they may change.
+    pub(super) fn lock_stored(&self, spi: &Spi) -> Option<Locked> {
+        let changes_edges = self.gives_schedule() && dependency::has_parents(spi, &self.name);
+        if self.names_parents() || changes_edges {
+            dependency::lock_edges();
         }
-        Ok(())
+        lock(spi, &self.name)
+    }
+
+    /// Takes over from the stored manifest what the change keeps, and checks the result.
+    pub(super) fn complete(&mut self, before: Option<&Locked>) -> Result<()> {
+        let Some(before) = before else {
+            self.refuse_without_task()?;
+            return self.refuse_edges_without_parents(self.names_parents());
+        };
+        self.work.complete(before)?;
+        self.check_against(&before.definition)
     }
 
     /// Checks the change against the stored definition.
-    pub(crate) fn check_against(&self, before: &Definition) -> Result<()> {
+    fn check_against(&self, before: &Definition) -> Result<()> {
         if !self.replace {
             refuse_end_before_start(
                 self.starts_at.or(before.timing.starts_at),
@@ -392,15 +353,45 @@ impl Change {
         (!chosen && self.max_concurrency.is_some_and(|max| max > 1)).then_some("allow")
     }
 
-    /// Writes the definition and returns the stored one, with the parents that it is to have.
-    pub(super) fn save(&self, spi: &Spi, before: Option<&Definition>) -> Definition {
+    /// Writes the definition and its edges. Returns the stored manifest, and its difference from
+    /// the one before.
+    pub(super) fn save(
+        &self,
+        spi: &Spi,
+        before: Option<&Locked>,
+    ) -> Result<(Definition, Difference)> {
+        let row = before.and_then(|before| before.row);
+        let before = before.map(|before| &before.definition);
+        let had: &[String] = before.map_or(&[], |before| &before.parents);
+        let parents = Definition::parents(self.parents().unwrap_or(had));
+        let (written, saved) = spi.query(self.statement(before, row, had, &parents)).one();
+        let after = Definition::written(&self.name, written, before, parents);
+        let replaced = self.parents();
+        if let Some(new) = replaced.filter(|new| !new.is_empty() || !had.is_empty()) {
+            dependency::replace(spi, after.id, &self.name, new)?;
+        }
+        let difference = match (before, saved.changes) {
+            (None, _) => Difference::Created,
+            (Some(_), Some(changes)) => Difference::Changed(changes),
+            (Some(_), None) => Difference::None,
+        };
+        Ok((after, difference))
+    }
+
+    fn statement(
+        &self,
+        before: Option<&Definition>,
+        row: Option<pg_sys::Datum>,
+        had: &[String],
+        parents: &[String],
+    ) -> ManifestSave {
         let enabled = self.enabled_after(before);
         let overlap = self.overlap.as_deref().or(self.implied_overlap(before));
         let text = |value: &Option<String>| value.as_deref().and_then(arg);
-        let rows = spi.query(ManifestSave {
+        ManifestSave {
             name: arg(self.name.as_str()),
-            task: text(&self.task),
-            input: self.input,
+            task: text(&self.work.task),
+            input: self.work.input,
             group: text(&self.group),
             cron: text(&self.cron),
             every: self.every,
@@ -428,25 +419,20 @@ impl Change {
             applied: arg(self.applied),
             on_dead_letter: text(&self.on_dead_letter),
             source: self.source.as_deref().and_then(arg),
-            run_as: text(&self.run_as),
-        });
-        Definition::written(&self.name, rows.one(), before, self.parents())
+            run_as: text(&self.work.run_as),
+            row,
+            had: arg(had.to_vec()),
+            parents: arg(parents.to_vec()),
+        }
     }
 
     fn refuse_without_task(&self) -> Result<()> {
-        match self.task {
+        match self.work.task {
             Some(_) => Ok(()),
             None => Err(Error::null_argument("task")
                 .detail("A manifest has a task for workers, or a statement.")
                 .hint("Specify task => 'report', or sql => 'vacuum analyze orders'.")),
         }
-    }
-
-    /// Checks the requirements of a manifest that does not exist yet.
-    pub(crate) fn check_new(&self) -> Result<()> {
-        self.refuse_without_task()?;
-        let depends = self.names_parents();
-        self.refuse_edges_without_parents(depends)
     }
 }
 

@@ -15,7 +15,13 @@ use pgrx::datum::Interval;
 use pgrx::pg_sys;
 
 statement!(ManifestFind, "manifest/find.sql", { name: TEXTOID } -> (Written, Around));
-statement!(ManifestLock, "manifest/lock.sql", { name: TEXTOID });
+row! {
+    struct LockedRow {
+        manifest_id: i64,
+        row: Option<pg_sys::Datum>,
+    }
+}
+statement!(ManifestLock, "manifest/lock.sql", { name: TEXTOID } -> LockedRow);
 
 row! {
     /// A manifest as stored.
@@ -78,6 +84,15 @@ pub(super) fn find_for_job(spi: &Spi, name: &str) -> Option<(Definition, JobDefa
     definition.last_scheduled_for = around.last_scheduled_for;
     definition.next = around.next_run_at.zip(around.next_scheduled_for);
     Some((definition, defaults))
+}
+
+/// A manifest that is about to change: its definition and its state are locked. The data live
+/// until SPI is closed.
+pub(super) struct Locked {
+    pub(super) definition: Definition,
+    pub(super) input: Option<pg_sys::Datum>,
+    /// Its row of `trax.manifest`, as JSON.
+    pub(super) row: Option<pg_sys::Datum>,
 }
 
 /// The stored manifest, as far as its next run and its jobs depend on it.
@@ -143,36 +158,29 @@ impl Definition {
         }
     }
 
-    /// Returns the definition that a change wrote over `before`; the change keeps or replaces the
-    /// parents of `before`.
+    /// Returns the definition with these parents that a change wrote over `before`.
     pub(super) fn written(
         name: &str,
         row: Written,
         before: Option<&Self>,
-        parents: Option<&[String]>,
+        parents: Vec<String>,
     ) -> Self {
         let mut after = Self::of(name, row);
+        after.parents = parents;
         if let Some(before) = before {
-            after.parents.clone_from(&before.parents);
             after.last_success_at = before.last_success_at;
             after.last_scheduled_for = before.last_scheduled_for;
             after.next = before.next;
         }
-        if let Some(parents) = parents {
-            after.parents = parents.to_vec();
-            after.parents.sort_unstable();
-            after.parents.dedup();
-        }
         after
     }
 
-    /// Locks the state that the end of a job may change, and reads it again: the completion of a
-    /// parent either fires this manifest afterwards or is visible here.
-    pub(super) fn lock_for_outcome(&mut self, spi: &Spi) {
-        if let Some(state) = manifest_state::lock_one_for_outcome(spi, self.id) {
-            self.last_success_at = state.last_success_at;
-            self.last_scheduled_for = state.last_scheduled_for;
-        }
+    /// Returns the names of parents as `parents` contains them: each once, in order.
+    pub(super) fn parents(names: &[String]) -> Vec<String> {
+        let mut parents = names.to_vec();
+        parents.sort_unstable();
+        parents.dedup();
+        parents
     }
 
     /// Returns the first run of a schedule that begins, or begins again, now.
@@ -281,13 +289,21 @@ pub(crate) fn find(spi: &Spi, name: &str) -> Option<Definition> {
     find_for_job(spi, name).map(|(definition, _)| definition)
 }
 
-/// Returns the definition of a manifest that is about to change, locked.
-pub(crate) fn lock(spi: &Spi, name: &str) -> Option<Definition> {
-    spi.query(ManifestLock { name: arg(name) });
-    // Read after the lock: its previous holder may have changed the row.
-    find(spi, name)
+/// Locks and reads a manifest that is about to change. The completion of a parent either fires it
+/// afterwards, or is visible in this transaction.
+pub(super) fn lock(spi: &Spi, name: &str) -> Option<Locked> {
+    let locked = spi.query(ManifestLock { name: arg(name) }).first()?;
+    manifest_state::lock(spi, vec![locked.manifest_id]);
+    // Read after the locks: their previous holders may have changed the rows.
+    let (definition, defaults) = find_for_job(spi, name)?;
+    Some(Locked {
+        definition,
+        input: defaults.input,
+        row: locked.row,
+    })
 }
 
-pub(crate) fn must_lock(spi: &Spi, name: &str) -> Result<Definition> {
-    lock(spi, name).ok_or_else(|| Error::unknown_manifest(name))
+pub(super) fn must_lock(spi: &Spi, name: &str) -> Result<Definition> {
+    let locked = lock(spi, name).ok_or_else(|| Error::unknown_manifest(name))?;
+    Ok(locked.definition)
 }

@@ -11,7 +11,7 @@ mod apply;
 mod change;
 mod definition;
 mod preview;
-mod run_as;
+mod work;
 pub(crate) mod zone_update;
 
 use crate::access_scope;
@@ -30,12 +30,12 @@ use crate::server::quote::literal;
 use crate::server::rights::as_owner;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
-use crate::stored_settings::StoredSettings;
+use crate::stored_settings::Difference;
 use crate::work_queue;
 use crate::work_queue::NewJob;
 use crate::{group, limit, outcome, setting};
 use change::Change;
-use definition::{Definition, find, find_for_job, lock, must_lock};
+use definition::{Definition, find, find_for_job, must_lock};
 use pgrx::pg_sys;
 
 statement!(ManifestShare, "manifest/share.sql", { name: TEXTOID });
@@ -55,9 +55,7 @@ sql_function!(trax_schedule, pg_finfo_trax_schedule, |call| {
         let change = Change::from_call(call, caller)?;
         let id = spi::connected(|spi| {
             let name = change.name.clone();
-            let before = StoredSettings::of_manifest(spi, &name);
-            let id = schedule(spi, change)?;
-            let difference = before.difference(&StoredSettings::of_manifest(spi, &name));
+            let (id, difference) = schedule(spi, change)?;
             audit::record_change(spi, "schedule", Kind::Manifest, &name, &difference);
             Ok(id)
         })?;
@@ -145,59 +143,37 @@ sql_function!(
     }
 );
 
-/// Creates or changes a manifest and returns its id.
-fn schedule(spi: &Spi, mut change: Change) -> Result<i64> {
-    if change.names_parents() || dependency::has_parents(spi, &change.name) {
-        dependency::lock_edges();
-    }
-    let before = lock(spi, &change.name);
-    match &before {
-        Some(before) => {
-            change.keep_what_runs(before)?;
-            run_as::keep(spi, &mut change)?;
-            change.check_against(before)?;
-        }
-        None => change.check_new()?,
-    }
-    let mut after = change.save(spi, before.as_ref());
-    let id = after.id;
-    let continued = before.as_ref().is_some_and(|before| before.continues);
-    let has_edges = before
-        .as_ref()
-        .is_some_and(|before| !before.parents.is_empty());
-    if let Some(parents) = change
-        .parents()
-        .filter(|parents| has_edges || !parents.is_empty())
-    {
-        dependency::replace(spi, id, &change.name, parents)?;
-    }
+/// Creates or changes a manifest: locks and reads the stored one, decides, and writes its
+/// definition and its state. Returns its id, and the difference.
+fn schedule(spi: &Spi, mut change: Change) -> Result<(i64, Difference)> {
+    let before = change.lock_stored(spi);
+    change.complete(before.as_ref())?;
+    let (mut after, difference) = change.save(spi, before.as_ref())?;
     let plan = after.timing.plan()?;
-    match &before {
-        Some(before) if before.runs_as(&after) => {
-            if before.enabled != after.enabled {
-                turn(spi, &mut after, change.now)?;
+    let now = change.now;
+    match before.map(|before| before.definition) {
+        Some(before) if before.runs_as(&after) && before.enabled == after.enabled => {
+            // Its group may be another one, which is enabled; the next cycle checks.
+            let reason = ParkedOn::GroupDisabled;
+            manifest_state::unpark(spi, after.id, Some(&after.group), reason);
+            if after.continues && !before.continues {
+                job_ended::let_manifest_go_on(spi, after.id, now);
             }
         }
-        _ => {
-            plan.refuse_if_never(change.now)?;
-            after.lock_for_outcome(spi);
+        Some(before) if before.runs_as(&after) => turn(spi, &after, now)?,
+        before => {
+            plan.refuse_if_never(now)?;
             if before.is_some_and(|before| before.timing != after.timing) {
                 after.last_success_at = None;
             }
-            let next = after.first_run(spi, &plan, change.now)?;
-            manifest_state::arm(spi, id, &after.group, next, change.now);
+            let next = after.first_run(spi, &plan, now)?;
+            manifest_state::arm(spi, after.id, &after.group, next, now);
         }
     }
-    manifest_state::regroup(spi, id, &after.group);
-    // The manifest may have moved to a group that is enabled; the next cycle checks.
-    manifest_state::unpark(spi, id, ParkedOn::GroupDisabled);
-    if after.continues && !continued {
-        job_ended::let_manifest_go_on(spi, id, change.now);
-    }
     if change.max_concurrency.is_some() {
-        limit::unblock_manifest(spi, id);
+        limit::unblock_manifest(spi, after.id);
     }
-    Ok(id)
+    Ok((after.id, difference))
 }
 
 /// Deletes the definition and cancels waiting jobs; running jobs continue, and history stays.
@@ -271,19 +247,20 @@ fn switch(spi: &Spi, name: &str, enabled: bool, now: Timestamp) -> Result<()> {
     let action = if enabled { "enable" } else { "disable" };
     audit::record(spi, action, Kind::Manifest, name, None);
     definition.enabled = enabled;
-    turn(spi, &mut definition, now)
+    turn(spi, &definition, now)
 }
 
 /// Arms a manifest that was enabled, or parks one that was disabled. An occurrence that came
 /// meanwhile is due, and late, when it is enabled again, as after its group was disabled; its
 /// misfire policy decides about it.
-fn turn(spi: &Spi, definition: &mut Definition, now: Timestamp) -> Result<()> {
-    definition.lock_for_outcome(spi);
+fn turn(spi: &Spi, definition: &Definition, now: Timestamp) -> Result<()> {
     if !definition.enabled {
         manifest_state::switch_off(spi, definition.id, &definition.group, now);
         return Ok(());
     }
-    if definition.timing.cron.is_some() && manifest_state::resume(spi, definition.id, now) {
+    if definition.timing.cron.is_some()
+        && manifest_state::resume(spi, definition.id, &definition.group, now)
+    {
         return Ok(());
     }
     let next = if definition.has_had_its_run() {

@@ -9,7 +9,6 @@
 //! of earlier ones, so that exactly one of them fires the child; edges form no circle.
 
 use crate::error::{Error, Result};
-use crate::manifest_state;
 use crate::server::clock::Timestamp;
 use crate::server::lock::{Lock, Mode};
 use crate::server::spi::{Spi, arg, row, statement};
@@ -133,12 +132,10 @@ pub(crate) fn is_satisfied(spi: &Spi, child: i64) -> bool {
     .unwrap_or(false)
 }
 
-/// Sets the parents of a manifest. Returns an error for unknown names (42704) and circles (22023,
-/// with the path).
+/// Sets the parents of a manifest whose state is locked, as it is when a parent's job completes.
+/// Returns an error for unknown names (42704) and circles (22023, with the path).
 pub(crate) fn replace(spi: &Spi, child: i64, child_name: &str, parents: &[String]) -> Result<()> {
     lock_edges();
-    // The state of a child is locked before its edges, as a parent's completion does.
-    manifest_state::lock_for_outcome(spi, vec![child]);
     let ids = ids(spi, parents)?;
     if let Some(path) = path(spi, &ids, child) {
         let rows = spi.query_latest(ManifestNames {

@@ -40,7 +40,7 @@ pub(crate) struct Ended {
 /// Lets a manifest continue that no dead letter stops any more. If it runs only once and still
 /// waits for that run's outcome, the run is done now.
 pub(crate) fn let_manifest_go_on(spi: &Spi, manifest_id: i64, now: Timestamp) {
-    manifest_state::unpark(spi, manifest_id, ParkedOn::DeadLetter);
+    manifest_state::unpark(spi, manifest_id, None, ParkedOn::DeadLetter);
     if manifest_state::awaits_only_run(spi, manifest_id) {
         let done = BTreeMap::from([(manifest_id, (false, true))]);
         settle(spi, &done, &[], now);

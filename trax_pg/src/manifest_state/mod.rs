@@ -8,7 +8,7 @@ pub(crate) mod dependency;
 pub(crate) mod job_ended;
 
 use crate::server::clock::Timestamp;
-use crate::server::spi::{Spi, arg, array_arg, row, statement};
+use crate::server::spi::{Spi, arg, array_arg, statement};
 use crate::wake;
 use pgrx::pg_sys;
 
@@ -18,7 +18,10 @@ statement!(
     ManifestSweep, "manifest_state/sweep.sql",
     { parked_before: TIMESTAMPTZOID, at_most: INT8OID }
 );
-statement!(ManifestUnpark, "manifest_state/unpark.sql", { manifest_id: INT8OID, reason: TEXTOID });
+statement!(
+    ManifestUnpark, "manifest_state/unpark.sql",
+    { manifest_id: INT8OID, group: TEXTOID, reason: TEXTOID }
+);
 statement!(ManifestParkedGroup, "manifest_state/parked_group.sql", { groups: TEXTARRAYOID } -> i64);
 statement!(ManifestUnparkGroup, "manifest_state/unpark_group.sql", { manifest_ids: INT8ARRAYOID });
 statement!(ManifestAwaitsOnlyRun, "manifest_state/awaits_only_run.sql", { manifest_id: INT8OID });
@@ -39,23 +42,13 @@ statement!(
 );
 statement!(
     ManifestSwitchOff, "manifest_state/switch_off.sql",
-    { manifest_id: INT8OID, now: TIMESTAMPTZOID }
+    { manifest_id: INT8OID, group: TEXTOID, now: TIMESTAMPTZOID }
 );
 statement!(
     ManifestResume, "manifest_state/resume.sql",
-    { manifest_id: INT8OID, now: TIMESTAMPTZOID }
+    { manifest_id: INT8OID, group: TEXTOID, now: TIMESTAMPTZOID }
 );
-row! {
-    /// The columns of a manifest's state that jobs change.
-    pub(crate) struct State {
-        last_success_at: Option<Timestamp>,
-        last_scheduled_for: Option<Timestamp>,
-    }
-}
-statement!(
-    ManifestLockStates, "manifest_state/lock_states.sql",
-    { manifest_ids: INT8ARRAYOID } -> State
-);
+statement!(ManifestLockStates, "manifest_state/lock_states.sql", { manifest_ids: INT8ARRAYOID });
 statement!(
     ManifestMove, "manifest_state/move.sql",
     {
@@ -66,7 +59,6 @@ statement!(
         now: TIMESTAMPTZOID,
     }
 );
-statement!(ManifestRegroup, "manifest_state/regroup.sql", { manifest_id: INT8OID, group: TEXTOID });
 
 /// How long a manifest is parked before the sweep checks it, in microseconds.
 const SWEEP_MICROS: i64 = 10 * 60 * 1_000_000;
@@ -169,15 +161,6 @@ pub(crate) fn lock_for_outcome(spi: &Spi, manifests: Vec<i64>) {
     lock(spi, manifests);
 }
 
-/// Calls [`lock_for_outcome`] for one manifest; returns its state under the lock.
-pub(crate) fn lock_one_for_outcome(spi: &Spi, manifest_id: i64) -> Option<State> {
-    lock_definitions(spi, vec![manifest_id]);
-    let lock = ManifestLockStates {
-        manifest_ids: arg(vec![manifest_id]),
-    };
-    spi.query(lock).first()
-}
-
 /// Returns the manifests that another transaction has locked; the others are ready for
 /// [`job_ended`].
 pub(crate) fn busy(spi: &Spi, manifests: Vec<i64>) -> Vec<i64> {
@@ -190,11 +173,13 @@ pub(crate) fn busy(spi: &Spi, manifests: Vec<i64>) -> Vec<i64> {
     rows.iter().collect()
 }
 
-/// Makes a manifest due again that was parked on `reason`.
-pub(crate) fn unpark(spi: &Spi, manifest_id: i64, reason: ParkedOn) {
+/// Makes a manifest due again that was parked on `reason`, and stores its group if it may be
+/// another one.
+pub(crate) fn unpark(spi: &Spi, manifest_id: i64, group: Option<&str>, reason: ParkedOn) {
     wake::mark(wake::DUE);
     spi.execute(ManifestUnpark {
         manifest_id: arg(manifest_id),
+        group: group.and_then(arg),
         reason: arg(reason.as_str()),
     });
 }
@@ -203,6 +188,7 @@ pub(crate) fn unpark(spi: &Spi, manifest_id: i64, reason: ParkedOn) {
 pub(crate) fn switch_off(spi: &Spi, manifest_id: i64, group: &str, now: Timestamp) {
     if spi.execute(ManifestSwitchOff {
         manifest_id: arg(manifest_id),
+        group: arg(group),
         now: arg(now),
     }) == 0
     {
@@ -212,10 +198,11 @@ pub(crate) fn switch_off(spi: &Spi, manifest_id: i64, group: &str, now: Timestam
 }
 
 /// Makes an enabled manifest due again if an occurrence came meanwhile.
-pub(crate) fn resume(spi: &Spi, manifest_id: i64, now: Timestamp) -> bool {
+pub(crate) fn resume(spi: &Spi, manifest_id: i64, group: &str, now: Timestamp) -> bool {
     wake::mark(wake::DUE);
     spi.execute(ManifestResume {
         manifest_id: arg(manifest_id),
+        group: arg(group),
         now: arg(now),
     }) > 0
 }
@@ -231,9 +218,7 @@ pub(crate) fn parked_on_groups(spi: &Spi, groups: Vec<String>) -> Vec<i64> {
 /// Makes manifests due again that were parked because their group was disabled.
 pub(crate) fn unpark_of_groups(spi: &Spi, manifests: &[i64]) {
     wake::mark(wake::DUE);
-    spi.query(ManifestLockStates {
-        manifest_ids: arg(manifests.to_vec()),
-    });
+    lock(spi, manifests.to_vec());
     spi.execute(ManifestUnparkGroup {
         manifest_ids: arg(manifests.to_vec()),
     });
@@ -297,14 +282,6 @@ pub(crate) fn move_next_runs(spi: &Spi, moves: &[Move], now: Timestamp) -> usize
         occurrences: times(|one| one.occurrence),
         now: arg(now),
     })
-}
-
-/// Stores the group of a manifest, which may differ from the previous one.
-pub(crate) fn regroup(spi: &Spi, manifest_id: i64, group: &str) {
-    spi.execute(ManifestRegroup {
-        manifest_id: arg(manifest_id),
-        group: arg(group),
-    });
 }
 
 /// Returns whether a manifest that runs once waits for the outcome of that run.

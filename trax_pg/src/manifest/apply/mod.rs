@@ -10,7 +10,9 @@ mod object;
 mod order;
 mod source;
 
-use super::change::{Change, ON_DEAD_LETTER, What, one_of};
+use super::change::{Change, ON_DEAD_LETTER, one_of};
+use super::definition::find;
+use super::work::Work;
 use super::{lock_to_remove, lock_waiting, remove, schedule};
 use crate::audit;
 use crate::audit::Kind;
@@ -224,8 +226,8 @@ fn apply_groups(
         }
         let before = StoredSettings::of_group(spi, &name);
         group::store(spi, settings, now);
-        let after = StoredSettings::of_group(spi, &name);
-        actions.push(compared(Kind::Group, name, before, after));
+        let difference = before.difference(&StoredSettings::of_group(spi, &name));
+        actions.push(compared(Kind::Group, name, difference));
     }
     for settings in &gone.groups {
         group::store(spi, settings, now);
@@ -263,7 +265,7 @@ fn lock_changing(spi: &Spi, manifests: &[Entry], gone: &Gone, unparked: &[i64]) 
 /// Returns whether storing a manifest would change nothing: stores it and rolls back, so that no
 /// lock stays. A manifest that cannot be stored by itself may depend on others of the document.
 fn stays_the_same(spi: &Spi, entry: &Entry, now: Timestamp) -> bool {
-    if StoredSettings::of_manifest(spi, &entry.name).is_empty() {
+    if find(spi, &entry.name).is_none() {
         return false;
     }
     let stored = kept_if(|| Ok((store_manifest(spi, entry, now)?, false)));
@@ -283,10 +285,8 @@ fn store_manifest(spi: &Spi, entry: &Entry, now: Timestamp) -> Result<Action> {
     pgrx::check_for_interrupts!();
     let about = |error: Error| error.about(&entry.name);
     let change = entry.change(spi, now).map_err(about)?;
-    let before = StoredSettings::of_manifest(spi, &entry.name);
-    schedule(spi, change).map_err(about)?;
-    let after = StoredSettings::of_manifest(spi, &entry.name);
-    Ok(compared(Kind::Manifest, entry.name.clone(), before, after))
+    let (_, difference) = schedule(spi, change).map_err(about)?;
+    Ok(compared(Kind::Manifest, entry.name.clone(), difference))
 }
 
 fn removed(kind: Kind, name: String) -> Action {
@@ -321,8 +321,8 @@ fn prune_missing(spi: &Spi, gone: Vec<(i64, String)>, now: Timestamp) -> Result<
         .collect()
 }
 
-fn compared(kind: Kind, name: String, before: StoredSettings, after: StoredSettings) -> Action {
-    let (action, detail) = match before.difference(&after) {
+fn compared(kind: Kind, name: String, difference: Difference) -> Action {
+    let (action, detail) = match difference {
         Difference::Created => ("created", None),
         Difference::Changed(changes) => ("changed", Some(changes)),
         Difference::None => (UNCHANGED, None),
@@ -395,7 +395,7 @@ impl<'a> Entry<'a> {
 
     fn change(&self, spi: &Spi, now: Timestamp) -> Result<Change> {
         let object = &self.object;
-        let what = What::of(
+        let work = Work::of(
             object.name("task")?,
             object.json("input"),
             object.text("sql")?,
@@ -404,8 +404,7 @@ impl<'a> Entry<'a> {
         )?;
         let change = Change {
             name: self.name.clone(),
-            task: what.task,
-            input: what.input,
+            work,
             group: object.name("group_name")?,
             cron: object.text("cron")?,
             every: object.interval(spi, "every", 1)?,
@@ -448,8 +447,6 @@ impl<'a> Entry<'a> {
             replace: true,
             applied: true,
             source: self.source.map(str::to_owned),
-            run_as: what.run_as,
-            statement: what.statement,
             now,
         };
         change.check()?;
