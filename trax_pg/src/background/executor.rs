@@ -12,19 +12,17 @@
 //! The process is authenticated as the role, so no statement can turn it into another role. The
 //! executor works on trax's tables with the rights of the extension's owner.
 
-use super::run::Ended;
+use super::record::{Record, took_effect_late};
+use super::run::{Ended, run};
 use super::{
     EXECUTOR, LIBRARY, in_transaction, late_settings, receive_signals, reload_if_asked, wait,
 };
 use crate::claim;
 use crate::claim::SqlJob;
-use crate::error::Error;
 use crate::instance::State;
-use crate::lease::Held;
 use crate::memory::executor as seats;
 use crate::memory::failed_start;
 use crate::memory::failed_start::FailedStart;
-use crate::outcome::Failure;
 use crate::server::backend::{my_database, my_pid};
 use crate::server::clock::Timestamp;
 use crate::server::durability;
@@ -32,11 +30,10 @@ use crate::server::rights::with_rights_of;
 use crate::server::spi;
 use crate::server::spi::{arg, row, statement};
 use crate::server::sql_report;
-use crate::server::sql_report::{ServerError, guarded};
-use crate::server::sql_result::jsonb;
+use crate::server::sql_report::{QUERY_CANCELED, ServerError, guarded};
 use crate::server::sql_session;
 use crate::server::version;
-use crate::{instance, memory, outcome, setting, wake, worker_registry};
+use crate::{instance, memory, setting, wake, worker_registry};
 use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::prelude::*;
 use std::time::Instant;
@@ -55,8 +52,6 @@ row! {
 }
 statement!(ExecutorGround, "background/executor_ground.sql", { role: OIDOID, database: OIDOID } -> Ground);
 
-/// The SQLSTATE of a statement that was cancelled.
-const QUERY_CANCELED: &str = "57014";
 /// How long a job waits after its role was renamed, in microseconds.
 const RENAMED_WAIT: i64 = 500_000;
 
@@ -108,6 +103,7 @@ pub(crate) extern "C-unwind" fn trax_executor_main(argument: pg_sys::Datum) {
             role: seat.role,
             role_name,
             worker: worker(my_pid()),
+            record: Record::of(ground.extowner),
             ground,
             libraries: sql_session::libraries(),
         };
@@ -145,11 +141,12 @@ fn ground(role: pg_sys::Oid) -> Option<Ground> {
     found.unwrap_or_else(|error| error.raise())
 }
 
-pub(super) struct Executor {
+struct Executor {
     place: usize,
-    pub(super) role: pg_sys::Oid,
-    pub(super) role_name: String,
+    role: pg_sys::Oid,
+    role_name: String,
     worker: String,
+    record: Record,
     ground: Ground,
     /// How many libraries were loaded before the first statement.
     libraries: usize,
@@ -234,12 +231,12 @@ impl Executor {
                     // The job may have come after a change of settings that the first check did not
                     // see.
                     if !stands() {
-                        self.release(&job, 0);
+                        self.record.release(&job, 0);
                         return Claim::Over;
                     }
                     if !job.is_for(self.role) && job.has_role() {
                         // Its role was renamed, and the scheduler is about to store the new name.
-                        self.release(&job, RENAMED_WAIT);
+                        self.record.release(&job, RENAMED_WAIT);
                         return Claim::None;
                     }
                     // Before the commit that shows the lease: a lease without an executor counts as
@@ -261,21 +258,22 @@ impl Executor {
     }
 
     fn execute(&self, job: &SqlJob) {
-        let (ended, notices) = sql_report::with_notices(|| self.run(job));
+        let (ended, notices) =
+            sql_report::with_notices(|| run(&self.record, self.role, &self.role_name, job));
         let recorded = match ended {
             Ended::Recorded => Ok(()),
-            Ended::Outside(output) => self.record(|| {
-                if !self.complete(job, output) {
+            Ended::Outside(output) => self.recorded(|| {
+                if !self.record.complete(job, output) {
                     took_effect_late(job);
                 }
             }),
             Ended::Failed { error, .. }
                 if error.sqlstate == QUERY_CANCELED && seats::is_paused(self.place) =>
             {
-                self.record(|| self.release(job, 0))
+                self.recorded(|| self.record.release(job, 0))
             }
             Ended::Failed { error, permanent } => {
-                self.record(|| self.fail(job, &error, &notices, permanent))
+                self.recorded(|| self.record.fail(job, &error, &notices, permanent))
             }
         };
         let reset = guarded(sql_session::reset);
@@ -291,7 +289,7 @@ impl Executor {
     }
 
     /// Records an outcome in a transaction of its own; a cancel that comes now is too late.
-    fn record(&self, work: impl FnOnce()) -> Result<(), Box<ServerError>> {
+    fn recorded(&self, work: impl FnOnce()) -> Result<(), Box<ServerError>> {
         let recorded = guarded(|| {
             sql_session::without_cancel(|| in_transaction(c"trax: recording an outcome", work));
         });
@@ -304,51 +302,6 @@ impl Executor {
         }
         recorded
     }
-
-    /// Records the completion in the current transaction; returns whether the lease is still held.
-    pub(super) fn complete(&self, job: &SqlJob, output: Vec<u8>) -> bool {
-        version::require();
-        let held = Held {
-            job_ids: vec![job.job_id],
-            tokens: vec![job.token],
-        };
-        let recorded = with_rights_of(self.ground.extowner, || {
-            spi::connected(|spi| {
-                outcome::complete(spi, &held, &[Some(jsonb(output)).into()], Timestamp::now())
-            })
-        });
-        !recorded.unwrap_or_else(|error| error.raise()).is_empty()
-    }
-
-    /// Lets the job wait for `delay` microseconds, and until its group is enabled again.
-    fn release(&self, job: &SqlJob, delay: i64) {
-        version::require();
-        let released = with_rights_of(self.ground.extowner, || {
-            spi::connected(|spi| {
-                outcome::release(spi, job.job_id, job.token, delay, Timestamp::now());
-                Ok(())
-            })
-        });
-        released.unwrap_or_else(|error| error.raise());
-    }
-
-    fn fail(&self, job: &SqlJob, error: &ServerError, notices: &[u8], permanent: bool) {
-        version::require();
-        let recorded = with_rights_of(self.ground.extowner, || {
-            spi::connected(|spi| {
-                let failure = Failure {
-                    error: error.message.clone(),
-                    detail: Some(jsonb(error.json(notices))),
-                    retry_in: None,
-                    permanent,
-                    was_told_to_stop: error.sqlstate == QUERY_CANCELED,
-                };
-                outcome::fail(spi, job.job_id, job.token, failure, Timestamp::now());
-                Ok(())
-            })
-        });
-        recorded.unwrap_or_else(|error| error.raise());
-    }
 }
 
 enum Claim {
@@ -356,14 +309,4 @@ enum Claim {
     None,
     /// The state that the executor depends on has changed.
     Over,
-}
-
-/// Reports that a statement took effect although its job is recorded otherwise, or will run again.
-pub(super) fn took_effect_late(job: &SqlJob) {
-    let error = Error::wrong_state(format!(
-        "the statement of SQL job {} took effect after its lease was lost",
-        job.job_id
-    ));
-    let detail = "It ran outside of a transaction. Its job has ended otherwise, or runs again.";
-    error.detail(detail).warn();
 }

@@ -12,6 +12,7 @@ mod late_settings;
 pub(crate) mod launcher;
 mod notify_room;
 mod own_session;
+mod record;
 mod run;
 mod scheduler;
 mod start;

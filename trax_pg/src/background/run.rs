@@ -6,7 +6,7 @@
 //! a block. After an error that another transaction caused, all of them run again, a few times, if
 //! no part of them was committed.
 
-use super::executor::{Executor, took_effect_late};
+use super::record::{Record, took_effect_late};
 use crate::claim::SqlJob;
 use crate::error::Error;
 use crate::server::sql_log;
@@ -16,6 +16,7 @@ use crate::server::sql_result::{Collector, quote};
 use crate::server::sql_session;
 use crate::server::sql_session::Alone;
 use crate::server::sql_text::{Done, Parsed};
+use pgrx::pg_sys;
 use std::ffi::{CStr, CString};
 use std::time::Duration;
 
@@ -34,115 +35,112 @@ pub(super) enum Ended {
     },
 }
 
-impl Executor {
-    /// Runs the statements of a job; an error leaves nothing open.
-    pub(super) fn run(&self, job: &SqlJob) -> Ended {
-        let Some(text) = job
-            .command
-            .as_deref()
-            .and_then(|text| CString::new(text).ok())
-        else {
-            return permanently(Error::invalid("the job has no command"));
-        };
-        if !job.is_for(self.role) {
-            return permanently(another_role(&self.role_name));
-        }
-        sql_session::show(&text);
-        let ended = self.run_text(job, &text);
-        sql_session::hide();
-        ended
+/// Runs the statements of a job as the role of the session; an error leaves nothing open.
+pub(super) fn run(record: &Record, role: pg_sys::Oid, role_name: &str, job: &SqlJob) -> Ended {
+    let Some(text) = job
+        .command
+        .as_deref()
+        .and_then(|text| CString::new(text).ok())
+    else {
+        return permanently(Error::invalid("the job has no command"));
+    };
+    if !job.is_for(role) {
+        return permanently(another_role(role_name));
     }
+    sql_session::show(&text);
+    let ended = run_text(record, job, &text);
+    sql_session::hide();
+    ended
+}
 
-    fn run_text(&self, job: &SqlJob, text: &CStr) -> Ended {
-        let mut conflicts = 0;
-        let mut is_logged = None;
-        loop {
-            let parsed = match guarded(|| Parsed::new(text)) {
-                Ok(parsed) => parsed,
-                Err(error) => {
-                    sql_session::abort();
-                    return failed(error);
-                }
-            };
-            if let Err(error) = parsed.refuse() {
-                return permanently(error);
-            }
-            let is_logged = *is_logged.get_or_insert_with(|| parsed.log_statement());
-            let needs_block = parsed.needs_block();
-            let ran = guarded(|| {
-                sql_session::begin_run();
-                match needs_block {
-                    true => self.run_block(job, &parsed),
-                    false => self.run_alone(job, &parsed),
-                }
-            });
-            // Checked before its current transaction ends.
-            let is_kept = !needs_block && sql_session::has_committed();
-            let mut error = match ran {
-                Ok(ended) => {
-                    sql_log::duration(text, is_logged);
-                    return ended;
-                }
-                Err(error) => error,
-            };
-            sql_session::abort();
-            error.in_transaction = !is_kept;
-            let is_conflict = ["40001", "40P01"].contains(&error.sqlstate.as_str());
-            if is_kept || !is_conflict || conflicts == CONFLICTS {
+fn run_text(record: &Record, job: &SqlJob, text: &CStr) -> Ended {
+    let mut conflicts = 0;
+    let mut is_logged = None;
+    loop {
+        let parsed = match guarded(|| Parsed::new(text)) {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                sql_session::abort();
                 return failed(error);
             }
-            conflicts += 1;
+        };
+        if let Err(error) = parsed.refuse() {
+            return permanently(error);
         }
-    }
-
-    /// Runs the statements and records the completion in one transaction; rolls everything back
-    /// when another worker has the lease by now.
-    fn run_block(&self, job: &SqlJob, parsed: &Parsed) -> Ended {
-        sql_session::begin_block();
-        let mut collector = Collector::new();
-        let mut last = None;
-        for place in 0..parsed.count() {
-            last = Some(sql_session::one_statement(|| {
-                parsed.run(place, &mut collector)
-            }));
-        }
-        let done = last.expect("a text without a statement is refused");
-        if !sql_session::end_block(|| self.complete(job, output(&done, &collector, true))) {
-            sql_session::abort();
-        }
-        Ended::Recorded
-    }
-
-    /// Runs a statement that may commit by itself, and records the completion in the last of its
-    /// transactions, usually the only one.
-    fn run_alone(&self, job: &SqlJob, parsed: &Parsed) -> Ended {
-        let ran = sql_session::alone(
-            || {
-                let mut collector = Collector::new();
-                (parsed.run(0, &mut collector), collector)
-            },
-            |(done, collector)| {
-                let is_whole = !sql_session::has_committed();
-                self.complete(job, output(done, collector, is_whole))
-            },
-        );
-        match ran {
-            Alone::Committed => {}
-            Alone::WithoutOurs((done, collector)) => {
-                return Ended::Outside(output(&done, &collector, false));
+        let is_logged = *is_logged.get_or_insert_with(|| parsed.log_statement());
+        let needs_block = parsed.needs_block();
+        let ran = guarded(|| {
+            sql_session::begin_run();
+            match needs_block {
+                true => run_block(record, job, &parsed),
+                false => run_alone(record, job, &parsed),
             }
-            Alone::Refused => {
-                let is_kept = sql_session::has_committed();
-                sql_session::abort();
-                if is_kept {
-                    took_effect_late(job);
-                }
+        });
+        // Checked before its current transaction ends.
+        let is_kept = !needs_block && sql_session::has_committed();
+        let mut error = match ran {
+            Ok(ended) => {
+                sql_log::duration(text, is_logged);
+                return ended;
             }
+            Err(error) => error,
+        };
+        sql_session::abort();
+        error.in_transaction = !is_kept;
+        let is_conflict = ["40001", "40P01"].contains(&error.sqlstate.as_str());
+        if is_kept || !is_conflict || conflicts == CONFLICTS {
+            return failed(error);
         }
-        Ended::Recorded
+        conflicts += 1;
     }
 }
 
+/// Runs the statements and records the completion in one transaction; rolls everything back
+/// when another worker has the lease by now.
+fn run_block(record: &Record, job: &SqlJob, parsed: &Parsed) -> Ended {
+    sql_session::begin_block();
+    let mut collector = Collector::new();
+    let mut last = None;
+    for place in 0..parsed.count() {
+        last = Some(sql_session::one_statement(|| {
+            parsed.run(place, &mut collector)
+        }));
+    }
+    let done = last.expect("a text without a statement is refused");
+    if !sql_session::end_block(|| record.complete(job, output(&done, &collector, true))) {
+        sql_session::abort();
+    }
+    Ended::Recorded
+}
+
+/// Runs a statement that may commit by itself, and records the completion in the last of its
+/// transactions, usually the only one.
+fn run_alone(record: &Record, job: &SqlJob, parsed: &Parsed) -> Ended {
+    let ran = sql_session::alone(
+        || {
+            let mut collector = Collector::new();
+            (parsed.run(0, &mut collector), collector)
+        },
+        |(done, collector)| {
+            let is_whole = !sql_session::has_committed();
+            record.complete(job, output(done, collector, is_whole))
+        },
+    );
+    match ran {
+        Alone::Committed => {}
+        Alone::WithoutOurs((done, collector)) => {
+            return Ended::Outside(output(&done, &collector, false));
+        }
+        Alone::Refused => {
+            let is_kept = sql_session::has_committed();
+            sql_session::abort();
+            if is_kept {
+                took_effect_late(job);
+            }
+        }
+    }
+    Ended::Recorded
+}
 fn failed(error: Box<ServerError>) -> Ended {
     Ended::Failed {
         error,

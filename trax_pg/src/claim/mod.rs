@@ -19,6 +19,7 @@
 //! have waiting jobs or ever had. Without preloading each claim also reads all sections from the
 //! index. Delayed jobs, jobs of a disabled group and history are in no lane that it reads.
 
+mod claim_order;
 mod front;
 mod grant;
 mod lane;

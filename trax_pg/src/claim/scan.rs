@@ -9,58 +9,26 @@
 //! it takes. At the end it publishes its *findings* in shared memory: the first row of each section
 //! that it has scanned.
 
+use super::claim_order::{ClaimOrder, HIGHEST_RANK};
 use super::front::Fronts;
-use super::lane::{self, Lane, List, Names};
+use super::lane;
+use super::lane::{Lane, List, lane_of, names};
 use super::sections::{read_all, rescan, sections};
 use crate::changes;
-use crate::columns::{HIGHEST_PRIORITY, Waiting};
+use crate::columns::Waiting;
 use crate::limit::Shared;
 use crate::memory;
 use crate::memory::{Finding, LanesState, Peek, Section};
 use crate::server::clock::Timestamp;
 use crate::server::running::Running;
 use crate::server::table::{Index, Key, Scan, Table, View};
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 use std::rc::Rc;
 
 /// Most candidates that keep a scan, of 30 kB each; the others begin a new scan when they are the
 /// best.
 const SCANS_AT_MOST: usize = 64;
-const PRIORITIES: i32 = HIGHEST_PRIORITY + 1;
-const HIGHEST_RANK: i32 = PRIORITIES * PRIORITIES - 1;
-
-/// The rank of a job in the order of claiming.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ClaimOrder {
-    /// The priorities of group and job as one number. Waiting raises it step by step, past job
-    /// priority 31 into the next higher group priority.
-    rank: Reverse<i32>,
-    job_id: i64,
-}
-
-impl ClaimOrder {
-    pub(super) const BEST: Self = Self {
-        rank: Reverse(i32::MAX),
-        job_id: i64::MIN,
-    };
-
-    pub(super) fn new(of_group: i16, priority: i16, job_id: i64) -> Self {
-        Self {
-            rank: Reverse(i32::from(of_group) * PRIORITIES + i32::from(priority)),
-            job_id,
-        }
-    }
-
-    fn lifted(self, steps: i32) -> Self {
-        let Reverse(rank) = self.rank;
-        Self {
-            rank: Reverse((rank + steps).min(HIGHEST_RANK)),
-            ..self
-        }
-    }
-}
-
 /// `trax.work_queue` and its index, open for one pick.
 pub(super) struct Queue {
     pub(super) table: Table,
@@ -362,23 +330,6 @@ impl Queue {
         }
         self.list.keep();
     }
-}
-
-/// Returns the names of the lane of the row that `scan` shows.
-fn names(scan: &Scan) -> Names<'_> {
-    let text = |column| scan.text(column).expect("a column that is not null");
-    Names {
-        group: text(Waiting::GroupName),
-        task: text(Waiting::Task),
-        run_as: scan.text(Waiting::RunAs),
-    }
-}
-
-/// Returns the lane of the row that `scan` shows, and stores its names.
-pub(super) fn lane_of(scan: &Scan, number: i64) -> Rc<Lane> {
-    let lane = Lane::new(names(scan));
-    lane::learn(number, &lane);
-    lane
 }
 
 /// The next row of a section.

@@ -2,8 +2,7 @@
 //! all, and a few at a time for the rescan.
 
 use super::lane;
-use super::lane::List;
-use super::scan::lane_of;
+use super::lane::{List, lane_of};
 use crate::columns::Waiting;
 use crate::memory;
 use crate::memory::{Finding, LanesState, Section};

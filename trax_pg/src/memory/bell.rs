@@ -6,7 +6,6 @@
 //! and the limit of the database. Holds: a database keeps its bell until it is dropped.
 
 use super::area::Area;
-use super::lane;
 use crate::server::backend::my_database;
 use pgrx::PgLwLock;
 use pgrx::pg_sys;
@@ -138,24 +137,23 @@ pub(super) fn databases() -> Vec<u32> {
         .collect()
 }
 
-/// Frees the bells and lanes of dropped databases, to which no session is connected any more.
-pub(super) fn free(gone: &[u32]) {
+/// Returns the numbers of the bells of these databases.
+pub(super) fn numbers(databases: &[u32]) -> Vec<usize> {
     let Some(bells) = BELLS.get() else {
-        return;
+        return Vec::new();
     };
-    let numbers = {
-        let _lock = LOCK.share();
-        of_any(bells, gone)
-    };
-    // Without the lock, because it may take long; no session changes these lanes meanwhile.
-    for &number in &numbers {
-        lane::free(number);
-    }
-    let _lock = LOCK.exclusive();
-    silence(bells, gone);
+    let _lock = LOCK.share();
+    of_any(bells, databases)
 }
 
-/// Returns the numbers of the bells of these databases.
+/// Frees the bells of dropped databases, to which no session is connected any more.
+pub(super) fn free(gone: &[u32]) {
+    if let Some(bells) = BELLS.get() {
+        let _lock = LOCK.exclusive();
+        silence(bells, gone);
+    }
+}
+
 fn of_any(bells: &[Bell], databases: &[u32]) -> Vec<usize> {
     let of_them = databases.iter().filter_map(|&database| of(bells, database));
     of_them.map(|bell| bell.number).collect()

@@ -267,6 +267,11 @@ pub(crate) fn forget_dropped() {
     databases.retain(|&database| !database_exists(database));
     if !databases.is_empty() {
         counters::free(&databases);
+        // Without the lock of the bells, because it may take long; no session changes these lanes
+        // meanwhile.
+        for number in bell::numbers(&databases) {
+            lane::free(number);
+        }
         bell::free(&databases);
     }
 }

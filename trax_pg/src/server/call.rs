@@ -7,7 +7,7 @@
 
 use crate::error::{Error, Result};
 use crate::server::clock::{Timestamp, interval_micros};
-use crate::server::spi;
+use crate::server::spi::value::{array_length, value_bytes};
 use pgrx::datum::{FromDatum, Interval, IntoDatum};
 use pgrx::pg_sys;
 
@@ -147,7 +147,7 @@ impl Call {
     /// Returns an error for a text longer than `most` bytes, before it is copied: without memory
     /// for the copy, this process would end, and with it every session.
     fn check_bytes(&self, index: usize, name: &str, most: usize) -> Result<()> {
-        let bytes = self.datum(index).map_or(0, spi::value_bytes);
+        let bytes = self.datum(index).map_or(0, value_bytes);
         if bytes <= most {
             return Ok(());
         }
@@ -161,7 +161,7 @@ impl Call {
 
     /// Returns an error for an array with more than `most` elements, by its header.
     fn check_elements(&self, index: usize, name: &str, most: usize) -> Result<()> {
-        let elements = self.datum(index).map_or(0, spi::array_length);
+        let elements = self.datum(index).map_or(0, array_length);
         if elements <= most {
             return Ok(());
         }
@@ -174,7 +174,7 @@ impl Call {
 
     /// Returns at most the first 64 KiB of a text of any length.
     pub(crate) fn beginning(&self, index: usize) -> Option<String> {
-        if self.datum(index).map_or(0, spi::value_bytes) <= TEXT_BYTES {
+        if self.datum(index).map_or(0, value_bytes) <= TEXT_BYTES {
             return self.copied(index);
         }
         // SAFETY: the argument is a text; the slice is a copy of its first bytes.

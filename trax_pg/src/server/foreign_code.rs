@@ -16,8 +16,11 @@
 use crate::error::{Error, Result};
 use crate::server::call::sql_function;
 use crate::server::catalog;
-use crate::server::spi;
-use crate::server::spi::{Rows, Spi, arg, row, statement};
+use crate::server::spi::connection;
+use crate::server::spi::connection::{Spi, connected_anyhow};
+use crate::server::spi::row::{Rows, row};
+use crate::server::spi::statement::statement;
+use crate::server::spi::value::arg;
 use pgrx::{pg_guard, pg_sys};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -42,14 +45,17 @@ sql_function!(
     trax_refuse_foreign_code,
     pg_finfo_trax_refuse_foreign_code,
     |call| {
-        spi::connected(refuse_for_ddl)?;
+        connected_anyhow(|spi| {
+            refuse(spi)?;
+            refuse_for_ddl(spi)
+        })?;
         Ok(call.null())
     }
 );
 
 sql_function!(trax_code_of_others, pg_finfo_trax_code_of_others, |call| {
     let mut rows = call.rows();
-    spi::connected_anyhow(|spi| {
+    connected_anyhow(|spi| {
         let found = spi.query_latest(ForeignCode);
         let of_events = spi.query_latest(EventTriggers);
         let found = found.iter().chain(of_events.iter());
@@ -70,7 +76,7 @@ sql_function!(trax_code_of_others, pg_finfo_trax_code_of_others, |call| {
 
 /// Whether the session has checked.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum Check {
     Needed,
     UnderWay,
     Done,
@@ -93,18 +99,18 @@ impl Watched {
 }
 
 thread_local! {
-    static LOOK: Cell<Look> = const { Cell::new(Look::Needed) };
+    static CHECK: Cell<Check> = const { Cell::new(Check::Needed) };
     static WATCHED: RefCell<Watched> = RefCell::default();
 }
 static LISTEN: Once = Once::new();
 
 fn changed(is_watched: impl FnOnce(&Watched) -> bool) {
-    match LOOK.get() {
-        Look::Needed => {}
-        Look::UnderWay => LOOK.set(Look::Needed),
-        Look::Done => {
+    match CHECK.get() {
+        Check::Needed => {}
+        Check::UnderWay => CHECK.set(Check::Needed),
+        Check::Done => {
             if WATCHED.with_borrow(is_watched) {
-                LOOK.set(Look::Needed);
+                CHECK.set(Check::Needed);
             }
         }
     }
@@ -145,19 +151,14 @@ fn listen() {
     }
 }
 
-/// Returns whether another role's code may run because of one of the extension's statements.
-pub(crate) fn has_met_any() -> bool {
-    WATCHED.with_borrow(Watched::any)
-}
-
 /// Returns an error when another role's code would run with the rights of the extension's owner.
 pub(crate) fn refuse(spi: &Spi) -> Result<()> {
-    if LOOK.get() == Look::Done {
+    if CHECK.get() == Check::Done {
         return Ok(());
     }
     LISTEN.call_once(listen);
     // A change from here on, or an error, makes the next caller check again.
-    LOOK.set(Look::UnderWay);
+    CHECK.set(Check::UnderWay);
     let tables = catalog::own_tables();
     let called = catalog::called(&tables);
     let watched = Watched {
@@ -168,9 +169,10 @@ pub(crate) fn refuse(spi: &Spi) -> Result<()> {
     if watched.any() {
         refuse_foreign(spi)?;
     }
+    connection::calls_foreign_code(watched.any());
     WATCHED.set(watched);
-    if LOOK.get() == Look::UnderWay {
-        LOOK.set(Look::Done);
+    if CHECK.get() == Check::UnderWay {
+        CHECK.set(Check::Done);
     }
     Ok(())
 }
@@ -181,7 +183,7 @@ fn refuse_foreign(spi: &Spi) -> Result<()> {
     let Some((object, code)) = first_foreign(&spi.query_latest(ForeignCode)) else {
         return Ok(());
     };
-    LOOK.set(Look::Needed);
+    CHECK.set(Check::Needed);
     let relation = code.relation.unwrap_or_default();
     let detail = match code.function {
         Some(function) => format!(
@@ -243,12 +245,12 @@ pub(crate) fn install() {
 unsafe extern "C-unwind" fn executor_start(query: *mut pg_sys::QueryDesc, flags: i32) {
     // SAFETY: the server passes a statement with its plan; `install` has set the next hook.
     unsafe {
-        if LOOK.get() != Look::Done
-            && spi::runs_statement()
+        if CHECK.get() != Check::Done
+            && connection::runs_statement()
             && ((*query).operation != pg_sys::CmdType::CMD_SELECT
                 || (*(*query).plannedstmt).hasModifyingCTE)
         {
-            look_under_lock();
+            check_under_lock();
         }
         NEXT.unwrap_or(standard_ExecutorStart)(query, flags);
     }
@@ -256,8 +258,8 @@ unsafe extern "C-unwind" fn executor_start(query: *mut pg_sys::QueryDesc, flags:
 
 /// Runs the check before the statement. Its error becomes the statement's error.
 #[pg_guard]
-unsafe extern "C-unwind" fn look_under_lock() {
-    if let Err(error) = spi::connected_anyhow(refuse) {
+unsafe extern "C-unwind" fn check_under_lock() {
+    if let Err(error) = connected_anyhow(refuse) {
         error.raise()
     }
 }

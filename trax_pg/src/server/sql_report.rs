@@ -11,6 +11,9 @@ use std::panic::AssertUnwindSafe;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// The SQLSTATE of a statement that was cancelled.
+pub(crate) const QUERY_CANCELED: &str = "57014";
+
 /// The most notices that are kept, and the most bytes of each.
 const NOTICES: usize = 100;
 const NOTICE_BYTES: usize = 1024;

@@ -18,14 +18,16 @@
 mod order;
 
 use super::Request;
-use super::scan::ClaimOrder;
+use super::claim_order::ClaimOrder;
 use crate::access_scope::Scope;
 use crate::changes;
+use crate::columns::Waiting;
 use crate::memory;
 use crate::memory::{Bound, LanesState, Section};
 use crate::server::clock::Timestamp;
 use crate::server::kept::Kept;
 use crate::server::spi::{Spi, row, statement};
+use crate::server::table::Scan;
 use std::cell::{Cell, RefCell};
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::rc::Rc;
@@ -110,8 +112,25 @@ pub(super) fn known(lane: i64) -> Option<Rc<Lane>> {
     LANES.with_borrow(|lanes| lanes.get(&lane).cloned())
 }
 
+/// Returns the names of the lane of the row that `scan` shows.
+pub(super) fn names(scan: &Scan) -> Names<'_> {
+    let text = |column| scan.text(column).expect("a column that is not null");
+    Names {
+        group: text(Waiting::GroupName),
+        task: text(Waiting::Task),
+        run_as: scan.text(Waiting::RunAs),
+    }
+}
+
+/// Returns the lane of the row that `scan` shows, and stores its names.
+pub(super) fn lane_of(scan: &Scan, number: i64) -> Rc<Lane> {
+    let lane = Lane::new(names(scan));
+    learn(number, &lane);
+    lane
+}
+
 /// Stores the names of a lane, of which a row has been seen.
-pub(super) fn learn(number: i64, lane: &Rc<Lane>) {
+fn learn(number: i64, lane: &Rc<Lane>) {
     LANES.with_borrow_mut(|lanes| lanes.insert(number, Rc::clone(lane)));
 }
 

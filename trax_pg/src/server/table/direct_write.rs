@@ -8,7 +8,7 @@
 
 use super::Table;
 use super::known;
-use super::known::{Constraints, relation_oid};
+use super::known::{Constraints, Direct, relation_oid};
 use crate::server::spi::attribute;
 use pgrx::pg_sys;
 use std::ffi::CStr;
@@ -71,14 +71,6 @@ impl Write {
             Self::Delete => pg_sys::CmdType::CMD_DELETE,
         }
     }
-}
-
-/// The kinds of writes that need no statement for a table.
-#[derive(Clone, Copy)]
-pub(super) struct Direct {
-    pub(super) insert: bool,
-    pub(super) update: bool,
-    pub(super) delete: bool,
 }
 
 /// Returns the writes that need no statement for an open relation with these columns.
@@ -258,41 +250,6 @@ pub(crate) fn obstacle_of(
         pg_sys::relation_close(relation, lock);
         found
     }
-}
-
-/// Returns why rows of `trax.<name>`, which is partitioned by time, or of its partition of one
-/// time, are added by statements, if they are.
-pub(crate) fn history_obstacle(
-    name: &'static CStr,
-    columns: &'static [&'static CStr],
-    time: i64,
-) -> Option<String> {
-    obstacle_of(name, columns, &[Write::Insert]).or_else(|| {
-        let oid = relation_oid(name);
-        let lock = pg_sys::AccessShareLock as i32;
-        // SAFETY: as above.
-        unsafe {
-            let relation = pg_sys::try_relation_open(oid, lock);
-            if relation.is_null() {
-                return None;
-            }
-            let found = match super::partition::route(relation, time) {
-                None => Some("its partitions".to_owned()),
-                Some(partition) => {
-                    let partition = pg_sys::try_relation_open(partition, lock);
-                    if partition.is_null() {
-                        None
-                    } else {
-                        let found = super::partition::obstacle(partition, columns);
-                        pg_sys::relation_close(partition, lock);
-                        found
-                    }
-                }
-            };
-            pg_sys::relation_close(relation, lock);
-            found
-        }
-    })
 }
 
 impl Table {

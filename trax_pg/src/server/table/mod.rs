@@ -25,11 +25,12 @@ mod unguarded;
 mod update;
 
 use crate::error::Error;
-use direct_write::Direct;
-pub(crate) use direct_write::{Write, history_obstacle, obstacle_of};
+pub(crate) use direct_write::{Write, obstacle_of};
 pub(crate) use insert::Inserter;
+use known::Direct;
 use known::relation_oid;
 pub(crate) use lock_all::{LockedTable, lock_all};
+pub(crate) use partition::history_obstacle;
 use pgrx::{direct_function_call, pg_sys};
 pub(crate) use scan::{Index, Key, Row, Scan, View};
 use std::cell::{Cell, RefCell};

@@ -3,7 +3,8 @@
 
 use super::Table;
 use super::direct_write;
-use super::direct_write::Write;
+use super::direct_write::{Write, obstacle_of};
+use super::known::relation_oid;
 use pgrx::pg_sys;
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
@@ -103,4 +104,39 @@ pub(super) fn route(parent: pg_sys::Relation, time: i64) -> Option<pg_sys::Oid> 
         }
         (place >= 0).then(|| *partitions.oids.add(place as usize))
     }
+}
+
+/// Returns why rows of `trax.<name>`, which is partitioned by time, or of its partition of one
+/// time, are added by statements, if they are.
+pub(crate) fn history_obstacle(
+    name: &'static CStr,
+    columns: &'static [&'static CStr],
+    time: i64,
+) -> Option<String> {
+    obstacle_of(name, columns, &[Write::Insert]).or_else(|| {
+        let oid = relation_oid(name);
+        let lock = pg_sys::AccessShareLock as i32;
+        // SAFETY: closed before it returns; null when it has been dropped.
+        unsafe {
+            let relation = pg_sys::try_relation_open(oid, lock);
+            if relation.is_null() {
+                return None;
+            }
+            let found = match route(relation, time) {
+                None => Some("its partitions".to_owned()),
+                Some(partition) => {
+                    let partition = pg_sys::try_relation_open(partition, lock);
+                    if partition.is_null() {
+                        None
+                    } else {
+                        let found = obstacle(partition, columns);
+                        pg_sys::relation_close(partition, lock);
+                        found
+                    }
+                }
+            };
+            pg_sys::relation_close(relation, lock);
+            found
+        }
+    })
 }
