@@ -86,7 +86,7 @@ begin
         where e.job_id = new.job_id;
     end if;
     if new.lease_expires_at <= clock_timestamp() and new.lease_expires_at < old.lease_expires_at then
-        -- Leaves no length for a grace period to grant again.
+        -- Leaves no length for an allowance to grant again.
         new.extended_at := new.lease_expires_at;
     end if;
     new.reap_at := least(new.reap_at, new.lease_expires_at, new.timeout_at);

@@ -87,10 +87,10 @@ async fn execute(input: Value, ctx: Context<Arc<Log>>) -> HandlerResult<Value> {
     page.log
         .begin(page.job, page.attempt, &page.nonce, database);
     let nap = Duration::from_millis(number("nap").try_into().unwrap_or(20));
-    let is_deaf = text("how") == "deaf";
+    let cannot_hear_cancels = text("how") == "deaf";
     tokio::select! {
         () = tokio::time::sleep(nap) => {}
-        reason = ctx.cancelled(), if !is_deaf => {
+        reason = ctx.cancelled(), if !cannot_hear_cancels => {
             page.word = word(Some(reason));
             return Err(JobError::new("stopped"));
         }

@@ -159,7 +159,7 @@ impl Address {
     /// # Errors
     /// As [`Address::from_environment`].
     pub fn or_environment(mut self, variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
-        libpq::refuse_what_is_beyond_us(&variable)?;
+        libpq::refuse_unsupported(&variable)?;
         environment::complete(&mut self.config, &variable)?;
         for (parameter, name) in PARAMETERS {
             if self.tls.get(parameter).is_none()

@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 
 /// The variables, each with the values that require nothing.
-const BEYOND_US: [(&str, &[&str]); 4] = [
+const UNSUPPORTED: [(&str, &[&str]); 4] = [
     ("PGREQUIREAUTH", &[""]),
     ("PGREQUIREPEER", &[""]),
     ("PGSSLCERTMODE", &["", "allow"]),
@@ -12,8 +12,8 @@ const BEYOND_US: [(&str, &[&str]); 4] = [
 ];
 
 /// Returns an error if one of the variables sets a requirement.
-pub(crate) fn refuse_what_is_beyond_us(variable: impl Fn(&str) -> Option<String>) -> Result<()> {
-    for (name, idle) in BEYOND_US {
+pub(crate) fn refuse_unsupported(variable: impl Fn(&str) -> Option<String>) -> Result<()> {
+    for (name, idle) in UNSUPPORTED {
         if let Some(value) = variable(name).filter(|value| !idle.contains(&value.as_str())) {
             return Err(Error::Address(format!(
                 "{name} is \"{value}\", which libpq can see to and this program cannot; unset it"
@@ -30,7 +30,7 @@ mod tests {
     #[test]
     fn what_libpq_alone_can_see_to_is_refused() {
         let with = |name: &str, value: &str| {
-            refuse_what_is_beyond_us(|wanted| (wanted == name).then(|| value.to_owned()))
+            refuse_unsupported(|wanted| (wanted == name).then(|| value.to_owned()))
         };
         for (name, value) in [
             ("PGREQUIREAUTH", "scram-sha-256"),

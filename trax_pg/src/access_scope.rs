@@ -278,7 +278,7 @@ fn argument(name: &str, names: Option<Vec<String>>) -> String {
 
 /// The cached results of a session.
 #[derive(Default)]
-struct Known {
+struct ScopeCache {
     /// The value of [`rights::changes`] before the read.
     changes: u64,
     is_any_limited: Option<bool>,
@@ -293,22 +293,22 @@ pub(crate) enum Object {
 }
 
 thread_local! {
-    static KNOWN: RefCell<Known> = RefCell::default();
+    static KNOWN: RefCell<ScopeCache> = RefCell::default();
 }
 
 /// Returns the cached value, if it still holds.
-fn known<T>(read: impl FnOnce(&Known) -> Option<T>) -> Option<T> {
+fn known<T>(read: impl FnOnce(&ScopeCache) -> Option<T>) -> Option<T> {
     let changes = rights::changes();
     KNOWN.with_borrow(|known| (known.changes == changes).then(|| read(known)).flatten())
 }
 
 /// Caches a value that was read when `changes` was current; drops it if there were changes since.
-fn keep(changes: u64, keep: impl FnOnce(&mut Known)) {
+fn keep(changes: u64, keep: impl FnOnce(&mut ScopeCache)) {
     KNOWN.with_borrow_mut(|known| {
         if known.changes != changes {
-            *known = Known {
+            *known = ScopeCache {
                 changes,
-                ..Known::default()
+                ..ScopeCache::default()
             };
         }
         keep(known);

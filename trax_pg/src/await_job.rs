@@ -10,7 +10,7 @@
 //!   meanwhile.
 //! - Twice a minute it also reads all of them, one probe per job, for an end that did not ring: a
 //!   row that was not changed by the extension's statements. Where nothing can wake it (the library
-//!   is not preloaded, a standby, no place left) it reads them twice a second.
+//!   is not preloaded, a standby, no entry left) it reads them twice a second.
 //! - A session keeps its list from call to call, so that a call with nearly the same jobs as the
 //!   last reads only those that are new or have rung.
 
@@ -82,7 +82,7 @@ row! {
         progress: Option<pg_sys::Datum>,
     }
 }
-statement!(Look, "await_job/look.sql", { job_ids: INT8ARRAYOID } -> AwaitedJob);
+statement!(AwaitedJobs, "await_job/look.sql", { job_ids: INT8ARRAYOID } -> AwaitedJob);
 statement!(Read, "await_job/read.sql", { job_id: INT8OID } -> AwaitedResult);
 statement!(Get, "await_job/get.sql", { job_ids: INT8ARRAYOID } -> ShownJob);
 
@@ -236,7 +236,7 @@ impl Wait {
         }
         let (alive, mut ended) = self.procedure.step(|spi| {
             let scope = access_scope::of_caller(spi, self.caller);
-            let rows = spi.query(Look {
+            let rows = spi.query(AwaitedJobs {
                 job_ids: arg(job_ids),
             });
             let (mut alive, mut ended) = (Vec::new(), Vec::new());

@@ -53,7 +53,7 @@ static LAST_LOOK: AtomicI64 = AtomicI64::new(i64::MIN);
 static PARTITIONS: AtomicI64 = AtomicI64::new(-1);
 static RETENTION: AtomicI64 = AtomicI64::new(-1);
 /// Whether that failed: the next try comes after a minute.
-static IN_TROUBLE: AtomicBool = AtomicBool::new(false);
+static FAILED_LAST: AtomicBool = AtomicBool::new(false);
 
 /// The counts of a cleanup.
 #[derive(Default)]
@@ -163,12 +163,12 @@ fn retain(spi: &Spi, now: Timestamp, jump: Jump, everything: bool) -> Result<Cle
     }
     let others = PARTITIONS.load(Ordering::Relaxed) != partitions
         || RETENTION.load(Ordering::Relaxed) != retention;
-    let at_once = (has_old_runs || others) && !IN_TROUBLE.load(Ordering::Relaxed);
+    let at_once = (has_old_runs || others) && !FAILED_LAST.load(Ordering::Relaxed);
     if everything || at_once {
         let done = isolated(spi, now, true, "partitions of trax.run", || {
-            Ok(look_after_partitions(spi, now, runs_before))
+            Ok(maintain_partitions(spi, now, runs_before))
         });
-        IN_TROUBLE.store(done.is_none(), Ordering::Relaxed);
+        FAILED_LAST.store(done.is_none(), Ordering::Relaxed);
         let (made, dropped) = done.unwrap_or_default();
         (cleaned.partitions_made, cleaned.partitions_dropped) = (made, dropped);
         PARTITIONS.store(partitions + made - dropped, Ordering::Relaxed);
@@ -178,7 +178,7 @@ fn retain(spi: &Spi, now: Timestamp, jump: Jump, everything: bool) -> Result<Cle
 }
 
 /// Creates partitions ahead and drops those before a time; returns how many.
-fn look_after_partitions(spi: &Spi, now: Timestamp, before: Timestamp) -> (i64, i64) {
+fn maintain_partitions(spi: &Spi, now: Timestamp, before: Timestamp) -> (i64, i64) {
     let look_after = CleanupPartitions {
         now: arg(now),
         keep_since: arg(before),

@@ -380,7 +380,7 @@ fn acknowledge(spi: &Spi, resolution: &Resolution) -> Result<bool> {
     }
     resolution.store(spi, "acknowledge", "acknowledged", None);
     if let Some(manifest_id) = letter.manifest_id {
-        job_ended::let_manifest_go_on(spi, manifest_id, resolution.now);
+        job_ended::continue_manifest(spi, manifest_id, resolution.now);
     }
     Ok(true)
 }

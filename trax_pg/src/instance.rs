@@ -2,12 +2,12 @@
 //! paused.
 //!
 //! Words: the *mark* is the row of `trax.adoption`, which install and `trax.adopt()` write and no
-//! dump contains; a *copy* is a set of tables without this place's mark: restored, also over the
-//! same database, or cloned. Loading data into an adopted database makes it a copy: the extension's
-//! triggers delete the mark, and disabled triggers are detected. A database that was adopted under
-//! a `trax.home` is a copy on every server with another one. Holds: in a copy no cycle queues jobs,
-//! and nothing is claimed or reaped until it is adopted. Outcomes and heartbeats of earlier claims
-//! are accepted: they start nothing.
+//! dump contains; a *copy* is a set of tables without the mark of this server and database:
+//! restored, also over the same database, or cloned. Loading data into an adopted database makes it
+//! a copy: the extension's triggers delete the mark, and disabled triggers are detected. A database
+//! that was adopted under a `trax.home` is a copy on every server with another one. Holds: in a
+//! copy no cycle queues jobs, and nothing is claimed or reaped until it is adopted. Outcomes and
+//! heartbeats of earlier claims are accepted: they start nothing.
 //!
 //! A session reads the mark once, and keeps the result until the relation cache entry of one of the
 //! tables below is invalidated, which adopting, restoring, disabling a trigger and dropping do: a
@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 statement!(InstanceState, "instance/state.sql" -> bool);
 statement!(
-    InstancePlace, "instance/place.sql",
+    InstanceMark, "instance/mark.sql",
     { system_identifier: INT8OID, database_oid: OIDOID } -> Mark
 );
 statement!(InstanceDisown, "instance/disown.sql");
@@ -130,7 +130,7 @@ pub(crate) fn require_adopted(spi: &Spi) -> Result<()> {
     foreign(spi).map_or(Ok(()), |foreign| Err(foreign.error()))
 }
 
-/// Why these tables do not belong to this place.
+/// Why these tables do not belong to this server and database.
 #[derive(Clone, Debug)]
 enum Foreign {
     NotAdopted,
@@ -188,11 +188,11 @@ fn read_mark(spi: &Spi) {
     READ_FROM.set(Some(TABLES.map(relation)));
     let unread = Unread;
     let (system_identifier, database_oid) = here();
-    let place = InstancePlace {
+    let query = InstanceMark {
         system_identifier,
         database_oid,
     };
-    MARK.set(spi.query_latest(place).one());
+    MARK.set(spi.query_latest(query).one());
     std::mem::forget(unread);
 }
 
@@ -223,7 +223,7 @@ fn relation(name: &CStr) -> pg_sys::Oid {
 
 /// Makes this database a copy, although it is adopted, when a restore inserts rows of the queue or
 /// of manifests into it.
-pub(crate) fn disown_if_restoring() -> Result<()> {
+pub(crate) fn mark_as_copy_if_restoring() -> Result<()> {
     spi::connected_anyhow(|spi| {
         if spi.query(InstanceLoading).one() {
             spi.execute(InstanceDisown);

@@ -2,8 +2,8 @@
 //! A claim picks from lanes.
 
 use crate::columns::SQL_TASK;
+use crate::server::bounded_cache::BoundedCache;
 use crate::server::call::sql_function;
-use crate::server::kept::Kept;
 use crate::server::spi::arg;
 use pgrx::{direct_function_call, pg_sys};
 use std::cell::RefCell;
@@ -12,7 +12,7 @@ use std::cell::RefCell;
 const LANES_KEPT: usize = 1024;
 
 thread_local! {
-    static LANES: RefCell<Kept<(String, String), i64, LANES_KEPT>> = RefCell::default();
+    static LANES: RefCell<BoundedCache<(String, String), i64, LANES_KEPT>> = RefCell::default();
 }
 
 sql_function!(trax_lane_of, pg_finfo_trax_lane_of, |call| {

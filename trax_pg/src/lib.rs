@@ -75,7 +75,7 @@ mod error;
 
 #[pgrx::pg_guard]
 pub extern "C-unwind" fn _PG_init() {
-    server::version::be_the_only_one();
+    server::version::refuse_second_library();
     server::backtrace::never();
     setting::define();
     server::deadlock::install();

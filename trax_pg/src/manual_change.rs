@@ -15,7 +15,7 @@ sql_function!(
             changes::manual_change();
             // A restore copies rows in; it changes and deletes none.
             if call.is_trigger_of_insert() {
-                instance::disown_if_restoring()?;
+                instance::mark_as_copy_if_restoring()?;
             }
         }
         Ok(pg_sys::Datum::from(0))

@@ -1,6 +1,6 @@
 //! Tallies: counts what transactions did, for `trax.metrics()`.
 //!
-//! Enters: a call from each place where an attempt, a job or a cycle ends. Leaves: counters in
+//! Enters: a call from each point where an attempt, a job or a cycle ends. Leaves: counters in
 //! shared memory, raised when the transaction commits. Holds: rolled-back work is not counted;
 //! counting takes no lock on the way and never fails; no decision depends on a counter. A prepared
 //! transaction, and a server that does not preload the library, count nothing. Cost, compared to a
@@ -12,9 +12,9 @@ use crate::memory::counters;
 use crate::memory::counters::{
     BOUNDS, BUCKETS, DatabaseTally, Histogram, OUTCOMES, STALE, TaskTally, bucket,
 };
+use crate::server::bounded_cache::BoundedCache;
 use crate::server::call::{Rows, sql_function};
 use crate::server::clock::Timestamp;
-use crate::server::kept::Kept;
 use crate::server::spi::arg;
 use crate::server::table::Row;
 use crate::server::transaction;
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 
-/// The number of tasks whose places a session caches.
+/// The number of tasks whose tallies a session caches.
 const TASKS_KEPT: usize = 1024;
 
 sql_function!(trax_tallies, pg_finfo_trax_tallies, |call| {
@@ -78,7 +78,7 @@ impl Samples {
 
     fn of_task(&mut self, tally: &TaskTally) {
         let name = String::from_utf8_lossy(tally.task());
-        // A database has a limited number of places; the remaining tasks share one.
+        // A database has a limited number of tallies; the remaining tasks share one.
         let task = if name.is_empty() { "(others)" } else { &name };
         let labels = || json!({ "task": task });
         let claims = number(counters::read(&tally.claims));
@@ -122,9 +122,9 @@ impl Samples {
     fn histogram(&mut self, name: &str, task: &str, histogram: &Histogram) {
         let (buckets, micros) = histogram.read();
         let mut below = 0;
-        for (place, count) in buckets.iter().enumerate() {
+        for (index, count) in buckets.iter().enumerate() {
             below += count;
-            let le = match BOUNDS.get(place) {
+            let le = match BOUNDS.get(index) {
                 Some(bound) => (*bound as f64 / MICROS).to_string(),
                 None => "+Inf".to_owned(),
             };
@@ -176,7 +176,7 @@ const STALE_CALLS: [&str; STALE] = [
 /// The counts of one transaction, or of one of its subtransactions, for one task.
 struct TaskDelta {
     level: pg_sys::SubTransactionId,
-    place: usize,
+    tally: usize,
     claims: u32,
     claimed_at: i64,
     outcomes: [u32; OUTCOMES],
@@ -217,10 +217,10 @@ enum DatabaseEvent {
     Cycle { began: i64, micros: u64 },
 }
 
-/// The state of this process: the places of tasks, and the counts of its current transaction.
+/// The state of this process: the tallies of tasks, and the counts of its current transaction.
 #[derive(Default)]
 struct Local {
-    places: Kept<String, Option<usize>, TASKS_KEPT>,
+    tallies: BoundedCache<String, Option<usize>, TASKS_KEPT>,
     tasks: Vec<TaskDelta>,
     database: Vec<DatabaseDelta>,
 }
@@ -308,10 +308,10 @@ pub(crate) fn cycle(began: Timestamp) {
 }
 
 impl TaskDelta {
-    fn new(level: pg_sys::SubTransactionId, place: usize) -> Self {
+    fn new(level: pg_sys::SubTransactionId, tally: usize) -> Self {
         Self {
             level,
-            place,
+            tally,
             claims: 0,
             claimed_at: 0,
             outcomes: [0; OUTCOMES],
@@ -381,20 +381,20 @@ fn each<'a, T: 'a>(
 impl Local {
     /// Returns the index of the transaction's counts for a task.
     fn delta(&mut self, level: pg_sys::SubTransactionId, task: &str) -> Option<usize> {
-        let place = match self.places.get(task) {
-            Some(place) => *place,
+        let tally = match self.tallies.get(task) {
+            Some(tally) => *tally,
             None => {
-                let place = counters::task_place(task);
-                self.places.insert(task.to_owned(), place);
-                place
+                let tally = counters::task_index(task);
+                self.tallies.insert(task.to_owned(), tally);
+                tally
             }
         }?;
         let known = self
             .tasks
             .iter()
-            .position(|delta| delta.place == place && delta.level == level);
+            .position(|delta| delta.tally == tally && delta.level == level);
         Some(known.unwrap_or_else(|| {
-            self.tasks.push(TaskDelta::new(level, place));
+            self.tasks.push(TaskDelta::new(level, tally));
             self.tasks.len() - 1
         }))
     }
@@ -419,7 +419,7 @@ fn level() -> pg_sys::SubTransactionId {
 pub(crate) fn committed() {
     LOCAL.with_borrow_mut(|local| {
         for delta in local.tasks.drain(..) {
-            delta.publish(counters::task_tally(delta.place));
+            delta.publish(counters::task_tally(delta.tally));
         }
         for delta in local.database.drain(..) {
             if let Some(tally) = counters::database_tally() {
@@ -433,7 +433,7 @@ pub(crate) fn committed() {
 /// greater numbers; 0 is all.
 pub(crate) fn undone(level: pg_sys::SubTransactionId) {
     LOCAL.with(|local| {
-        // Borrowed when the end of the process interrupts the search for a place, which may wait;
+        // Borrowed when the end of the process interrupts the search for a tally, which may wait;
         // the counts are not needed then.
         if let Ok(mut local) = local.try_borrow_mut() {
             local.tasks.retain(|delta| delta.level < level);

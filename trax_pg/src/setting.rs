@@ -162,7 +162,7 @@ fn define_databases() {
     );
 }
 
-/// Returns the name of this server's place, if it has one.
+/// Returns the name of this server's location, if it has one.
 pub(crate) fn home() -> Option<String> {
     let name = HOME.get()?;
     (!name.is_empty()).then(|| name.to_string_lossy().into_owned())

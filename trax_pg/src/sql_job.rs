@@ -72,7 +72,7 @@ fn as_enqueue(call: &Call) -> Call {
         key,
         delay,
         unique_for,
-    ] = std::array::from_fn(|place| call.datum(place + 1));
+    ] = std::array::from_fn(|index| call.datum(index + 1));
     Call::with(&[
         arg(SQL_TASK),
         None,

@@ -77,7 +77,7 @@ thread_local! {
     static LAST_LOOK: Cell<LastLook> = Cell::default();
     /// How often work had rung when a wait last ended because rows exist that a filtered look did
     /// not concern.
-    static OTHERS_AT: Cell<Option<u64>> = const { Cell::new(None) };
+    static OTHER_ROWS_AT: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
 sql_function!(trax_has_bell, pg_finfo_trax_has_bell, |call| {
@@ -192,7 +192,7 @@ pub(crate) fn rings() -> u64 {
 
 /// The result of a look for work, with the number of rings before it.
 #[derive(Clone, Copy)]
-pub(crate) enum Look {
+pub(crate) enum Searched {
     /// No row is left that this session may claim.
     All(u64),
     /// Rows were left to another transaction that was claiming them.
@@ -203,11 +203,11 @@ pub(crate) enum Look {
 
 /// Remembers the result of a look for work, for the next wait; `is_filtered` if the look was for
 /// some tasks or groups only.
-pub(crate) fn looked(look: Look, is_filtered: bool) {
+pub(crate) fn looked(look: Searched, is_filtered: bool) {
     let (rings, has_left_rows) = match look {
-        Look::All(rings) => (Some(rings), false),
-        Look::LeftRows(rings) => (Some(rings), true),
-        Look::Part => (None, false),
+        Searched::All(rings) => (Some(rings), false),
+        Searched::LeftRows(rings) => (Some(rings), true),
+        Searched::Part => (None, false),
     };
     LAST_LOOK.set(LastLook {
         rings,
@@ -240,10 +240,10 @@ pub(crate) fn wait(timeout: Duration, may_find: impl Fn() -> bool) {
         Some(_)
             if !last.has_waited
                 && last.is_filtered
-                && OTHERS_AT.get() != last.rings
+                && OTHER_ROWS_AT.get() != last.rings
                 && may_find() =>
         {
-            OTHERS_AT.set(last.rings);
+            OTHER_ROWS_AT.set(last.rings);
             Duration::ZERO
         }
         Some(_) if !last.has_waited => timeout,

@@ -47,7 +47,7 @@ statement!(
     QueueLimit, "work_queue/limit.sql",
     { job_id: INT8OID, now: TIMESTAMPTZOID, micros: INT8OID }
 );
-statement!(QueuePlace, "work_queue/place.sql", { job_id: INT8OID } -> Option<String>);
+statement!(QueueState, "work_queue/job_state.sql", { job_id: INT8OID } -> Option<String>);
 statement!(QueueNextDue, "work_queue/next_due.sql" -> Option<Timestamp>);
 
 sql_function!(trax_enqueue, pg_finfo_trax_enqueue, |call| {
@@ -97,12 +97,12 @@ sql_function!(trax_enqueue_many, pg_finfo_trax_enqueue_many, |call| {
 sql_function!(trax_run_now, pg_finfo_trax_run_now, |call| {
     as_owner(call, |caller| {
         let job_id = call.required::<i64>(0, "job_id")?;
-        let place = spi::connected(|spi| {
-            let place = hasten(spi, job_id, Timestamp::now());
+        let state = spi::connected(|spi| {
+            let state = hasten(spi, job_id, Timestamp::now());
             access_scope::of_caller(spi, caller).require_job(spi, job_id)?;
-            Ok(place)
+            Ok(state)
         })?;
-        Ok(call.value(place))
+        Ok(call.value(state))
     })
 });
 
@@ -461,13 +461,13 @@ fn hasten(spi: &Spi, job_id: i64, now: Timestamp) -> String {
             audit::record(spi, "run_now", Kind::Job, &job_id.to_string(), None);
             return "ready".to_owned();
         }
-        if let Some(place) = spi
-            .query(QueuePlace {
+        if let Some(state) = spi
+            .query(QueueState {
                 job_id: arg(job_id),
             })
             .one()
         {
-            return place;
+            return state;
         }
     }
     unseen::refuse_job(spi, job_id);

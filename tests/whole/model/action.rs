@@ -171,7 +171,7 @@ impl Model {
     /// Lets in the next job of the key, once no claim that may be blocking one is open.
     fn free_keys(&self, state: &mut State, worker: usize) -> Option<()> {
         let open = state.open[worker].filter(|open| open.ended.is_some() && !open.freed)?;
-        if self.rules.patient && state.key_is_locked(Some(worker)) {
+        if self.rules.may_wait && state.key_is_locked(Some(worker)) {
             return None;
         }
         let unblocked = self.next_behind_key(state, Some(worker));

@@ -234,9 +234,9 @@ fn where_claims_of_a_limited_group_go_side_by_side_they_exceed_its_limit() {
 
 /// A model in which keys depend on the missing sweep: reapers skip a locked key, and sessions are
 /// killed.
-fn without_the_sweep(patient: bool) -> Model {
+fn without_the_sweep(may_wait: bool) -> Model {
     let rules = Rules {
-        patient,
+        may_wait,
         sweep: false,
         ..ALL
     };

@@ -58,7 +58,7 @@ struct Rules {
     /// Claims of a limited group take its lock exclusively, not shared.
     group_lock: bool,
     /// Outcomes wait for the lock of the key that they free, and do not keep it.
-    patient: bool,
+    may_wait: bool,
     /// Claims block no job behind a lease that is being ended.
     sees_ends: bool,
     /// The cycle looks for blocked jobs whose key has room.
@@ -68,7 +68,7 @@ struct Rules {
 const ALL: Rules = Rules {
     fence: Fence::Token,
     group_lock: true,
-    patient: true,
+    may_wait: true,
     sees_ends: true,
     sweep: true,
 };

@@ -334,7 +334,7 @@ impl<L: Fn(&str)> Pair<'_, L> {
         }
         if is_round {
             self.numbers.report(&new, self.log);
-            self.say_what_is_stranded().await?;
+            self.log_stranded().await?;
             self.next_round = now + ROUND;
         }
         self.reported = Some(new);
@@ -343,7 +343,7 @@ impl<L: Fn(&str)> Pair<'_, L> {
     }
 
     /// Logs the targets that rows wait for and that are not configured.
-    async fn say_what_is_stranded(&self) -> Result<()> {
+    async fn log_stranded(&self) -> Result<()> {
         let Some(candidates) = self.seat.candidates() else {
             return Ok(());
         };

@@ -17,15 +17,15 @@ pub(crate) const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 pub(crate) const SHORT_LOCK_PATIENCE: Duration = Duration::from_millis(50);
 /// The target's errors about a row: invalid or too large values, and in the second list missing
 /// features, rights or objects.
-const OF_THE_ROW: [&str; 3] = ["22", "23", "54"];
-const OF_THE_ROW_ALONE: [&str; 4] = ["0A000", "42501", "42704", "P0001"];
+const ROW_ERRORS: [&str; 3] = ["22", "23", "54"];
+const ROW_ERROR_CODES: [&str; 4] = ["0A000", "42501", "42704", "P0001"];
 
 /// The target's errors that are not about a row: the connection, the server, its state.
-const OF_THE_SERVER: [&str; 8] = ["08", "25", "28", "3D", "53", "57", "58", "F0"];
-const OF_THE_LOCK: &str = "55P03";
+const SERVER_ERRORS: [&str; 8] = ["08", "25", "28", "3D", "53", "57", "58", "F0"];
+const LOCK_ERROR: &str = "55P03";
 /// Errors of these classes that a single row can cause: its statement was canceled, or needed too
 /// much memory.
-const YET_OF_THE_ROW: [&str; 2] = ["57014", "53200"];
+const ROW_CAN_CAUSE: [&str; 2] = ["57014", "53200"];
 
 /// The outcome of carrying rows together.
 pub(crate) enum Outcome {
@@ -152,14 +152,14 @@ impl Target {
                 .iter()
                 .any(|class| report.sqlstate.starts_with(class))
         };
-        if is(&OF_THE_SERVER) && !is(&YET_OF_THE_ROW) {
+        if is(&SERVER_ERRORS) && !is(&ROW_CAN_CAUSE) {
             return Err(read(failed));
         }
-        if !is(&OF_THE_ROW) && report.sqlstate != OF_THE_LOCK {
+        if !is(&ROW_ERRORS) && report.sqlstate != LOCK_ERROR {
             // Revoked rights and a missing extension are not caused by a row.
             self.ready().await?;
         }
-        Ok(if is(&OF_THE_ROW) || is(&OF_THE_ROW_ALONE) {
+        Ok(if is(&ROW_ERRORS) || is(&ROW_ERROR_CODES) {
             Outcome::Refused(report)
         } else {
             Outcome::Held(report)

@@ -181,7 +181,7 @@ impl ClaimConnection {
                 self.state.exchange_failed = true;
                 self.state.claim_failed = want > 0 && error.blame() != Blame::Connection;
                 self.health.troubled(Part::Claim, &error.to_string());
-                if self.state.refused_claims.is_news(&error) {
+                if self.state.refused_claims.is_new(&error) {
                     self.emit_trouble("claim", &error, retry_in);
                 }
             }
@@ -246,7 +246,7 @@ impl ClaimConnection {
             self.events.emit(Event::Recovered { during: "outcome" });
         }
         if let Some(error) = outcome_error
-            && self.state.refused_outcomes.is_news(&error)
+            && self.state.refused_outcomes.is_new(&error)
         {
             self.emit_trouble("outcome", &error, self.state.pause);
         }

@@ -235,14 +235,14 @@ pub(crate) struct Refusals(Option<String>);
 
 impl Refusals {
     /// Returns whether an error should be reported.
-    pub(crate) fn is_news(&mut self, error: &Error) -> bool {
+    pub(crate) fn is_new(&mut self, error: &Error) -> bool {
         if error.blame() != Blame::Call {
             return true;
         }
         let refusal = Some(error.to_string());
-        let is_news = refusal != self.0;
+        let is_new = refusal != self.0;
         self.0 = refusal;
-        is_news
+        is_new
     }
 
     pub(crate) fn recovered(&mut self) {

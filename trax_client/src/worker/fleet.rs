@@ -104,7 +104,7 @@ fn way(address: &Address) -> String {
 
 struct Fleet<S> {
     branches: Branches<S>,
-    known: Vec<Known>,
+    known: Vec<KnownDatabase>,
     /// The running branches, each with its index in `known`.
     running: JoinSet<(usize, Result<Summary>)>,
     total: Summary,
@@ -115,7 +115,7 @@ struct Fleet<S> {
 }
 
 /// A database for which a branch was started, as one role.
-struct Known {
+struct KnownDatabase {
     /// The key returned by `way`.
     way: String,
     place: String,
@@ -159,7 +159,7 @@ impl<S: Send + Sync + 'static> Fleet<S> {
     fn known(&mut self, address: &Address) -> usize {
         let (place, user) = (place(address), address.get_user());
         let way = way(address);
-        let is_same = |known: &Known| known.way == way && known.user.as_deref() == user;
+        let is_same = |known: &KnownDatabase| known.way == way && known.user.as_deref() == user;
         if let Some(at) = self.known.iter().position(is_same) {
             return at;
         }
@@ -168,7 +168,7 @@ impl<S: Send + Sync + 'static> Fleet<S> {
             Some(user) if !is_alone => format!("{place} as {user}"),
             _ => place.clone(),
         };
-        self.known.push(Known {
+        self.known.push(KnownDatabase {
             way,
             place,
             user: user.map(str::to_owned),

@@ -173,7 +173,7 @@ impl HeartbeatLoop {
             }
             let now = Moment::now();
             self.held.expire(now);
-            if self.is_deaf() && self.held.earliest_end().is_some() {
+            if self.cannot_hear_cancels() && self.held.earliest_end().is_some() {
                 self.connection = None;
                 next = next.min(now);
             }
@@ -321,7 +321,7 @@ impl HeartbeatLoop {
     }
 
     /// Returns whether the connection that receives cancels is closed.
-    fn is_deaf(&self) -> bool {
+    fn cannot_hear_cancels(&self) -> bool {
         self.connection
             .as_ref()
             .is_some_and(|connection| connection.is_closed())
@@ -354,7 +354,7 @@ impl HeartbeatLoop {
     fn failed(&mut self, error: &Error, retry_in: Duration) -> Duration {
         self.failing = true;
         self.health.troubled(Part::Heartbeat, &error.to_string());
-        if self.refusals.is_news(error) {
+        if self.refusals.is_new(error) {
             self.events.emit(Event::Trouble {
                 during: "heartbeat",
                 error: error.to_string(),

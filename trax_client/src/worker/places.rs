@@ -19,8 +19,8 @@ use tokio::sync::Notify;
 /// How long places are reserved for the answer to a claim: many round trips, but short compared
 /// with the time to detect a dead server.
 const KEPT: Duration = Duration::from_millis(100);
-/// How long a branch counts as hungry after it was refused a place; the branch asks again sooner.
-pub(crate) const HUNGRY: Duration = Duration::from_millis(100);
+/// How long a branch that was refused a place counts as wanting one; it asks again sooner.
+pub(crate) const WANTS_FOR: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 struct Branch {
@@ -28,7 +28,7 @@ struct Branch {
     /// The number of places reserved for the answer to a claim, and until when.
     kept: Option<(usize, Instant)>,
     /// Until when the branch counts as wanting a place, since it was refused one.
-    hungry: Option<Instant>,
+    wants_until: Option<Instant>,
     /// The sequence number of the branch's last job start, counted over the whole worker.
     turn: u64,
     /// The number of ended attempts at all databases when the branch's last claim was sent.
@@ -54,8 +54,8 @@ impl Branch {
 
     /// Returns whether a free place belongs to this branch rather than to the other.
     fn goes_before(&self, other: &Branch, now: Instant) -> bool {
-        let is_hungry = self.hungry.is_some_and(|until| now < until);
-        is_hungry && (self.held(now), self.turn) < (other.held(now), other.turn)
+        let wants_place = self.wants_until.is_some_and(|until| now < until);
+        wants_place && (self.held(now), self.turn) < (other.held(now), other.turn)
     }
 }
 
@@ -87,14 +87,14 @@ impl State {
     /// Notifies the branches that want the places this branch released.
     fn offer(&self, from: usize) {
         for (at, branch) in self.branches.iter().enumerate() {
-            if at != from && branch.hungry.is_some() {
+            if at != from && branch.wants_until.is_some() {
                 branch.bell.notify_one();
             }
         }
     }
 
     /// Notifies the branches that waited for this branch to go first, if places remain.
-    fn offer_what_is_left(&self, from: usize, now: Instant) {
+    fn offer_remaining(&self, from: usize, now: Instant) {
         if self.left(now) > 0 {
             self.offer(from);
         }
@@ -169,8 +169,8 @@ impl Places {
         (branch.claim_sent, branch.empty) = (ends, false);
         branch.kept = Some((jobs, now + KEPT));
         if jobs > 0 {
-            branch.hungry = None;
-            state.offer_what_is_left(self.at, now);
+            branch.wants_until = None;
+            state.offer_remaining(self.at, now);
         }
     }
 
@@ -189,16 +189,16 @@ impl Places {
         let last = state.branches.iter().map(|branch| branch.turn).max();
         let branch = &mut state.branches[self.at];
         if !is_free {
-            branch.hungry = Some(now + HUNGRY);
+            branch.wants_until = Some(now + WANTS_FOR);
             return false;
         }
         branch.running += 1;
         branch.turn = last.unwrap_or_default() + 1;
-        branch.hungry = None;
+        branch.wants_until = None;
         if let Some((kept, _)) = &mut branch.kept {
             *kept = kept.saturating_sub(1);
         }
-        state.offer_what_is_left(self.at, now);
+        state.offer_remaining(self.at, now);
         true
     }
 
@@ -212,7 +212,7 @@ impl Places {
 
     /// Records that this branch would claim if it had a place.
     pub(crate) fn want(&self, now: Instant) {
-        self.lock().branches[self.at].hungry = Some(now + HUNGRY);
+        self.lock().branches[self.at].wants_until = Some(now + WANTS_FOR);
     }
 
     /// Records that an attempt has ended. Claims sent earlier cannot have seen jobs that it queued.
@@ -240,7 +240,7 @@ impl Places {
     }
 
     /// Returns whether this branch must claim again, as its queue may no longer be empty.
-    pub(crate) fn has_to_look_again(&self) -> bool {
+    pub(crate) fn must_claim_again(&self) -> bool {
         std::mem::take(&mut self.lock().branches[self.at].look_again)
     }
 
@@ -314,7 +314,7 @@ mod tests {
         let all = AllPlaces::new(4);
         let (first, second) = (all.branch(), all.branch());
         assert_eq!(take(&first, 4, now), 4);
-        assert!(!second.take(now), "it is hungry now");
+        assert!(!second.take(now), "it wants a place now");
         for _ in 0..2 {
             first.give_back();
             assert!(!first.take(now));
@@ -326,10 +326,10 @@ mod tests {
         assert!(first.take(now));
         // A branch that wants nothing leaves all places to the other.
         second.give_back();
-        assert!(first.take(now + HUNGRY));
+        assert!(first.take(now + WANTS_FOR));
         drop(second);
-        assert!(first.take(now + HUNGRY));
-        assert!(!first.take(now + HUNGRY));
+        assert!(first.take(now + WANTS_FOR));
+        assert!(!first.take(now + WANTS_FOR));
     }
 
     /// Runs jobs of branches that always have work, and returns how many each has begun. The branch
@@ -429,14 +429,14 @@ mod tests {
         assert!(!first.all_empty(true));
         // The second branch runs a job, which may queue one for the first.
         second.claim_sent(1, now);
-        assert!(!second.all_empty(false) && !second.has_to_look_again());
+        assert!(!second.all_empty(false) && !second.must_claim_again());
         second.attempt_ended();
         second.claim_sent(1, now);
         assert!(!second.all_empty(true), "the first has not looked since");
         tokio::time::timeout(Duration::from_secs(60), first.called())
             .await
             .expect("it is told");
-        assert!(first.has_to_look_again() && !first.has_to_look_again());
+        assert!(first.must_claim_again() && !first.must_claim_again());
         first.claim_sent(1, now);
         assert!(!second.all_empty(true), "the first waits for an answer");
         assert!(first.all_empty(true));

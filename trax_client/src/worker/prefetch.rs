@@ -28,7 +28,7 @@ impl Prefetch {
 
     /// Records that a job fetched ahead is released unstarted. Nothing is fetched ahead until a
     /// handler ends.
-    pub(crate) fn in_vain(&mut self) {
+    pub(crate) fn released_unstarted(&mut self) {
         self.stalled = true;
     }
 
@@ -89,7 +89,7 @@ mod tests {
     fn nothing_is_fetched_ahead_of_handlers_that_stand_still() {
         let mut prefetch = Prefetch::new(4, 100);
         prefetch.handler_ended(Duration::from_micros(10));
-        prefetch.in_vain();
+        prefetch.released_unstarted();
         assert_eq!((prefetch.room(4, 4, 0), prefetch.room(4, 3, 0)), (0, 1));
         prefetch.handler_ended(Duration::from_micros(10));
         assert_eq!(prefetch.room(4, 4, 0), 100);

@@ -32,10 +32,10 @@ pub(crate) struct Cluster {
     database: Arc<Database>,
     /// The maximum number of connections to a shard.
     connections: usize,
-    known: Mutex<Known>,
+    known: Mutex<Topology>,
 }
 
-enum Known {
+enum Topology {
     /// The database did not answer; when it was last queried, and the reason.
     Nothing(Option<(Instant, Trouble)>),
     /// The database is not a router.
@@ -81,7 +81,7 @@ impl Cluster {
             address,
             database,
             connections,
-            known: Mutex::new(Known::Nothing(None)),
+            known: Mutex::new(Topology::Nothing(None)),
         }
     }
 
@@ -89,8 +89,8 @@ impl Cluster {
     pub(crate) async fn shards(&self) -> Result<Option<Shards>, Trouble> {
         let mut known = self.known.lock().await;
         let before = match &*known {
-            Known::Database => return Ok(None),
-            Known::Router {
+            Topology::Database => return Ok(None),
+            Topology::Router {
                 asked,
                 shards,
                 trouble,
@@ -104,25 +104,25 @@ impl Cluster {
                 Some(Arc::clone(shards))
             }
             // Callers that waited for the lock share the failed answer.
-            Known::Nothing(Some((asked, trouble))) if asked.elapsed() < FRESH => {
+            Topology::Nothing(Some((asked, trouble))) if asked.elapsed() < FRESH => {
                 return Err(trouble.clone());
             }
-            Known::Nothing(_) => None,
+            Topology::Nothing(_) => None,
         };
         let answer = self.ask(before.as_deref()).await;
         let (shards, trouble) = match (answer, before) {
             (Ok(Some(shards)), _) => (shards, None),
             (Ok(None), _) => {
-                *known = Known::Database;
+                *known = Topology::Database;
                 return Ok(None);
             }
             (Err(trouble), Some(before)) => (before, Some(trouble.words())),
             (Err(trouble), None) => {
-                *known = Known::Nothing(Some((Instant::now(), trouble.clone())));
+                *known = Topology::Nothing(Some((Instant::now(), trouble.clone())));
                 return Err(trouble);
             }
         };
-        *known = Known::Router {
+        *known = Topology::Router {
             asked: Instant::now(),
             shards: Arc::clone(&shards),
             trouble: trouble.clone(),

@@ -1,8 +1,8 @@
 //! An executor: runs the SQL jobs of one role, one after the other, in a session of that role.
 //!
 //! The scheduler starts it when a job is due; it ends after a minute without a job, when another
-//! role needs its place, or when its role or the role's settings have changed. An executor in which
-//! a statement has loaded a library hands its place over to a new process: that library may keep
+//! role needs its seat, or when its role or the role's settings have changed. An executor in which
+//! a statement has loaded a library hands its seat over to a new process: that library may keep
 //! state for the next statement. A claim commits before its statement begins; a statement and the
 //! record of its completion commit together, after its deferred constraints. A statement that is
 //! the only one in its job may commit by itself: its completion is recorded in the last of its
@@ -41,7 +41,7 @@ use std::time::Instant;
 row! {
     /// The state that an executor depends on: when it changes, another executor takes over.
     #[derive(PartialEq)]
-    struct Ground {
+    struct Preconditions {
         extversion: String,
         extowner: pg_sys::Oid,
         role_name: Option<String>,
@@ -50,17 +50,17 @@ row! {
         settings: Option<String>,
     }
 }
-statement!(ExecutorGround, "background/executor_ground.sql", { role: OIDOID, database: OIDOID } -> Ground);
+statement!(ExecutorPreconditions, "background/executor_preconditions.sql", { role: OIDOID, database: OIDOID } -> Preconditions);
 
 /// How long a job waits after its role was renamed, in microseconds.
 const RENAMED_WAIT: i64 = 500_000;
 
-/// Returns the registration with which the postmaster starts an executor that takes a place.
-pub(super) fn registration(place: usize) -> BackgroundWorkerBuilder {
+/// Returns the registration with which the postmaster starts an executor that takes a seat.
+pub(super) fn registration(seat: usize) -> BackgroundWorkerBuilder {
     BackgroundWorkerBuilder::new(EXECUTOR)
         .set_library(LIBRARY)
         .set_function("trax_executor_main")
-        .set_argument(Some(pg_sys::Datum::from(place)))
+        .set_argument(Some(pg_sys::Datum::from(seat)))
         .enable_spi_access()
 }
 
@@ -73,38 +73,42 @@ pub(super) fn worker(pid: i32) -> String {
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn trax_executor_main(argument: pg_sys::Datum) {
-    let place = argument.value();
+    let seat = argument.value();
     // Registered before the connection is, so it runs after that has left the process array.
     // SAFETY: the callback has the right signature and lives as long as the library.
     unsafe { pg_sys::on_shmem_exit(Some(leave), argument) };
-    let Some(seat) = seats::enter(place, my_pid()) else {
+    let Some(reserved) = seats::enter(seat, my_pid()) else {
         return;
     };
-    if memory::is_closed(seat.database) {
+    if memory::is_closed(reserved.database) {
         return;
     }
     receive_signals();
     sql_report::install();
     // SAFETY: a worker that was registered with a database connection, connecting for the first
     // time; it refuses a role that may not log in.
-    unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(seat.database, seat.role, 0) };
-    let ground = in_transaction(c"trax: start", || {
+    unsafe {
+        pg_sys::BackgroundWorkerInitializeConnectionByOid(reserved.database, reserved.role, 0)
+    };
+    let preconditions = in_transaction(c"trax: start", || {
         sql_session::begin();
-        let ground = ground(seat.role);
-        ground.filter(|_| !late_settings::any(seat.role, || ()))
+        let preconditions = preconditions(reserved.role);
+        preconditions.filter(|_| !late_settings::any(reserved.role, || ()))
     });
     sql_report::started();
-    let role_name = ground.as_ref().and_then(|ground| ground.role_name.clone());
-    if let (Some(ground), Some(role_name)) = (ground, role_name)
-        && ground.extversion == version::LIBRARY
+    let role_name = preconditions
+        .as_ref()
+        .and_then(|preconditions| preconditions.role_name.clone());
+    if let (Some(preconditions), Some(role_name)) = (preconditions, role_name)
+        && preconditions.extversion == version::LIBRARY
     {
         let executor = Executor {
-            place,
-            role: seat.role,
+            seat,
+            role: reserved.role,
             role_name,
             worker: worker(my_pid()),
-            record: Record::of(ground.extowner),
-            ground,
+            record: Record::of(preconditions.extowner),
+            preconditions,
             libraries: sql_session::libraries(),
         };
         executor.serve();
@@ -117,22 +121,22 @@ unsafe extern "C-unwind" fn leave(_code: i32, argument: pg_sys::Datum) {
     // SAFETY: the process ends; an error may have left locks behind that nothing else would
     // release.
     unsafe { pg_sys::LWLockReleaseAll() };
-    let seat = seats::leave(argument.value(), my_pid());
-    if let (Some(seat), Some((sqlstate, message))) = (seat, sql_report::start_error()) {
+    let reserved = seats::leave(argument.value(), my_pid());
+    if let (Some(reserved), Some((sqlstate, message))) = (reserved, sql_report::start_error()) {
         let failed = FailedStart {
-            role: seat.role,
+            role: reserved.role,
             sqlstate: sqlstate.clone(),
             message: message.clone(),
         };
-        failed_start::add(seat.database, &failed, Timestamp::now().0);
+        failed_start::add(reserved.database, &failed, Timestamp::now().0);
     }
     wake::ring(wake::SQL);
 }
 
 /// Returns the state that this process depends on; `None` without the extension.
-fn ground(role: pg_sys::Oid) -> Option<Ground> {
+fn preconditions(role: pg_sys::Oid) -> Option<Preconditions> {
     let found = spi::connected_anyhow(|spi| {
-        let query = ExecutorGround {
+        let query = ExecutorPreconditions {
             role: arg(role),
             database: arg(my_database()),
         };
@@ -142,12 +146,12 @@ fn ground(role: pg_sys::Oid) -> Option<Ground> {
 }
 
 struct Executor {
-    place: usize,
+    seat: usize,
     role: pg_sys::Oid,
     role_name: String,
     worker: String,
     record: Record,
-    ground: Ground,
+    preconditions: Preconditions,
     /// How many libraries were loaded before the first statement.
     libraries: usize,
 }
@@ -155,7 +159,7 @@ struct Executor {
 impl Executor {
     fn serve(&self) {
         let mut last = Instant::now();
-        while !seats::retires(self.place) {
+        while !seats::retires(self.seat) {
             let idle = setting::sql_worker_idle_timeout().saturating_sub(last.elapsed());
             if idle.is_zero() {
                 return;
@@ -173,7 +177,7 @@ impl Executor {
                     last = Instant::now();
                 }
                 Claim::None => {
-                    seats::found_none(self.place, Timestamp::now().0);
+                    seats::found_none(self.seat, Timestamp::now().0);
                     wait(idle);
                 }
                 Claim::Over => return,
@@ -184,13 +188,14 @@ impl Executor {
     /// Removes this process from the registry of workers, at a normal end.
     fn leave_registry(&self) {
         in_transaction(c"trax: end", || {
-            let is_same = |now: &Ground| {
-                now.extversion == self.ground.extversion && now.extowner == self.ground.extowner
+            let is_same = |now: &Preconditions| {
+                now.extversion == self.preconditions.extversion
+                    && now.extowner == self.preconditions.extowner
             };
-            if !ground(self.role).as_ref().is_some_and(is_same) {
+            if !preconditions(self.role).as_ref().is_some_and(is_same) {
                 return;
             }
-            let left = with_rights_of(self.ground.extowner, || {
+            let left = with_rights_of(self.preconditions.extowner, || {
                 spi::connected(|spi| {
                     worker_registry::left(spi, &self.worker);
                     Ok(())
@@ -200,23 +205,23 @@ impl Executor {
         });
     }
 
-    /// Starts another process to take this one's place. If the server has no free worker slot, the
+    /// Starts another process to take this one's seat. If the server has no free worker slot, the
     /// scheduler starts one when a job waits.
     fn hand_over(&self) {
-        seats::hand_over(self.place, Timestamp::now().0);
-        if registration(self.place).load_dynamic().is_err() {
-            seats::clear(self.place);
+        seats::hand_over(self.seat, Timestamp::now().0);
+        if registration(self.seat).load_dynamic().is_err() {
+            seats::clear(self.seat);
         }
     }
 
     /// Claims a job, in a transaction of its own.
     fn claim(&self) -> Claim {
         let claim = in_transaction(c"trax: looking for SQL jobs", || {
-            let stands = || ground(self.role).is_some_and(|now| now == self.ground);
+            let stands = || preconditions(self.role).is_some_and(|now| now == self.preconditions);
             if !stands() {
                 return Claim::Over;
             }
-            let claimed = with_rights_of(self.ground.extowner, || {
+            let claimed = with_rights_of(self.preconditions.extowner, || {
                 spi::connected(|spi| {
                     if instance::state(spi) != State::Running {
                         return Ok(None);
@@ -241,9 +246,9 @@ impl Executor {
                     }
                     // Before the commit that shows the lease: a lease without an executor counts as
                     // lost.
-                    seats::executes(self.place, job.job_id);
+                    seats::executes(self.seat, job.job_id);
                     // A statement that crashes the server has used an attempt.
-                    durability::must_last();
+                    durability::commit_durably();
                     Claim::Job(job)
                 }
                 None => Claim::None,
@@ -268,7 +273,7 @@ impl Executor {
                 }
             }),
             Ended::Failed { error, .. }
-                if error.sqlstate == QUERY_CANCELED && seats::is_paused(self.place) =>
+                if error.sqlstate == QUERY_CANCELED && seats::is_paused(self.seat) =>
             {
                 self.recorded(|| self.record.release(job, 0))
             }
@@ -285,7 +290,7 @@ impl Executor {
             // SAFETY: ends the process in the server's own way.
             unsafe { pg_sys::proc_exit(1) };
         }
-        seats::executes(self.place, 0);
+        seats::executes(self.seat, 0);
     }
 
     /// Records an outcome in a transaction of its own; a cancel that comes now is too late.

@@ -9,7 +9,7 @@ use crate::memory::executor as seats;
 use crate::memory::executor::Executor;
 use crate::memory::failed_start;
 use crate::memory::worker_slot;
-use crate::memory::worker_slot::{PATIENT_FOR, Wanted};
+use crate::memory::worker_slot::{ASK_BUSY_AFTER, Wanted};
 use crate::outcome::Failure;
 use crate::server::backend::{my_database, my_pid};
 use crate::server::clock::{Timestamp, micros};
@@ -292,7 +292,7 @@ impl Executors {
             // younger.
             let others = || all.iter().filter(|one| one.role != role);
             let idle = others().find(|one| one.is_idle() && !roles.contains(&one.role));
-            let is_patient = now.0.saturating_sub(jobs.since.0) < PATIENT_FOR
+            let waits_on = now.0.saturating_sub(jobs.since.0) < ASK_BUSY_AFTER
                 && all.iter().any(|one| one.role == role);
             let age = |role| roles.iter().position(|one| *one == role);
             let is_younger = |one: &&Executor| {
@@ -308,9 +308,9 @@ impl Executors {
                 _ => is_younger(one),
             };
             // Two roles with old jobs would take executors from each other at every look.
-            let is_patient = is_patient
-                || own > 0 && self.taken_at.is_some_and(|at| at.elapsed() < START_SPACING);
-            let busy = || others().filter(|_| !is_patient).find(is_due);
+            let waits_on =
+                waits_on || own > 0 && self.taken_at.is_some_and(|at| at.elapsed() < START_SPACING);
+            let busy = || others().filter(|_| !waits_on).find(is_due);
             if let Some(one) = idle.or_else(busy) {
                 seats::retire(one.pid);
                 self.taken_at = Some(Instant::now());
@@ -337,13 +337,13 @@ impl Executors {
             return true;
         }
         if worker_slot::is_next(since.0, now.0)
-            && let Some(place) = seats::reserve(database, role, now.0)
+            && let Some(seat) = seats::reserve(database, role, now.0)
         {
-            if executor::registration(place).load_dynamic().is_ok() {
+            if executor::registration(seat).load_dynamic().is_ok() {
                 started.1 += 1;
                 return true;
             }
-            seats::clear(place);
+            seats::clear(seat);
         }
         worker_slot::wait(Wanted::Executor, since.0, now.0);
         let (began, said) = self.refused.get_or_insert((Instant::now(), false));

@@ -70,7 +70,7 @@ pub(crate) extern "C-unwind" fn trax_launcher_main(_argument: pg_sys::Datum) {
 
 /// The launcher's state of one database.
 #[derive(Default)]
-struct Known {
+struct KnownDatabase {
     started_at: Option<Instant>,
     not_before: Option<Instant>,
     /// The database has no extension, as far as the launcher knows.
@@ -81,7 +81,7 @@ struct Known {
     back_at: Option<Instant>,
 }
 
-impl Known {
+impl KnownDatabase {
     /// Returns since when the database has waited for its scheduler: 0, which comes before all, if
     /// the scheduler was not asked to yield.
     fn waits_since(&self, now: Instant) -> pg_sys::TimestampTz {
@@ -92,7 +92,7 @@ impl Known {
 
 #[derive(Default)]
 struct Launcher {
-    known: HashMap<pg_sys::Oid, Known>,
+    known: HashMap<pg_sys::Oid, KnownDatabase>,
     /// Since when databases have waited for a worker slot, and whether that was logged.
     starved: Option<(Instant, bool)>,
     /// Whether the log reports that schedulers take turns.
@@ -141,7 +141,7 @@ impl Launcher {
     }
 
     fn take_pokes(&mut self) {
-        let awaken = |known: &mut Known| {
+        let awaken = |known: &mut KnownDatabase| {
             known.resting = false;
             known.poked = true;
             known.not_before = None;

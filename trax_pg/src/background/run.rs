@@ -101,9 +101,9 @@ fn run_block(record: &Record, job: &SqlJob, parsed: &Parsed) -> Ended {
     sql_session::begin_block();
     let mut collector = Collector::new();
     let mut last = None;
-    for place in 0..parsed.count() {
+    for index in 0..parsed.count() {
         last = Some(sql_session::one_statement(|| {
-            parsed.run(place, &mut collector)
+            parsed.run(index, &mut collector)
         }));
     }
     let done = last.expect("a text without a statement is refused");

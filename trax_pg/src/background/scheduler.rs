@@ -163,11 +163,11 @@ unsafe extern "C-unwind" fn end_for_good(_code: i32, _argument: pg_sys::Datum) {
     reason = "not every server version's bindings say that it never returns"
 )]
 fn end(exit: Exit) -> ! {
-    let place = EXITS
+    let index = EXITS
         .iter()
         .position(|one| *one == exit)
         .expect("only announced exits end so");
-    EXIT.store(place as u8 + 1, Ordering::Relaxed);
+    EXIT.store(index as u8 + 1, Ordering::Relaxed);
     if exit == Exit::NoExtension {
         Executors::end_all();
     }

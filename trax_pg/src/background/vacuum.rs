@@ -86,16 +86,16 @@ impl Vacuums {
             dead_rows: arg(DEAD_ROWS),
         });
         for row in rows.iter() {
-            let place = COMMANDS.iter().position(|(table, _)| *table == row.name);
-            if let Some(place) = place.filter(|_| !row.is_under_way) {
-                self.0[place].consider(place, &row);
+            let table = COMMANDS.iter().position(|(table, _)| *table == row.name);
+            if let Some(table) = table.filter(|_| !row.is_under_way) {
+                self.0[table].consider(table, &row);
             }
         }
     }
 }
 
 impl Vacuum {
-    fn consider(&mut self, place: usize, seen: &Seen) {
+    fn consider(&mut self, table: usize, seen: &Seen) {
         if !seen.is_due || self.was_of_use(seen) {
             self.pause = PAUSE;
         }
@@ -112,7 +112,7 @@ impl Vacuum {
         }
         // Without a free slot, the next look tries again.
         let is_short = memory::available() && worker_slot::is_short(clock::Timestamp::now().0);
-        if !is_short && registration(my_database(), place).load_dynamic().is_ok() {
+        if !is_short && registration(my_database(), table).load_dynamic().is_ok() {
             self.horizon = horizon;
             self.before = Some(Before {
                 at: Instant::now(),
@@ -132,8 +132,8 @@ impl Vacuum {
     }
 }
 
-fn registration(database: pg_sys::Oid, place: usize) -> BackgroundWorkerBuilder {
-    let argument = (place << 32) | database.to_u32() as usize;
+fn registration(database: pg_sys::Oid, table: usize) -> BackgroundWorkerBuilder {
+    let argument = (table << 32) | database.to_u32() as usize;
     BackgroundWorkerBuilder::new(VACUUM)
         .set_library(LIBRARY)
         .set_function("trax_vacuum_main")
@@ -145,15 +145,15 @@ fn registration(database: pg_sys::Oid, place: usize) -> BackgroundWorkerBuilder 
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn trax_vacuum_main(argument: pg_sys::Datum) {
-    let (database, place) = of_argument(argument);
-    let Some((_, command)) = COMMANDS.get(place) else {
+    let (database, table) = of_argument(argument);
+    let Some((_, command)) = COMMANDS.get(table) else {
         return;
     };
     if memory::available() {
         // Registered before the connection is, so it runs after that has left the process array.
         // SAFETY: the callback has the right signature and lives as long as the library.
         unsafe { pg_sys::on_shmem_exit(Some(leave), argument) };
-        if !memory::vacuum_enters(database, place, my_pid()) {
+        if !memory::vacuum_enters(database, table, my_pid()) {
             return;
         }
     }
@@ -173,8 +173,8 @@ fn of_argument(argument: pg_sys::Datum) -> (pg_sys::Oid, usize) {
 unsafe extern "C-unwind" fn leave(_code: i32, argument: pg_sys::Datum) {
     // SAFETY: releases locks that an error on the way here may have left.
     unsafe { pg_sys::LWLockReleaseAll() };
-    let (database, place) = of_argument(argument);
-    memory::vacuum_leaves(database, place, my_pid());
+    let (database, table) = of_argument(argument);
+    memory::vacuum_leaves(database, table, my_pid());
 }
 
 /// Runs a VACUUM as a separate statement: it begins and ends transactions.

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 const PRIORITIES: i32 = HIGHEST_PRIORITY + 1;
 pub(super) const HIGHEST_RANK: i32 = PRIORITIES * PRIORITIES - 1;
 
-/// The place of a job in the order of claiming; the smallest is claimed first.
+/// The rank of a job in the order of claiming; the smallest is claimed first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ClaimOrder {
     /// The priorities of group and job as one number. Waiting raises it step by step, past job

@@ -41,7 +41,7 @@ impl Fronts {
     ) {
         let front = match self.0.entry(section) {
             Entry::Occupied(front) => front.into_mut(),
-            Entry::Vacant(place) if is_first() => place.insert(Front {
+            Entry::Vacant(entry) if is_first() => entry.insert(Front {
                 count: 0,
                 shared: Vec::new(),
                 next: job_id,

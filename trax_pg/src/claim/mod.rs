@@ -46,7 +46,7 @@ use crate::server::spi::{Spi, arg, row, statement};
 use crate::server::table::Row;
 use crate::unreadable_job;
 use crate::unreadable_job::Unreadable;
-use crate::wake::Look;
+use crate::wake::Searched;
 use crate::{instance, metrics, outcome, setting, wake, worker_registry};
 use lane::List;
 use pgrx::pg_sys;
@@ -226,10 +226,10 @@ fn claim(
     unreadable_job::put_off(spi, std::mem::take(&mut pick.unreadable), pick.now);
     pick.unlock_idle();
     let look = match (pick.jobs.len() < request.max_jobs, pick.saw_all) {
-        _ if pick.is_out_of_locks => Look::Part,
-        (true, true) => Look::All(rings),
-        (true, false) => Look::LeftRows(rings),
-        (false, _) => Look::Part,
+        _ if pick.is_out_of_locks => Searched::Part,
+        (true, true) => Searched::All(rings),
+        (true, false) => Searched::LeftRows(rings),
+        (false, _) => Searched::Part,
     };
     // A kept snapshot does not show later rows, as a filter does not show the rows of others.
     wake::looked(look, request.is_filtered() || spi::keeps_snapshot());

@@ -264,11 +264,11 @@ impl Pick {
             }
         };
         let Some(of) = of else { return Room::Busy };
-        let place = (shared.clone(), lane.group.clone());
+        let limit = (shared.clone(), lane.group.clone());
         let counter = &self.counter;
         let allowed = *self
             .allowed
-            .entry(place)
+            .entry(limit)
             .or_insert_with(|| limit::allowed(spi, counter, shared, &lane.group));
         let room = Room::For(allowed - of.held.count);
         // A transaction that is ending one of these jobs would not see a row that is blocked now;

@@ -86,7 +86,7 @@ impl Queue {
                 } else if let Some(after) = memory::rescan_due(now.0) {
                     rescan(&index, state, &mut list, after, now);
                 }
-                list.unpark(now.0);
+                list.put_opened(now.0);
                 View::of_transaction()
             }
             None => {
@@ -206,7 +206,7 @@ impl Queue {
         };
         let lane = lane::known(section.lane);
         if let Some(lane) = lane.as_ref().filter(|lane| lane.gate.is_closed(self.now.0)) {
-            return self.list.park(section, lane.gate);
+            return self.list.put_behind(section, lane.gate);
         }
         let own = self.own.get(&section).copied();
         let from = match self.state.as_ref().map(|_| memory::peek(section)) {

@@ -3,9 +3,9 @@
 //!
 //! Enters: leases whose next look by the reaper is more than an hour away; all when the clock has
 //! gone back. Leaves: those that were extended later than now by more than their own length and
-//! [`TOLERANCE_MICROS`], put back to one length from now, and logged. Holds: a lease in a *grace*
-//! period is left alone: its `extended_at` is ahead by less than its length. A heartbeat leaves
-//! leases of a wrong clock unchanged, because it may not set `reap_at`.
+//! [`TOLERANCE_MICROS`], put back to one length from now, and logged. Holds: a lease in an
+//! *allowance* (`lease/overdue.rs`) is left alone: its `extended_at` is ahead by less than its
+//! length. A heartbeat leaves leases of a wrong clock unchanged, because it may not set `reap_at`.
 
 use super::log;
 use crate::server::clock::{TOLERANCE_MICROS, Timestamp, micros};

@@ -79,7 +79,10 @@ pub(super) fn correct(spi: &Spi, now: Timestamp, everything: bool) {
             at_most: arg(LOOK_AT_MOST),
         });
         let last = rows.iter().last().map(|row| row.manifest_id);
-        let moves: Vec<Move> = rows.iter().filter_map(|row| put_right(row, now)).collect();
+        let moves: Vec<Move> = rows
+            .iter()
+            .filter_map(|row| corrected_run(row, now))
+            .collect();
         moved += move_next_runs(spi, &moves, now);
         let is_last = (rows.len() as i64) < LOOK_AT_MOST;
         reached = last.filter(|_| !is_last).unwrap_or(i64::MIN);
@@ -95,7 +98,7 @@ pub(super) fn correct(spi: &Spi, now: Timestamp, everything: bool) {
 }
 
 /// Returns the corrected next run; `None` when it is right, or cannot be evaluated.
-fn put_right(row: Ahead, now: Timestamp) -> Option<Move> {
+fn corrected_run(row: Ahead, now: Timestamp) -> Option<Move> {
     let was = row.next_run_at;
     let is_decided_ahead = row
         .decided_at

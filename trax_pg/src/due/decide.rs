@@ -15,8 +15,8 @@ use std::rc::Rc;
 
 /// How long a manifest that could not be queued is put off, in microseconds: as long as it has been
 /// failing, which doubles the time between tries, within these bounds.
-const SHORTEST_REST_MICROS: i64 = 1_000_000;
-const LONGEST_REST_MICROS: i64 = 60 * 1_000_000;
+const SHORTEST_RETRY_MICROS: i64 = 1_000_000;
+const LONGEST_RETRY_MICROS: i64 = 60 * 1_000_000;
 
 row! {
     /// A due manifest as stored, and the state that may keep it from being queued.
@@ -123,7 +123,7 @@ impl Decision {
 
     fn rest(&mut self, due: &Due, error: &Error, is_own: bool, is_certain: bool, now: Timestamp) {
         let failing = due.failing_micros(now);
-        let rest = failing.clamp(SHORTEST_REST_MICROS, LONGEST_REST_MICROS);
+        let rest = failing.clamp(SHORTEST_RETRY_MICROS, LONGEST_RETRY_MICROS);
         self.queue_for = None;
         self.skipped = None;
         self.next = NextRun::At(now.plus(rest), due.occurrence);

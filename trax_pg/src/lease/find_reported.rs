@@ -34,12 +34,12 @@ impl Walk {
         }
     }
 
-    /// Goes to the lease at `place` of `held`, which must not be before the previous one; returns
-    /// false when the lease is lost. `later` are the places of later calls.
-    pub(crate) fn finds(&mut self, held: &Held, place: usize, later: &[usize]) -> bool {
+    /// Goes to the lease at `index` of `held`, which must not be before the previous one; returns
+    /// false when the lease is lost. `later` are the indexes of later calls.
+    pub(crate) fn finds(&mut self, held: &Held, index: usize, later: &[usize]) -> bool {
         let later = later.iter().map(|&at| held.job_ids[at]);
-        self.goes_to(held.job_ids[place], later)
-            && self.scan.get::<Uuid>(Leased::Token) == Some(held.tokens[place])
+        self.goes_to(held.job_ids[index], later)
+            && self.scan.get::<Uuid>(Leased::Token) == Some(held.tokens[index])
     }
 
     /// Returns the scan at the found lease.

@@ -45,9 +45,9 @@ pub(super) fn extend(
     while !left.is_empty() {
         let view = View::of_transaction();
         let mut walk = Walk::begin(index.scan(&view, 2));
-        while let [place, later @ ..] = left {
-            let job_id = held.job_ids[*place];
-            if !beats.contains_key(&job_id) && walk.finds(held, *place, later) {
+        while let [index, later @ ..] = left {
+            let job_id = held.job_ids[*index];
+            if !beats.contains_key(&job_id) && walk.finds(held, *index, later) {
                 let scan = walk.scan();
                 let stored = Timestamp(scan.number(Leased::LeaseExpiresAt));
                 let last = scan
@@ -73,7 +73,7 @@ pub(super) fn extend(
                     (Leased::Ahead, arg(is_ahead)),
                 ];
                 let beat = Beat {
-                    token: held.tokens[*place],
+                    token: held.tokens[*index],
                     cancel_requested: scan.get(Leased::CancelRequested) == Some(true),
                     expires_at,
                 };
@@ -83,7 +83,7 @@ pub(super) fn extend(
                     }
                     Taken::Busy => {
                         beats.insert(job_id, beat);
-                        busy.push(*place);
+                        busy.push(*index);
                     }
                     Taken::No => {}
                     Taken::Changed if keeps_snapshot() => {
@@ -107,16 +107,22 @@ pub(super) fn extend(
     Ok(beats)
 }
 
-fn remember(held: &Held, places: &[usize], ahead: &HashSet<i64>, now: Timestamp, until: Timestamp) {
+fn remember(
+    held: &Held,
+    indexes: &[usize],
+    ahead: &HashSet<i64>,
+    now: Timestamp,
+    until: Timestamp,
+) {
     let table = Table::open(Extension::TABLE, Extension::ALL);
-    let mut rows = Inserter::begin(&table, places.len());
-    for &place in places {
+    let mut rows = Inserter::begin(&table, indexes.len());
+    for &index in indexes {
         let mut row = rows.row();
-        row.set(Extension::JobId, arg(held.job_ids[place]));
-        row.set(Extension::Token, arg(held.tokens[place]));
+        row.set(Extension::JobId, arg(held.job_ids[index]));
+        row.set(Extension::Token, arg(held.tokens[index]));
         row.set(Extension::ExtendedAt, arg(now));
         row.set(Extension::LeaseExpiresAt, arg(until));
-        row.set(Extension::Ahead, arg(ahead.contains(&held.job_ids[place])));
+        row.set(Extension::Ahead, arg(ahead.contains(&held.job_ids[index])));
     }
     rows.end();
     table.close();
@@ -141,7 +147,10 @@ mod tests {
         assert!(!ahead(-hour, 5 * hour));
         assert!(!ahead(hour, hour + 30));
         assert!(ahead(hour + 31, hour + 61));
-        assert!(!ahead(12 * hour, 24 * hour), "a grace of a day's lease");
+        assert!(
+            !ahead(12 * hour, 24 * hour),
+            "an allowance of a day's lease"
+        );
         assert!(ahead(400 * hour, 424 * hour));
     }
 }

@@ -30,7 +30,7 @@ use crate::server::table::Table;
 use crate::{setting, unseen, wake};
 pub(crate) use find_reported::Walk;
 pub(crate) use overdue::{
-    Look, Overdue, ReapFrom, cancel_timed_out, forget_extensions, put_off, take_overdue,
+    Overdue, OverdueFound, ReapFrom, cancel_timed_out, forget_extensions, put_off, take_overdue,
 };
 use pgrx::Uuid;
 use pgrx::pg_sys;

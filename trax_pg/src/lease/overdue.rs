@@ -10,10 +10,10 @@
 //!
 //! A dead lease lasts a bounded time. Its end alone is no bound: an outage may last longer than any
 //! lease, and a worker that could not connect keeps its lease. So only the time in which cycles
-//! look counts, and each *grace* is half as long as the one before, until the owner's next
+//! look counts, and each *allowance* is half as long as the one before, until the owner's next
 //! heartbeat: a lease of length L gains less than L + L/2 + L/4 + ... = 2 L of that time, however
 //! often the server restarts. A lease of 30 s in a crash loop of 5 s is reaped after four returns,
-//! a lease of 24 h with nightly restarts on the second day. The row stores this: for a grace
+//! a lease of 24 h with nightly restarts on the second day. The row stores this: for an allowance
 //! period, `extended_at` is set to its end minus the length of the next one.
 //!
 //! A lease whose manifest another transaction has locked cannot end now: it is *put off*, so that
@@ -167,7 +167,7 @@ pub(crate) enum Overdue {
 }
 
 /// The result of a look for overdue leases.
-pub(crate) struct Look {
+pub(crate) struct OverdueFound {
     pub(crate) overdue: Vec<(Locked, Overdue)>,
     /// The cycle's limit was reached.
     pub(crate) full: bool,
@@ -183,14 +183,14 @@ struct Term {
 impl Term {
     /// Returns the term that follows when the cycle came back at `back_at`, if the lease was not
     /// extended since: one lease length from then, and half of that the next time.
-    fn graced(self, back_at: Timestamp) -> Option<Self> {
-        let grace = self.expires_at.0.saturating_sub(self.extended_at.0);
-        if self.extended_at >= back_at || grace <= 0 {
+    fn with_allowance(self, back_at: Timestamp) -> Option<Self> {
+        let length = self.expires_at.0.saturating_sub(self.extended_at.0);
+        if self.extended_at >= back_at || length <= 0 {
             return None;
         }
         Some(Self {
-            extended_at: back_at.plus(grace - grace / 2),
-            expires_at: back_at.plus(grace),
+            extended_at: back_at.plus(length - length / 2),
+            expires_at: back_at.plus(length),
         })
     }
 }
@@ -216,7 +216,7 @@ row! {
 }
 
 /// A lease that the reaper looks at, locked.
-struct Met {
+struct Candidate {
     lease: Locked,
     token: Uuid,
     term: Term,
@@ -228,16 +228,16 @@ struct Met {
 }
 
 /// Locks overdue leases for their outcome, and sets the next look at the other leases it read.
-pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
+pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> OverdueFound {
     let grace = micros(setting::cancel_grace());
     let rows = spi.query(LeaseOverdue {
         now: arg(now),
         at_most: arg(OVERDUE_AT_MOST),
         begin: arg(from.from),
     });
-    let mut met: Vec<Met> = rows
+    let mut candidates: Vec<Candidate> = rows
         .iter()
-        .map(|(lease, deadlines)| Met {
+        .map(|(lease, deadlines)| Candidate {
             lease,
             token: deadlines.token,
             term: Term {
@@ -249,37 +249,37 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
             ahead: deadlines.ahead,
         })
         .collect();
-    extend(spi, &mut met, now);
+    extend(spi, &mut candidates, now);
     let back_at = match from.back_at {
         Some(back_at) => back_at,
-        None if met.is_empty() => now,
+        None if candidates.is_empty() => now,
         None => server_back(spi),
     };
-    // If the clock has jumped back, `back_at` lies in the future: no grace is longer because of
+    // If the clock has jumped back, `back_at` lies in the future: no allowance is longer because of
     // that.
     let back_at = back_at.min(now);
     let mut overdue = Vec::new();
     let mut alive: Vec<Alive> = Vec::new();
-    for met in met {
-        let Met {
+    for candidate in candidates {
+        let Candidate {
             lease, timeout_at, ..
-        } = met;
-        let graced = met.term.graced(back_at);
-        let term = graced.unwrap_or(met.term);
+        } = candidate;
+        let with_allowance = candidate.term.with_allowance(back_at);
+        let term = with_allowance.unwrap_or(candidate.term);
         // Before the timeout was announced the next look is at the timeout, afterwards at the end
         // of the grace. A worker without a heartbeat since, which may have been unable to send one
         // while the cycle was away, is notified first.
-        let deadline = if met.untimed {
+        let deadline = if candidate.untimed {
             Timestamp(i64::MAX)
         } else if !lease.timed_out {
             timeout_at
-        } else if graced.is_some() && met.term.extended_at < timeout_at {
+        } else if with_allowance.is_some() && candidate.term.extended_at < timeout_at {
             timeout_at.max(back_at).plus(grace)
         } else {
             timeout_at.plus(grace)
         };
         if term.expires_at <= now {
-            let kind = if met.ahead {
+            let kind = if candidate.ahead {
                 Overdue::NotBegun
             } else {
                 Overdue::LeaseExpired
@@ -292,16 +292,16 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Look {
                 job_id: lease.job_id,
                 look_at: term.expires_at.min(deadline),
                 term,
-                ahead: met.ahead,
+                ahead: candidate.ahead,
             });
         }
     }
-    let look = Look {
+    let found = OverdueFound {
         overdue,
         full: rows.len() as i64 >= OVERDUE_AT_MOST,
     };
     look_later(spi, alive);
-    look
+    found
 }
 
 /// Returns when the server last began to accept heartbeats.
@@ -314,10 +314,13 @@ fn server_back(spi: &Spi) -> Timestamp {
 
 /// Applies the extensions that heartbeats recorded for leases that seem to have expired. Runs after
 /// the rows are locked, and reads with a new snapshot, so that earlier heartbeats are seen.
-fn extend(spi: &Spi, met: &mut [Met], now: Timestamp) {
-    let expired = met.iter().filter(|met| met.term.expires_at <= now);
-    let (job_ids, tokens): (Vec<i64>, Vec<Uuid>) =
-        expired.map(|met| (met.lease.job_id, met.token)).unzip();
+fn extend(spi: &Spi, candidates: &mut [Candidate], now: Timestamp) {
+    let expired = candidates
+        .iter()
+        .filter(|candidate| candidate.term.expires_at <= now);
+    let (job_ids, tokens): (Vec<i64>, Vec<Uuid>) = expired
+        .map(|candidate| (candidate.lease.job_id, candidate.token))
+        .unzip();
     if job_ids.is_empty() {
         return;
     }
@@ -335,12 +338,12 @@ fn extend(spi: &Spi, met: &mut [Met], now: Timestamp) {
             (row.job_id, (term, row.ahead))
         })
         .collect();
-    for met in met {
-        if let Some(&(later, ahead)) = extended.get(&met.lease.job_id) {
+    for candidate in candidates {
+        if let Some(&(later, ahead)) = extended.get(&candidate.lease.job_id) {
             // A job that has begun stays begun.
-            met.ahead &= ahead;
-            if later.expires_at > met.term.expires_at {
-                met.term = later;
+            candidate.ahead &= ahead;
+            if later.expires_at > candidate.term.expires_at {
+                candidate.term = later;
             }
         }
     }
@@ -396,30 +399,30 @@ pub(crate) fn forget_extensions(spi: &Spi, now: Timestamp) {
 mod tests {
     use super::{Term, Timestamp};
 
-    fn graced(extended_at: i64, expires_at: i64, back_at: i64) -> Option<(i64, i64)> {
+    fn with_allowance(extended_at: i64, expires_at: i64, back_at: i64) -> Option<(i64, i64)> {
         let term = Term {
             extended_at: Timestamp(extended_at),
             expires_at: Timestamp(expires_at),
         };
-        let term = term.graced(Timestamp(back_at))?;
+        let term = term.with_allowance(Timestamp(back_at))?;
         Some((term.extended_at.0, term.expires_at.0))
     }
 
     #[test]
     fn a_lease_that_nobody_could_extend_lasts_one_lease_more_and_then_half_of_it() {
-        assert_eq!(graced(100, 130, 200), Some((215, 230)));
-        assert_eq!(graced(215, 230, 200), None, "once for each time");
-        assert_eq!(graced(215, 230, 210), None, "half of it is left");
-        assert_eq!(graced(215, 230, 220), Some((228, 235)));
+        assert_eq!(with_allowance(100, 130, 200), Some((215, 230)));
+        assert_eq!(with_allowance(215, 230, 200), None, "once for each time");
+        assert_eq!(with_allowance(215, 230, 210), None, "half of it is left");
+        assert_eq!(with_allowance(215, 230, 220), Some((228, 235)));
         assert_eq!(
-            graced(100, 130, 120),
+            with_allowance(100, 130, 120),
             Some((135, 150)),
             "it had not run out"
         );
-        assert_eq!(graced(200, 230, 200), None, "it was extended since");
-        assert_eq!(graced(300, 330, 200), None);
-        assert_eq!(graced(150, 150, 300), None, "ended by hand");
-        assert_eq!(graced(200, 150, 300), None);
+        assert_eq!(with_allowance(200, 230, 200), None, "it was extended since");
+        assert_eq!(with_allowance(300, 330, 200), None);
+        assert_eq!(with_allowance(150, 150, 300), None, "ended by hand");
+        assert_eq!(with_allowance(200, 150, 300), None);
     }
 
     #[test]
@@ -427,7 +430,7 @@ mod tests {
         for (lease, away, looks) in [(30, 7, 5), (86_400, 5, 3_000), (30, 600, 14), (30, 1, 1)] {
             let (mut term, mut back_at, mut looked) = ((0, lease), lease + away, 0);
             // The last cycle before the next outage finds the lease alive.
-            while let Some(next) = graced(term.0, term.1, back_at).or(Some(term))
+            while let Some(next) = with_allowance(term.0, term.1, back_at).or(Some(term))
                 && next.1 > back_at + looks
             {
                 term = next;

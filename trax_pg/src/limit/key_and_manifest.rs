@@ -186,15 +186,15 @@ static LEFT: Mutex<BTreeMap<Shared, i64>> = Mutex::new(BTreeMap::new());
 ///
 /// A claim that has counted the ended leases may be blocking jobs now, under the lock; this
 /// function waits for the lock, and then sees these jobs. The lock is released at once: later
-/// claims see that the leases are being deleted, and block no job behind them. If `patient` is
+/// claims see that the leases are being deleted, and block no job behind them. If `may_wait` is
 /// false, locked keys and manifests are left to the next cycle, because a cycle must not wait for a
 /// worker's open transaction.
-pub(crate) fn free(spi: &Spi, ended: impl Iterator<Item = Shared>, patient: bool) {
+pub(crate) fn free(spi: &Spi, ended: impl Iterator<Item = Shared>, may_wait: bool) {
     for (shared, count) in counted(ended) {
         // A claim that saw the lease being deleted has left such jobs in their lanes.
         wake::mark(wake::WORK);
         let lock = shared.lock();
-        if patient {
+        if may_wait {
             lock.take(Mode::Share);
         } else if !lock.take_if_free(Mode::Share) {
             let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -226,7 +226,7 @@ pub(crate) fn has_left() -> bool {
 
 /// Unblocks the next jobs after waiting jobs have ended, because one of these may have been the job
 /// that was unblocked last. This needs no lock: a claim blocks jobs behind leases only.
-pub(crate) fn hand_on(spi: &Spi, ended: impl Iterator<Item = Shared>) {
+pub(crate) fn let_next_in(spi: &Spi, ended: impl Iterator<Item = Shared>) {
     for (shared, count) in counted(ended) {
         unblock(spi, &shared, Some(count));
     }

@@ -28,7 +28,7 @@ mod sweep;
 
 pub(crate) use counter::{Counter, Held};
 pub(crate) use key_and_manifest::{
-    Blocked, Shared, allowed, block, free, free_left, hand_on, has_left, held, holders_of,
+    Blocked, Shared, allowed, block, free, free_left, has_left, held, holders_of, let_next_in,
     unblock_group, unblock_manifest,
 };
 pub(crate) use sweep::sweep;

@@ -14,7 +14,7 @@ use crate::work_queue::NewJob;
 use pgrx::datum::Interval;
 use pgrx::pg_sys;
 
-statement!(ManifestFind, "manifest/find.sql", { name: TEXTOID } -> (Written, Around));
+statement!(ManifestFind, "manifest/find.sql", { name: TEXTOID } -> (Written, Related));
 row! {
     struct LockedRow {
         manifest_id: i64,
@@ -54,7 +54,7 @@ row! {
 }
 row! {
     /// Data of a manifest that other tables store.
-    struct Around {
+    struct Related {
         last_success_at: Option<Timestamp>,
         next_run_at: Option<Timestamp>,
         next_scheduled_for: Option<Timestamp>,
@@ -72,17 +72,17 @@ pub(super) struct JobDefaults {
 
 /// Returns a manifest, and the defaults of its jobs, which live until SPI is closed.
 pub(super) fn find_for_job(spi: &Spi, name: &str) -> Option<(Definition, JobDefaults)> {
-    let (row, around) = spi.query(ManifestFind { name: arg(name) }).first()?;
+    let (row, related) = spi.query(ManifestFind { name: arg(name) }).first()?;
     let defaults = JobDefaults {
         input: row.input,
         retry_delay: row.retry_delay,
         timeout: row.timeout,
     };
     let mut definition = Definition::of(name, row);
-    definition.parents = around.parents;
-    definition.last_success_at = around.last_success_at;
-    definition.last_scheduled_for = around.last_scheduled_for;
-    definition.next = around.next_run_at.zip(around.next_scheduled_for);
+    definition.parents = related.parents;
+    definition.last_success_at = related.last_success_at;
+    definition.last_scheduled_for = related.last_scheduled_for;
+    definition.next = related.next_run_at.zip(related.next_scheduled_for);
     Some((definition, defaults))
 }
 

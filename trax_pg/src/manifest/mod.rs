@@ -157,7 +157,7 @@ fn schedule(spi: &Spi, mut change: Change) -> Result<(i64, Difference)> {
             let reason = ParkedOn::GroupDisabled;
             manifest_state::unpark(spi, after.id, Some(&after.group), reason);
             if after.continues && !before.continues {
-                job_ended::let_manifest_go_on(spi, after.id, now);
+                job_ended::continue_manifest(spi, after.id, now);
             }
         }
         Some(before) if before.runs_as(&after) => turn(spi, &after, now)?,

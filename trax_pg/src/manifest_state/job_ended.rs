@@ -39,7 +39,7 @@ pub(crate) struct Ended {
 
 /// Lets a manifest continue that no dead letter stops any more. If it runs only once and still
 /// waits for that run's outcome, the run is done now.
-pub(crate) fn let_manifest_go_on(spi: &Spi, manifest_id: i64, now: Timestamp) {
+pub(crate) fn continue_manifest(spi: &Spi, manifest_id: i64, now: Timestamp) {
     manifest_state::unpark(spi, manifest_id, None, ParkedOn::DeadLetter);
     if manifest_state::awaits_only_run(spi, manifest_id) {
         let done = BTreeMap::from([(manifest_id, (false, true))]);
@@ -48,7 +48,7 @@ pub(crate) fn let_manifest_go_on(spi: &Spi, manifest_id: i64, now: Timestamp) {
 }
 
 /// Lets the manifests of jobs that ended for good continue.
-pub(crate) fn let_manifests_go_on(spi: &Spi, ended: &[Ended], now: Timestamp) {
+pub(crate) fn continue_manifests(spi: &Spi, ended: &[Ended], now: Timestamp) {
     // Several jobs of one manifest may end together; rows are locked in ascending order.
     let mut manifests: BTreeMap<i64, (bool, bool)> = BTreeMap::new();
     for job in ended {

@@ -260,8 +260,8 @@ impl Bell {
     /// Adds jobs whose workers must stop. The caller rings afterwards.
     pub(crate) fn add_cancelled(&self, job_ids: &[i64]) {
         for &job_id in job_ids {
-            let place = self.cancels.fetch_add(1, Ordering::SeqCst) as usize;
-            if let Some(cancelled) = self.cancelled.get(place) {
+            let index = self.cancels.fetch_add(1, Ordering::SeqCst) as usize;
+            if let Some(cancelled) = self.cancelled.get(index) {
                 cancelled.store(job_id, Ordering::SeqCst);
             }
         }

@@ -24,7 +24,7 @@
 //!   snapshot, and begins without a bound if the number has changed.
 //!
 //! An absent bound costs time only. Bounds are absent after a crash and when another bound has
-//! taken their place in the table.
+//! taken their entry in the table.
 
 use super::area::Area;
 use crate::server::backend::my_database;
@@ -33,7 +33,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// Number of bounds of all databases; 32 bytes each.
-const PLACES: usize = 65_536;
+const ENTRIES: usize = 65_536;
 /// Number of counters for databases, which share them by hash.
 const DATABASES: usize = 64;
 /// Number of opened gates that sessions can still read.
@@ -50,30 +50,30 @@ struct Suspensions {
 
 /// All zero is empty.
 #[repr(C)]
-struct Place {
+struct Entry {
     suspensions: Suspensions,
     value: AtomicI64,
     /// Identity, value and number of suspensions together, as [`Bound::check`] computes them: after
-    /// concurrent writers of one place it matches none of their bounds, or the last one.
+    /// concurrent writers of one entry it matches none of their bounds, or the last one.
     check: AtomicU64,
 }
 
 #[repr(C)]
 pub(super) struct Memory {
-    places: [Place; PLACES],
+    entries: [Entry; ENTRIES],
     of_databases: [Suspensions; DATABASES],
     /// How often a gate was opened.
     opened: AtomicU64,
-    /// The last openings: each one's number plus one, and the place of its gate.
+    /// The last openings: each one's number plus one, and the entry of its gate.
     openings: [AtomicU64; OPENINGS],
 }
 
 pub(super) static BOUNDS: Area<Memory> = Area::zeroed(c"trax bounds");
 
-/// A reference to suspensions: of a place or of a database.
+/// A reference to suspensions: of an entry or of a database.
 #[derive(Clone, Copy)]
 enum Scope {
-    Place(usize),
+    Entry(usize),
     Database(usize),
 }
 
@@ -92,7 +92,7 @@ fn mixed(of: u64) -> u64 {
 impl Memory {
     fn suspensions(&self, scope: Scope) -> &Suspensions {
         match scope {
-            Scope::Place(place) => &self.places[place].suspensions,
+            Scope::Entry(entry) => &self.entries[entry].suspensions,
             Scope::Database(number) => &self.of_databases[number],
         }
     }
@@ -161,14 +161,14 @@ impl Bound {
         Self::of("full", group)
     }
 
-    /// Returns the number of its place in the table.
-    pub(crate) fn place(self) -> usize {
-        (self.tag >> 64) as usize % PLACES
+    /// Returns its index in the table.
+    pub(crate) fn index(self) -> usize {
+        (self.tag >> 64) as usize % ENTRIES
     }
 
     /// Returns how often the bound was suspended; `None` while it is.
     fn suspensions(self, memory: &Memory) -> Option<u64> {
-        let of = [Scope::Place(self.place()), Scope::Database(self.database)];
+        let of = [Scope::Entry(self.index()), Scope::Database(self.database)];
         let of = of.map(|scope| memory.suspensions(scope));
         let begun = of.map(|of| of.begun.load(Ordering::SeqCst));
         let ended = of.map(|of| of.ended.load(Ordering::SeqCst));
@@ -192,9 +192,9 @@ impl Bound {
         let Some(suspensions) = self.suspensions(memory) else {
             return Reading::NONE;
         };
-        let place = &memory.places[self.place()];
-        let check = place.check.load(Ordering::SeqCst);
-        let value = place.value.load(Ordering::SeqCst);
+        let entry = &memory.entries[self.index()];
+        let check = entry.check.load(Ordering::SeqCst);
+        let value = entry.value.load(Ordering::SeqCst);
         Reading {
             value: (check == self.check(value, suspensions)).then_some(value),
             suspensions: Some(suspensions),
@@ -237,23 +237,23 @@ impl Bound {
         let Some(suspensions) = reading.suspensions else {
             return;
         };
-        let place = &memory.places[self.place()];
+        let entry = &memory.entries[self.index()];
         // The old value is absent before the new one is stored.
-        place.check.store(0, Ordering::SeqCst);
-        place.value.store(value, Ordering::SeqCst);
+        entry.check.store(0, Ordering::SeqCst);
+        entry.value.store(value, Ordering::SeqCst);
         let check = self.check(value, suspensions);
-        place.check.store(check, Ordering::SeqCst);
+        entry.check.store(check, Ordering::SeqCst);
     }
 
     /// Suspends the bound before this transaction is visible, until [`resume`].
     pub(crate) fn suspend(self) {
-        suspend(Scope::Place(self.place()));
+        suspend(Scope::Entry(self.index()));
     }
 
     /// Makes the bound void. The caller holds the lock under which such leases are granted.
     pub(crate) fn void(self) {
         if let Some(memory) = BOUNDS.get() {
-            memory.places[self.place()].suspensions.void();
+            memory.entries[self.index()].suspensions.void();
         }
     }
 
@@ -274,7 +274,7 @@ impl Bound {
         self.void();
         if let Some(memory) = BOUNDS.get() {
             let opening = memory.opened.fetch_add(1, Ordering::SeqCst);
-            let entry = (opening + 1) * PLACES as u64 + self.place() as u64;
+            let entry = (opening + 1) * ENTRIES as u64 + self.index() as u64;
             memory.openings[opening as usize % OPENINGS].store(entry, Ordering::SeqCst);
         }
     }
@@ -287,7 +287,7 @@ pub(crate) fn openings() -> u64 {
         .map_or(0, |memory| memory.opened.load(Ordering::SeqCst))
 }
 
-/// Returns the places of the gates that were opened after the first `openings`, and updates that
+/// Returns the entries of the gates that were opened after the first `openings`, and updates that
 /// number; `None` if some of them are unknown: any gate may have been opened.
 pub(crate) fn opened_since(openings: &mut u64) -> Option<Vec<usize>> {
     let memory = BOUNDS.get()?;
@@ -299,7 +299,7 @@ pub(crate) fn opened_since(openings: &mut u64) -> Option<Vec<usize>> {
     let of = |opening: u64| {
         let entry = memory.openings[opening as usize % OPENINGS].load(Ordering::SeqCst);
         // Overwritten by a later opening, or not written yet.
-        (entry / PLACES as u64 == opening + 1).then_some(entry as usize % PLACES)
+        (entry / ENTRIES as u64 == opening + 1).then_some(entry as usize % ENTRIES)
     };
     (from..to).map(of).collect()
 }
@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn a_bound_is_absent_from_before_a_commit_until_it_is_written_after_it() {
         let memory = empty();
-        for by in [Scope::Place(BOUND.place()), Scope::Database(BOUND.database)] {
+        for by in [Scope::Entry(BOUND.index()), Scope::Database(BOUND.database)] {
             BOUND.write(&memory, BOUND.read_in(&memory), 100);
             let before = BOUND.read_in(&memory);
             assert_eq!(before.value, Some(100));
@@ -409,7 +409,7 @@ mod tests {
             tag: 7 << 64 | 10,
             ..BOUND
         };
-        assert_eq!(other.place(), BOUND.place());
+        assert_eq!(other.index(), BOUND.index());
         BOUND.write(&memory, BOUND.read_in(&memory), 5);
         assert_eq!(other.read_in(&memory).value, None);
         other.write(&memory, other.read_in(&memory), 6);

@@ -1,9 +1,9 @@
 //! Tallies: counts of events since the server started, by database and by task.
 //!
 //! `trax.metrics()` returns them; nothing else depends on them. Anyone who may enqueue chooses the
-//! names of tasks, so a database takes no more places than it leaves free for the others. Each
-//! database counts its tasks without a place together, in one more tally. A database keeps its
-//! places until it is dropped.
+//! names of tasks, so a database takes no more tallies than it leaves free for the others. Each
+//! database counts its tasks without a tally of their own together, in one more tally. A database
+//! keeps its tallies until it is dropped.
 
 use super::{SLOTS, available, forget_dropped};
 use crate::columns::Outcome;
@@ -13,7 +13,7 @@ use pgrx::{PGRXSharedMemory, PgLwLock};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-/// Number of places for tasks, of all databases.
+/// Number of tallies for tasks, of all databases.
 pub(crate) const TASKS: usize = 512;
 /// Most of them that one database takes, and only while more than it has are free.
 const TASKS_OF_ONE: usize = 200;
@@ -112,7 +112,7 @@ impl TaskTally {
     /// Returns the name of the task; empty for the common tally of a database.
     pub(crate) fn task(&self) -> &[u8] {
         let length = self.length.load(Ordering::Relaxed) as usize;
-        // SAFETY: written once, under the lock, before any process can find the place.
+        // SAFETY: written once, under the lock, before any process can find the tally.
         unsafe { &(&(*self.name.get()))[..length] }
     }
 }
@@ -144,7 +144,8 @@ impl DatabaseTally {
 /// All tallies of the server.
 pub(super) struct Tallies {
     tasks: [TaskTally; TASKS],
-    /// The common tallies of tasks without a place: one for each of `databases`, at the same index.
+    /// The common tallies of tasks without their own: one for each of `databases`, at the same
+    /// index.
     others: [TaskTally; SLOTS],
     databases: [DatabaseTally; SLOTS],
 }
@@ -207,31 +208,31 @@ fn take_database() -> Option<()> {
     Some(())
 }
 
-/// Returns the place of a task of this process's database: its own, or the common one. `None` if
-/// there is neither. Call it inside a transaction.
-pub(crate) fn task_place(task: &str) -> Option<usize> {
+/// Returns the index of the tally of a task of this process's database: its own, or the common one.
+/// `None` if there is neither. Call it inside a transaction.
+pub(crate) fn task_index(task: &str) -> Option<usize> {
     // An empty name means the common tally.
     if !available() || task.is_empty() {
         return None;
     }
     let mine = my_database().to_u32();
-    let place = TALLIES.exclusive().task_place(mine, task);
-    if place.is_some() {
-        return place;
+    let index = TALLIES.exclusive().task_index(mine, task);
+    if index.is_some() {
+        return index;
     }
     // This takes the lock itself.
     forget_dropped();
     let tallies = TALLIES.exclusive();
-    let place = tallies.task_place(mine, task);
-    place.or_else(|| tallies.others_place(mine))
+    let index = tallies.task_index(mine, task);
+    index.or_else(|| tallies.common_index(mine))
 }
 
-/// Returns the databases that have places.
+/// Returns the databases that have tallies.
 pub(super) fn databases() -> Vec<u32> {
     TALLIES.share().databases()
 }
 
-/// Frees the places of dropped databases.
+/// Frees the tallies of dropped databases.
 pub(super) fn free(gone: &[u32]) {
     TALLIES.exclusive().free(gone);
 }
@@ -256,18 +257,18 @@ impl Tallies {
         })
     }
 
-    /// Returns the place of a task; assigns it a free one if it has none. `None` beyond the share
-    /// of its database.
-    fn task_place(&self, database: u32, task: &str) -> Option<usize> {
+    /// Returns the index of the tally of a task; assigns it a free one if it has none. `None`
+    /// beyond the share of its database.
+    fn task_index(&self, database: u32, task: &str) -> Option<usize> {
         let task = task.as_bytes();
         let (mut taken, mut free, mut first_free) = (0, 0, None);
-        for (place, tally) in self.tasks.iter().enumerate() {
+        for (index, tally) in self.tasks.iter().enumerate() {
             if tally.is_of(0) {
                 free += 1;
-                first_free = first_free.or(Some(place));
+                first_free = first_free.or(Some(index));
             } else if tally.is_of(database) {
                 if tally.task() == task {
-                    return Some(place);
+                    return Some(index);
                 }
                 taken += 1;
             }
@@ -275,17 +276,17 @@ impl Tallies {
         if taken >= TASKS_OF_ONE.min(free) || task.len() > NAME_BYTES {
             return None;
         }
-        let place = first_free?;
-        let tally = &self.tasks[place];
-        // SAFETY: the place is free, and the caller holds the lock; the length was checked.
+        let index = first_free?;
+        let tally = &self.tasks[index];
+        // SAFETY: the tally is free, and the caller holds the lock; the length was checked.
         unsafe { (&mut (*tally.name.get()))[..task.len()].copy_from_slice(task) };
         tally.length.store(task.len() as u32, Ordering::Relaxed);
         tally.database.store(database, Ordering::Relaxed);
-        Some(place)
+        Some(index)
     }
 
-    /// Returns the common place of a database's tasks that have none of their own.
-    fn others_place(&self, database: u32) -> Option<usize> {
+    /// Returns the index of the common tally of a database's tasks that have none of their own.
+    fn common_index(&self, database: u32) -> Option<usize> {
         let slot = self.slot(database)?;
         self.others[slot]
             .database
@@ -293,9 +294,9 @@ impl Tallies {
         Some(TASKS + slot)
     }
 
-    fn at(&self, place: usize) -> &TaskTally {
-        match place.checked_sub(TASKS) {
-            None => &self.tasks[place],
+    fn at(&self, index: usize) -> &TaskTally {
+        match index.checked_sub(TASKS) {
+            None => &self.tasks[index],
             Some(slot) => &self.others[slot],
         }
     }
@@ -325,16 +326,16 @@ impl Tallies {
     }
 }
 
-/// Returns the tally at a place that [`task_place`] returned.
-pub(crate) fn task_tally(place: usize) -> &'static TaskTally {
+/// Returns the tally at an index that [`task_index`] returned.
+pub(crate) fn task_tally(index: usize) -> &'static TaskTally {
     let mut all = ALL.load(Ordering::Relaxed);
     if all.is_null() {
         all = std::ptr::from_ref(&*TALLIES.share()).cast_mut();
         ALL.store(all, Ordering::Relaxed);
     }
     // SAFETY: in shared memory, which lives as long as the server; the fields that change are
-    // atomic, except for the names, which are not read before their places are found.
-    unsafe { &*all }.at(place)
+    // atomic, except for the names, which are not read before their tallies are found.
+    unsafe { &*all }.at(index)
 }
 
 /// Returns the tallies of the tasks of this process's database.
@@ -343,13 +344,13 @@ pub(crate) fn task_tallies() -> Vec<&'static TaskTally> {
         return Vec::new();
     }
     let mine = my_database().to_u32();
-    let places: Vec<usize> = {
+    let indexes: Vec<usize> = {
         let tallies = TALLIES.share();
         (0..TASKS + SLOTS)
-            .filter(|&place| tallies.at(place).is_of(mine))
+            .filter(|&index| tallies.at(index).is_of(mine))
             .collect()
     };
-    places.into_iter().map(task_tally).collect()
+    indexes.into_iter().map(task_tally).collect()
 }
 
 #[cfg(test)]
@@ -377,26 +378,26 @@ mod tests {
     fn no_database_takes_what_the_others_need() {
         let tallies = Box::new(empty_tallies());
         let fill = |database: u32| {
-            let place = |n: usize| tallies.task_place(database, &format!("task {n}"));
-            (0..TASKS).filter_map(place).count()
+            let index = |n: usize| tallies.task_index(database, &format!("task {n}"));
+            (0..TASKS).filter_map(index).count()
         };
         assert_eq!(fill(1), TASKS_OF_ONE);
         for database in 2..=6 {
             assert!(fill(database) > 0, "database {database}");
         }
-        assert_eq!(fill(1), TASKS_OF_ONE, "a task keeps its place");
+        assert_eq!(fill(1), TASKS_OF_ONE, "a task keeps its tally");
         let others: Vec<_> = (1..=SLOTS as u32)
-            .map(|database| tallies.others_place(database))
+            .map(|database| tallies.common_index(database))
             .collect();
         assert!(others.iter().all(Option::is_some));
         assert!(
             others
                 .iter()
                 .enumerate()
-                .all(|(n, place)| *place == Some(TASKS + n))
+                .all(|(n, index)| *index == Some(TASKS + n))
         );
         assert!(tallies.at(TASKS).task().is_empty());
-        assert!(tallies.task_place(2, &"x".repeat(300)).is_none());
+        assert!(tallies.task_index(2, &"x".repeat(300)).is_none());
     }
 
     #[test]

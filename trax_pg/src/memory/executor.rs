@@ -1,7 +1,7 @@
 //! Executors: the processes that run SQL jobs, each with its database, its role and its job.
 //!
-//! An executor has a place here from before it connects until it has ended, for whatever reason;
-//! after a crash of the server all places are free. Therefore a lease of a SQL job that no executor
+//! An executor has a seat here from before it connects until it has ended, for whatever reason;
+//! after a crash of the server all seats are free. Therefore a lease of a SQL job that no executor
 //! has here is lost.
 
 use super::process::{is_connected, send_signal, send_sigterm, wake};
@@ -19,10 +19,10 @@ const START_MICROS: i64 = 10_000_000;
 /// microseconds.
 const LEAVES_WITHIN: u64 = 2_000_000;
 
-/// An executor, or a free place.
+/// An executor, or a free seat.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Executor {
-    /// The database, or invalid for a free place.
+    /// The database, or invalid for a free seat.
     pub(crate) database: Oid,
     pub(crate) role: Oid,
     /// Its process; 0 until it has started.
@@ -87,39 +87,39 @@ pub(crate) fn is_any(database: Oid) -> bool {
     of(database).iter().any(others)
 }
 
-/// Reserves a place for an executor that is about to be registered.
+/// Reserves a seat for an executor that is about to be registered.
 pub(crate) fn reserve(database: Oid, role: Oid, now: pg_sys::TimestampTz) -> Option<usize> {
     let mut board = EXECUTORS.exclusive();
-    let is_free = |one: &Executor| one.database == Oid::INVALID || one.never_came(now);
-    let place = board.iter().position(is_free)?;
-    board[place] = Executor {
+    let is_free = |one: &Executor| one.database == Oid::INVALID || one.has_not_started(now);
+    let seat = board.iter().position(is_free)?;
+    board[seat] = Executor {
         database,
         role,
         registered_at: now,
         ..FREE
     };
-    Some(place)
+    Some(seat)
 }
 
-/// Frees a place.
-pub(crate) fn clear(place: usize) {
-    EXECUTORS.exclusive()[place] = FREE;
+/// Frees a seat.
+pub(crate) fn clear(seat: usize) {
+    EXECUTORS.exclusive()[seat] = FREE;
 }
 
-/// Frees the places of executors of a database that did not start.
+/// Frees the seats of executors of a database that did not start.
 pub(crate) fn clear_missing(database: Oid, now: pg_sys::TimestampTz) {
     let mut board = EXECUTORS.exclusive();
     for one in board.iter_mut() {
-        if one.database == database && one.never_came(now) {
+        if one.database == database && one.has_not_started(now) {
             *one = FREE;
         }
     }
 }
 
-/// Takes the place that was reserved for this process; `None` if it is no longer reserved.
-pub(crate) fn enter(place: usize, pid: i32) -> Option<Executor> {
+/// Takes the seat that was reserved for this process; `None` if it is no longer reserved.
+pub(crate) fn enter(seat: usize, pid: i32) -> Option<Executor> {
     let mut board = EXECUTORS.exclusive();
-    let one = board.get_mut(place)?;
+    let one = board.get_mut(seat)?;
     if one.database == Oid::INVALID || one.pid != 0 {
         return None;
     }
@@ -127,50 +127,50 @@ pub(crate) fn enter(place: usize, pid: i32) -> Option<Executor> {
     Some(*one)
 }
 
-/// Frees the place of a process that ends, and returns its content.
-pub(crate) fn leave(place: usize, pid: i32) -> Option<Executor> {
+/// Frees the seat of a process that ends, and returns its content.
+pub(crate) fn leave(seat: usize, pid: i32) -> Option<Executor> {
     let mut board = EXECUTORS.exclusive();
-    (board[place].pid == pid).then(|| std::mem::replace(&mut board[place], FREE))
+    (board[seat].pid == pid).then(|| std::mem::replace(&mut board[seat], FREE))
 }
 
-/// Reserves the place of this process for its successor.
-pub(crate) fn hand_over(place: usize, now: pg_sys::TimestampTz) {
+/// Reserves the seat of this process for its successor.
+pub(crate) fn hand_over(seat: usize, now: pg_sys::TimestampTz) {
     let mut board = EXECUTORS.exclusive();
-    board[place] = Executor {
-        database: board[place].database,
-        role: board[place].role,
+    board[seat] = Executor {
+        database: board[seat].database,
+        role: board[seat].role,
         registered_at: now,
         ..FREE
     };
 }
 
-/// Stores the job that the executor in a place executes, 0 for none. Call it before the claim
+/// Stores the job that the executor in a seat executes, 0 for none. Call it before the claim
 /// commits, and after the outcome has committed.
-pub(crate) fn executes(place: usize, job_id: i64) {
+pub(crate) fn executes(seat: usize, job_id: i64) {
     let mut board = EXECUTORS.exclusive();
-    board[place].job_id = job_id;
-    board[place].idle_since = 0;
-    board[place].is_paused = false;
-    board[place].cancelled_at = 0;
+    board[seat].job_id = job_id;
+    board[seat].idle_since = 0;
+    board[seat].is_paused = false;
+    board[seat].cancelled_at = 0;
 }
 
-/// Returns whether the job in a place was cancelled only because it must run later.
-pub(crate) fn is_paused(place: usize) -> bool {
-    EXECUTORS.share()[place].is_paused
+/// Returns whether the job in a seat was cancelled only because it must run later.
+pub(crate) fn is_paused(seat: usize) -> bool {
+    EXECUTORS.share()[seat].is_paused
 }
 
-/// Notes that the executor in a place has looked for a job and found none.
-pub(crate) fn found_none(place: usize, now: pg_sys::TimestampTz) {
+/// Notes that the executor in a seat has looked for a job and found none.
+pub(crate) fn found_none(seat: usize, now: pg_sys::TimestampTz) {
     let mut board = EXECUTORS.exclusive();
-    if board[place].idle_since == 0 {
-        board[place].idle_since = now;
+    if board[seat].idle_since == 0 {
+        board[seat].idle_since = now;
     }
 }
 
 impl Executor {
-    /// Returns whether the process for which the place was reserved did not start in time; its
+    /// Returns whether the process for which the seat was reserved did not start in time; its
     /// database may have been dropped.
-    fn never_came(&self, now: pg_sys::TimestampTz) -> bool {
+    fn has_not_started(&self, now: pg_sys::TimestampTz) -> bool {
         self.pid == 0 && !(0..START_MICROS).contains(&(now - self.registered_at))
     }
 
@@ -194,9 +194,9 @@ impl Executor {
     }
 }
 
-/// Returns whether the executor in a place was asked to end.
-pub(crate) fn retires(place: usize) -> bool {
-    EXECUTORS.share()[place].retires
+/// Returns whether the executor in a seat was asked to end.
+pub(crate) fn retires(seat: usize) -> bool {
+    EXECUTORS.share()[seat].retires
 }
 
 /// Asks an executor to end when it has no job, and wakes it.
@@ -245,7 +245,7 @@ pub(crate) fn cancel(pid: i32, job_id: i64, is_paused: bool, now: pg_sys::Timest
 pub(crate) fn terminate_all(database: Oid) {
     for one in EXECUTORS.exclusive().iter_mut() {
         if one.database == database && one.pid == 0 {
-            // The process ends when it finds that its place is free.
+            // The process ends when it finds that its seat is free.
             *one = FREE;
         } else if one.database == database && one.pid != my_pid() && is_connected(one.pid) {
             send_sigterm(one.pid);

@@ -1,6 +1,6 @@
 //! Executors whose session did not start: the role, and the server's error.
 //!
-//! The process adds an entry when it ends, and the scheduler of its database takes it. If no place
+//! The process adds an entry when it ends, and the scheduler of its database takes it. If no entry
 //! is free, the oldest entry is replaced: the next start for its role fails too, and adds another.
 
 use pgrx::pg_sys::{Oid, TimestampTz};
@@ -8,11 +8,11 @@ use pgrx::{AssertPGRXSharedMemory, PgLwLock};
 
 /// Most bytes of a message.
 const BYTES: usize = 240;
-const PLACES: usize = 16;
+const ENTRIES: usize = 16;
 
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
-    /// The database, or invalid for a free place.
+    /// The database, or invalid for a free entry.
     database: Oid,
     role: Oid,
     at: TimestampTz,
@@ -37,17 +37,17 @@ pub(crate) struct FailedStart {
     pub(crate) message: String,
 }
 
-type Board = AssertPGRXSharedMemory<[Entry; PLACES]>;
+type Board = AssertPGRXSharedMemory<[Entry; ENTRIES]>;
 
 // SAFETY: no other lock has this name.
 pub(super) static FAILED: PgLwLock<Board> = unsafe { PgLwLock::new(c"trax failed starts") };
 
 pub(super) fn none() -> Board {
     // SAFETY: it has no pointers and nothing to drop.
-    unsafe { AssertPGRXSharedMemory::new([FREE; PLACES]) }
+    unsafe { AssertPGRXSharedMemory::new([FREE; ENTRIES]) }
 }
 
-/// Adds an entry, in place of an earlier one for this role; a message that is too long is cut.
+/// Adds an entry, replacing an earlier one for this role; a message that is too long is cut.
 pub(crate) fn add(database: Oid, failed: &FailedStart, now: TimestampTz) {
     let mut entry = Entry {
         database,
@@ -66,14 +66,14 @@ pub(crate) fn add(database: Oid, failed: &FailedStart, now: TimestampTz) {
     let mut board = FAILED.exclusive();
     let same = |one: &Entry| one.database == database && one.role == failed.role;
     let age = |one: &Entry| (!same(one), one.database != Oid::INVALID, one.at);
-    if let Some(place) = board.iter_mut().min_by_key(|one| age(one)) {
-        *place = entry;
+    if let Some(oldest) = board.iter_mut().min_by_key(|one| age(one)) {
+        *oldest = entry;
     }
 }
 
 /// Takes the entries of a database.
 pub(crate) fn take(database: Oid) -> Vec<FailedStart> {
-    let is_any = |board: &[Entry; PLACES]| board.iter().any(|one| one.database == database);
+    let is_any = |board: &[Entry; ENTRIES]| board.iter().any(|one| one.database == database);
     if !is_any(&FAILED.share()) {
         return Vec::new();
     }

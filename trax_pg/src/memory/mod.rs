@@ -178,7 +178,7 @@ impl Shared {
     }
 
     fn find_or_take(&mut self, database: Oid) -> Option<&mut Slot> {
-        let place = self
+        let index = self
             .slots
             .iter()
             .position(|slot| slot.database == database)
@@ -187,28 +187,28 @@ impl Shared {
                     .iter()
                     .position(|slot| slot.database == Oid::INVALID)
             })?;
-        let slot = &mut self.slots[place];
+        let slot = &mut self.slots[index];
         slot.database = database;
         Some(slot)
     }
 
-    fn vacuum_enters(&mut self, database: Oid, place: usize, pid: i32) -> bool {
+    fn vacuum_enters(&mut self, database: Oid, table: usize, pid: i32) -> bool {
         let Some(slot) = self.find_or_take(database) else {
             return false;
         };
-        if slot.is_closed() || slot.vacuums[place] != 0 {
+        if slot.is_closed() || slot.vacuums[table] != 0 {
             self.free_if_unused(database);
             return false;
         }
-        slot.vacuums[place] = pid;
+        slot.vacuums[table] = pid;
         true
     }
 
-    fn vacuum_leaves(&mut self, database: Oid, place: usize, pid: i32) {
+    fn vacuum_leaves(&mut self, database: Oid, table: usize, pid: i32) {
         if let Some(slot) = self.find(database)
-            && slot.vacuums[place] == pid
+            && slot.vacuums[table] == pid
         {
-            slot.vacuums[place] = 0;
+            slot.vacuums[table] = 0;
             self.free_if_unused(database);
         }
     }
@@ -346,13 +346,13 @@ pub(crate) fn leave(database: Oid, pid: i32, exit: Exit) {
 
 /// Registers the vacuum of a table before it connects; returns false if the database is closed, the
 /// table has another vacuum, or no slot is free.
-pub(crate) fn vacuum_enters(database: Oid, place: usize, pid: i32) -> bool {
-    BOARD.exclusive().vacuum_enters(database, place, pid)
+pub(crate) fn vacuum_enters(database: Oid, table: usize, pid: i32) -> bool {
+    BOARD.exclusive().vacuum_enters(database, table, pid)
 }
 
 /// Removes a vacuum after its connection ended.
-pub(crate) fn vacuum_leaves(database: Oid, place: usize, pid: i32) {
-    BOARD.exclusive().vacuum_leaves(database, place, pid);
+pub(crate) fn vacuum_leaves(database: Oid, table: usize, pid: i32) {
+    BOARD.exclusive().vacuum_leaves(database, table, pid);
 }
 
 /// Returns whether a scheduler, a vacuum or an executor other than this process serves a database.
@@ -401,10 +401,10 @@ pub(crate) fn close_database(database: Oid, holder: i32) -> bool {
 /// Reopens the databases that a process has closed.
 pub(crate) fn reopen_databases(holder: i32) {
     let mut board = BOARD.exclusive();
-    for place in 0..SLOTS {
-        if board.slots[place].closed_by == holder {
-            board.slots[place].closed_by = 0;
-            let database = board.slots[place].database;
+    for index in 0..SLOTS {
+        if board.slots[index].closed_by == holder {
+            board.slots[index].closed_by = 0;
+            let database = board.slots[index].database;
             board.free_if_unused(database);
         }
     }

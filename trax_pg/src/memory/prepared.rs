@@ -32,7 +32,7 @@ pub(crate) struct Prepared {
     pub(crate) configured: bool,
 }
 
-/// The places, as many as the server has for prepared transactions.
+/// The entries, as many as the server has for prepared transactions.
 pub(super) static PREPARED: Area<Option<Prepared>> =
     Area::new(c"trax prepared transactions", bytes, begin);
 // SAFETY: no other lock has this name.
@@ -52,22 +52,22 @@ fn bytes() -> usize {
     count().max(1) * size_of::<Option<Prepared>>()
 }
 
-unsafe fn begin(places: *mut Option<Prepared>) {
-    for place in 0..count() {
+unsafe fn begin(entries: *mut Option<Prepared>) {
+    for index in 0..count() {
         // SAFETY: passed on to the caller: there is room for them.
-        unsafe { places.add(place).write(None) };
+        unsafe { entries.add(index).write(None) };
     }
 }
 
 fn write<T>(work: impl FnOnce(&mut [Option<Prepared>]) -> T) -> Option<T> {
-    let places = PREPARED.start();
-    if places.is_null() {
+    let entries = PREPARED.start();
+    if entries.is_null() {
         return None;
     }
     let _lock = LOCK.exclusive();
-    // SAFETY: the area has `count()` places, and the lock is exclusive.
+    // SAFETY: the area has `count()` entries, and the lock is exclusive.
     Some(work(unsafe {
-        std::slice::from_raw_parts_mut(places, count())
+        std::slice::from_raw_parts_mut(entries, count())
     }))
 }
 
@@ -81,13 +81,13 @@ pub(crate) fn remember(name: u64, claimable: Claimable, configured: bool) {
         claimable,
         configured,
     };
-    write(|places| {
-        // There is a place for each that the server can have. Some may still be taken by ended ones
-        // of databases in which no session has looked since.
-        let free = |place: &Option<Prepared>| place.as_ref().is_none_or(Prepared::has_ended);
-        let place = places.iter().position(Option::is_none);
-        if let Some(place) = place.or_else(|| places.iter().position(free)) {
-            places[place] = Some(prepared);
+    write(|entries| {
+        // There is an entry for each that the server can have. Some may still be taken by ended
+        // ones of databases in which no session has looked since.
+        let free = |entry: &Option<Prepared>| entry.as_ref().is_none_or(Prepared::has_ended);
+        let free_entry = entries.iter().position(Option::is_none);
+        if let Some(index) = free_entry.or_else(|| entries.iter().position(free)) {
+            entries[index] = Some(prepared);
         }
     });
 }
@@ -96,8 +96,8 @@ pub(crate) fn remember(name: u64, claimable: Claimable, configured: bool) {
 /// so that of two sessions that look at once neither continues before the changes are published.
 pub(crate) fn ended() -> Vec<Prepared> {
     let database = my_database().to_u32();
-    let known: Vec<Prepared> = write(|places| {
-        let known = places.iter().flatten();
+    let known: Vec<Prepared> = write(|entries| {
+        let known = entries.iter().flatten();
         known
             .filter(|one| one.database == database)
             .copied()
@@ -109,13 +109,13 @@ pub(crate) fn ended() -> Vec<Prepared> {
 
 /// Forgets a prepared transaction that has ended, after its changes were published.
 pub(crate) fn forget(ended: &Prepared) {
-    write(|places| {
-        for place in places {
-            if place
+    write(|entries| {
+        for entry in entries {
+            if entry
                 .as_ref()
                 .is_some_and(|one| one.transaction == ended.transaction)
             {
-                *place = None;
+                *entry = None;
             }
         }
     });

@@ -26,19 +26,19 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Most waits at once, in all databases: 2 MiB.
-const PLACES: usize = 1 << 16;
+const ENTRIES: usize = 1 << 16;
 const CHAINS: usize = 1 << 15;
 /// Counters of rings, which subjects share by hash.
 const COUNTERS: usize = 1 << 12;
 /// Longest sleep of a session for which the table has no room.
 const POLL: Duration = Duration::from_millis(500);
 
-/// A wait; a free place is in the list of free places.
-struct Place {
+/// A wait; a free entry is in the list of free entries.
+struct Entry {
     subject: Subject,
     latch: *mut pg_sys::Latch,
     database: u32,
-    /// The next place of the chain, plus one; 0 at its end.
+    /// The next entry of the chain, plus one; 0 at its end.
     next: u32,
     has_rung: AtomicBool,
 }
@@ -47,12 +47,12 @@ pub(super) struct Waits {
     count: AtomicU32,
     /// How often each subject rang, by hash.
     rings: [AtomicU64; COUNTERS],
-    /// How many places have ever been used.
+    /// How many entries have ever been used.
     used: u32,
-    /// The first free place among these, plus one.
+    /// The first free entry among these, plus one.
     free: u32,
     chains: [u32; CHAINS],
-    places: [Place; PLACES],
+    entries: [Entry; ENTRIES],
 }
 
 /// All zero is no wait.
@@ -62,14 +62,14 @@ pub(super) static LOCK: PgLwLock<u32> = unsafe { PgLwLock::new(c"trax waiting") 
 
 /// A wait of this session for a job.
 struct JobWait {
-    place: u32,
+    index: u32,
     /// The session has looked at the job since it added the wait, or since the last ring.
     has_looked: bool,
 }
 
 thread_local! {
     static JOBS: RefCell<HashMap<i64, JobWait>> = RefCell::default();
-    /// The place of the wait for work or for a token while this session sleeps.
+    /// The entry of the wait for work or for a token while this session sleeps.
     static ASLEEP: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
@@ -155,16 +155,16 @@ struct Sleep;
 impl Sleep {
     fn begin(subject: Subject) -> Option<Self> {
         leave_at_exit();
-        let place = exclusive(|waits| waits.add(subject, my_database().to_u32(), my_latch()));
-        ASLEEP.set(place.flatten());
+        let index = exclusive(|waits| waits.add(subject, my_database().to_u32(), my_latch()));
+        ASLEEP.set(index.flatten());
         ASLEEP.get().map(|_| Self)
     }
 }
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        if let Some(place) = ASLEEP.take() {
-            exclusive(|waits| waits.remove(place));
+        if let Some(index) = ASLEEP.take() {
+            exclusive(|waits| waits.remove(index));
         }
     }
 }
@@ -197,68 +197,68 @@ fn shared(work: impl FnOnce(&Waits)) {
 
 impl Waits {
     fn add(&mut self, subject: Subject, database: u32, latch: *mut pg_sys::Latch) -> Option<u32> {
-        let place = match self.free {
-            0 if self.used as usize == PLACES => return None,
+        let index = match self.free {
+            0 if self.used as usize == ENTRIES => return None,
             0 => {
                 self.used += 1;
                 self.used - 1
             }
             free => {
-                self.free = self.places[free as usize - 1].next;
+                self.free = self.entries[free as usize - 1].next;
                 free - 1
             }
         };
-        let entry = &mut self.places[place as usize];
+        let entry = &mut self.entries[index as usize];
         entry.subject = subject;
         entry.latch = latch;
         entry.database = database;
         entry.next = self.chains[subject.chain()];
         entry.has_rung.store(false, Ordering::SeqCst);
-        self.chains[subject.chain()] = place + 1;
+        self.chains[subject.chain()] = index + 1;
         self.count.fetch_add(1, Ordering::SeqCst);
-        Some(place)
+        Some(index)
     }
 
-    fn remove(&mut self, place: u32) {
-        let entry = &self.places[place as usize];
+    fn remove(&mut self, index: u32) {
+        let entry = &self.entries[index as usize];
         let (chain, next) = (entry.subject.chain(), entry.next);
-        if self.chains[chain] == place + 1 {
+        if self.chains[chain] == index + 1 {
             self.chains[chain] = next;
         } else {
             let mut at = self.chains[chain];
-            while at != 0 && self.places[at as usize - 1].next != place + 1 {
-                at = self.places[at as usize - 1].next;
+            while at != 0 && self.entries[at as usize - 1].next != index + 1 {
+                at = self.entries[at as usize - 1].next;
             }
             if at != 0 {
-                self.places[at as usize - 1].next = next;
+                self.entries[at as usize - 1].next = next;
             }
         }
-        let entry = &mut self.places[place as usize];
+        let entry = &mut self.entries[index as usize];
         entry.database = 0;
         entry.next = self.free;
-        self.free = place + 1;
+        self.free = index + 1;
         self.count.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn ring(&self, subject: Subject) {
         let mut at = self.chains[subject.chain()];
         while at != 0 {
-            let place = &self.places[at as usize - 1];
-            if place.subject == subject {
-                place.ring();
+            let entry = &self.entries[at as usize - 1];
+            if entry.subject == subject {
+                entry.ring();
             }
-            at = place.next;
+            at = entry.next;
         }
     }
 
     fn ring_all(&self, database: u32) {
-        let used = self.places.iter().take(self.used as usize);
-        used.filter(|place| place.database == database)
-            .for_each(Place::ring);
+        let used = self.entries.iter().take(self.used as usize);
+        used.filter(|entry| entry.database == database)
+            .for_each(Entry::ring);
     }
 }
 
-impl Place {
+impl Entry {
     fn ring(&self) {
         self.has_rung.store(true, Ordering::SeqCst);
         // SAFETY: a latch in shared memory; after a new owner has taken it, that one wakes once for
@@ -302,16 +302,16 @@ pub(crate) fn wait_for_jobs(job_ids: &[i64]) {
             mine.retain(|id, wait| {
                 let stays = wanted.contains(id);
                 if !stays {
-                    waits.remove(wait.place);
+                    waits.remove(wait.index);
                 }
                 stays
             });
             for id in wanted {
                 if !mine.contains_key(&id)
-                    && let Some(place) = waits.add(Subject::job(database, id), database, my_latch())
+                    && let Some(index) = waits.add(Subject::job(database, id), database, my_latch())
                 {
                     let has_looked = false;
-                    mine.insert(id, JobWait { place, has_looked });
+                    mine.insert(id, JobWait { index, has_looked });
                 }
             }
         });
@@ -322,9 +322,9 @@ pub(crate) fn wait_for_jobs(job_ids: &[i64]) {
 pub(crate) fn forget_jobs(job_ids: &[i64]) {
     JOBS.with_borrow_mut(|mine| {
         let known = job_ids.iter().filter_map(|id| mine.remove(id));
-        let places: Vec<u32> = known.map(|wait| wait.place).collect();
-        if !places.is_empty() {
-            exclusive(|waits| places.iter().for_each(|place| waits.remove(*place)));
+        let indexes: Vec<u32> = known.map(|wait| wait.index).collect();
+        if !indexes.is_empty() {
+            exclusive(|waits| indexes.iter().for_each(|index| waits.remove(*index)));
         }
     });
 }
@@ -339,8 +339,8 @@ pub(crate) fn jobs_to_look_at(job_ids: &[i64]) -> Vec<i64> {
                 return true;
             };
             // Before the look: a job that ends after it rings again.
-            let place = &waits.places[wait.place as usize];
-            let rang = place.has_rung.swap(false, Ordering::SeqCst);
+            let entry = &waits.entries[wait.index as usize];
+            let rang = entry.has_rung.swap(false, Ordering::SeqCst);
             wait.has_looked &= !rang;
             !wait.has_looked
         };
@@ -365,8 +365,10 @@ pub(crate) fn has_job_rung() -> bool {
         return false;
     };
     JOBS.with_borrow(|mine| {
-        let mut places = mine.values().map(|wait| &waits.places[wait.place as usize]);
-        places.any(|place| place.has_rung.load(Ordering::SeqCst))
+        let mut entries = mine
+            .values()
+            .map(|wait| &waits.entries[wait.index as usize]);
+        entries.any(|entry| entry.has_rung.load(Ordering::SeqCst))
     })
 }
 
@@ -392,6 +394,6 @@ unsafe extern "C-unwind" fn at_exit(_code: std::ffi::c_int, _argument: pg_sys::D
             .map(|mut mine| std::mem::take(&mut *mine))
     });
     let jobs = mine.unwrap_or_default();
-    let places = jobs.values().map(|wait| wait.place).chain(ASLEEP.take());
-    exclusive(|waits| places.for_each(|place| waits.remove(place)));
+    let indexes = jobs.values().map(|wait| wait.index).chain(ASLEEP.take());
+    exclusive(|waits| indexes.for_each(|index| waits.remove(index)));
 }

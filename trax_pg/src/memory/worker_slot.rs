@@ -34,7 +34,7 @@ const TURN: TimestampTz = 500_000;
 const RENEWED_WITHIN: TimestampTz = 2_000_000;
 /// A process that has waited this long asks a busy executor to end after its statement, in
 /// microseconds.
-pub(crate) const PATIENT_FOR: TimestampTz = 1_000_000;
+pub(crate) const ASK_BUSY_AFTER: TimestampTz = 1_000_000;
 /// A scheduler yields to a statement only while the server has fewer executors.
 const EXECUTORS_AT_LEAST: usize = 2;
 /// Most processes in the line: one for each scheduler, and the launcher.
@@ -49,7 +49,7 @@ pub(crate) enum Wanted {
 
 #[derive(Clone, Copy)]
 struct Waiter {
-    /// The process, or 0 for a free place.
+    /// The process, or 0 for a free entry.
     pid: i32,
     since: TimestampTz,
     renewed_at: TimestampTz,
@@ -102,8 +102,8 @@ impl Line {
     fn renew(&mut self, pid: i32, since: TimestampTz, now: TimestampTz) {
         let mine = self.waiters.iter().position(|one| one.pid == pid);
         let free = |one: &Waiter| one.pid == 0 || !is_recent(one.renewed_at, now);
-        if let Some(place) = mine.or_else(|| self.waiters.iter().position(free)) {
-            self.waiters[place] = Waiter {
+        if let Some(index) = mine.or_else(|| self.waiters.iter().position(free)) {
+            self.waiters[index] = Waiter {
                 pid,
                 since,
                 renewed_at: now,
@@ -172,7 +172,7 @@ fn ask(wanted: Wanted, since: TimestampTz, now: TimestampTz) {
         let mut line = LINE.exclusive();
         // A scheduler that was asked and still runs is waiting for a lock: ask the next one.
         let asked = others.iter().position(|&(_, pid)| pid == line.asked);
-        let next = asked.map_or(0, |place| (place + 1) % others.len());
+        let next = asked.map_or(0, |index| (index + 1) % others.len());
         if let Some(&(_, pid)) = others.get(next) {
             line.asked = pid;
             line.asked_at = now;
@@ -181,7 +181,7 @@ fn ask(wanted: Wanted, since: TimestampTz, now: TimestampTz) {
         }
         drop(line);
     }
-    if now.saturating_sub(since) >= PATIENT_FOR
+    if now.saturating_sub(since) >= ASK_BUSY_AFTER
         && let Some(one) = executors.iter().find(|one| one.is_busy())
     {
         executor::retire(one.pid);

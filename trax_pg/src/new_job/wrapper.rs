@@ -27,7 +27,7 @@ sql_function!(
                 EndForeignModify: Some(end),
                 BeginForeignInsert: Some(begin_insert),
                 EndForeignInsert: Some(end),
-                IsForeignRelUpdatable: Some(what_it_takes),
+                IsForeignRelUpdatable: Some(may_update),
                 ..Default::default()
             };
             Ok(pg_sys::Datum::from(routine))
@@ -58,7 +58,7 @@ unsafe extern "C-unwind" fn refuse_to_read(
 }
 
 #[pg_guard]
-unsafe extern "C-unwind" fn what_it_takes(_relation: pg_sys::Relation) -> i32 {
+unsafe extern "C-unwind" fn may_update(_relation: pg_sys::Relation) -> i32 {
     1 << pg_sys::CmdType::CMD_INSERT
 }
 
@@ -132,9 +132,9 @@ unsafe fn checked_as(
         let state = (*statement).ps.state;
         #[cfg(feature = "pg15")]
         let user = {
-            let place = (*target).ri_RangeTableIndex;
-            if place > 0 {
-                let entry = pg_sys::list_nth((*state).es_range_table, place as i32 - 1);
+            let index = (*target).ri_RangeTableIndex;
+            if index > 0 {
+                let entry = pg_sys::list_nth((*state).es_range_table, index as i32 - 1);
                 (*entry.cast::<pg_sys::RangeTblEntry>()).checkAsUser
             } else {
                 pg_sys::InvalidOid
@@ -186,7 +186,7 @@ unsafe fn require_columns(relation: pg_sys::Relation) -> Result<()> {
                 (*attribute).atttypid == *oid
                     && CStr::from_ptr((*attribute).attname.data.as_ptr()) == *name
             })
-            // A column that was added and dropped again keeps its place.
+            // A column that was added and dropped again keeps its position.
             && (COLUMNS.len()..width).all(|index| (*attribute(shape, index)).attisdropped)
     };
     if is_as_known {

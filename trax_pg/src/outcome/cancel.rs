@@ -164,11 +164,11 @@ fn lock_jobs(spi: &Spi, job_ids: &[i64]) {
             })
             .first()
         {
-            let place = left.partition_point(|&job_id| job_id < moved);
-            looks = if place == 0 { looks + 1 } else { 1 };
+            let index = left.partition_point(|&job_id| job_id < moved);
+            looks = if index == 0 { looks + 1 } else { 1 };
             // The job is in no table: it was deleted by hand.
             let is_gone = looks == work_queue::LOOKS;
-            left = &left[place + usize::from(is_gone)..];
+            left = &left[index + usize::from(is_gone)..];
             if is_gone {
                 looks = 0;
             }

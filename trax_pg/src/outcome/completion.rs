@@ -42,14 +42,14 @@ pub(super) fn record(held: &Held, returned: &[Returned], now: Timestamp) -> Resu
     while !left.is_empty() {
         let view = View::of_transaction();
         let mut walk = Walk::begin(index.scan(&view, 2));
-        while let [place, later @ ..] = left {
-            let taken = if walk.finds(held, *place, later) {
+        while let [index, later @ ..] = left {
+            let taken = if walk.finds(held, *index, later) {
                 leases.delete(walk.scan().tid(), &view, true)
             } else {
                 Taken::No
             };
             match taken {
-                Taken::Yes => ended.push((walk.scan().row(), returned[*place])),
+                Taken::Yes => ended.push((walk.scan().row(), returned[*index])),
                 Taken::No | Taken::Busy => {}
                 Taken::Changed if keeps_snapshot() => return Err(Error::changed_since_snapshot()),
                 // A new snapshot shows its new state.

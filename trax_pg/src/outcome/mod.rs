@@ -232,7 +232,7 @@ fn reap(
     reaped: &mut Reaped,
     failure: &mut Option<Error>,
 ) -> Result<usize> {
-    let lease::Look { overdue, full } = lease::take_overdue(spi, ended_by, from);
+    let lease::OverdueFound { overdue, full } = lease::take_overdue(spi, ended_by, from);
     // A worker that keeps the transaction of its outcome open must not stop the cycle: the lease
     // waits for a later one.
     let manifests = overdue
@@ -247,7 +247,7 @@ fn reap(
         let job_ids = waiting.iter().map(|(lease, _)| lease.job_id).collect();
         lease::put_off(spi, job_ids, ended_by);
     }
-    let overdue = spend_what_is_lost_too_often(spi, overdue);
+    let overdue = count_repeated_losses(spi, overdue);
     let mut endings: Vec<Ending> = overdue
         .into_iter()
         .map(|(lease, overdue)| Ending::overdue(lease, overdue, now))
@@ -320,10 +320,7 @@ fn end_overdue(
 
 /// Counts a job as begun that was fetched ahead and lost too often in a row: it may be the cause of
 /// its workers' ends.
-fn spend_what_is_lost_too_often(
-    spi: &Spi,
-    mut overdue: Vec<(Locked, Overdue)>,
-) -> Vec<(Locked, Overdue)> {
+fn count_repeated_losses(spi: &Spi, mut overdue: Vec<(Locked, Overdue)>) -> Vec<(Locked, Overdue)> {
     let not_begun = overdue
         .iter()
         .filter(|(_, overdue)| *overdue == Overdue::NotBegun);
@@ -380,13 +377,13 @@ fn given_up(spi: &Spi, jobs: Vec<GivenUp>, outcome: Outcome, now: Timestamp) -> 
         })
         .unzip();
     finish_jobs(spi, ended, now);
-    limit::hand_on(spi, freed.into_iter().flatten());
+    limit::let_next_in(spi, freed.into_iter().flatten());
     count
 }
 
 /// Records attempts that did not complete, in the order of their jobs, with all consequences.
-fn end(spi: &Spi, endings: &[Ending], now: Timestamp, patient: bool) {
-    end_with(spi, endings, now, patient, None);
+fn end(spi: &Spi, endings: &[Ending], now: Timestamp, may_wait: bool) {
+    end_with(spi, endings, now, may_wait, None);
 }
 
 /// Does the same with another input in history, for a row whose own input cannot be read.
@@ -394,7 +391,7 @@ fn end_with(
     spi: &Spi,
     endings: &[Ending],
     now: Timestamp,
-    patient: bool,
+    may_wait: bool,
     lost_input: Option<pg_sys::Datum>,
 ) {
     let column = |value: fn(&Ending) -> Option<pg_sys::Datum>, element| {
@@ -456,19 +453,19 @@ fn end_with(
             done: ending.outcome == Outcome::Cancelled,
         })
         .collect();
-    make_room(spi, shared, &groups, patient);
+    make_room(spi, shared, &groups, may_wait);
     finish_jobs(spi, ended, now);
 }
 
 /// Lets in jobs that a limit held back when other jobs no longer run. Runs before manifests are
 /// locked: it waits for a claim whose transaction may then complete a job of one.
-fn make_room(spi: &Spi, shared: Vec<Shared>, limited_groups: &[String], patient: bool) {
+fn make_room(spi: &Spi, shared: Vec<Shared>, limited_groups: &[String], may_wait: bool) {
     wake::mark(wake::ENDED);
     for group in limited_groups {
         wake::mark(wake::WORK);
         changes::group_changed(group);
     }
-    limit::free(spi, shared.into_iter(), patient);
+    limit::free(spi, shared.into_iter(), may_wait);
 }
 
 /// Completes the end of jobs for good: wakes the sessions that wait for them, frees their keys and
@@ -480,5 +477,5 @@ fn finish_jobs(spi: &Spi, ended: Vec<Ended>, now: Timestamp) {
         .filter_map(|job| job.unique_key.clone().map(|key| (key, job.job_id)))
         .unzip();
     unique_key::release(spi, keys, job_ids, now);
-    job_ended::let_manifests_go_on(spi, &ended, now);
+    job_ended::continue_manifests(spi, &ended, now);
 }

@@ -38,7 +38,7 @@ pub(crate) fn may_be_lost() {
 }
 
 /// Makes the commit of this transaction wait for the disk, whatever the settings.
-pub(crate) fn must_last() {
+pub(crate) fn commit_durably() {
     // SAFETY: sets a flag of this transaction.
     unsafe { pg_sys::ForceSyncCommit() };
 }

@@ -7,7 +7,7 @@
 //!
 //! The effects of a collision:
 //! - Floors compare all 128 bits, as a check value of 63 with the rest of their state.
-//! - Two gates with the same place and the same half open each other, or are closed for a second at
+//! - Two gates with the same index and the same half open each other, or are closed for a second at
 //!   most.
 //! - Two names of one lock wait for each other, as two calls for one name do.
 //! - Of two names of prepared transactions, the end of one may wake no session: workers find its

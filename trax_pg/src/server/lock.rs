@@ -2,7 +2,7 @@
 //!
 //! Every function waits for its locks in this order, and for locks of one kind in the order of the
 //! last column. A lock that is taken only if it is free (`if_free`, `skip locked`) is never waited
-//! for and may come at any place.
+//! for and may come at any point.
 //!
 //! | | object | in the order of |
 //! |---|---|---|
@@ -67,7 +67,7 @@ pub(crate) enum Lock<'a> {
     Manifest(i64),
     /// The row of a worker.
     Worker(&'a str),
-    /// A name of tokens, and one of its places.
+    /// A name of tokens, and one of its slots.
     Token(&'a str),
     TokenSlot(&'a str, i32),
     /// The wait of a session for a token.

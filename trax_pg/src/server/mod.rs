@@ -3,6 +3,7 @@
 
 pub(crate) mod backend;
 pub(crate) mod backtrace;
+pub(crate) mod bounded_cache;
 pub(crate) mod call;
 pub(crate) mod catalog;
 pub(crate) mod clock;
@@ -11,7 +12,6 @@ pub(crate) mod durability;
 pub(crate) mod foreign_code;
 pub(crate) mod hash;
 pub(crate) mod json;
-pub(crate) mod kept;
 pub(crate) mod latch;
 pub(crate) mod lock;
 mod port;

@@ -43,7 +43,7 @@ impl Procedure {
     /// # Errors
     /// 42883 if the procedure was dropped while it waited.
     pub(crate) fn step<T>(&self, work: impl FnOnce(&Spi) -> Result<T>) -> Result<T> {
-        // The session's isolation level is ignored, so that a race for a place does not become a
+        // The session's isolation level is ignored, so that a race for a slot does not become a
         // serialization error.
         // SAFETY: no statement of the transaction has run yet.
         unsafe { pg_sys::XactIsoLevel = pg_sys::XACT_READ_COMMITTED as i32 };

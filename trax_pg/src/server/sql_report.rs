@@ -123,7 +123,7 @@ fn server_error(caught: &CaughtError) -> ServerError {
 
 fn sqlstate(code: i32) -> String {
     (0..5)
-        .map(|place| char::from(((code >> (6 * place)) & 0x3f) as u8 + b'0'))
+        .map(|index| char::from(((code >> (6 * index)) & 0x3f) as u8 + b'0'))
         .collect()
 }
 

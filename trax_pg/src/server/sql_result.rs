@@ -83,8 +83,8 @@ impl Collector {
         // SAFETY: the shape of the rows that follow.
         self.columns = unsafe {
             (0..(*shape).natts as usize)
-                .map(|place| {
-                    let attribute = &*attribute(shape, place);
+                .map(|index| {
+                    let attribute = &*attribute(shape, index);
                     let (mut output, mut varies) = (pg_sys::Oid::INVALID, false);
                     pg_sys::getTypeOutputInfo(attribute.atttypid, &raw mut output, &raw mut varies);
                     Column {
@@ -118,18 +118,18 @@ impl Collector {
             if ((*slot).tts_nvalid as usize) < count {
                 pg_sys::slot_getsomeattrs_int(slot, count as i32);
             }
-            for (place, column) in self.columns.iter().enumerate() {
-                if place > 0 {
+            for (index, column) in self.columns.iter().enumerate() {
+                if index > 0 {
                     self.rows.push(b',');
                 }
                 let is_full = self.rows.len() >= 2 * BYTES;
                 self.is_cut |= is_full;
-                if is_full || *(*slot).tts_isnull.add(place) {
+                if is_full || *(*slot).tts_isnull.add(index) {
                     self.rows.extend_from_slice(b"null");
                     continue;
                 }
                 let text =
-                    pg_sys::OidOutputFunctionCall(column.output, *(*slot).tts_values.add(place));
+                    pg_sys::OidOutputFunctionCall(column.output, *(*slot).tts_values.add(index));
                 let bytes = CStr::from_ptr(text).to_bytes();
                 self.is_cut |= column.how.write(&mut self.rows, bytes);
                 pg_sys::pfree(text.cast());
@@ -142,8 +142,8 @@ impl Collector {
 /// Adds a member of an object: an array of texts.
 fn write_texts<'t>(json: &mut Vec<u8>, name: &str, texts: impl Iterator<Item = &'t Vec<u8>>) {
     json.extend_from_slice(format!(",\"{name}\":[").as_bytes());
-    for (place, text) in texts.enumerate() {
-        if place > 0 {
+    for (index, text) in texts.enumerate() {
+        if index > 0 {
             json.push(b',');
         }
         quote(json, text);

@@ -66,14 +66,14 @@ impl<'a> Parsed<'a> {
                 .detail("It is empty, or a comment.")
                 .hint("Write a statement, for example: 'vacuum analyze orders'"));
         }
-        for place in 0..self.count() {
-            self.refuse_statement(place)?;
+        for index in 0..self.count() {
+            self.refuse_statement(index)?;
         }
         Ok(())
     }
 
-    fn refuse_statement(&self, place: usize) -> Result<()> {
-        let node = self.node(place);
+    fn refuse_statement(&self, index: usize) -> Result<()> {
+        let node = self.node(index);
         // SAFETY: a node begins with its tag, which identifies its structure.
         let (tag, copies_to_client) = unsafe {
             let tag = (*node).type_;
@@ -105,9 +105,9 @@ impl<'a> Parsed<'a> {
         sql_log::statement(self.text, &self.statements)
     }
 
-    fn node(&self, place: usize) -> *mut pg_sys::Node {
+    fn node(&self, index: usize) -> *mut pg_sys::Node {
         // SAFETY: a statement of this tree, with its node.
-        unsafe { (*self.statements[place]).stmt }
+        unsafe { (*self.statements[index]).stmt }
     }
 
     /// Returns whether the text needs a transaction block: it has several statements, or one that
@@ -115,7 +115,7 @@ impl<'a> Parsed<'a> {
     pub(crate) fn needs_block(&self) -> bool {
         use pg_sys::NodeTag as Tag;
         // SAFETY: as in `refuse_statement`.
-        let tag = |place| unsafe { (*self.node(place)).type_ };
+        let tag = |index| unsafe { (*self.node(index)).type_ };
         let of_block = [
             Tag::T_LockStmt,
             Tag::T_DeclareCursorStmt,
@@ -126,8 +126,8 @@ impl<'a> Parsed<'a> {
     }
 
     /// Runs one statement in the current transaction; its rows go to `collector`.
-    pub(crate) fn run(&self, place: usize, collector: &mut Collector) -> Done {
-        let raw = self.statements[place];
+    pub(crate) fn run(&self, index: usize, collector: &mut Collector) -> Done {
+        let raw = self.statements[index];
         let text = self.text.as_ptr();
         let began = Instant::now();
         // SAFETY: the calls that the server makes for a simple query. The plan lives in this text's

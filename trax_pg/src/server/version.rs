@@ -23,7 +23,7 @@ static LISTEN: Once = Once::new();
 
 /// Raises 55000 when this process has already loaded another file of trax, for example after
 /// `dynamic_library_path` changed: shared memory, settings and hooks belong to that file.
-pub(crate) fn be_the_only_one() {
+pub(crate) fn refuse_second_library() {
     const HERE: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
     // SAFETY: the variable lives as long as the process; it is null or a text of a loaded library,
     // and libraries are never unloaded.

@@ -10,7 +10,7 @@ pub(crate) enum WaitEvent {
     Work,
     /// The end of jobs.
     Job,
-    /// A place of a token.
+    /// A slot of a token.
     Token,
     /// Work for a background process.
     Idle,
@@ -33,18 +33,18 @@ impl WaitEvent {
     pub(crate) fn number(self) -> u32 {
         use std::sync::atomic::{AtomicU32, Ordering};
         static NUMBERS: [AtomicU32; 5] = [const { AtomicU32::new(0) }; 5];
-        let (place, name) = match self {
+        let (index, name) = match self {
             WaitEvent::Work => (0, c"TraxWaitForWork"),
             WaitEvent::Job => (1, c"TraxAwaitJob"),
             WaitEvent::Token => (2, c"TraxAwaitToken"),
             WaitEvent::Idle => (3, c"TraxIdle"),
             WaitEvent::Scheduler => (4, c"TraxScheduler"),
         };
-        match NUMBERS[place].load(Ordering::Relaxed) {
+        match NUMBERS[index].load(Ordering::Relaxed) {
             0 => {
                 // SAFETY: a name that is short enough; the server copies it.
                 let number = unsafe { pg_sys::WaitEventExtensionNew(name.as_ptr()) };
-                NUMBERS[place].store(number, Ordering::Relaxed);
+                NUMBERS[index].store(number, Ordering::Relaxed);
                 number
             }
             number => number,

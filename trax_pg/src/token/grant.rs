@@ -1,8 +1,8 @@
-//! Granting: finds a free place of a name, and grants it if the limit allows it.
+//! Granting: finds a free slot of a name, and grants it if the limit allows it.
 //!
-//! A transaction that grants a place holds a lock on it until it ends, so no other transaction
-//! grants the same place, and none waits for its commit. While no place above the limit is held or
-//! being granted, this alone keeps the limit, because only the places up to the limit are granted.
+//! A transaction that grants a slot holds a lock on it until it ends, so no other transaction
+//! grants the same slot, and none waits for its commit. While no slot above the limit is held or
+//! being granted, this alone keeps the limit, because only the slots up to the limit are granted.
 //! After a limit was lowered the tokens must be counted: then a grant locks the name exclusively.
 
 use super::Request;
@@ -50,7 +50,7 @@ row! {
     }
 }
 row! {
-    /// A place with a token, which may have expired.
+    /// A slot with a token, which may have expired.
     struct TakenSlot {
         slot: i32,
         expires_at: Timestamp,
@@ -67,7 +67,7 @@ impl Granted {
 pub(super) struct Refused {
     /// The time until the first of the held tokens expires, in microseconds.
     pub(super) left: Option<i64>,
-    /// A place may be free, but a transaction that has not ended has locked it.
+    /// A slot may be free, but a transaction that has not ended has locked it.
     pub(super) busy: bool,
 }
 
@@ -76,7 +76,7 @@ pub(super) enum Outcome {
     Refused(Refused),
 }
 
-/// The tokens of a name: the time at which each place is free again.
+/// The tokens of a name: the time at which each slot is free again.
 struct TakenSlots(HashMap<i32, Timestamp>);
 
 impl TakenSlots {
@@ -100,7 +100,7 @@ impl TakenSlots {
         Outcome::Refused(Refused { left, busy })
     }
 
-    /// Returns whether more places are free than `others` may take.
+    /// Returns whether more slots are free than `others` may take.
     fn has_room(&self, limit: i32, others: usize, over_by: Timestamp) -> bool {
         self.live(over_by).count() + others < limit as usize
     }
@@ -110,7 +110,7 @@ impl TakenSlots {
     }
 }
 
-/// Grants the lowest free place up to `limit`, if more places are free than are reserved for
+/// Grants the lowest free slot up to `limit`, if more slots are free than are reserved for
 /// `others`, the number of earlier waiters.
 pub(super) fn grant(
     spi: &Spi,
@@ -147,8 +147,8 @@ pub(super) fn grant(
             continue;
         }
         let expired = until.map(|_| over_by);
-        let place = Lock::TokenSlot(&request.name, slot);
-        let granted = place
+        let lock = Lock::TokenSlot(&request.name, slot);
+        let granted = lock
             .take_if_free(Mode::Alone)
             .then(|| take(spi, request, limit, slot, expired, now));
         match granted {
@@ -156,8 +156,8 @@ pub(super) fn grant(
                 wake::token_taken(&request.name);
                 return Outcome::Granted(granted);
             }
-            // Another session has just taken the place, or is extending its token.
-            Some(None) => place.give_back(Mode::Alone),
+            // Another session has just taken the slot, or is extending its token.
+            Some(None) => lock.give_back(Mode::Alone),
             None => {}
         }
         busy = true;
@@ -165,8 +165,8 @@ pub(super) fn grant(
     slots.refused(over_by, busy)
 }
 
-/// Returns whether a transaction that has not ended has granted a place above the limit. A higher
-/// limit allowed it, and its token may soon be held in addition to those of the lower places.
+/// Returns whether a transaction that has not ended has granted a slot above the limit. A higher
+/// limit allowed it, and its token may soon be held in addition to those of the lower slots.
 fn is_granting_above(name: &str, limit: i32) -> bool {
     let tokens = Table::open(Token::TABLE, Token::ALL);
     let by_name = Index::open(&tokens, c"concurrency_token_pkey");
@@ -176,7 +176,7 @@ fn is_granting_above(name: &str, limit: i32) -> bool {
     found
 }
 
-/// Takes a place whose lock is held. If it has a token, that has expired by the time `expired`.
+/// Takes a slot whose lock is held. If it has a token, that has expired by the time `expired`.
 fn take(
     spi: &Spi,
     request: &Request,

@@ -1,21 +1,21 @@
 //! Concurrency tokens: semaphores with names, for any program.
 //!
-//! A name has *places*, numbered 1 to `max_holders`; a *token* is the right to one place until a
+//! A name has *slots*, numbered 1 to `max_holders`; a *token* is the right to one slot until a
 //! time; a *waiter* is a session in `trax.await_token` (`waiter`). Enters: a name, a holder, a
 //! limit and a duration. Leaves: one row of `trax.concurrency_token` for each held token. Holds:
 //! - The call that takes a token never makes the number of held ones exceed its limit (`grant`).
 //! - The `max_holders` of the last call counts: a higher limit applies at once; a lower one takes
 //!   no token away, and no token is granted until fewer are held.
-//! - A call gets no place that is reserved for a waiter.
+//! - A call gets no slot that is reserved for a waiter.
 //! - A token that has expired by the server's clock, as far as that is trusted (`believed_clock`),
-//!   is lost: it can be neither extended nor released, and its place is free without a cycle.
+//!   is lost: it can be neither extended nor released, and its slot is free without a cycle.
 //! - The uuid of each grant serves as the fencing token. There is no fencing number, because a
 //!   sequence repeats after a failover. A holder that writes into this database calls
 //!   `extend_token` in the transaction of the write: until that has committed no other session gets
-//!   the place, even if the token expires meanwhile.
+//!   the slot, even if the token expires meanwhile.
 //! - A name without tokens has no row. Expired tokens are deleted once a minute.
 //!
-//! There is no row for each place, as in `limit`: it would be written for idle names too.
+//! There is no row for each slot, as in `limit`: it would be written for idle names too.
 
 mod grant;
 mod waiter;
@@ -31,7 +31,7 @@ use grant::{Granted, Outcome, grant};
 use pgrx::Uuid;
 use std::sync::{Mutex, PoisonError};
 
-/// Most places of a name: a grant reads all its tokens.
+/// Most slots of a name: a grant reads all its tokens.
 const HIGHEST_LIMIT: i32 = 1000;
 /// How long an expired token stays visible for people, in microseconds.
 const SWEEP_AFTER_MICROS: i64 = 60 * 1_000_000;
@@ -98,7 +98,7 @@ sql_function!(trax_acquire_token, pg_finfo_trax_acquire_token, |call| {
     Ok(rows.end())
 });
 
-/// Takes a token, if a place is free in addition to those reserved for waiters, and stores the
+/// Takes a token, if a slot is free in addition to those reserved for waiters, and stores the
 /// limit for the waiters.
 fn acquire(spi: &Spi, request: &Request) -> Option<Granted> {
     let waiting = waiter::living(spi, &request.name);
@@ -170,6 +170,6 @@ pub(crate) fn sweep(spi: &Spi, now: Timestamp) {
         at_most: arg(SWEEP_AT_MOST),
     };
     let reached = spi.query(sweep).first();
-    *swept_to = reached.map(|place| (place.name, place.slot));
+    *swept_to = reached.map(|at| (at.name, at.slot));
     waiter::sweep(spi, SWEEP_AT_MOST);
 }

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_secs(1);
 /// Longest sleep of a waiter that no session can wake.
 const POLL: Duration = Duration::from_millis(500);
-/// Longest sleep if a transaction that has not ended may have locked a free place.
+/// Longest sleep if a transaction that has not ended may have locked a free slot.
 const BUSY_POLL: Duration = Duration::from_millis(50);
 
 statement!(
@@ -90,8 +90,8 @@ fn await_turn(procedure: &Procedure, request: &Request, wait: Duration) -> Resul
         let look = procedure.step(|spi| Ok(waiter.look(spi, request)))?;
         procedure.commit();
         let turn = match look {
-            Look::Granted(granted) => return Ok(Some(granted)),
-            Look::NotYet(turn) => turn,
+            Attempt::Granted(granted) => return Ok(Some(granted)),
+            Attempt::NotYet(turn) => turn,
         };
         if Instant::now() >= deadline {
             procedure.step(|spi| {
@@ -109,7 +109,7 @@ fn await_turn(procedure: &Procedure, request: &Request, wait: Duration) -> Resul
 }
 
 /// The result of a look for a token.
-enum Look {
+enum Attempt {
     Granted(Granted),
     NotYet(Turn),
 }
@@ -122,7 +122,7 @@ enum Turn {
     First(Refused),
 }
 
-/// A session's place in the queue of a name; dropping it leaves the queue.
+/// A session's position in the queue of a name; dropping it leaves the queue.
 struct Waiter {
     id: i64,
     subject: Subject,
@@ -149,7 +149,7 @@ impl Waiter {
     }
 
     /// Takes a token if it is this waiter's turn and one is free.
-    fn look(&self, spi: &Spi, request: &Request) -> Look {
+    fn look(&self, spi: &Spi, request: &Request) -> Attempt {
         let mut before = self.id;
         loop {
             let rows = spi.query_latest(WaiterAhead {
@@ -160,7 +160,7 @@ impl Waiter {
                 break;
             };
             if is_alive(ahead) {
-                return Look::NotYet(Turn::Behind(ahead));
+                return Attempt::NotYet(Turn::Behind(ahead));
             }
             remove(spi, &[ahead]);
             before = ahead;
@@ -172,9 +172,9 @@ impl Waiter {
         match grant(spi, request, limit, 0, Timestamp::now()) {
             Outcome::Granted(granted) => {
                 remove(spi, &[self.id]);
-                Look::Granted(granted)
+                Attempt::Granted(granted)
             }
-            Outcome::Refused(refused) => Look::NotYet(Turn::First(refused)),
+            Outcome::Refused(refused) => Attempt::NotYet(Turn::First(refused)),
         }
     }
 

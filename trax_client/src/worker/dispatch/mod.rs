@@ -218,7 +218,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             self.exchange.begin(retries, 0, false);
             return;
         }
-        let extends = self.feel_pulse();
+        let extends = self.check_heartbeats();
         let due = now >= self.polling.next_claim() || !self.outbox.is_empty();
         let due = due && now >= self.no_claim_until;
         let may_claim = !self.is_full() && !self.pulse.is_lost();
@@ -244,7 +244,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
 
     /// Checks whether heartbeats are answered. Returns whether this connection must extend the
     /// leases.
-    fn feel_pulse(&mut self) -> bool {
+    fn check_heartbeats(&mut self) -> bool {
         // Without a connection, both wait for the server.
         if self.must_reconnect {
             return false;
@@ -277,7 +277,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
     }
 
     fn take_call(&mut self) {
-        if self.places.has_to_look_again() {
+        if self.places.must_claim_again() {
             self.polling.wake(Instant::now());
         }
     }

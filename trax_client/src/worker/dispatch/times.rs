@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::super::cancellation::Reason;
 use super::super::deadline::Deadlines;
 use super::super::outcome::Verdict;
-use super::super::places::HUNGRY;
+use super::super::places::WANTS_FOR;
 use super::super::summary::Stopped;
 use super::{Dispatch, Started, Waiting};
 use crate::clock::Moment;
@@ -23,7 +23,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             .is_some_and(|w| w.since + PREFETCH_PATIENCE <= now)
         {
             if let Some(Waiting { claimed, .. }) = self.waiting.pop_front() {
-                self.prefetch.in_vain();
+                self.prefetch.released_unstarted();
                 self.end_attempt(&claimed, Verdict::Release(None));
             }
         }
@@ -64,7 +64,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             moments.push(claim.max(self.paused_until));
         }
         if self.starved || !self.waiting.is_empty() && self.running.len() < self.setup.concurrency {
-            moments.push(now + HUNGRY / 2);
+            moments.push(now + WANTS_FOR / 2);
         }
         if self.exchange.is_idle() {
             let look = self.pulse.next(&self.held, Moment::now());

@@ -6,12 +6,12 @@
 //! recent changes and on the rows that it scans, and not on the number of lanes. If shared memory
 //! does not have all sections, the list is read from the index.
 //!
-//! The sections of a full group are *parked* behind the gate of the group (`memory/bound.rs`). When
+//! The sections of a full group are *gated*: they wait behind its gate (`memory/bound.rs`). When
 //! the gate opens, the best of them is scanned again, and the next one only after that has been
 //! taken: however many lanes a full group has, a claim scans one.
 //!
 //! The number of a lane is a hash of its group and task, whose names a session learns from the
-//! first row that it sees. Until then a section has the place of one in the group of the highest
+//! first row that it sees. Until then a section is sorted as if its group had the highest
 //! priority. Holds: a list may be out of date, so a claim checks again, under the lock of a group,
 //! whether its jobs may run (`limit::group::room`).
 
@@ -24,8 +24,8 @@ use crate::changes;
 use crate::columns::Waiting;
 use crate::memory;
 use crate::memory::{Bound, LanesState, Section};
+use crate::server::bounded_cache::BoundedCache;
 use crate::server::clock::Timestamp;
-use crate::server::kept::Kept;
 use crate::server::spi::{Spi, row, statement};
 use crate::server::table::Scan;
 use std::cell::{Cell, RefCell};
@@ -97,14 +97,14 @@ type Filter = (
 );
 
 thread_local! {
-    static LANES: RefCell<Kept<i64, Rc<Lane>, NAMES>> = RefCell::default();
+    static LANES: RefCell<BoundedCache<i64, Rc<Lane>, NAMES>> = RefCell::default();
     /// The last change that discarded all entries before these names were seen.
     static NAMES_SINCE: Cell<u64> = const { Cell::new(0) };
     /// How often a list was kept.
     static KEEPS: Cell<u64> = const { Cell::new(0) };
     static GROUPS: RefCell<Option<(Rc<Groups>, GroupsRead)>> = RefCell::default();
     static KEPT: RefCell<HashMap<Filter, List>> = RefCell::default();
-    static LIMITED: RefCell<Kept<String, bool, NAMES>> = RefCell::default();
+    static LIMITED: RefCell<BoundedCache<String, bool, NAMES>> = RefCell::default();
 }
 
 /// Returns the lane with this number, if a row of it has been seen.
@@ -244,10 +244,10 @@ pub(super) struct List {
     /// The sections to be scanned, the best first; some more than once, after a change of their
     /// order.
     best: BinaryHeap<(Best, Section)>,
-    /// The sections of full groups, by the place of the gate; and when to check whether each gate
+    /// The sections of full groups, by the index of the gate; and when to check whether each gate
     /// is still closed.
-    parked: HashMap<usize, Parked>,
-    parked_until: VecDeque<(i64, usize)>,
+    gated: HashMap<usize, Gated>,
+    gated_until: VecDeque<(i64, usize)>,
     /// The number of openings of gates that were applied.
     openings: u64,
     /// The last change that discarded all entries, and the last change that was added.
@@ -262,7 +262,7 @@ pub(super) struct List {
 }
 
 /// The sections behind a gate.
-struct Parked {
+struct Gated {
     gate: Bound,
     /// When to check whether it is still closed.
     until: i64,
@@ -276,7 +276,7 @@ struct Parked {
 struct KnownSection {
     /// No row comes before this job.
     start: i64,
-    /// Its order while it is to be scanned; `None` while it is parked or being scanned.
+    /// Its order while it is to be scanned; `None` while it is gated or being scanned.
     order: Option<ClaimOrder>,
 }
 
@@ -327,8 +327,8 @@ impl List {
             ages,
             sections: HashMap::new(),
             best: BinaryHeap::new(),
-            parked: HashMap::new(),
-            parked_until: VecDeque::new(),
+            gated: HashMap::new(),
+            gated_until: VecDeque::new(),
             openings: memory::openings(),
             void: 0,
             seen: 0,
@@ -420,8 +420,8 @@ impl List {
     pub(super) fn clear(&mut self) {
         self.sections.clear();
         self.best.clear();
-        self.parked.clear();
-        self.parked_until.clear();
+        self.gated.clear();
+        self.gated_until.clear();
         self.seen = 0;
         self.is_whole = false;
         self.read = None;
@@ -437,10 +437,10 @@ impl List {
                 Some(known) if known.start <= start => {}
                 Some(known) => {
                     known.start = start;
-                    let is_parked = known.order.is_none();
-                    match self.gate(section).filter(|_| is_parked) {
-                        Some(gate) if self.parked.contains_key(&gate.place()) => {
-                            self.park(section, gate);
+                    let is_gated = known.order.is_none();
+                    match self.gate(section).filter(|_| is_gated) {
+                        Some(gate) if self.gated.contains_key(&gate.index()) => {
+                            self.put_behind(section, gate);
                         }
                         _ => self.put(section, start),
                     }

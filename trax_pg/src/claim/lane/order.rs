@@ -1,4 +1,4 @@
-//! The order in which a list returns its sections: the best first, without those that are parked
+//! The order in which a list returns its sections: the best first, without those that are gated
 //! behind closed gates.
 
 use super::*;
@@ -37,48 +37,48 @@ impl List {
     }
 
     /// Parks a section whose group is full behind the group's gate.
-    pub(in crate::claim) fn park(&mut self, section: Section, gate: Bound) {
+    pub(in crate::claim) fn put_behind(&mut self, section: Section, gate: Bound) {
         let Some(KnownSection { start, .. }) = self.sections.get(&section) else {
             return;
         };
         let order = self.order(section, *start);
-        let parked = self.parked.entry(gate.place()).or_insert_with(|| {
+        let gated = self.gated.entry(gate.index()).or_insert_with(|| {
             // A gate stays closed for this long at most.
             let until = Timestamp::now().0 + memory::GATE_MICROS;
-            self.parked_until.push_back((until, gate.place()));
-            Parked {
+            self.gated_until.push_back((until, gate.index()));
+            Gated {
                 gate,
                 until,
                 sections: BinaryHeap::new(),
                 is_open: false,
             }
         });
-        parked.is_open = false;
-        parked.sections.push((std::cmp::Reverse(order), section));
+        gated.is_open = false;
+        gated.sections.push((std::cmp::Reverse(order), section));
     }
 
     /// Puts the best section behind each gate that may be open back into the order.
-    pub(in crate::claim) fn unpark(&mut self, now: i64) {
-        if self.parked.is_empty() {
+    pub(in crate::claim) fn put_opened(&mut self, now: i64) {
+        if self.gated.is_empty() {
             self.openings = memory::openings();
-            self.parked_until.clear();
+            self.gated_until.clear();
             return;
         }
         let opened = memory::opened_since(&mut self.openings);
-        for slot in opened.unwrap_or_else(|| self.parked.keys().copied().collect()) {
+        for slot in opened.unwrap_or_else(|| self.gated.keys().copied().collect()) {
             self.open(slot);
         }
         // After the clock was set back, do not wait for the old time.
         let is_over = |until| until <= now || until > now + 2 * memory::GATE_MICROS;
-        while let Some(&(until, slot)) = self.parked_until.front()
+        while let Some(&(until, slot)) = self.gated_until.front()
             && is_over(until)
         {
-            self.parked_until.pop_front();
-            let parked = self.parked.get_mut(&slot);
-            if let Some(parked) = parked.filter(|parked| parked.until == until) {
-                parked.until = now + memory::GATE_MICROS;
-                self.parked_until.push_back((parked.until, slot));
-                if !parked.gate.is_closed(now) {
+            self.gated_until.pop_front();
+            let gated = self.gated.get_mut(&slot);
+            if let Some(gated) = gated.filter(|gated| gated.until == until) {
+                gated.until = now + memory::GATE_MICROS;
+                self.gated_until.push_back((gated.until, slot));
+                if !gated.gate.is_closed(now) {
                     self.open(slot);
                 }
             }
@@ -87,23 +87,23 @@ impl List {
 
     /// Puts the best section behind a gate back into the order; the others follow one by one.
     pub(super) fn open(&mut self, slot: usize) {
-        if let Some(parked) = self.parked.get_mut(&slot) {
-            parked.is_open = true;
-            self.put_next_parked(slot);
+        if let Some(gated) = self.gated.get_mut(&slot) {
+            gated.is_open = true;
+            self.put_next_gated(slot);
         }
     }
 
-    pub(super) fn put_next_parked(&mut self, slot: usize) {
-        let Some(parked) = self.parked.get_mut(&slot).filter(|parked| parked.is_open) else {
+    pub(super) fn put_next_gated(&mut self, slot: usize) {
+        let Some(gated) = self.gated.get_mut(&slot).filter(|gated| gated.is_open) else {
             return;
         };
-        while let Some((_, section)) = parked.sections.pop() {
+        while let Some((_, section)) = gated.sections.pop() {
             if let Some(KnownSection { start, order: None }) = self.sections.get(&section) {
                 let start = *start;
                 return self.put(section, start);
             }
         }
-        self.parked.remove(&slot);
+        self.gated.remove(&slot);
     }
 
     /// Returns the order of the best section to be scanned.
@@ -119,17 +119,17 @@ impl List {
     }
 
     /// Returns the best section and the job to scan it from, and removes it from the order until it
-    /// is put back. The next section that is parked behind the same gate takes its place.
+    /// is put back. The next section that is gated behind the same gate takes its place.
     pub(in crate::claim) fn take_best(&mut self) -> Option<(Section, i64)> {
         self.best()?;
         let (_, section) = self.best.pop()?;
         let of_section = self.sections.get_mut(&section)?;
         of_section.order = None;
         let start = of_section.start;
-        if !self.parked.is_empty()
+        if !self.gated.is_empty()
             && let Some(gate) = self.gate(section)
         {
-            self.put_next_parked(gate.place());
+            self.put_next_gated(gate.index());
         }
         Some((section, start))
     }
@@ -153,7 +153,7 @@ impl List {
         }
         let start = of_section.start;
         match self.gate(section) {
-            Some(gate) if gate.is_closed(now) => self.park(section, gate),
+            Some(gate) if gate.is_closed(now) => self.put_behind(section, gate),
             _ => self.put(section, start),
         }
     }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 /// Returns the positions of the manifests, parents first. Keeps its path in a list instead of
 /// recursion: a chain may be of any length.
 pub(super) fn in_order(manifests: &[Entry]) -> Result<Vec<usize>> {
-    let places: HashMap<&str, usize> = manifests
+    let positions: HashMap<&str, usize> = manifests
         .iter()
         .enumerate()
         .map(|(index, entry)| (entry.name.as_str(), index))
@@ -31,7 +31,7 @@ pub(super) fn in_order(manifests: &[Entry]) -> Result<Vec<usize>> {
                 continue;
             };
             *parent += 1;
-            let Some(&next) = places.get(name.as_str()) else {
+            let Some(&next) = positions.get(name.as_str()) else {
                 continue;
             };
             match visited[next] {

@@ -4,7 +4,7 @@
 //! claiming or ending, so they can be neither claimed nor blocked yet. A claim that has read many
 //! such rows raises the start of the section past them, so that the next claims do not read them
 //! again. The first claim after the end of the transaction lowers the start to the first of them.
-//! If no place is free for a skip, the start is not raised past its rows.
+//! If no entry is free for a skip, the start is not raised past its rows.
 
 use super::{Database, LaneStarts, Section, own};
 use crate::server::running::Running;
@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 /// Most skips of all databases.
 pub(super) const SKIPS: usize = 256;
 
-/// All zero is a free place.
+/// All zero is a free entry.
 #[derive(Clone, Copy)]
 pub(super) struct Skip {
     is_taken: bool,
@@ -54,10 +54,10 @@ impl LaneStarts {
             same.first = first.min(same.first);
             return true;
         }
-        let Some(place) = self.skips.iter_mut().find(|skip| !skip.is_taken) else {
+        let Some(free) = self.skips.iter_mut().find(|skip| !skip.is_taken) else {
             return false;
         };
-        *place = Skip {
+        *free = Skip {
             is_taken: true,
             database: database as u16,
             section,
@@ -93,7 +93,7 @@ impl LaneStarts {
 }
 
 /// Adds a skip: claims skip rows of a section, from the job `first` on, until a transaction ends.
-/// Returns false if no place is free.
+/// Returns false if no entry is free.
 pub(crate) fn skip(section: Section, first: i64, until: Running) -> bool {
     own().is_some_and(|(memory, database)| {
         let shared = &memory.databases[database];

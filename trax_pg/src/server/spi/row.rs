@@ -69,7 +69,7 @@ impl<T: Column> Column for Option<T> {
     }
 }
 
-/// The expected column at one place.
+/// The expected column at one position.
 pub(crate) struct Expected {
     /// A row with one column needs no name.
     name: Option<&'static str>,

@@ -285,12 +285,12 @@ fn numbered(sql: &str, names: &[&str]) -> Result<String, String> {
             let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
             let length = rest[1..].find(|c| !is_part(c)).unwrap_or(rest.len() - 1);
             let name = &rest[1..=length];
-            let place = names
+            let index = names
                 .iter()
                 .position(|known| *known == name && name != BY_NUMBER);
-            let place = place.ok_or_else(|| format!("has a parameter ${name} without a value"))?;
-            met[place] = true;
-            text.push_str(&format!("${}", place + 1));
+            let index = index.ok_or_else(|| format!("has a parameter ${name} without a value"))?;
+            met[index] = true;
+            text.push_str(&format!("${}", index + 1));
             rest = &rest[1 + length..];
             continue;
         } else {

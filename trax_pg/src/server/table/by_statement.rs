@@ -25,7 +25,7 @@ pub(super) fn insert(table: &Table, rows: &[Values]) {
     let sql = format!(
         "insert into trax.{name} ({}) overriding system value select * from unnest({})",
         columns.join(", "),
-        places(columns.len()),
+        placeholders(columns.len()),
     );
     let types: Vec<_> = (0..columns.len())
         .map(|column| table.type_of(column))
@@ -39,12 +39,12 @@ pub(super) fn insert(table: &Table, rows: &[Values]) {
 }
 
 /// Sets the columns with these numbers, from 0, of locked rows; each element of `rows` has the
-/// place of a row, then its values.
+/// ctid of a row, then its values.
 pub(super) fn update(table: &Table, columns: &[usize], rows: &[Values]) {
     let name = table.name.to_string_lossy();
     let mut types = vec![pg_sys::TIDOID];
     let mut changes = Vec::new();
-    let mut names = vec!["place".to_owned()];
+    let mut names = vec!["row_id".to_owned()];
     for (number, &column) in columns.iter().enumerate() {
         types.push(table.type_of(column));
         names.push(format!("value_{number}"));
@@ -52,9 +52,9 @@ pub(super) fn update(table: &Table, columns: &[usize], rows: &[Values]) {
         changes.push(format!("{column} = v.value_{number}"));
     }
     let sql = format!(
-        "update only trax.{name} o set {} from unnest({}) v ({}) where o.ctid operator(pg_catalog.=) v.place",
+        "update only trax.{name} o set {} from unnest({}) v ({}) where o.ctid operator(pg_catalog.=) v.row_id",
         changes.join(", "),
-        places(types.len()),
+        placeholders(types.len()),
         names.join(", "),
     );
     for rows in parts(rows, &types) {
@@ -65,24 +65,24 @@ pub(super) fn update(table: &Table, columns: &[usize], rows: &[Values]) {
 }
 
 /// Deletes locked rows.
-pub(super) fn delete(table: &Table, places: &[pg_sys::ItemPointerData]) {
+pub(super) fn delete(table: &Table, ctids: &[pg_sys::ItemPointerData]) {
     let name = table.name.to_string_lossy();
     let sql =
         format!("delete from only trax.{name} o where o.ctid operator(pg_catalog.=) any ($1)");
-    let rows: Vec<Values> = places.iter().map(|place| vec![place_of(place)]).collect();
+    let rows: Vec<Values> = ctids.iter().map(|ctid| vec![ctid_of(ctid)]).collect();
     if run(&sql, &[pg_sys::TIDOID], &rows) != rows.len() {
         suppressed("deleted from", &name)
     }
 }
 
-/// Returns the place of a row as a value, which lives as long as the place.
-pub(super) fn place_of(place: &pg_sys::ItemPointerData) -> Option<pg_sys::Datum> {
-    Some(pg_sys::Datum::from(&raw const *place))
+/// Returns the ctid of a row as a value, which lives as long as the ctid.
+pub(super) fn ctid_of(ctid: &pg_sys::ItemPointerData) -> Option<pg_sys::Datum> {
+    Some(pg_sys::Datum::from(&raw const *ctid))
 }
 
-fn places(count: usize) -> String {
-    let places: Vec<_> = (1..=count).map(|n| format!("${n}")).collect();
-    places.join(", ")
+fn placeholders(count: usize) -> String {
+    let numbers: Vec<_> = (1..=count).map(|n| format!("${n}")).collect();
+    numbers.join(", ")
 }
 
 /// Runs a statement with an array of each column of `rows`; returns how many rows it wrote.

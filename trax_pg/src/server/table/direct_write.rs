@@ -161,7 +161,7 @@ pub(super) fn obstacle(
         if class.relrowsecurity && class.relforcerowsecurity {
             return Some("row security".to_owned());
         }
-        // A column that was added and dropped again keeps its place.
+        // A column that was added and dropped again keeps its position.
         let added = (columns.len()..(*shape).natts as usize)
             .map(|index| &*attribute(shape, index))
             .find(|attribute| !attribute.attisdropped);

@@ -26,7 +26,7 @@ pub(super) struct Constraints {
 }
 
 #[derive(Default)]
-struct Known {
+struct CatalogCache {
     /// Relations of the schema by their names.
     names: Vec<(&'static CStr, pg_sys::Oid)>,
     /// How rows of tables are written without statements.
@@ -34,7 +34,7 @@ struct Known {
     constraints: Vec<(pg_sys::Oid, Rc<Constraints>)>,
 }
 
-impl Known {
+impl CatalogCache {
     fn knows(&self, relation: pg_sys::Oid) -> bool {
         self.names.iter().any(|&(_, oid)| oid == relation)
             || self.direct.iter().any(|(oid, _)| *oid == relation)
@@ -43,7 +43,7 @@ impl Known {
 }
 
 thread_local! {
-    static KNOWN: RefCell<Known> = RefCell::default();
+    static KNOWN: RefCell<CatalogCache> = RefCell::default();
 }
 static LISTEN: Once = Once::new();
 
@@ -52,7 +52,7 @@ static LISTEN: Once = Once::new();
 unsafe extern "C-unwind" fn relation_changed(_argument: pg_sys::Datum, relation: pg_sys::Oid) {
     KNOWN.with_borrow_mut(|known| {
         if relation == pg_sys::InvalidOid || known.knows(relation) {
-            *known = Known::default();
+            *known = CatalogCache::default();
         }
     });
 }

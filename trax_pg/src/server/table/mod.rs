@@ -45,7 +45,7 @@ macro_rules! columns {
     ($(#[$doc:meta])* $name:ident in $table:literal { $($column:ident: $text:literal),* $(,)? }) => {
         $(#[$doc])*
         #[allow(clippy::enum_variant_names, reason = "columns have their names from the table")]
-        #[allow(dead_code, reason = "all columns have a place, also those that only statements read")]
+        #[allow(dead_code, reason = "all columns have a position, also those that only statements read")]
         #[derive(Clone, Copy)]
         #[repr(usize)]
         pub(crate) enum $name { $($column),* }

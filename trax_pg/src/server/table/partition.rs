@@ -98,11 +98,11 @@ pub(super) fn route(parent: pg_sys::Relation, time: i64) -> Option<pg_sys::Oid> 
                 high = middle;
             }
         }
-        let mut place = *bounds.indexes.add(low);
-        if place < 0 {
-            place = bounds.default_index;
+        let mut index = *bounds.indexes.add(low);
+        if index < 0 {
+            index = bounds.default_index;
         }
-        (place >= 0).then(|| *partitions.oids.add(place as usize))
+        (index >= 0).then(|| *partitions.oids.add(index as usize))
     }
 }
 

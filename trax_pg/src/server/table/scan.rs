@@ -345,7 +345,7 @@ impl Scan {
     pub(crate) fn row(&self) -> Row {
         let slot = self.slot;
         // SAFETY: the slot holds a row of the table; the copy lives in the current memory context,
-        // and a value within the one tuple is at the same place within the other.
+        // and a value within the one tuple is at the same offset within the other.
         unsafe {
             let shape = (*slot).tts_tupleDescriptor;
             let columns = (*shape).natts as usize;

@@ -151,9 +151,9 @@ impl<'table> Updater<'table> {
             let rows: Vec<_> = self
                 .left
                 .iter()
-                .map(|(place, values)| {
-                    let place = std::iter::once(by_statement::place_of(place));
-                    place.chain(values.iter().copied()).collect()
+                .map(|(ctid, values)| {
+                    let ctid = std::iter::once(by_statement::ctid_of(ctid));
+                    ctid.chain(values.iter().copied()).collect()
                 })
                 .collect();
             by_statement::update(self.table, &self.columns, &rows);

@@ -1,4 +1,4 @@
--- Returns whether these tables belong to this place, and the home of their adoption.
+-- Returns whether these tables belong to this server and database, and the home of their adoption.
 select
     (
         select count(*) = 1 and bool_and(i.system_identifier = $system_identifier and i.database_oid = $database_oid)

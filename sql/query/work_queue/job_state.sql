@@ -1,4 +1,4 @@
--- Returns the place of a job; null when it is delayed, or is not visible anywhere.
+-- Returns the state of a job; null when it is delayed, or is not visible anywhere.
 select coalesce(
     (
         select case when q.waits_for is null then 'ready' else 'blocked' end

@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 /// A map of at most `MOST` entries. Beyond that it is cleared: every entry can be computed again.
-pub(crate) struct Kept<K, V, const MOST: usize>(HashMap<K, V>);
+pub(crate) struct BoundedCache<K, V, const MOST: usize>(HashMap<K, V>);
 
-impl<K, V, const MOST: usize> Default for Kept<K, V, MOST> {
+impl<K, V, const MOST: usize> Default for BoundedCache<K, V, MOST> {
     fn default() -> Self {
         Self(HashMap::new())
     }
 }
 
-impl<K: Eq + Hash, V, const MOST: usize> Kept<K, V, MOST> {
+impl<K: Eq + Hash, V, const MOST: usize> BoundedCache<K, V, MOST> {
     pub(crate) fn get<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
@@ -39,11 +39,11 @@ impl<K: Eq + Hash, V, const MOST: usize> Kept<K, V, MOST> {
 
 #[cfg(test)]
 mod tests {
-    use super::Kept;
+    use super::BoundedCache;
 
     #[test]
     fn the_last_entry_is_there_and_never_more_than_the_most() {
-        let mut kept: Kept<String, u32, 3> = Kept::default();
+        let mut kept: BoundedCache<String, u32, 3> = BoundedCache::default();
         for n in 0..100 {
             kept.insert(n.to_string(), n);
             assert_eq!(kept.get(&n.to_string()), Some(&n));
