@@ -328,7 +328,7 @@ async fn a_key_that_came_free_beside_an_open_claim_lets_in_with_the_next_cycle()
     let job = "'a', concurrency_key => 'k', max_retries => 0";
     s.enqueue(job).await;
     s.claim_one("lease => '1 h'").await;
-    // A cycle has swept, and does not sweep again within a minute.
+    // A cycle has repaired, and does not repair again within a minute.
     s.tick("queue_due").await;
     let next = s.enqueue(job).await;
     claimer.get("begin").await;
@@ -391,7 +391,7 @@ async fn a_publication_of_all_tables_stops_neither_the_cycle_nor_a_worker() {
             and c.relreplident = 'd'
             and not exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary)";
     println!("without a key, and never changed: {}", s.get(without).await);
-    // A cycle in a new session sweeps.
+    // A cycle in a new session repairs and cleans up.
     Session::of(&db)
         .await
         .get("select * from trax.tick()")
@@ -417,4 +417,28 @@ async fn jobs_of_many_lanes_are_found_in_their_order_after_a_restart() {
     .await;
     let claimed: Vec<String> = claim_all(&s).await.iter().map(i64::to_string).collect();
     assert_eq!(claimed.join("\n"), expected);
+}
+
+#[tokio::test]
+async fn a_cycle_beside_a_claim_that_is_rolled_back_hides_no_job() {
+    let (db, s) = session().await;
+    let jobs = [
+        s.enqueue("'a'").await,
+        s.enqueue("'b', priority => 3").await,
+    ];
+    // The lanes are known to all sessions from here on.
+    assert!(s.claim_ids("tasks => array['other']").await.is_empty());
+    let ticker = Session::of(&db).await;
+    ticker.get("begin").await;
+    assert_eq!(ticker.claim_ids("max_jobs => 10").await.len(), 2);
+    // The first cycle of a backend repairs: in this transaction both lanes are empty.
+    ticker.get("select count(*) from trax.tick()").await;
+    ticker.get("rollback").await;
+    for s in [&s, &Session::of(&db).await] {
+        let mut found = s.claim_ids("max_jobs => 10").await;
+        found.sort_unstable();
+        assert_eq!(found, jobs);
+        s.get("select trax.release(job_id, token) from trax.lease")
+            .await;
+    }
 }

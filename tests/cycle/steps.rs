@@ -154,7 +154,7 @@ async fn what_a_failed_step_had_freed_is_held_again() {
 }
 
 /// A step, the work for it, and the statement that then fails.
-const STEPS: [(&str, &str, &str, &str); 5] = [
+const STEPS: [(&str, &str, &str, &str); 4] = [
     (
         "cancel_timed_out",
         "select trax.enqueue('t'); select count(*) from trax.claim_next(lease => '1 h');
@@ -167,13 +167,6 @@ const STEPS: [(&str, &str, &str, &str); 5] = [
         "select trax.limit_queue_time(trax.enqueue('t'), '1 us')",
         "trax.work_queue",
         "delete on trax.work_queue for each row",
-    ),
-    (
-        "reap_dead_letters",
-        "insert into trax.run (job_id, queued_at, run_at, finished_at, attempt, priority, final, state, failure_kind, task, group_name, input)
-             values (0, now(), now(), now(), 1, 0, true, 'failed', 'error', 'old', 'default', '{}')",
-        "trax.dead_letter",
-        "insert on trax.dead_letter for each row",
     ),
     (
         "promote_delayed",
@@ -243,4 +236,38 @@ async fn a_cycle_with_nothing_to_do_takes_no_transaction_id() {
     let taken = "select pg_current_xact_id_if_assigned() is not null";
     assert_eq!(s.get(taken).await, "f");
     s.get("commit").await;
+}
+
+#[tokio::test]
+async fn a_part_of_the_repair_that_fails_stops_no_other_part() {
+    let (db, s) = session().await;
+    s.enqueue("'a', max_retries => 0").await;
+    let dead = s.claim_one("").await;
+    s.get(&format!(
+        "select trax.fail({}, 'no'); delete from trax.dead_letter",
+        dead.key()
+    ))
+    .await;
+    // As if the job before it had ended without letting it in.
+    let blocked = s.enqueue("'b', concurrency_key => 'k'").await;
+    s.get("update trax.work_queue set waits_for = 'key'").await;
+    refuse(
+        &s,
+        "trax.dead_letter",
+        "insert on trax.dead_letter for each row",
+    )
+    .await;
+    assert_eq!(
+        cycle(&Session::of(&db).await, "reap_dead_letters").await,
+        "0"
+    );
+    assert_eq!(s.claim_ids("").await, [blocked]);
+    assert_eq!(s.get(FAILED).await, "repair");
+    s.get("drop trigger test_no on trax.dead_letter").await;
+    assert_eq!(
+        cycle(&Session::of(&db).await, "reap_dead_letters").await,
+        "1"
+    );
+    assert_eq!(s.get(FAILED).await, "");
+    s.assert_healthy().await;
 }

@@ -183,8 +183,8 @@ async fn a_claim_beside_a_group_with_a_high_limit_costs_the_same_for_any_number_
     );
 }
 
-/// The cost of a cycle that sweeps, with this many jobs behind a key and behind a manifest.
-async fn cost_of_a_sweep(count: i64) -> i64 {
+/// The cost of a cycle that repairs, with this many jobs behind a key and behind a manifest.
+async fn cost_of_a_repair(count: i64) -> i64 {
     let (db, s) = session().await;
     s.get("select trax.schedule('m', 'm', every => '1 h', max_concurrency => 1)")
         .await;
@@ -204,18 +204,18 @@ async fn cost_of_a_sweep(count: i64) -> i64 {
         s.get(CLAIM).await;
     }
     s.get("vacuum analyze trax.work_queue").await;
-    // A backend sweeps in its first cycle. Every measurement uses a new backend, so the cost of its
-    // first accesses is the same in all.
+    // A backend repairs in its first cycle. Every measurement uses a new backend, so the cost of
+    // its first accesses is the same in all.
     let manager = Session::of(&db).await;
     buffers(&manager, "select * from trax.tick()").await
 }
 
 #[tokio::test]
 async fn a_cycle_reads_nothing_of_what_waits_behind_one_key_or_manifest() {
-    let few = cost_of_a_sweep(10).await;
+    let few = cost_of_a_repair(10).await;
     assert_same(
         "a cycle beside 10,000 blocked",
         few,
-        cost_of_a_sweep(10_000).await,
+        cost_of_a_repair(10_000).await,
     );
 }

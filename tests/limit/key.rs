@@ -135,7 +135,7 @@ async fn assert_two_follow_two(end: &str) {
     s.get("select trax.configure_group('default', max_per_key => 2)")
         .await;
     many_behind(&s, 6).await;
-    // This backend sweeps now, and not again within a minute.
+    // This backend repairs now, and not again within a minute.
     s.tick("queue_due").await;
     assert_eq!(s.claim("max_jobs => 9").await.len(), 2);
     assert!(s.claim("max_jobs => 9").await.is_empty());
@@ -260,7 +260,7 @@ async fn an_open_transaction_that_completed_stops_neither_other_keys_nor_the_cyc
 }
 
 #[tokio::test]
-async fn what_a_reaper_could_not_let_in_is_let_in_by_the_sweep() {
+async fn what_a_reaper_could_not_let_in_is_let_in_by_the_repair() {
     let (db, s) = session().await;
     let claimer = Session::of(&db).await;
     let first = s
@@ -365,7 +365,7 @@ async fn a_key_that_is_let_in_wakes_who_waits() {
 }
 
 #[tokio::test]
-async fn a_sweep_goes_on_behind_where_the_last_one_stopped_and_says_when_it_came_to_the_end() {
+async fn a_repair_goes_on_behind_where_the_last_one_stopped_and_says_when_it_came_to_the_end() {
     let (_db, s) = session().await;
     for key in ["a", "b", "c"] {
         s.enqueue(&format!("'t', concurrency_key => '{key}'")).await;
@@ -373,10 +373,10 @@ async fn a_sweep_goes_on_behind_where_the_last_one_stopped_and_says_when_it_came
     }
     // As if every running job had ended without letting in another.
     s.get("update trax.work_queue set waits_for = 'key'").await;
-    let sweep = statement("KeySweep");
-    s.get(&format!("prepare sweep (text, bigint, int) as {sweep}"))
+    let repair = statement("KeyRepair");
+    s.get(&format!("prepare repair (text, bigint, int) as {repair}"))
         .await;
-    let from = |key: &str, lane: &str| format!("execute sweep ('{key}', {lane}, 2)");
+    let from = |key: &str, lane: &str| format!("execute repair ('{key}', {lane}, 2)");
     let first = s.get(&from("", "-9223372036854775808")).await;
     let rows: Vec<Vec<&str>> = first.lines().map(|row| row.split('|').collect()).collect();
     assert_eq!(rows.len(), 2, "{first}");

@@ -195,7 +195,7 @@ async fn jobs_that_were_passed_beside_an_open_transaction_are_claimed_after_it()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_that_were_passed_beside_a_prepared_transaction_are_claimed_after_it() {
-    // No scheduler, whose sweep could let a job in at the moment of a claim.
+    // No scheduler, whose repair could let a job in at the moment of a claim.
     let server = scheduling()
         .setting("trax.databases", "no_database_has_this_name")
         .setting("max_prepared_transactions", "5")

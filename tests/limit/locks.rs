@@ -196,13 +196,13 @@ async fn claims_and_completions_in_one_transaction_over_one_manifest_do_not_dead
 }
 
 #[tokio::test]
-async fn a_job_behind_a_key_that_is_reaped_beside_an_open_claim_waits_for_no_sweep() {
+async fn a_job_behind_a_key_that_is_reaped_beside_an_open_claim_waits_for_no_repair() {
     let (db, s) = session().await;
     let claimer = Session::of(&db).await;
     s.get("select count(trax.enqueue('a', concurrency_key => 'k', max_retries => 0)) from generate_series(1, 2)")
         .await;
     s.claim_one("lease => '1 h'").await;
-    // The cycle performs the sweep of this minute.
+    // The cycle performs the repair of this minute.
     s.get("select * from trax.tick()").await;
     claimer.get("begin").await;
     assert!(claimer.claim("").await.is_empty(), "it blocks the second");

@@ -14,8 +14,8 @@ use crate::server::clock::{Timestamp, micros};
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::step::isolated;
 use crate::{
-    audit, dead_letter, lease, limit, manifest_state, progress, setting, token, unique_key,
-    unreadable_job, worker_registry,
+    audit, dead_letter, lease, progress, setting, token, unique_key, unreadable_job,
+    worker_registry,
 };
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -72,26 +72,41 @@ pub(crate) fn before_due(spi: &Spi, now: Timestamp) {
     }
 }
 
-/// Deletes rows that have been kept long enough. Once a minute in each backend, and when the clock
-/// `went_back`, checks everything else.
-pub(crate) fn clean_up(spi: &Spi, now: Timestamp, jump: Jump, went_back: bool) -> Cleaned {
+/// Returns whether this cycle is one that also repairs and checks everything: once a minute in each
+/// backend, and when the clock `went_back`.
+pub(crate) fn checks_everything(now: Timestamp, jump: Jump, went_back: bool) -> bool {
     let last = Timestamp(LAST_LOOK.load(Ordering::Relaxed));
     let latest = jump.later(now);
     let same_day = last.is_finite() && last.unix_day() == latest.unix_day();
     let is_recent = last <= latest && latest < last.plus(INTERVAL_MICROS);
-    let looked = same_day && is_recent && !went_back;
-    if !looked {
+    let is_due = !same_day || !is_recent || went_back;
+    if is_due {
         LAST_LOOK.store(latest.0, Ordering::Relaxed);
+    }
+    is_due
+}
+
+/// Deletes rows that have been kept long enough; `everything` also corrects what a clock that was
+/// ahead and `went_back` has left.
+pub(crate) fn clean_up(
+    spi: &Spi,
+    now: Timestamp,
+    jump: Jump,
+    went_back: bool,
+    everything: bool,
+) -> Cleaned {
+    if everything {
         sweep(spi, now, jump, went_back);
     }
     // Last: dropping a partition locks the whole of history until the cycle has committed.
-    isolated(spi, now, !looked, "retention", || {
-        retain(spi, now, jump, !looked)
+    isolated(spi, now, everything, "retention", || {
+        retain(spi, now, jump, everything)
     })
     .unwrap_or_default()
 }
 
-/// Repairs what transactions, and a clock that was ahead and `went_back`, may have left.
+/// Removes what transactions have left, and corrects what a clock did that was ahead and
+/// `went_back`.
 fn sweep(spi: &Spi, now: Timestamp, jump: Jump, went_back: bool) {
     let (over_by, latest) = (jump.earlier(now), jump.later(now));
     let step = |name, work: &dyn Fn()| {
@@ -104,14 +119,8 @@ fn sweep(spi: &Spi, now: Timestamp, jump: Jump, went_back: bool) {
         zone_update::catch_up(spi, now)
     });
     clock_correction::sweep(spi, latest, went_back, step);
-    step("manifests", &|| {
-        manifest_state::sweep(spi, now);
-    });
     step("workers that are gone", &|| {
         worker_registry::forget_gone(spi, over_by);
-    });
-    step("limits", &|| {
-        limit::sweep(spi);
     });
     step("jobs that cannot be read", &|| {
         unreadable_job::sweep(spi);

@@ -24,7 +24,7 @@ use crate::server::spi::{Spi, arg};
 use crate::server::table::Table;
 use crate::server::version;
 use crate::{
-    cleanup, dead_letter, due, limit, metrics, outcome, prepared, setting, step, work_queue,
+    cleanup, dead_letter, due, limit, metrics, outcome, prepared, repair, setting, step, work_queue,
 };
 use std::time::Duration;
 
@@ -110,8 +110,11 @@ fn run(spi: &Spi, now: Timestamp, jump: Jump, reap_from: ReapFrom) -> Result<Opt
         outcome::reap_expired_leases(spi, now, ended_by, reap_from)
     })?;
     let buried = steps.run("reap_dead_letters", || {
-        dead_letter::reap(spi, reaped.spent, now)
+        dead_letter::written_for(spi, reaped.spent)
     })?;
+    let everything = cleanup::checks_everything(now, jump, went_back);
+    // Before any step takes rows out of the queue, which the repair would find missing.
+    let missing = if everything { repair::run(spi, now) } else { 0 };
     let expired = steps.run("expire_queued", || {
         outcome::expire_queued(spi, now, ended_by)
     })?;
@@ -119,12 +122,12 @@ fn run(spi: &Spi, now: Timestamp, jump: Jump, reap_from: ReapFrom) -> Result<Opt
     let (queued, more_due) = steps.run("queue_due", || due::queue_due(spi, now))?;
     let promoted = steps.run("promote_delayed", || work_queue::promote_delayed(spi, now))?;
     let failed = steps.failed;
-    let cleaned = cleanup::clean_up(spi, now, jump, went_back);
+    let cleaned = cleanup::clean_up(spi, now, jump, went_back, everything);
     metrics::cycle(now);
     let mut steps = vec![
         ("cancel_timed_out", cancelled as i64),
         ("reap_expired_leases", reaped.count as i64),
-        ("reap_dead_letters", buried as i64),
+        ("reap_dead_letters", (buried + missing) as i64),
         ("expire_queued", expired as i64),
         ("queue_due", queued as i64),
         ("promote_delayed", promoted as i64),

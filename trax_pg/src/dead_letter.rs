@@ -1,9 +1,9 @@
 //! Dead letters: jobs that failed for good and wait for a user's decision.
 //!
 //! Enters: a job whose attempts are spent (the outcome that spends the last one writes the dead
-//! letter; the cycle writes missed ones). Leaves: a new job in its place, or a note that no more is
-//! to be done. Holds: a job has at most one dead letter, and a manifest at most one unresolved; a
-//! resolved one stays resolved.
+//! letter; the repair writes missing ones). Leaves: a new job that replaces it, or a note that no
+//! more is to be done. Holds: a job has at most one dead letter, and a manifest at most one
+//! unresolved; a resolved one stays resolved.
 
 use crate::audit;
 use crate::audit::Kind;
@@ -24,14 +24,17 @@ use crate::work_queue::NewJob;
 use pgrx::pg_sys;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// How far back the first cycle in a backend looks for missed ones, in microseconds.
-const FIRST_NET_MICROS: i64 = 10 * 60 * 1_000_000;
-/// The overlap with the previous cycle: an outcome commits later than its recorded time.
-const NET_OVERLAP_MICROS: i64 = 10 * 1_000_000;
+/// How far back the first repair in a backend looks, in microseconds.
+const FIRST_MICROS: i64 = 10 * 60 * 1_000_000;
+/// The overlap with the previous repair: an outcome commits later than its recorded time.
+const OVERLAP_MICROS: i64 = 10 * 1_000_000;
 /// The most resolved dead letters that one cycle deletes.
 const FORGET_AT_MOST: i64 = 1000;
 
-statement!(DeadLetterReap, "dead_letter/reap.sql", { since: TIMESTAMPTZOID, now: TIMESTAMPTZOID });
+statement!(
+    DeadLetterRepair, "dead_letter/repair.sql",
+    { since: TIMESTAMPTZOID, now: TIMESTAMPTZOID }
+);
 row! {
     /// A locked dead letter.
     struct Letter {
@@ -393,37 +396,38 @@ fn unknown(id: i64) -> Error {
         )
 }
 
-/// When this backend last looked for missed ones: a hint that keeps a cycle from reading the same
-/// failures again.
-static LAST_NET: AtomicI64 = AtomicI64::new(i64::MIN);
+/// Returns how many of these jobs have a dead letter.
+pub(crate) fn written_for(spi: &Spi, spent: Vec<i64>) -> usize {
+    if spent.is_empty() {
+        return 0;
+    }
+    spi.query(DeadLetterOfJobs {
+        job_ids: arg(spent),
+    })
+    .len()
+}
 
-/// Writes a dead letter for failed jobs without one. Returns the number of these and of the jobs
-/// that this cycle has just found spent.
-pub(crate) fn reap(spi: &Spi, spent: Vec<i64>, now: Timestamp) -> usize {
-    let at_once = if spent.is_empty() {
-        0
-    } else {
-        spi.query(DeadLetterOfJobs {
-            job_ids: arg(spent),
-        })
-        .len()
-    };
-    let last = Timestamp(LAST_NET.load(Ordering::Relaxed));
+/// When this backend last looked for missing ones: a pass does not read the same failures again.
+static REPAIRED_AT: AtomicI64 = AtomicI64::new(i64::MIN);
+
+/// Writes the dead letter of each failed job that has none; returns how many.
+pub(crate) fn repair(spi: &Spi, now: Timestamp) -> usize {
+    let last = Timestamp(REPAIRED_AT.load(Ordering::Relaxed));
     let since = if last.is_finite() && last <= now {
-        last.plus(-NET_OVERLAP_MICROS)
+        last.plus(-OVERLAP_MICROS)
     } else {
-        now.plus(-FIRST_NET_MICROS)
+        now.plus(-FIRST_MICROS)
     };
     // A dead letter that was resolved and deleted is not written again: its run is older than the
     // retention.
     let since = since.max(now.plus(-micros(setting::dead_letter_retention())));
-    let missed = spi.execute(DeadLetterReap {
+    let missing = spi.execute(DeadLetterRepair {
         since: arg(since),
         now: arg(now),
     });
     // Last: after a failure the same runs are read again.
-    LAST_NET.store(now.0, Ordering::Relaxed);
-    at_once + missed
+    REPAIRED_AT.store(now.0, Ordering::Relaxed);
+    missing
 }
 
 /// Deletes dead letters that were resolved before `before`; returns how many.

@@ -8,6 +8,7 @@ mod cycle;
 
 mod adopt;
 mod cleanup;
+mod repair;
 
 mod clock_correction;
 

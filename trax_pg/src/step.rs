@@ -45,8 +45,22 @@ pub(crate) fn isolated<T>(
     done.ok()
 }
 
-/// Does the same for a step of every cycle. Its work also returns an error beside its result when
-/// it has failed for some rows only. The caller must retry after a serialization failure in a
+/// Calls [`isolated`] for a step of several parts, each of which fails by itself. The step has
+/// failed if any of them has.
+pub(crate) fn in_parts(spi: &Spi, now: Timestamp, step: &'static str, parts: &[&dyn Fn()]) {
+    let mut failure = None;
+    for part in parts {
+        let done = spi::isolated(|| {
+            part();
+            Ok(())
+        });
+        failure = failure.or(done.err());
+    }
+    note(spi, now, step, failure.as_ref(), Some(now));
+}
+
+/// Calls [`isolated`] for a step of every cycle. Its work also returns an error beside its result
+/// when it has failed for some rows only. The caller must retry after a serialization failure in a
 /// transaction that keeps its snapshot, and the cycle ends when another role's code is attached.
 pub(crate) fn of_every_cycle<T>(
     spi: &Spi,

@@ -77,33 +77,33 @@ async fn a_delayed_job_that_was_changed_since_the_snapshot_is_promoted() {
     others_still_wait(&s).await;
 }
 
-/// A sweep as in a cycle that follows earlier sweeps.
-async fn sweep(db: &Database, s: &Session, sweep: &str, first_type: &str, first: &str) {
-    let prepare = format!("prepare sweep ({first_type}, bigint, int) as {sweep}");
-    let execute = format!("execute sweep ({first}, -9223372036854775808, 5000)");
+/// A repair as in a cycle that follows earlier ones.
+async fn repair(db: &Database, s: &Session, repair: &str, first_type: &str, first: &str) {
+    let prepare = format!("prepare repair ({first_type}, bigint, int) as {repair}");
+    let execute = format!("execute repair ({first}, -9223372036854775808, 5000)");
     beside(db, s, &prepare, &execute, &CHANGE).await;
 }
 
 #[tokio::test]
-async fn a_job_behind_a_key_that_was_changed_since_the_snapshot_is_swept() {
+async fn a_job_behind_a_key_that_was_changed_since_the_snapshot_is_repaired() {
     let (db, s) = session().await;
     s.enqueue("'a', concurrency_key => 'k'").await;
     s.get("update trax.work_queue set waits_for = 'key'").await;
-    let statement = statement("KeySweep");
-    sweep(&db, &s, &statement, "text", "''").await;
+    let statement = statement("KeyRepair");
+    repair(&db, &s, &statement, "text", "''").await;
     others_still_wait(&s).await;
 }
 
 #[tokio::test]
-async fn a_job_behind_a_manifest_that_was_changed_since_the_snapshot_is_swept() {
+async fn a_job_behind_a_manifest_that_was_changed_since_the_snapshot_is_repaired() {
     let (db, s) = session().await;
     s.get("select trax.schedule('m', 'a', every => '1 h', starts_at => now() + interval '1 h')")
         .await;
     s.get("select trax.trigger('m')").await;
     s.get("update trax.work_queue set waits_for = 'manifest'")
         .await;
-    let statement = statement("ManifestSweep");
-    sweep(&db, &s, &statement, "bigint", "0").await;
+    let statement = statement("ManifestRepair");
+    repair(&db, &s, &statement, "bigint", "0").await;
     others_still_wait(&s).await;
 }
 

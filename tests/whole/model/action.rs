@@ -12,7 +12,7 @@ pub(super) enum Action {
     Release(usize),
     FreeKeys(usize),
     ReapExpiredLeases,
-    Sweep,
+    Repair,
     ConfigureGroup,
     /// The last session is the cycle.
     Commit(usize),
@@ -54,7 +54,7 @@ impl Model {
     pub(super) fn all_actions(&self) -> Vec<Action> {
         let mut all = vec![
             Action::ReapExpiredLeases,
-            Action::Sweep,
+            Action::Repair,
             Action::ConfigureGroup,
             Action::Commit(self.workers),
         ];
@@ -92,7 +92,7 @@ impl Model {
             }
             Action::FreeKeys(worker) => self.free_keys(&mut state, worker)?,
             Action::ReapExpiredLeases => self.reap_expired_leases(&mut state)?,
-            Action::Sweep => self.sweep(&mut state)?,
+            Action::Repair => self.repair(&mut state)?,
             Action::ConfigureGroup => self.configure_group(&mut state)?,
             Action::Commit(session) => self.commit(&mut state, session)?,
             Action::Kill(worker) => kill(&mut state, worker)?,
@@ -222,8 +222,8 @@ impl Model {
     }
 
     /// A single statement: the first job behind a key without a lease.
-    fn sweep(&self, state: &mut State) -> Option<()> {
-        if !self.rules.sweep || state.open[self.workers].is_some() || state.leases() > 0 {
+    fn repair(&self, state: &mut State) -> Option<()> {
+        if !self.rules.repair || state.open[self.workers].is_some() || state.leases() > 0 {
             return None;
         }
         // `distinct on` selects the first job even if it is locked; `skip locked` then omits it.

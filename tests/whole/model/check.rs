@@ -232,12 +232,12 @@ fn where_claims_of_a_limited_group_go_side_by_side_they_exceed_its_limit() {
     Model::of(rules, 1, false).breaks(GROUP_LIMIT);
 }
 
-/// A model in which keys depend on the missing sweep: reapers skip a locked key, and sessions are
+/// A model in which keys depend on the missing repair: reapers skip a locked key, and sessions are
 /// killed.
-fn without_the_sweep(may_wait: bool) -> Model {
+fn without_the_repair(may_wait: bool) -> Model {
     let rules = Rules {
         may_wait,
-        sweep: false,
+        repair: false,
         ..ALL
     };
     Model {
@@ -249,18 +249,18 @@ fn without_the_sweep(may_wait: bool) -> Model {
 
 #[test]
 fn outcomes_that_wait_for_the_lock_of_a_key_leave_nothing_behind_it_for_ever() {
-    without_the_sweep(true).holds();
+    without_the_repair(true).holds();
 }
 
 #[test]
 fn where_outcomes_do_not_wait_for_the_lock_of_a_key_a_job_stays_behind_it_for_ever() {
-    without_the_sweep(false).breaks(NO_DEAD_END);
+    without_the_repair(false).breaks(NO_DEAD_END);
 }
 
 #[test]
-fn without_the_sweep_a_job_stays_behind_a_key_that_a_reaper_left_to_others() {
+fn without_the_repair_a_job_stays_behind_a_key_that_a_reaper_left_to_others() {
     let rules = Rules {
-        sweep: false,
+        repair: false,
         ..ALL
     };
     Model::of(rules, 0, true).breaks(NO_DEAD_END);
@@ -268,7 +268,7 @@ fn without_the_sweep_a_job_stays_behind_a_key_that_a_reaper_left_to_others() {
 
 #[test]
 fn where_claims_do_not_see_that_a_lease_is_being_ended_a_job_stays_behind_its_key_for_ever() {
-    let mut model = without_the_sweep(true);
+    let mut model = without_the_repair(true);
     model.rules.sees_ends = false;
     model.breaks(NO_DEAD_END);
 }

@@ -18,7 +18,7 @@
 //! | `Release` | `lease`: `lease_release` | the lease's row |
 //! | `FreeKeys` | `limit::free`, after the end of a lease; `unblock` | the key's, waited for and not kept |
 //! | `ReapExpiredLeases` | `outcome`: `lease_overdue`, `run_fail`, `unblock` | rows, skip locked; the key's, not waited for |
-//! | `Sweep` | `limit`: `sweep` | rows, skip locked |
+//! | `Repair` | `limit`: `repair` | rows, skip locked |
 //! | `ConfigureGroup` | `group`: `group_configure`, `lease_count_limited` | the group's, exclusive, waited for |
 //! | `Commit` | the end of any of these transactions | |
 //! | `Kill`, `LeaseExpires` | events outside the sessions | |
@@ -62,7 +62,7 @@ struct Rules {
     /// Claims block no job behind a lease that is being ended.
     sees_ends: bool,
     /// The cycle looks for blocked jobs whose key has room.
-    sweep: bool,
+    repair: bool,
 }
 
 const ALL: Rules = Rules {
@@ -70,7 +70,7 @@ const ALL: Rules = Rules {
     group_lock: true,
     may_wait: true,
     sees_ends: true,
-    sweep: true,
+    repair: true,
 };
 
 /// The size of the model, and the number of times each event may happen.

@@ -12,7 +12,7 @@ pub(super) struct ClaimOrder {
     /// The priorities of group and job as one number. Waiting raises it step by step, past job
     /// priority 31 into the next higher group priority.
     rank: Reverse<i32>,
-    job_id: i64,
+    pub(super) job_id: i64,
 }
 
 impl ClaimOrder {

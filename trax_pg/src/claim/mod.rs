@@ -50,6 +50,7 @@ use crate::wake::Searched;
 use crate::{instance, metrics, outcome, setting, wake, worker_registry};
 use lane::List;
 use pgrx::pg_sys;
+pub(crate) use sections::repair;
 pub(crate) use sql::{COMMAND, ROLE_OID, SqlJob, sql_job};
 use std::collections::HashMap;
 

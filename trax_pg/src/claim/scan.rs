@@ -13,7 +13,7 @@ use super::claim_order::{ClaimOrder, HIGHEST_RANK};
 use super::front::Fronts;
 use super::lane;
 use super::lane::{Lane, List, lane_of, names};
-use super::sections::{read_all, rescan, sections};
+use super::sections::{all_sections, read_all};
 use crate::changes;
 use crate::columns::Waiting;
 use crate::limit::Shared;
@@ -83,8 +83,6 @@ impl Queue {
             Some(state) => {
                 if !list.catch_up(state) {
                     read_all(&index, state, &mut list);
-                } else if let Some(after) = memory::rescan_due(now.0) {
-                    rescan(&index, state, &mut list, after, now);
                 }
                 list.put_opened(now.0);
                 View::of_transaction()
@@ -92,7 +90,7 @@ impl Queue {
             None => {
                 let view = View::of_transaction();
                 list.clear();
-                list.add(sections(&index, &view, Section::BEFORE_ALL, usize::MAX).0);
+                list.add(all_sections(&index, &view));
                 view
             }
         };

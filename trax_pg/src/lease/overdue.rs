@@ -20,7 +20,6 @@
 //! it does not keep the reaper from other leases.
 
 use super::Locked;
-use crate::memory::{RESCAN_MICROS, RESCAN_SHARE};
 use crate::server::clock::{Timestamp, micros};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
@@ -30,6 +29,10 @@ use pgrx::{Uuid, pg_sys};
 use std::collections::HashMap;
 use std::time::Instant;
 
+/// Shortest pause between two reads from the beginning of the index, and the inverse of the share
+/// of time that they may take.
+const FROM_BEGINNING_MICROS: i64 = 1_000_000;
+const FROM_BEGINNING_SHARE: i64 = 100;
 /// The most leases that one cycle checks; after that many, the next cycle follows at once.
 const OVERDUE_AT_MOST: i64 = 1000;
 /// Recorded heartbeats are deleted this long after they expired.
@@ -103,7 +106,7 @@ impl ReapFrom {
     /// that may be rolled back.
     pub(crate) fn next(self, spi: &Spi, now: Timestamp) -> Self {
         // A clock that was set back must not postpone the next read from the beginning.
-        let soon = now.plus(3600 * RESCAN_MICROS);
+        let soon = now.plus(3600 * FROM_BEGINNING_MICROS);
         let beginning = Timestamp(i64::MIN);
         let begin = if now < self.look_at && self.look_at < soon {
             self.from
@@ -115,7 +118,7 @@ impl ReapFrom {
             .query(LeaseFirst { begin: arg(begin) })
             .first()
             .unwrap_or(now);
-        let pause = (micros(began.elapsed()) * RESCAN_SHARE).max(RESCAN_MICROS);
+        let pause = (micros(began.elapsed()) * FROM_BEGINNING_SHARE).max(FROM_BEGINNING_MICROS);
         Self {
             from: first.min(now),
             look_at: if begin == beginning {

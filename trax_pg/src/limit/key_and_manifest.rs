@@ -207,7 +207,7 @@ pub(crate) fn free(spi: &Spi, ended: impl Iterator<Item = Shared>, may_wait: boo
 }
 
 /// Unblocks the next jobs of the keys and manifests that earlier cycles of this backend have left.
-/// If that fails, the sweep unblocks them, once a minute.
+/// If that fails, the repair unblocks them.
 pub(crate) fn free_left(spi: &Spi) {
     let left = std::mem::take(&mut *LEFT.lock().unwrap_or_else(PoisonError::into_inner));
     let ended = left

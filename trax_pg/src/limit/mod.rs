@@ -24,14 +24,14 @@ mod counter;
 pub(crate) mod database;
 pub(crate) mod group;
 mod key_and_manifest;
-mod sweep;
+mod repair;
 
 pub(crate) use counter::{Counter, Held};
 pub(crate) use key_and_manifest::{
     Blocked, Shared, allowed, block, free, free_left, has_left, held, holders_of, let_next_in,
     unblock_group, unblock_manifest,
 };
-pub(crate) use sweep::sweep;
+pub(crate) use repair::repair;
 
 /// How many more jobs a claim may take under a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

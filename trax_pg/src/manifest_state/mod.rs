@@ -15,7 +15,7 @@ use pgrx::pg_sys;
 statement!(ManifestBusy, "manifest_state/busy.sql", { manifest_ids: INT8ARRAYOID } -> i64);
 statement!(ManifestHold, "manifest_state/lock_definitions.sql", { manifest_ids: INT8ARRAYOID });
 statement!(
-    ManifestSweep, "manifest_state/sweep.sql",
+    ManifestStateRepair, "manifest_state/repair.sql",
     { parked_before: TIMESTAMPTZOID, at_most: INT8OID }
 );
 statement!(
@@ -60,10 +60,10 @@ statement!(
     }
 );
 
-/// How long a manifest is parked before the sweep checks it, in microseconds.
-const SWEEP_MICROS: i64 = 10 * 60 * 1_000_000;
-/// The most manifests that one sweep checks.
-const SWEEP_AT_MOST: i64 = 1000;
+/// How long a manifest is parked before the repair checks it, in microseconds.
+const PARKED_MICROS: i64 = 10 * 60 * 1_000_000;
+/// The most manifests that one pass checks.
+const REPAIR_AT_MOST: i64 = 1000;
 
 /// The reason for which a manifest waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,13 +225,12 @@ pub(crate) fn unpark_of_groups(spi: &Spi, manifests: &[i64]) {
 }
 
 /// Makes manifests due again that have long been parked, in case the end of the reason was missed
-/// (a row deleted by hand); the next cycle parks again those with a remaining reason. Returns how
-/// many.
-pub(crate) fn sweep(spi: &Spi, now: Timestamp) -> usize {
-    spi.execute(ManifestSweep {
-        parked_before: arg(now.plus(-SWEEP_MICROS)),
-        at_most: arg(SWEEP_AT_MOST),
-    })
+/// (a row deleted by hand); the next cycle parks again those with a remaining reason.
+pub(crate) fn repair(spi: &Spi, now: Timestamp) {
+    spi.execute(ManifestStateRepair {
+        parked_before: arg(now.plus(-PARKED_MICROS)),
+        at_most: arg(REPAIR_AT_MOST),
+    });
 }
 
 /// Keeps a manifest parked on a dead letter until the job that replaced it has its outcome.

@@ -26,8 +26,8 @@ pub(crate) use bound::{
     suspend_all as suspend_bounds, void_all as void_bounds,
 };
 pub(crate) use lane::{
-    Finding, LanesState, Peek, RESCAN_MICROS, RESCAN_SHARE, Section, all, end_skips, has_skips,
-    lanes, lower, lowered_since, peek, publish, raise, rescan_due, rescanned, skip, to_sweep,
+    Finding, LanesState, Peek, Section, all, end_skips, has_skips, lanes, lower, lowered_since,
+    next_entries, peek, publish, raise, repaired, repaired_to, skip,
 };
 pub(crate) use process::is_connected;
 

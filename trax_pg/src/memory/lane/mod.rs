@@ -19,7 +19,7 @@
 //! - A session that knew all sections with rows at a change, and reads those lowered since, knows
 //!   all, unless a later change was lost: then it reads the sections from the index.
 //! - An exact start is never after a committed row, except for rows that are skipped (`skip`) and
-//!   for errors that the rescan corrects (`rescan`).
+//!   for errors that the repair corrects (`repair`).
 //! - A transaction that makes a row claimable lowers the start, or adds an entry, after its commit.
 //! - A claim raises a start only to the first row that its snapshot shows, including rows that
 //!   other transactions have locked or are deleting, and frees the entry only if there is none; but
@@ -33,7 +33,7 @@
 //! new session, the entries of a dropped database) follow the order in memory and release the lock
 //! in between. An entry takes 56 bytes.
 
-mod rescan;
+mod repair;
 mod skip;
 mod starts;
 
@@ -41,7 +41,7 @@ use super::area::{Area, zero};
 use super::bell::{BELLS_AT_MOST, bell};
 use pgrx::PgLwLock;
 use pgrx::pg_sys;
-pub(crate) use rescan::{rescan_due, rescanned, to_sweep};
+pub(crate) use repair::{next_entries, repaired, repaired_to};
 pub(crate) use skip::{end_skips, has_skips, skip};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -54,13 +54,6 @@ const AT_ONCE: usize = 256;
 /// Most entries that are read along the list; beyond that all entries are read in the order in
 /// memory.
 const FOLLOW_AT_MOST: usize = 2048;
-/// Most sections that one rescan checks for remaining rows.
-const SWEEP_AT_MOST: usize = 32;
-/// Shortest pause between two rescans, of sections or of leases; and the longest for sections.
-pub(crate) const RESCAN_MICROS: i64 = 1_000_000;
-const LONGEST_PAUSE_MICROS: i64 = 60_000_000;
-/// The inverse of the share of time that rescans may take.
-pub(crate) const RESCAN_SHARE: i64 = 100;
 /// No entry; entries are numbered from 1.
 const NOWHERE: u32 = 0;
 /// The database of a free entry.
@@ -110,13 +103,12 @@ struct Database {
     newest: AtomicU32,
     oldest: AtomicU32,
     count: AtomicU32,
-    rescan_at: AtomicI64,
-    /// Where the last rescan stopped. The sign bit of the lane is inverted, so that zero comes
+    /// Where the last repair stopped. The sign bit of the lane is inverted, so that zero comes
     /// before all lanes.
-    rescanned_lane: AtomicI64,
-    rescanned_priority: AtomicI64,
-    /// The entry at which the next rescan begins to check for remaining rows.
-    swept: AtomicU32,
+    repaired_lane: AtomicI64,
+    repaired_priority: AtomicI64,
+    /// The entry at which the next repair begins to check for remaining rows.
+    repaired_entry: AtomicU32,
     /// The number of skips of this database.
     skips: AtomicU32,
 }
@@ -445,11 +437,10 @@ pub(super) fn free(database: usize) {
         }
         true
     }) {}
-    shared.rescan_at.store(0, Ordering::Relaxed);
 }
 
 impl Section {
-    /// Sorts before all sections. If a lane has this number, a chance of one in 2^64, the rescan
+    /// Sorts before all sections. If a lane has this number, a chance of one in 2^64, the repair
     /// does not read its priority 0.
     pub(crate) const BEFORE_ALL: Self = Self {
         lane: i64::MIN,

@@ -1,4 +1,4 @@
--- Repairs missed events: moves the first job of each lane into it, for each concurrency key or
+-- Moves the first job of each lane into it, for each concurrency key or
 -- manifest that has room. Reads $at_most lanes, those that follow $shared and $lane_id, one after
 -- the other: a million jobs may wait behind one key. Returns the jobs, and with them or alone the
 -- last place and the number of lanes read. `reason` is the waits_for of the jobs, a literal for the

@@ -1,4 +1,4 @@
--- Repairs missed events: decides again about manifests that have been parked since before
+-- Decides again about manifests that have been parked since before
 -- $parked_before, $at_most of them.
 update trax.manifest_state s
 set
