@@ -95,7 +95,9 @@ impl Error {
             | Error::Unsupported(report)
             | Error::Database(report) => Some(report),
             // From a router whose shard is unavailable.
-            Error::Connection(cause) => cause.downcast_ref::<Told>().map(|told| &told.0),
+            Error::Connection(cause) => {
+                cause.downcast_ref::<ServerReport>().map(|server| &server.0)
+            }
             Error::Address(_) | Error::Tls(_) | Error::Setup(_) | Error::Conversion(_) => None,
         }
     }
@@ -202,7 +204,7 @@ impl Error {
             code if code.starts_with("22") => Error::InvalidArgument(report),
             code if code.starts_with("54") => Error::TooLarge(report),
             code => match blame(code) {
-                Blame::Connection => Error::Connection(Box::new(Told(report))),
+                Blame::Connection => Error::Connection(Box::new(ServerReport(report))),
                 Blame::Moment if code.starts_with("40") => Error::Conflict(report),
                 Blame::Moment => Error::Busy(report),
                 Blame::Call => Error::Database(report),
@@ -250,15 +252,15 @@ fn blame(sqlstate: &str) -> Blame {
 
 /// A server's report about a connection: its own that is ending, or its connection to a shard.
 #[derive(Debug)]
-struct Told(Report);
+struct ServerReport(Report);
 
-impl fmt::Display for Told {
+impl fmt::Display for ServerReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)
     }
 }
 
-impl std::error::Error for Told {}
+impl std::error::Error for ServerReport {}
 
 /// The message of a server that may accept calls soon.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use std::rc::Rc;
 
 row! {
     /// A role that has a right, and the scope that narrows it.
-    struct Right {
+    struct RoleScope {
         role: Option<String>,
         is_limited: bool,
         level: Option<String>,
@@ -37,7 +37,7 @@ row! {
     }
 }
 statement!(AccessScopeAny, "access_scope/any.sql" -> bool);
-statement!(AccessScopeOf, "access_scope/of.sql", { role: OIDOID, function: OIDOID, table: OIDOID } -> Right);
+statement!(AccessScopeOf, "access_scope/of.sql", { role: OIDOID, function: OIDOID, table: OIDOID } -> RoleScope);
 statement!(AccessScopeRegrant, "access_scope/regrant.sql", { role: OIDOID, level: TEXTOID } -> bool);
 statement!(AccessScopeJob, "access_scope/job.sql", { job_id: INT8OID } -> JobNames);
 

@@ -1,9 +1,10 @@
 //! The believed clock: how far a clock that has jumped is believed.
 //!
-//! Words: the server's clock *shows* a time, and has *jumped* when it moved by more than [`NEAR`]
-//! relative to the machine's uptime, which cannot be set. The *believed* time continues from before
-//! the jump until the new time has held for [`HOLD`], or a user confirms it (`trax.believe_clock`);
-//! then the shown time is believed. A clock that returns to the believed time has not jumped.
+//! Words: the server's clock *shows* a time, and has *jumped* when it moved by more than
+//! [`MAX_DRIFT`] relative to the machine's uptime, which cannot be set. The *believed* time
+//! continues from before the jump until the new time has held for [`HELD_FOR`], or a user confirms
+//! it (`trax.believe_clock`); then the shown time is believed. A clock that returns to the believed
+//! time has not jumped.
 //!
 //! Enters: the shown time, and `trax.believed_clock`: the shown and the believed time of one
 //! moment, the uptime then, and the start of the machine from which the uptime counts. Leaves: a
@@ -14,8 +15,8 @@
 //! Holds: only the holder of the cycle's lock writes the row, also a paused scheduler. A process
 //! whose clock has not jumped since its last look reads no row. After another start of the machine,
 //! or on another machine, the uptime is useless: there a clock is believed that shows a time less
-//! than [`TOLERANCE_MICROS`] away from the row, which is rewritten every [`RECORD`]. So after a
-//! machine was off for hours, nothing is deleted for ten minutes. A dump contains no row: a copy
+//! than [`TOLERANCE_MICROS`] away from the row, which is rewritten every [`RECORD_AFTER`]. So after
+//! a machine was off for hours, nothing is deleted for ten minutes. A dump contains no row: a copy
 //! begins with the shown time of its server.
 
 use crate::error::Result;
@@ -29,12 +30,12 @@ use crate::{audit, wake};
 use std::sync::atomic::{AtomicI64, Ordering};
 
 /// Up to here two clocks of one machine may drift apart without a jump, in microseconds.
-const NEAR: i64 = 2_000_000;
+const MAX_DRIFT: i64 = 2_000_000;
 /// How long a clock that has jumped must hold before it is believed.
-const HOLD: i64 = 10 * 60 * 1_000_000;
+const HELD_FOR: i64 = 10 * 60 * 1_000_000;
 /// The age at which a row is rewritten, and the drift from it that rewrites it earlier.
-const RECORD: i64 = 10 * 60 * 1_000_000;
-const RECORD_APART: i64 = NEAR / 4;
+const RECORD_AFTER: i64 = 10 * 60 * 1_000_000;
+const RECORD_DRIFT: i64 = MAX_DRIFT / 4;
 
 row! {
     /// The shown and the believed time of one moment: of the last recorded look, or, while they
@@ -96,7 +97,7 @@ sql_function!(trax_clock_jump, pg_finfo_trax_clock_jump, |call| {
             rows.push(&[
                 arg(reading.shown.plus(-row.jump().0)),
                 arg(row.shown_at),
-                arg(row.shown_at.plus(HOLD)),
+                arg(row.shown_at.plus(HELD_FOR)),
             ]);
         }
         Ok(())
@@ -105,17 +106,21 @@ sql_function!(trax_clock_jump, pg_finfo_trax_clock_jump, |call| {
 });
 
 /// The difference between clock and uptime when this process last believed the clock.
-static APART: AtomicI64 = AtomicI64::new(i64::MIN);
+static BELIEVED_DIFFERENCE: AtomicI64 = AtomicI64::new(i64::MIN);
 
 /// Returns how far a time that the clock has just shown is to be believed.
 pub(crate) fn jump(spi: &Spi, now: Timestamp) -> Jump {
     let reading = Reading::of(now);
-    if is_near(APART.load(Ordering::Relaxed), apart(reading), NEAR) {
+    if is_near(
+        BELIEVED_DIFFERENCE.load(Ordering::Relaxed),
+        difference(reading),
+        MAX_DRIFT,
+    ) {
         return Jump::NONE;
     }
     let jump = look(spi, reading).map_or(Jump::NONE, |row| row.jump());
     if jump == Jump::NONE {
-        APART.store(apart(reading), Ordering::Relaxed);
+        BELIEVED_DIFFERENCE.store(difference(reading), Ordering::Relaxed);
     }
     jump
 }
@@ -125,16 +130,16 @@ pub(crate) fn jump(spi: &Spi, now: Timestamp) -> Jump {
 /// the lock of the cycle.
 pub(crate) fn record(spi: &Spi) -> Result<bool> {
     /// The last recorded values that this process has seen.
-    static SEEN_APART: AtomicI64 = AtomicI64::new(i64::MIN);
-    static SEEN_AT: AtomicI64 = AtomicI64::new(i64::MIN);
+    static RECORDED_DIFFERENCE: AtomicI64 = AtomicI64::new(i64::MIN);
+    static RECORDED_UPTIME: AtomicI64 = AtomicI64::new(i64::MIN);
     let reading = Reading::now();
-    let is_fresh = |apart_then: i64, uptime: i64| {
-        is_near(apart_then, apart(reading), RECORD_APART)
-            && (0..RECORD).contains(&reading.uptime.saturating_sub(uptime))
+    let is_fresh = |difference_then: i64, uptime: i64| {
+        is_near(difference_then, difference(reading), RECORD_DRIFT)
+            && (0..RECORD_AFTER).contains(&reading.uptime.saturating_sub(uptime))
     };
     if is_fresh(
-        SEEN_APART.load(Ordering::Relaxed),
-        SEEN_AT.load(Ordering::Relaxed),
+        RECORDED_DIFFERENCE.load(Ordering::Relaxed),
+        RECORDED_UPTIME.load(Ordering::Relaxed),
     ) {
         return Ok(false);
     }
@@ -150,13 +155,13 @@ pub(crate) fn record(spi: &Spi) -> Result<bool> {
             if next.jump() == Jump::NONE
                 && stored.jump() == Jump::NONE
                 && stored.boot == boot
-                && is_fresh(stored.apart(), stored.uptime) =>
+                && is_fresh(stored.difference(), stored.uptime) =>
         {
-            SEEN_APART.store(stored.apart(), Ordering::Relaxed);
-            SEEN_AT.store(stored.uptime, Ordering::Relaxed);
+            RECORDED_DIFFERENCE.store(stored.difference(), Ordering::Relaxed);
+            RECORDED_UPTIME.store(stored.uptime, Ordering::Relaxed);
         }
         _ => {
-            SEEN_APART.store(i64::MIN, Ordering::Relaxed);
+            RECORDED_DIFFERENCE.store(i64::MIN, Ordering::Relaxed);
             write(spi, &next);
             if next.jump() != Jump::NONE {
                 pgrx::warning!(
@@ -184,7 +189,7 @@ fn write(spi: &Spi, row: &Believed) {
     });
 }
 
-fn apart(reading: Reading) -> i64 {
+fn difference(reading: Reading) -> i64 {
     reading.shown.0.saturating_sub(reading.uptime)
 }
 
@@ -207,7 +212,7 @@ impl Believed {
         Jump(self.shown_at.0.saturating_sub(self.believed_at.0))
     }
 
-    fn apart(&self) -> i64 {
+    fn difference(&self) -> i64 {
         self.shown_at.0.saturating_sub(self.uptime)
     }
 
@@ -228,7 +233,7 @@ impl Believed {
         let passed = reading.uptime.saturating_sub(self.uptime);
         let is_same_start = self.boot == boot && passed >= 0;
         let (passed, most) = if is_same_start {
-            (passed, NEAR)
+            (passed, MAX_DRIFT)
         } else {
             (0, TOLERANCE_MICROS)
         };
@@ -236,9 +241,9 @@ impl Believed {
         let is_believed = is_near(believed_at.0, reading.shown.0, most);
         let holds = is_same_start
             && self.jump() != Jump::NONE
-            && is_near(self.shown_at.plus(passed).0, reading.shown.0, NEAR);
+            && is_near(self.shown_at.plus(passed).0, reading.shown.0, MAX_DRIFT);
         let boot = boot.to_owned();
-        if is_believed || (holds && passed >= HOLD) {
+        if is_believed || (holds && passed >= HELD_FOR) {
             Self {
                 shown_at: reading.shown,
                 believed_at: reading.shown,
@@ -260,7 +265,7 @@ impl Believed {
 
 #[cfg(test)]
 mod tests {
-    use super::{Believed, HOLD, Jump, NEAR, Reading, TOLERANCE_MICROS, Timestamp};
+    use super::{Believed, HELD_FOR, Jump, MAX_DRIFT, Reading, TOLERANCE_MICROS, Timestamp};
 
     const SECOND: i64 = 1_000_000;
     const DAY: i64 = 86_400 * SECOND;
@@ -284,9 +289,9 @@ mod tests {
 
     #[test]
     fn a_clock_that_goes_on_is_believed_however_long_nobody_looks() {
-        let later = begun().at(reading(130 * DAY + NEAR, 31 * DAY), "a");
+        let later = begun().at(reading(130 * DAY + MAX_DRIFT, 31 * DAY), "a");
         assert_eq!(later.jump(), Jump::NONE);
-        assert_eq!(later.shown_at, Timestamp(130 * DAY + NEAR));
+        assert_eq!(later.shown_at, Timestamp(130 * DAY + MAX_DRIFT));
     }
 
     #[test]
@@ -295,11 +300,14 @@ mod tests {
         let ahead = 9 * DAY - 60 * SECOND;
         assert_eq!(jumped.jump(), Jump(ahead));
         let again = jumped.at(
-            reading(109 * DAY + HOLD - 1, DAY + 60 * SECOND + HOLD - 1),
+            reading(109 * DAY + HELD_FOR - 1, DAY + 60 * SECOND + HELD_FOR - 1),
             "a",
         );
         assert_eq!(again, jumped);
-        let held = jumped.at(reading(109 * DAY + HOLD, DAY + 60 * SECOND + HOLD), "a");
+        let held = jumped.at(
+            reading(109 * DAY + HELD_FOR, DAY + 60 * SECOND + HELD_FOR),
+            "a",
+        );
         assert_eq!(held.jump(), Jump::NONE);
     }
 
@@ -311,11 +319,11 @@ mod tests {
         assert!(back.is_far_before(&jumped) && !jumped.is_far_before(&begun()));
         let behind = begun().at(reading(91 * DAY, DAY), "a");
         assert!(!behind.is_far_before(&begun()), "it may come back");
-        let held = behind.at(reading(91 * DAY + HOLD, DAY + HOLD), "a");
+        let held = behind.at(reading(91 * DAY + HELD_FOR, DAY + HELD_FOR), "a");
         assert!(held.is_far_before(&behind));
-        let on = jumped.at(reading(110 * DAY + HOLD - 1, DAY + HOLD - 1), "a");
+        let on = jumped.at(reading(110 * DAY + HELD_FOR - 1, DAY + HELD_FOR - 1), "a");
         assert_eq!(on.jump(), Jump(10 * DAY));
-        assert_eq!(on.uptime, DAY + HOLD - 1);
+        assert_eq!(on.uptime, DAY + HELD_FOR - 1);
     }
 
     #[test]
@@ -325,7 +333,7 @@ mod tests {
         let far = begun().at(reading(100 * DAY + TOLERANCE_MICROS + 1, SECOND), "b");
         assert_eq!(far.jump(), Jump(TOLERANCE_MICROS + 1));
         let held = begun().at(reading(109 * DAY, SECOND), "b");
-        let held = held.at(reading(109 * DAY + HOLD, SECOND + HOLD), "b");
+        let held = held.at(reading(109 * DAY + HELD_FOR, SECOND + HELD_FOR), "b");
         assert_eq!(held.jump(), Jump::NONE);
     }
 

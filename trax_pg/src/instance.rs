@@ -109,15 +109,15 @@ pub(crate) enum State {
 
 /// Returns the state for the scheduler, and logs once why it does nothing.
 pub(crate) fn state(spi: &Spi) -> State {
-    static SAID: AtomicBool = AtomicBool::new(false);
+    static LOGGED: AtomicBool = AtomicBool::new(false);
     let refused = foreign_code::refuse(spi).and_then(|()| require_adopted(spi));
     if let Err(refused) = refused {
-        if !SAID.swap(true, Ordering::Relaxed) {
+        if !LOGGED.swap(true, Ordering::Relaxed) {
             refused.warn();
         }
         return State::Foreign;
     }
-    SAID.store(false, Ordering::Relaxed);
+    LOGGED.store(false, Ordering::Relaxed);
     if spi.query(InstanceState).one() {
         State::Paused
     } else {

@@ -69,12 +69,12 @@ pub type HandlerResult<T> = Result<T, JobError>;
 #[derive(Clone, Debug)]
 pub struct JobError {
     failure: Failure,
-    instead: Option<Instead>,
+    no_failure: Option<NoFailure>,
 }
 
 /// The effect of an error that is not a failure.
 #[derive(Clone, Debug)]
-enum Instead {
+enum NoFailure {
     Snooze(Duration),
     Cancel,
     Panic,
@@ -85,7 +85,7 @@ impl JobError {
     pub fn new(error: impl Into<String>) -> Self {
         JobError {
             failure: Failure::new(error),
-            instead: None,
+            no_failure: None,
         }
     }
 
@@ -93,7 +93,7 @@ impl JobError {
     pub fn permanent(error: impl Into<String>) -> Self {
         JobError {
             failure: Failure::new(error).permanent(),
-            instead: None,
+            no_failure: None,
         }
     }
 
@@ -101,7 +101,7 @@ impl JobError {
     pub fn snooze(delay: Duration) -> Self {
         JobError {
             failure: Failure::new("snoozed"),
-            instead: Some(Instead::Snooze(delay)),
+            no_failure: Some(NoFailure::Snooze(delay)),
         }
     }
 
@@ -109,7 +109,7 @@ impl JobError {
     pub fn cancelled(reason: impl Into<String>) -> Self {
         JobError {
             failure: Failure::new(reason),
-            instead: Some(Instead::Cancel),
+            no_failure: Some(NoFailure::Cancel),
         }
     }
 
@@ -121,7 +121,7 @@ impl JobError {
             .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
             .unwrap_or("with a value that is not text");
         JobError {
-            instead: Some(Instead::Panic),
+            no_failure: Some(NoFailure::Panic),
             ..JobError::new(format!("panicked: {text}"))
         }
     }
@@ -133,13 +133,13 @@ impl JobError {
 
     /// Returns whether the handler, or a middleware around it, panicked.
     pub fn is_panic(&self) -> bool {
-        matches!(self.instead, Some(Instead::Panic))
+        matches!(self.no_failure, Some(NoFailure::Panic))
     }
 
     /// Returns the delay by which the job is postponed without using up an attempt, if it is.
     pub fn snoozes_for(&self) -> Option<Duration> {
-        match self.instead {
-            Some(Instead::Snooze(delay)) => Some(delay),
+        match self.no_failure {
+            Some(NoFailure::Snooze(delay)) => Some(delay),
             _ => None,
         }
     }
@@ -246,14 +246,14 @@ pub(crate) fn verdict_on(result: HandlerResult<Outcome>, reason: Option<Reason>)
         (
             Err(JobError {
                 failure,
-                instead: Some(Instead::Cancel),
+                no_failure: Some(NoFailure::Cancel),
             }),
             _,
         ) => Verdict::CancelOwn(failure.error),
         (Err(_), Some(reason)) => verdict_on_stop(reason),
         (
             Err(JobError {
-                instead: Some(Instead::Snooze(delay)),
+                no_failure: Some(NoFailure::Snooze(delay)),
                 ..
             }),
             None,

@@ -11,10 +11,10 @@ const MOST_INTERVALS: u32 = 5;
 const INTERVALS_WHEN_NOTIFIED: (u32, u32) = (5, 25);
 /// The maximum number of notifications required to rely on them again after they failed.
 const MOST_NEEDED: u32 = 16;
-/// The maximum wait after a notification is a random part of this, doubled up to `VAIN_DOUBLINGS`
-/// times.
-const VAIN_DELAY: Duration = Duration::from_millis(1);
-const VAIN_DOUBLINGS: u32 = 6;
+/// The maximum wait after a notification is a random part of this, doubled up to
+/// `EMPTY_CLAIM_DOUBLINGS` times.
+const EMPTY_CLAIM_DELAY: Duration = Duration::from_millis(1);
+const EMPTY_CLAIM_DOUBLINGS: u32 = 6;
 
 /// How long to wait, after a claim that returned fewer jobs than requested, for an outcome to send
 /// with the next claim. A handler that ends sooner saves an idle worker every second claim.
@@ -104,7 +104,8 @@ impl Polling {
         self.notifications = self.notifications.saturating_add(1);
         let delay = match self.vain_claims {
             0 => Duration::ZERO,
-            vain => (VAIN_DELAY * (1 << vain.min(VAIN_DOUBLINGS))).mul_f64(rand::random::<f64>()),
+            vain => (EMPTY_CLAIM_DELAY * (1 << vain.min(EMPTY_CLAIM_DOUBLINGS)))
+                .mul_f64(rand::random::<f64>()),
         };
         self.wake(now + delay);
     }

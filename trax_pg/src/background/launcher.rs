@@ -194,7 +194,7 @@ impl Launcher {
             Exit::Failed | Exit::Busy => Some(Instant::now() + FAILURE_DELAY),
             _ => None,
         };
-        known.back_at = (exit == Exit::Yielded).then(|| Instant::now() + worker_slot::REST);
+        known.back_at = (exit == Exit::Yielded).then(|| Instant::now() + worker_slot::AWAY_FOR);
         if exit == Exit::Yielded && !std::mem::replace(&mut self.said_turns, true) {
             too_few_slots("the schedulers of trax take turns".to_owned(), NO_SLOT);
         }

@@ -48,12 +48,15 @@ static CORRECTED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// Until when this backend pauses after a correction.
-    static RESTS: Cell<Option<Instant>> = const { Cell::new(None) };
+    static PAUSED_UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 /// Returns whether nothing is left to do before a cycle queues due jobs.
 pub(crate) fn is_corrected() -> bool {
-    CORRECTED.load(Ordering::Relaxed) || RESTS.get().is_some_and(|until| Instant::now() < until)
+    CORRECTED.load(Ordering::Relaxed)
+        || PAUSED_UNTIL
+            .get()
+            .is_some_and(|until| Instant::now() < until)
 }
 
 /// Corrects next runs before a cycle queues due jobs, in each backend until a correction has
@@ -68,7 +71,7 @@ pub(crate) fn correct_before_queueing(spi: &Spi, now: Timestamp) -> Result<()> {
         return Ok(());
     }
     catch_up(spi, now)?;
-    RESTS.set(Some(Instant::now() + began.elapsed() * 100));
+    PAUSED_UNTIL.set(Some(Instant::now() + began.elapsed() * 100));
     Ok(())
 }
 

@@ -9,7 +9,7 @@
 //! The first in the line asks one holder of a slot to *yield*: the executor that has been idle
 //! longest; otherwise the scheduler that has run longest, if at least for `TURN`; otherwise an
 //! executor, which then ends after its statement. The others do not try, so the first gets the
-//! slot. A scheduler that has yielded starts again after `REST`, or when its database's bell rings:
+//! slot. A scheduler that has yielded starts again after `AWAY_FOR`, or when its bell rings:
 //! with more databases than slots the schedulers take turns.
 //!
 //! Holds: a scheduler yields to statements only while the server has fewer than two executors; an
@@ -27,7 +27,7 @@ use std::time::Duration;
 /// process has ended.
 pub(crate) const TRY_AGAIN: Duration = Duration::from_millis(100);
 /// How long a scheduler that has yielded stays away while its bell does not ring.
-pub(crate) const REST: Duration = Duration::from_secs(4);
+pub(crate) const AWAY_FOR: Duration = Duration::from_secs(4);
 /// How long a scheduler runs before it may be asked to yield, in microseconds.
 const TURN: TimestampTz = 500_000;
 /// Age at which an entry, or a request to yield, expires, in microseconds.

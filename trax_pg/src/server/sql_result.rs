@@ -28,12 +28,12 @@ struct Column {
     /// Its type, as SQL spells it.
     kind: Vec<u8>,
     output: pg_sys::Oid,
-    how: How,
+    form: JsonForm,
 }
 
 /// How a value becomes JSON.
 #[derive(Clone, Copy)]
-enum How {
+enum JsonForm {
     Boolean,
     Number,
     Json,
@@ -95,7 +95,7 @@ impl Collector {
                             .to_bytes()
                             .to_vec(),
                         output,
-                        how: How::of(attribute.atttypid),
+                        form: JsonForm::of(attribute.atttypid),
                     }
                 })
                 .collect()
@@ -131,7 +131,7 @@ impl Collector {
                 let text =
                     pg_sys::OidOutputFunctionCall(column.output, *(*slot).tts_values.add(index));
                 let bytes = CStr::from_ptr(text).to_bytes();
-                self.is_cut |= column.how.write(&mut self.rows, bytes);
+                self.is_cut |= column.form.write(&mut self.rows, bytes);
                 pg_sys::pfree(text.cast());
             }
         }
@@ -151,7 +151,7 @@ fn write_texts<'t>(json: &mut Vec<u8>, name: &str, texts: impl Iterator<Item = &
     json.push(b']');
 }
 
-impl How {
+impl JsonForm {
     fn of(type_of_value: pg_sys::Oid) -> Self {
         match type_of_value {
             pg_sys::BOOLOID => Self::Boolean,
@@ -253,13 +253,13 @@ unsafe extern "C-unwind" fn ignore(_collector: *mut pg_sys::DestReceiver) {}
 
 #[cfg(test)]
 mod tests {
-    use super::{How, quote};
+    use super::{JsonForm, quote};
 
     #[test]
     fn a_number_that_json_does_not_have_is_a_text() {
         let written = |text: &[u8]| {
             let mut json = Vec::new();
-            How::Number.write_whole(&mut json, text);
+            JsonForm::Number.write_whole(&mut json, text);
             String::from_utf8(json).expect("it is text")
         };
         assert_eq!(written(b"-1.5e+20"), "-1.5e+20");

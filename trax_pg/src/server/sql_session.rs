@@ -13,7 +13,7 @@ const STATEMENT_TIMEOUT: u32 = 3;
 /// `XACT_FLAGS_NEEDIMMEDIATECOMMIT`: the statement cannot be rolled back once it has run.
 const NEEDS_IMMEDIATE_COMMIT: i32 = 1 << 2;
 /// The most serializable transactions that one process runs.
-const HIDES_AT_MOST: usize = 200;
+const HIDDEN_AT_MOST: usize = 200;
 
 unsafe extern "C-unwind" {
     fn enable_timeout_after(id: u32, delay_ms: i32);
@@ -227,7 +227,7 @@ fn as_ours(work: impl FnOnce() -> bool) -> bool {
 /// The hidden serializable transaction, or null.
 static HIDDEN: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 /// How often one was hidden: each leaves a small table of the server behind in this process.
-static HIDES: AtomicUsize = AtomicUsize::new(0);
+static TIMES_HIDDEN: AtomicUsize = AtomicUsize::new(0);
 
 fn hide_serializable() {
     // A server that was built with assertions expects that there was none before. There, the
@@ -245,7 +245,7 @@ fn hide_serializable() {
         if serializable.is_null() {
             return;
         }
-        if HIDES.fetch_add(1, Ordering::Relaxed) == 0 {
+        if TIMES_HIDDEN.fetch_add(1, Ordering::Relaxed) == 0 {
             pg_sys::before_shmem_exit(Some(show_at_exit), pg_sys::Datum::from(0));
         }
         HIDDEN.store(serializable, Ordering::Relaxed);
@@ -269,7 +269,7 @@ unsafe extern "C-unwind" fn show_at_exit(_code: i32, _argument: pg_sys::Datum) {
 /// Returns whether this process has run so many serializable transactions that another one should
 /// take over.
 pub(crate) fn is_worn() -> bool {
-    HIDES.load(Ordering::Relaxed) >= HIDES_AT_MOST
+    TIMES_HIDDEN.load(Ordering::Relaxed) >= HIDDEN_AT_MOST
 }
 
 /// Rolls back any open transaction, also after an error.

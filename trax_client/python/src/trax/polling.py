@@ -9,8 +9,8 @@ MOST_SECONDS_WHEN_NOTIFIED = 5.0
 # After a claim that returned fewer jobs than wanted: an outcome may be sent with the next claim.
 PARTIAL_DELAY = 0.01
 # If one job wakes many workers, those that claimed in vain delay their next claim a little.
-VAIN_DELAY = 0.001
-VAIN_DOUBLINGS = 6
+EMPTY_CLAIM_DELAY = 0.001
+EMPTY_CLAIM_DOUBLINGS = 6
 
 
 class Polling:
@@ -33,8 +33,8 @@ class Polling:
     def notified(self, moment: float) -> None:
         """Record that work may exist."""
         self._is_notified = self._was_woken = True
-        doublings = min(self._in_vain, VAIN_DOUBLINGS)
-        delay = VAIN_DELAY * 2**doublings * random.random() if doublings else 0.0  # noqa: S311
+        doublings = min(self._in_vain, EMPTY_CLAIM_DOUBLINGS)
+        delay = EMPTY_CLAIM_DELAY * 2**doublings * random.random() if doublings else 0.0  # noqa: S311
         self.next_claim = min(self.next_claim, moment + delay)
 
     def claimed(self, wanted: int, got: int, moment: float, *, alone: bool) -> None:
