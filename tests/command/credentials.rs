@@ -34,7 +34,7 @@ async fn a_program_finds_no_credentials_in_the_processes_around_it() {
     let look = program(&files, "look.sh", LOOK);
     execute(&client, "select trax.enqueue('look')").await;
     let mut worker = trax_with_password(&database);
-    worker.args(["worker", "--until-empty", "--exec", &look]);
+    worker.args(["worker", "--until-empty", "--all-tasks", "--exec", &look]);
     let (code, _, errors) = run(&mut worker);
     assert_eq!(code, Some(0), "{errors}");
     let output = "select coalesce(output #>> '{}', error, state) from trax.run";

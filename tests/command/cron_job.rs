@@ -164,7 +164,7 @@ $c$, 'second'),
     assert_eq!(code, Some(0), "{errors}");
     execute(&client, "select trax.trigger(name) from trax.manifest").await;
     let program = format!("{} import run", harness::process::trax_binary().display());
-    let worker = ["worker", "--until-empty", "--exec", &program];
+    let worker = ["worker", "--until-empty", "--all-tasks", "--exec", &program];
     let (code, _, errors) = run(&mut trax(&database, &worker));
     assert_eq!(code, Some(0), "{errors}");
     assert!(!Path::new(&mark.to_string()).exists(), "{errors}");

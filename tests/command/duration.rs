@@ -5,9 +5,9 @@ use harness::process::run;
 
 /// Each option that takes a duration, in a command that would then connect.
 const OPTIONS: [&[&str]; 13] = [
-    &["worker", "--exec=true", "--lease"],
-    &["worker", "--exec=true", "--grace"],
-    &["worker", "--exec=true", "--retry-delay"],
+    &["worker", "--all-tasks", "--exec=true", "--lease"],
+    &["worker", "--all-tasks", "--exec=true", "--grace"],
+    &["worker", "--all-tasks", "--exec=true", "--retry-delay"],
     &["lock", "name", "--", "true", "--ttl"],
     &["lock", "name", "--", "true", "--wait"],
     &["lock", "name", "--", "true", "--grace"],

@@ -5,7 +5,6 @@ use harness::process::{Scratch, run};
 use harness::scheduler::{connect, execute, new_name, value, violations};
 use harness::{database, shared_server};
 use std::process::Command;
-use trax_client::testkit::Database;
 
 /// Writes an executable program.
 pub(super) fn program(files: &Scratch, name: &str, body: &str) -> String {
@@ -24,30 +23,12 @@ async fn a_program_gets_and_gives_json_as_it_is() {
     execute(&client, sql).await;
     let (code, _, errors) = run(&mut trax(
         &database,
-        &["worker", "--until-empty", "--exec", "cat"],
+        &["worker", "--until-empty", "--all-tasks", "--exec", "cat"],
     ));
     assert_eq!(code, Some(0), "{errors}");
     let same =
         "select count(*) from trax.run where state = 'completed' and output::text = input::text";
     assert_eq!(value::<i64>(&client, same).await, 4, "{errors}");
-}
-
-#[tokio::test]
-async fn a_character_that_cannot_be_stored_costs_a_program_neither_its_output_nor_its_detail() {
-    let database = database().await;
-    let client = connect(&database).await;
-    execute(&client, "select trax.enqueue('good'), trax.enqueue('bad')").await;
-    let exec = r#"printf '{"a": "\\u0000|\\ud800|\\u00e9"}'; test $TRAX_TASK = good"#;
-    let (code, _, errors) = run(&mut trax(
-        &database,
-        &["worker", "--until-empty", "--exec", exec],
-    ));
-    assert_eq!(code, Some(0), "{errors}");
-    let sql = "select string_agg(concat_ws(' ', task, state, coalesce(output, detail) ->> 'a'), ', ' order by task) from trax.run";
-    assert_eq!(
-        text(&client, sql).await,
-        "bad failed \u{fffd}|\u{fffd}|é, good completed \u{fffd}|\u{fffd}|é"
-    );
 }
 
 /// Ends in the way that its task names.
@@ -77,7 +58,7 @@ async fn the_exit_code_of_the_program_is_the_outcome() {
     let exec = program(&files, "worker.sh", MANY_ENDS);
     let (code, _, errors) = run(&mut trax(
         &database,
-        &["worker", "--until-empty", "--exec", &exec],
+        &["worker", "--until-empty", "--all-tasks", "--exec", &exec],
     ));
     assert_eq!(code, Some(0), "{errors}");
 
@@ -93,13 +74,8 @@ async fn the_exit_code_of_the_program_is_the_outcome() {
         (&output["attempt"], &output["of"], &output["deadline"]),
         (&1.into(), &2.into(), &1.into())
     );
-    assert!(
-        value::<bool>(
-            &client,
-            "select output is null from trax.run where task = 'plain'"
-        )
-        .await
-    );
+    let plain = "select output #>> '{}' from trax.run where task = 'plain'";
+    assert_eq!(text(&client, plain).await, "not JSON");
     let states =
         "select string_agg(concat_ws(' ', task, state, final), ', ' order by task) from trax.run";
     let expected = "broken failed f, good completed t, killed failed f, later failed f, never failed t, plain completed t";
@@ -178,7 +154,13 @@ async fn a_role_with_the_level_worker_can_run_it_and_no_more() {
         command.args(arguments);
         command
     };
-    let (code, _, errors) = run(&mut as_role(&["worker", "--until-empty", "--exec", "true"]));
+    let (code, _, errors) = run(&mut as_role(&[
+        "worker",
+        "--until-empty",
+        "--all-tasks",
+        "--exec",
+        "true",
+    ]));
     assert_eq!(code, Some(0), "{errors}");
     assert_eq!(
         text(&client, "select state from trax.job").await,
@@ -187,74 +169,6 @@ async fn a_role_with_the_level_worker_can_run_it_and_no_more() {
     let (code, _, errors) = run(&mut as_role(&["status"]));
     assert_eq!(code, Some(1));
     assert!(errors.contains("type: trax grant ROLE LEVEL"), "{errors}");
-}
-
-/// Runs a job once with the program; returns the worker's peak memory in KiB and its output.
-async fn work_once(database: &Database, arguments: &[&str]) -> (u64, String) {
-    let mut all = vec!["worker", "--until-empty"];
-    all.extend(arguments);
-    let mut command = Command::new("bash");
-    // The shell reports the peak memory of the worker itself, without its children.
-    let quoted: Vec<String> = all
-        .iter()
-        .map(|word| format!("'{}'", word.replace('\'', r"'\''")))
-        .collect();
-    command.args([
-        "-c",
-        &format!(
-            "\"$0\" --database-url \"$1\" {} & pid=$!; \
-             while kill -0 $pid 2>/dev/null; do grep VmHWM /proc/$pid/status 2>/dev/null > \"$2.next\" \
-             && mv \"$2.next\" \"$2\"; sleep 0.05; done; wait $pid; code=$?; cat \"$2\"; exit $code",
-            quoted.join(" ")
-        ),
-    ]);
-    let files = Scratch::new("peak");
-    let url = format!(
-        "postgres://postgres@127.0.0.1:{}/{}",
-        shared_server().port(),
-        database.name()
-    );
-    command
-        .arg(harness::process::trax_binary())
-        .arg(url)
-        .arg(files.path().join("peak"));
-    let (code, output, errors) = run(&mut command);
-    assert_eq!(code, Some(0), "{output}{errors}");
-    let peak = output
-        .split_whitespace()
-        .nth(1)
-        .and_then(|number| number.parse().ok());
-    (
-        peak.unwrap_or_else(|| panic!("no memory in {output:?}")),
-        errors,
-    )
-}
-
-#[tokio::test]
-async fn a_program_that_prints_a_gigabyte_costs_the_worker_little_memory() {
-    let database = database().await;
-    let client = connect(&database).await;
-    execute(
-        &client,
-        "select trax.enqueue('out'), trax.enqueue('err', max_retries => 0)",
-    )
-    .await;
-    let exec = "case $TRAX_TASK in \
-        out) head -c 1000000000 /dev/zero;; err) head -c 1000000000 /dev/zero >&2; echo the end >&2; exit 1;; esac";
-    let (peak, errors) = work_once(&database, &["--exec", exec]).await;
-    assert!(peak < 100_000, "{peak} KiB");
-    assert!(
-        errors.contains("standard output is longer than 1 MiB and was left out"),
-        "{errors}"
-    );
-    let runs = "select string_agg(task || ' ' || state || ' ' || (output is null) || ' ' || \
-                coalesce(right(error, 7), detail ->> 'output'), ', ' order by task) from trax.run";
-    assert_eq!(
-        text(&client, runs).await,
-        "err failed true the end, \
-        out completed true standard output is longer than 1 MiB and was left out"
-    );
-    assert!(value::<bool>(&client, "select max(length(error)) < 10000 from trax.run").await);
 }
 
 const PYTHON: &str = r#"
@@ -285,7 +199,7 @@ async fn a_python_program_says_when_it_is_retried_and_then_completes() {
     let work = || {
         let (code, _, errors) = run(&mut trax(
             &database,
-            &["worker", "--until-empty", "--exec", &exec],
+            &["worker", "--until-empty", "--all-tasks", "--exec", &exec],
         ));
         assert_eq!(code, Some(0), "{errors}");
     };
@@ -350,7 +264,7 @@ async fn a_compiled_program_completes_fails_and_ends_by_a_signal() {
     let exec = format!("ulimit -c 0; exec {}", binary.display());
     let (code, _, errors) = run(&mut trax(
         &database,
-        &["worker", "--until-empty", "--exec", &exec],
+        &["worker", "--until-empty", "--all-tasks", "--exec", &exec],
     ));
     assert_eq!(code, Some(0), "{errors}");
     let runs = "select string_agg(concat_ws(' ', input, state, error, output), ', ' order by job_id) from trax.run";
@@ -378,6 +292,7 @@ async fn a_snooze_spends_no_attempt_a_cancel_ends_it_and_a_temporary_failure_tak
         "7200",
         "--name",
         "zoe",
+        "--all-tasks",
         "--exec",
         exec,
     ];
@@ -405,7 +320,10 @@ async fn a_job_of_a_manifest_knows_it_and_an_inner_worker_inherits_nothing() {
     )
     .await;
     let exec = r#"printf '"%s %s %s"' "$TRAX_GROUP" "$TRAX_MANIFEST" "$TRAX_SCHEDULED_FOR""#;
-    let mut command = trax(&database, &["worker", "--until-empty", "--exec", exec]);
+    let mut command = trax(
+        &database,
+        &["worker", "--until-empty", "--all-tasks", "--exec", exec],
+    );
     command
         .env("TRAX_MANIFEST", "outer")
         .env("TRAX_SCHEDULED_FOR", "1");
@@ -437,7 +355,10 @@ async fn the_trace_of_who_enqueues_reaches_the_program_and_a_malformed_one_harms
         );
     }
     let exec = r#"printf '"%s %s"' "$TRACEPARENT" "$TRACESTATE""#;
-    let mut command = trax(&database, &["worker", "--until-empty", "--exec", exec]);
+    let mut command = trax(
+        &database,
+        &["worker", "--until-empty", "--all-tasks", "--exec", exec],
+    );
     command.env("TRACEPARENT", "of an outer worker");
     let (code, _, errors) = run(&mut command);
     assert_eq!(code, Some(0), "{errors}");
@@ -464,7 +385,10 @@ async fn a_program_gets_no_credentials_unless_they_are_passed() {
         ),
     ] {
         execute(&client, "select trax.enqueue('tell')").await;
-        let mut worker = trax(&database, &["worker", "--until-empty", "--exec", &exec]);
+        let mut worker = trax(
+            &database,
+            &["worker", "--until-empty", "--all-tasks", "--exec", &exec],
+        );
         worker
             .args(passed)
             .env("DATABASE_URL", "postgres://a:secret@b/c");
@@ -485,6 +409,27 @@ async fn a_program_gets_no_credentials_unless_they_are_passed() {
     assert_eq!(code, Some(0), "{errors}");
     assert!(output.contains("OTHER=mine"), "{output}");
     assert!(!output.contains("PGPASSWORD"), "{output}");
+}
+
+#[tokio::test]
+async fn a_worker_is_refused_unless_it_says_which_tasks_it_handles() {
+    let database = database().await;
+    let client = connect(&database).await;
+    execute(
+        &client,
+        "select trax.enqueue('of another program', group_name => 'g')",
+    )
+    .await;
+    for tasks in [&[][..], &["--group", "g"], &["--task", "t", "--all-tasks"]] {
+        let mut worker = trax(&database, &["worker", "--until-empty", "--exec", "cat"]);
+        let (code, _, errors) = run(worker.args(tasks));
+        assert_eq!(code, Some(64), "{errors}");
+        assert!(
+            errors.contains("--task") && errors.contains("--all-tasks"),
+            "{errors}"
+        );
+    }
+    assert_eq!(text(&client, "select state from trax.job").await, "queued");
 }
 
 #[tokio::test]

@@ -47,7 +47,16 @@ while true; do sleep 0.1; done"#;
     let exec = program(&files, "worker.sh", body);
     let mut command = trax(
         &database,
-        &["worker", "--lease", "3", "--grace", "4", "--exec", &exec],
+        &[
+            "worker",
+            "--lease",
+            "3",
+            "--grace",
+            "4",
+            "--all-tasks",
+            "--exec",
+            &exec,
+        ],
     );
     command.env("DIR", files.path());
     execute(
@@ -93,7 +102,7 @@ sys.exit(subprocess.call(sys.argv[1:]))";
     let mut command = Command::new("python3");
     command.args(["-c", careless]).arg(worker.get_program());
     command.args(worker.get_args());
-    command.args(["worker", "--lease", "600", "--exec", exec]);
+    command.args(["worker", "--lease", "600", "--all-tasks", "--exec", exec]);
     command.env("DIR", files.path());
     let worker = Process::start(command);
     let cancelling = async || {
@@ -132,7 +141,10 @@ trap '' TERM
 echo $$ > "$DIR/writing"; mv "$DIR/writing" "$DIR/pid"
 while true; do sleep 0.1; done"#;
     let exec = program(&files, "worker.sh", body);
-    let mut command = trax(&database, &["worker", "--grace", "1", "--exec", &exec]);
+    let mut command = trax(
+        &database,
+        &["worker", "--grace", "1", "--all-tasks", "--exec", &exec],
+    );
     command.env("DIR", files.path());
     execute(&client, "select trax.enqueue('t')").await;
     let mut worker = Process::start(command);
@@ -160,7 +172,16 @@ wait"#;
     let exec = program(&files, "worker.sh", body);
     let mut command = trax(
         &database,
-        &["worker", "--lease", "5", "--grace", "1", "--exec", &exec],
+        &[
+            "worker",
+            "--lease",
+            "5",
+            "--grace",
+            "1",
+            "--all-tasks",
+            "--exec",
+            &exec,
+        ],
     );
     command.env("DIR", files.path());
     execute(&client, "select trax.enqueue('t', timeout => '4 s')").await;
@@ -202,7 +223,16 @@ while true; do sleep 0.1; done"#;
     let exec = format!("sh {}; true", files.path().join("inner.sh").display());
     let mut command = trax(
         &database,
-        &["worker", "--lease", "3", "--grace", "600", "--exec", &exec],
+        &[
+            "worker",
+            "--lease",
+            "3",
+            "--grace",
+            "600",
+            "--all-tasks",
+            "--exec",
+            &exec,
+        ],
     );
     command.env("DIR", files.path());
     execute(&client, "select trax.enqueue('t')").await;
@@ -243,7 +273,10 @@ async fn a_worker_that_is_killed_leaves_none_of_its_programs_beside_the_next_att
     let body = format!("{WITH_CHILD}\nwhile true; do sleep 0.1; done");
     let exec = program(&files, "worker.sh", &body);
     execute(&client, "select trax.enqueue('t')").await;
-    let mut command = trax(&database, &["worker", "--lease", "6", "--exec", &exec]);
+    let mut command = trax(
+        &database,
+        &["worker", "--lease", "6", "--all-tasks", "--exec", &exec],
+    );
     command.env("DIR", files.path());
     let mut worker = Process::start(command);
     let program = program_in(&files.path().join("pid"), &worker).await;
@@ -273,7 +306,15 @@ async fn what_a_program_leaves_running_in_its_group_ends_with_it() {
     execute(&client, "select trax.enqueue('t')").await;
     let mut command = trax(
         &database,
-        &["worker", "--grace", "1", "--until-empty", "--exec", &exec],
+        &[
+            "worker",
+            "--grace",
+            "1",
+            "--until-empty",
+            "--all-tasks",
+            "--exec",
+            &exec,
+        ],
     );
     command.env("DIR", files.path());
     let mut worker = Process::start(command);
@@ -336,7 +377,10 @@ async fn a_guard_that_stands_still_holds_up_no_job_and_is_replaced() {
     let body = "read input; [ \"$input\" = 0 ] && exit\necho $$ > \"$DIR/own\"; mv \"$DIR/own\" \"$DIR/pid\"
 while true; do sleep 0.1; done";
     let exec = program(&files, "worker.sh", body);
-    let mut command = trax(&database, &["worker", "--lease", "6", "--exec", &exec]);
+    let mut command = trax(
+        &database,
+        &["worker", "--lease", "6", "--all-tasks", "--exec", &exec],
+    );
     command.env("DIR", files.path());
     let mut worker = Process::start(command);
     let stopped = guard_of(&worker).await;
@@ -366,7 +410,10 @@ async fn a_guard_that_is_stopped_or_ended_while_a_program_runs_is_replaced_at_on
     let body = "read input; echo $$ > \"$DIR/own\"; mv \"$DIR/own\" \"$DIR/pid\"
 while true; do sleep 0.1; done";
     let exec = program(&files, "worker.sh", body);
-    let mut command = trax(&database, &["worker", "--lease", "6", "--exec", &exec]);
+    let mut command = trax(
+        &database,
+        &["worker", "--lease", "6", "--all-tasks", "--exec", &exec],
+    );
     command.env("DIR", files.path());
     let mut worker = Process::start(command);
     execute(&client, "select trax.enqueue('t', '1')").await;
@@ -398,7 +445,10 @@ async fn a_program_whose_output_the_server_refuses_is_completed_without_it_and_r
     .await;
     let exec = "n=200000; [ $TRAX_TASK = deep ] || n=1; \
         head -c $n /dev/zero | tr '\\0' '['; head -c $n /dev/zero | tr '\\0' ']'";
-    let mut command = trax(&database, &["worker", "--until-empty", "--exec", exec]);
+    let mut command = trax(
+        &database,
+        &["worker", "--until-empty", "--all-tasks", "--exec", exec],
+    );
     let (code, _, errors) = run(&mut command);
     assert_eq!(code, Some(0), "{errors}");
     let runs = "select string_agg(concat_ws(' ', task, attempt, state, output, detail ->> 'output'), ', ' \
@@ -422,6 +472,7 @@ async fn a_program_that_runs_longer_than_its_timeout_counts_as_failed() {
         "worker",
         "--until-empty",
         "--json",
+        "--all-tasks",
         "--exec",
         "exec sleep 60",
     ];

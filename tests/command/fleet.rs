@@ -36,6 +36,7 @@ async fn one_worker_empties_several_databases() {
             "--database-url",
             &also,
             "worker",
+            "--all-tasks",
             "--exec",
             program,
             "--until-empty",
@@ -60,7 +61,14 @@ async fn one_worker_empties_several_databases() {
 
 #[tokio::test]
 async fn a_router_stands_for_its_shards() {
-    let router = ["worker", "--exec", "true", "--until-empty", "--router"];
+    let router = [
+        "worker",
+        "--all-tasks",
+        "--exec",
+        "true",
+        "--until-empty",
+        "--router",
+    ];
     if has_plproxy() {
         let cluster = Cluster::of(2).await;
         let s = &cluster.router;
@@ -91,7 +99,7 @@ async fn a_router_stands_for_its_shards() {
 async fn a_router_that_is_away_is_waited_for_by_whom_somebody_watches() {
     let nobody = trax_client::testkit::free_port().expect("a port is free");
     let url = format!("host=127.0.0.1 port={nobody} user=app dbname=router");
-    let router = ["worker", "--exec", "true", "--router", &url];
+    let router = ["worker", "--all-tasks", "--exec", "true", "--router", &url];
     let (code, _, errors) = run(bare().args(router));
     assert_eq!(code, Some(1), "{errors}");
     assert!(errors.contains("cannot reach"), "{errors}");

@@ -42,7 +42,7 @@ async fn a_service_waits_for_its_database_and_reports_systemd_and_probes_how_it_
     manager.set_nonblocking(true).expect("it can be changed");
     let mut command = on(&server, &database);
     let exec = r#"test -z "$NOTIFY_SOCKET$WATCHDOG_USEC$WATCHDOG_PID""#;
-    command.args(["worker", "--health", "0", "--exec", exec]);
+    command.args(["worker", "--health", "0", "--all-tasks", "--exec", exec]);
     command
         .env("NOTIFY_SOCKET", &path)
         .env("WATCHDOG_USEC", "1000000");
@@ -94,7 +94,14 @@ async fn port_of(service: &Process) -> u16 {
 #[tokio::test]
 async fn a_wrong_address_is_refused_and_a_wrong_socket_only_reported() {
     let database = database().await;
-    let worker = ["worker", "--until-empty", "--exec", "true", "--health"];
+    let worker = [
+        "worker",
+        "--until-empty",
+        "--all-tasks",
+        "--exec",
+        "true",
+        "--health",
+    ];
     let (code, _, errors) = run(trax(&database, &worker).arg("203.0.113.1:80"));
     assert_eq!(code, Some(64), "{errors}");
     assert!(

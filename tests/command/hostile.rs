@@ -150,6 +150,7 @@ const ONCE: [&[&str]; 29] = [
     // The log of a worker whose jobs succeed and fail, with the output of their programs.
     &[
         "worker",
+        "--all-tasks",
         "--exec",
         "cat",
         "--until-empty",
@@ -159,6 +160,7 @@ const ONCE: [&[&str]; 29] = [
     ],
     &[
         "worker",
+        "--all-tasks",
         "--exec",
         "cat >&2; exit 1",
         "--until-empty",
@@ -168,6 +170,7 @@ const ONCE: [&[&str]; 29] = [
     ],
     &[
         "worker",
+        "--all-tasks",
         "--exec",
         "printf '\\033[2J\\ntrax: job 99' >&2; exit 65",
         "--until-empty",
@@ -177,6 +180,7 @@ const ONCE: [&[&str]; 29] = [
     ],
     &[
         "worker",
+        "--all-tasks",
         "--exec",
         "cat",
         "--until-empty",

@@ -362,7 +362,10 @@ async fn a_worker_runs_what_was_imported_as_cron_would() {
     );
     execute(&client, &trigger(&names[1])).await;
     worker("import run --like-cron");
-    assert_eq!(ended(&client).await, "completed|{\"exit_code\": 3}");
+    assert_eq!(
+        ended(&client).await,
+        "completed|{\"output\": \"trouble\", \"exit_code\": 3}"
+    );
     execute(&client, &trigger(&names[1])).await;
     worker("import run");
     let seen = ended(&client).await;

@@ -382,7 +382,16 @@ async fn cancel_from_another_terminal_ends_the_program_of_a_worker() {
     let (db, s) = session().await;
     let job = s.enqueue("'endless'").await.to_string();
     let exec = "trap 'echo stopped >&2; exit 9' TERM; while true; do sleep 0.05; done";
-    let arguments = ["worker", "--lease", "1", "--grace", "5", "--exec", exec];
+    let arguments = [
+        "worker",
+        "--lease",
+        "1",
+        "--grace",
+        "5",
+        "--all-tasks",
+        "--exec",
+        exec,
+    ];
     let _worker = Process::start(trax(&db, &arguments));
     eventually("the attempt", PATIENCE, async || {
         match s.number("select count(*) from trax.lease").await {

@@ -12,6 +12,7 @@ mod duration;
 mod enqueue;
 mod exec;
 mod exec_end;
+mod exec_output;
 mod export;
 mod fleet;
 mod group;
@@ -290,7 +291,14 @@ fn wrong_arguments_end_with_64_and_help_with_0() {
         &["status", "--loudly"],
         &["enqueue"],
         &["worker"],
-        &["worker", "--exec", "true", "--concurrency", "0"],
+        &[
+            "worker",
+            "--all-tasks",
+            "--exec",
+            "true",
+            "--concurrency",
+            "0",
+        ],
         &["enqueue", "t", "{not json"],
         &["--database-url", "postgres://host:many/x", "status"],
     ];
@@ -313,7 +321,7 @@ fn a_database_that_cannot_be_reached_is_named() {
         &["status"],
         &["check"],
         &["enqueue", "t"],
-        &["worker", "--exec", "true"],
+        &["worker", "--all-tasks", "--exec", "true"],
     ];
     for arguments in commands {
         let (code, output, errors) = run(bare()

@@ -133,10 +133,13 @@ async fn the_job_of_a_killed_worker_process_runs_again_within_one_lease_and_one_
             .await
             .expect("a job is enqueued");
         let mut command = std::process::Command::new(trax_binary());
-        command
-            .arg("--database-url")
-            .arg(url(&database))
-            .args(["worker", "--lease", "5", "--exec"]);
+        command.arg("--database-url").arg(url(&database)).args([
+            "worker",
+            "--lease",
+            "5",
+            "--all-tasks",
+            "--exec",
+        ]);
         command.arg(format!("echo $$ > {}; exec sleep 60", pid_file.display()));
         let worker = Process::start(command);
         let program = eventually("the program that the worker runs", PATIENCE, async || {

@@ -145,14 +145,21 @@ impl Trap {
             "manifest why m",
             "enqueue t",
             "import pg_cron",
-            "worker --exec cat --until-empty",
+            "worker --all-tasks --exec cat --until-empty",
             "lock n -- true",
             "grant reader nobody_of_that_name",
         ] {
             let words: Vec<&str> = command.split(' ').collect();
             self.trax(&words);
         }
-        let worker = ["worker", "--exec", "cat", "--until-empty", "--router"];
+        let worker = [
+            "worker",
+            "--all-tasks",
+            "--exec",
+            "cat",
+            "--until-empty",
+            "--router",
+        ];
         let mut at_router = Command::new(trax_binary());
         self.run(at_router.args(worker).arg(self.url()), "worker --router");
         self.pages().await;
@@ -292,7 +299,14 @@ async fn no_program_calls_functions_of_a_schema_trax_that_is_not_the_extensions(
         "{said}"
     );
     let mut plain = Command::new(trax_binary());
-    plain.args(["--database-url", &trap.url(), "worker", "--exec", "cat"]);
+    plain.args([
+        "--database-url",
+        &trap.url(),
+        "worker",
+        "--all-tasks",
+        "--exec",
+        "cat",
+    ]);
     let said = trap.run(&mut plain, "worker");
     assert!(said.contains("drop schema trax cascade"), "{said}");
 }

@@ -323,7 +323,7 @@ async fn a_worker_that_is_killed_is_gone_within_two_reports() {
         database.name()
     );
     command.args(["--database-url", &address]);
-    command.args(["worker", "--lease", "3", "--exec", "cat"]);
+    command.args(["worker", "--lease", "3", "--all-tasks", "--exec", "cat"]);
     let worker = Process::start(command);
     let state = "select string_agg(state, ',') from trax.worker_state";
     let becomes = async |wanted: &str| {

@@ -162,11 +162,14 @@ const RUN: &str = "local_time note run_at";
 const COMMANDS: [Contract; 50] = [
     of("demo", "").run_elsewhere().wrong(&["--jobs 0", "more"]),
     of("bench", "").run_elsewhere().wrong(&["nonsense", "--all drain"]),
-    of("worker", "--exec true --until-empty")
+    of("worker", "--all-tasks --exec true --until-empty")
         .prepared(A_JOB)
         .shows("completed")
         .json("cancelled completed dead lost released retrying stopped timed_out unreported")
-        .wrong(&["", "--exec", "--exec true --concurrency 0", "--exec true --lease 0", "--exec true --retry-delay soon"]),
+        .wrong(&[
+            "", "--exec", "--exec true", "--all-tasks", "--exec true --all-tasks --task t", "--exec true --group g",
+            "--exec true --task t --concurrency 0", "--exec true --task t --lease 0", "--exec true --task t --retry-delay soon"
+        ]),
     of("lock", "name -- true")
         .json("exit_code held_seconds holder name outcome signal slot waited_seconds")
         .wrong(&["", "name", "name -- ", "name --ttl 1ms -- true", "name --wait 1s --no-wait -- true"]),

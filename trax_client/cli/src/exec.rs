@@ -5,10 +5,10 @@
 //! TRAX_SCHEDULED_FOR and TRAX_DEADLINE (times in seconds since 1970); TRACEPARENT and TRACESTATE
 //! of the enqueuing span; TRAX_INPUT_FROM, which is `manifest` if the input is the one stored in
 //! the job's manifest. Credentials are not passed. Output: the exit code is the outcome; standard
-//! output, if it is JSON, is the output (or a failure's detail); the tail of standard error is the
-//! error. A failing program that prints {"retry_in": SECONDS} sets its retry delay, {"snooze":
-//! SECONDS} releases the job without using up an attempt, {"cancel": REASON} ends the job as
-//! cancelled. No more is kept in memory than is reported.
+//! output is the output (or a failure's detail): JSON as it is, the end of other text as a string;
+//! the end of standard error is the error. A failing program that prints {"retry_in": SECONDS} sets
+//! its retry delay, {"snooze": SECONDS} releases the job without using up an attempt, {"cancel":
+//! REASON} ends the job as cancelled. No more than 1 MiB of each is in memory.
 //!
 //! A cancelled, late or lost attempt gets SIGTERM, and SIGKILL after the grace period, as a whole
 //! process group. Processes that a program leaves running in its group are ended in the same way,
@@ -21,12 +21,13 @@ use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::Instant;
 use trax_client::{Context, HandlerResult, JobError, Json, Outcome};
 
 use crate::credentials::PassedVariables;
+use crate::printed::{END, JSON_LIMIT, PIPE_PATIENCE, Printed};
 use crate::process_group::Groups;
 use crate::stored::{self, Source, StoredInput};
 use trax_terminal::print;
@@ -35,13 +36,6 @@ use trax_terminal::print;
 const DATA_ERROR: i32 = 65;
 /// EX_TEMPFAIL: try again.
 const TEMPORARY_FAILURE: i32 = 75;
-/// Longer standard output is not stored as an output.
-const OUTPUT_LIMIT: usize = 1 << 20;
-const TOO_LONG: &str = "standard output is longer than 1 MiB and was left out";
-/// The number of bytes kept from the end of standard error.
-const ERROR_TAIL: usize = 4096;
-/// How long pipes may stay open after the program has ended, held by background processes.
-const PIPE_PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Program {
     command: String,
@@ -84,13 +78,13 @@ impl Program {
         let group = self.running.enter(child.id());
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let (mut out, mut err) = (Printed::new(JSON_LIMIT), Printed::new(2 * END));
         let status = {
             let pipes = async {
                 tokio::join!(
                     feed(stdin, input.text()),
-                    keep_head(stdout, &mut out),
-                    keep_tail(stderr, &mut err),
+                    out.read(stdout),
+                    err.read(stderr),
                 )
             };
             tokio::pin!(pipes);
@@ -139,8 +133,11 @@ impl Program {
             status
         };
         group.leave();
-        if out.len() > OUTPUT_LIMIT && status.success() {
-            note(&ctx, TOO_LONG);
+        if !out.is_whole() {
+            note(
+                &ctx,
+                "standard output is longer than 1 MiB; its end is kept",
+            );
         }
         judge(status, &out, &err, self.retry_delay)
     }
@@ -222,53 +219,22 @@ async fn feed(stdin: Option<ChildStdin>, input: &str) {
     }
 }
 
-/// Keeps the first `OUTPUT_LIMIT` + 1 bytes, and reads on to the end.
-async fn keep_head(pipe: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
-    read(pipe, |piece| {
-        let room = (OUTPUT_LIMIT + 1).saturating_sub(kept.len());
-        kept.extend_from_slice(&piece[..piece.len().min(room)]);
-    })
-    .await;
-}
-
-/// Keeps at least the last `ERROR_TAIL` bytes, and at most twice as many.
-async fn keep_tail(pipe: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
-    read(pipe, |piece| {
-        kept.extend_from_slice(piece);
-        if kept.len() > 2 * ERROR_TAIL {
-            kept.drain(..kept.len() - ERROR_TAIL);
-        }
-    })
-    .await;
-}
-
-async fn read(pipe: Option<impl AsyncRead + Unpin>, mut keep: impl FnMut(&[u8])) {
-    let Some(mut pipe) = pipe else { return };
-    let mut piece = [0; 8192];
-    while let Ok(length @ 1..) = pipe.read(&mut piece).await {
-        keep(&piece[..length]);
-    }
-}
-
 /// Returns the exit status as an outcome.
 fn judge(
     status: ExitStatus,
-    out: &[u8],
-    err: &[u8],
+    out: &Printed,
+    err: &Printed,
     retry_delay: Option<Duration>,
 ) -> HandlerResult<Outcome> {
     if status.success() {
-        return Ok(Outcome::Printed {
-            output: output(out),
-            left_out: (out.len() > OUTPUT_LIMIT).then(|| TOO_LONG.to_owned()),
-        });
+        return Ok(Outcome::Printed(out.json()));
     }
-    let said = String::from_utf8_lossy(tail(err)).replace('\0', "\u{fffd}");
+    let said = err.end();
     let with = |what: String| match said.trim() {
         "" => what,
         said => format!("{what}: {said}"),
     };
-    let printed = output(out);
+    let printed = out.json();
     let detail: Value = printed.read().unwrap_or_default();
     if let Some(delay) = seconds(&detail, "snooze") {
         return Err(JobError::snooze(delay));
@@ -306,96 +272,18 @@ fn seconds(detail: &Value, member: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// Returns at most the last `ERROR_TAIL` bytes, beginning at the start of a line if possible.
-fn tail(err: &[u8]) -> &[u8] {
-    let Some(cut) = err.len().checked_sub(ERROR_TAIL).filter(|cut| *cut > 0) else {
-        return err;
-    };
-    let tail = &err[cut..];
-    let line = tail.iter().position(|byte| *byte == b'\n');
-    line.map(|at| &tail[at + 1..])
-        .filter(|rest| !rest.is_empty())
-        .unwrap_or(tail)
-}
-
-/// Returns standard output as JSON; null if it is not JSON or is too long.
-fn output(out: &[u8]) -> Json {
-    let text = std::str::from_utf8(out).ok();
-    let text = text.filter(|text| text.len() <= OUTPUT_LIMIT);
-    text.and_then(|text| cleaned(text).parse().ok())
-        .unwrap_or_default()
-}
-
-/// Returns the JSON without characters that PostgreSQL cannot store: NUL and unpaired surrogates.
-fn cleaned(text: &str) -> String {
-    let mut clean = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('\\') {
-        clean.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let length = match (unit(rest), rest.get(6..).and_then(unit)) {
-            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
-            (Some(0 | 0xd800..=0xdfff), _) => {
-                clean.push('\u{fffd}');
-                rest = &rest[6..];
-                continue;
-            }
-            (Some(_), _) => 6,
-            // The backslash and the character that it escapes.
-            (None, _) => rest.chars().take(2).map(char::len_utf8).sum(),
-        };
-        clean.push_str(&rest[..length]);
-        rest = &rest[length..];
-    }
-    clean.push_str(rest);
-    clean
-}
-
-/// Returns the code unit of an escape at the beginning of the text.
-fn unit(text: &str) -> Option<u16> {
-    let digits = text.strip_prefix("\\u")?.get(..4)?;
-    u16::from_str_radix(digits, 16).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::printed::tests::printed;
 
     fn judged(code: i32, out: &str, err: &str) -> HandlerResult<Outcome> {
         judge(
             ExitStatus::from_raw(code << 8),
-            out.as_bytes(),
-            err.as_bytes(),
+            &printed(out.as_bytes()),
+            &printed(err.as_bytes()),
             None,
         )
-    }
-
-    #[test]
-    fn standard_output_is_kept_only_when_it_is_json() {
-        let kept = |text: &str| match judged(0, text, "") {
-            Ok(Outcome::Printed { output, .. }) => output.text().to_owned(),
-            other => format!("{other:?}"),
-        };
-        assert_eq!(kept("{\"a\": 1.10}\n"), "{\"a\": 1.10}");
-        assert_eq!(kept("done!\n"), "null");
-        let long = format!("\"{}\"", "x".repeat(OUTPUT_LIMIT));
-        assert_eq!(kept(&long), "null");
-    }
-
-    #[test]
-    fn what_postgresql_cannot_store_is_replaced() {
-        for (said, kept) in [
-            (r#""a\u0000b\\u0000""#, r#""a�b\\u0000""#),
-            (r#""\ud83d\ude00 \ud83d! \ude00""#, r#""\ud83d\ude00 �! �""#),
-            (
-                r#"{"\n\"\u000a": "\uD800\u0000"}"#,
-                r#"{"\n\"\u000a": "��"}"#,
-            ),
-            (r#""\u+fff""#, "null"),
-            ("\"\\", "null"),
-        ] {
-            assert_eq!(output(said.as_bytes()).text(), kept, "{said}");
-        }
     }
 
     #[test]
@@ -411,7 +299,7 @@ mod tests {
         );
         assert_eq!(text(75, ""), Some("temporary failure".to_owned()));
         assert_eq!(text(65, "what?"), Some("bad input: what?".to_owned()));
-        let killed = judge(ExitStatus::from_raw(9), b"", b"", None)
+        let killed = judge(ExitStatus::from_raw(9), &printed(b""), &printed(b""), None)
             .map_err(|e| e.to_string())
             .err();
         assert_eq!(killed, Some("killed by signal 9".to_owned()));
@@ -433,26 +321,14 @@ mod tests {
         assert!(kept(said(1, "{\"cancel\": \"gone\"}"), "Cancel"));
         assert!(!kept(said(1, "{\"cancel\": true}"), "Cancel"));
         assert!(kept(said(1, "{\"line\": 7}"), "\"line\": 7"));
+        assert!(kept(said(1, "step 3\n"), "detail: Some(\"step 3\")"));
         let delay = Some(Duration::from_secs(7));
-        let outcome = judge(ExitStatus::from_raw(75 << 8), b"", b"", delay);
+        let outcome = judge(
+            ExitStatus::from_raw(75 << 8),
+            &printed(b""),
+            &printed(b""),
+            delay,
+        );
         assert!(outcome.is_err_and(|error| format!("{error:?}").contains("7s")));
-    }
-
-    #[tokio::test]
-    async fn of_a_long_error_the_end_is_kept() {
-        let long = format!("{}the end", "x".repeat(100_000));
-        let mut kept = Vec::new();
-        keep_tail(Some(long.as_bytes()), &mut kept).await;
-        assert!(kept.ends_with(b"the end"));
-        assert!(kept.len() <= 2 * ERROR_TAIL);
-    }
-
-    #[test]
-    fn a_kept_error_begins_with_a_whole_line() {
-        let lines: String = (0..1000).map(|n| format!("line {n}\n")).collect();
-        let kept = String::from_utf8_lossy(tail(lines.as_bytes()));
-        assert!(kept.starts_with("line ") && kept.ends_with("line 999\n"));
-        assert_eq!(tail(b"short\n"), b"short\n");
-        assert_eq!(tail(&[b'x'; 2 * ERROR_TAIL]).len(), ERROR_TAIL);
     }
 }

@@ -25,6 +25,7 @@ mod metrics;
 mod outbox;
 mod output;
 mod pause;
+mod printed;
 mod process_group;
 mod reason;
 mod relay;

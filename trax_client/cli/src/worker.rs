@@ -25,15 +25,16 @@ TRAX_INPUT_FROM is manifest if the input is the one that the job's manifest
 stores now, job if it was given with the job, and unknown if the database did
 not answer. The passwords of this worker are withheld (see --pass-env).
 Its exit code is the outcome:
-  0      completed; standard output is the output if it is JSON (up to 1 MiB);
-         one that the database refuses is left out, as the job's detail says
+  0      completed; standard output is the output: as it is if it is JSON (up to
+         1 MiB), or else the last 4 KiB as a text; one that the database refuses
+         is left out, as the job's detail says
   65     failed for good: a retry would fail again (EX_DATAERR)
   75     failed temporarily: retried, after --retry-delay if set (EX_TEMPFAIL)
   other  failed, also when killed by a signal: retried after the job's own delay
 
 A failing program can print {\"retry_in\": SECONDS} to set when it is retried,
 {\"snooze\": SECONDS} to wait that long without using up an attempt, or
-{\"cancel\": REASON} to end the job as cancelled. Other JSON is stored as the
+{\"cancel\": REASON} to end the job as cancelled. Other output is stored as the
 detail of the failure, and the last 4 KiB of standard error as its error.
 
 It runs in its own process group, which gets SIGTERM when the job is cancelled,
@@ -62,9 +63,12 @@ pub(crate) struct Arguments {
     router: Option<String>,
     #[arg(skip)]
     others: Vec<String>,
-    /// Claim only this task; may be repeated; default: every task
+    /// Claim this task; may be repeated
     #[arg(long = "task", value_name = "TASK")]
     tasks: Vec<String>,
+    /// Claim every task, also those meant for other programs
+    #[arg(long, conflicts_with = "tasks")]
+    all_tasks: bool,
     /// Claim only from this group; may be repeated
     #[arg(long = "group", value_name = "GROUP")]
     groups: Vec<String>,
@@ -115,6 +119,11 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     if arguments.router.is_some() && url.is_some() {
         return Err(Failure::usage(
             "--router takes the place of --database-url; specify one of them",
+        ));
+    }
+    if arguments.tasks.is_empty() && !arguments.all_tasks {
+        return Err(Failure::usage("no task is specified: every job would run COMMAND").hint(
+            "type --task TASK for each task that COMMAND handles, or --all-tasks if it handles all",
         ));
     }
     if arguments.tasks.iter().any(|task| task == "sql") {

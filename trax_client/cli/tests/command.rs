@@ -45,7 +45,7 @@ async fn a_programs_exit_code_is_the_outcome() -> Result {
     let worked = trax(
         &server,
         &database,
-        &["worker", "--until-empty", "--exec", program],
+        &["worker", "--until-empty", "--all-tasks", "--exec", program],
     )
     .output()?;
     assert_eq!(said(&worked).0, Some(0), "{worked:?}");
@@ -72,7 +72,7 @@ async fn sigterm_gives_the_job_back_and_leaves_no_program_behind() -> Result {
     // A duration that identifies this test's program among all processes.
     let sleep = format!("sleep 9{:07}", std::process::id());
     let exec = format!("trap '' TERM; {sleep}");
-    let arguments = ["worker", "--grace", "0", "--exec", &exec];
+    let arguments = ["worker", "--grace", "0", "--all-tasks", "--exec", &exec];
     let mut worker = trax(&server, &database, &arguments)
         .stderr(Stdio::null())
         .spawn()?;
@@ -111,7 +111,7 @@ async fn a_worker_needs_no_more_than_its_level() -> Result {
     let connection = database.connect().await?;
     connection.batch_execute("create role hand login").await?;
     let work = || {
-        let arguments = ["worker", "--until-empty", "--exec", "true"];
+        let arguments = ["worker", "--until-empty", "--all-tasks", "--exec", "true"];
         trax(&server, &database, &arguments)
             .env("PGUSER", "hand")
             .output()

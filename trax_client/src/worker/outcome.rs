@@ -21,13 +21,8 @@ pub enum Outcome {
     /// Completed; the output is stored in the run.
     Output(Json),
     /// Completed, even if the server refuses the output: it is then left out, and the detail of the
-    /// run has the reason. `left_out` is the reason if there is no output to begin with.
-    Printed {
-        /// The output; `null` for none.
-        output: Json,
-        /// The reason for a missing output, stored as the detail.
-        left_out: Option<String>,
-    },
+    /// run has the reason.
+    Printed(Json),
     /// Completed: the handler has already called `complete` in its own transaction.
     Recorded,
     /// Not now: the job waits for this duration, without using up an attempt.
@@ -231,12 +226,9 @@ pub(crate) fn verdict_on(result: HandlerResult<Outcome>, reason: Option<Reason>)
     match (result, reason) {
         // The handler has completed; the server decides whether the lease is still valid.
         (Ok(Outcome::Output(output)), _) => Verdict::Complete(Completion::of(output)),
-        (Ok(Outcome::Printed { output, left_out }), _) => Verdict::Complete(match left_out {
-            Some(why) => Completion::without_output(why),
-            None => Completion {
-                counts_without: true,
-                ..Completion::of(output)
-            },
+        (Ok(Outcome::Printed(output)), _) => Verdict::Complete(Completion {
+            counts_without: true,
+            ..Completion::of(output)
         }),
         (Ok(Outcome::Recorded), _) => Verdict::Recorded,
         (Ok(Outcome::Snooze(delay)), _) => Verdict::Release(Some(Interval(delay))),

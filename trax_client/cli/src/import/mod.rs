@@ -21,10 +21,11 @@ A worker on the machine with the programs runs them:
   trax worker --task shell --exec 'trax import run --like-cron'
 
 As with cron: missed runs are skipped, nothing is retried, a command may take a day. Unlike cron: a command does not \
-start while its previous run continues; it starts once when that ends. No mail is sent: the standard error of a \
-command is in its error when it fails. Without --like-cron a command that fails becomes a dead letter; its next run \
-comes at its time all the same, unless the import was made with --on-dead-letter stop. Schedules that are made otherwise \
-stop by default; as with cron for all that come: alter database ... set trax.on_dead_letter = continue";
+start while its previous run continues; it starts once when that ends. No mail is sent: what a command prints is in \
+the output of its job, with its exit code. Without --like-cron the standard error of a command that fails is the error \
+of its job, which becomes a dead letter; the next run comes at its time all the same, unless the import was made with \
+--on-dead-letter stop. Schedules that are made otherwise stop by default; as with cron for all that come: alter \
+database ... set trax.on_dead_letter = continue";
 
 commands! {
     /// Crontabs of users, /etc/crontab and files of /etc/cron.d

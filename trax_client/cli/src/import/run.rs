@@ -10,14 +10,17 @@
 //! for PostgreSQL is passed in addition.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode, Stdio};
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::pipe;
 
 use crate::output::say;
+use crate::printed::{END, PIPE_PATIENCE, Printed};
 use crate::stored::{self, Source};
 use trax_terminal::Failure;
 
@@ -30,8 +33,9 @@ const ASK_AGAIN_SECONDS: u8 = 5;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Complete the job whatever the exit code, which is stored in the output: as with cron, the
-    /// next run comes at its time. Otherwise a command that fails becomes a dead letter
+    /// Complete the job whatever the exit code, which is stored in the output with the last 4 KiB
+    /// that the command printed: as with cron, the next run comes at its time. Otherwise a command
+    /// that fails becomes a dead letter
     #[arg(long)]
     like_cron: bool,
 }
@@ -64,26 +68,62 @@ pub(super) async fn run(_url: Option<String>, arguments: Arguments) -> Result<Ex
         }
     };
     let user = whoami(input.user.as_deref())?;
-    let mut child = command(&input, &user)
-        .spawn()
-        .map_err(|error| Failure::new(format!("cannot start {}: {error}", input.shell())))?;
-    let stdin = child.stdin.take();
+    let failed = |error| Failure::new(format!("cannot start {}: {error}", input.shell()));
+    let mut command = command(&input, &user);
+    let output = match arguments.like_cron {
+        true => Some(both_outputs(&mut command)?),
+        false => None,
+    };
+    let mut command = tokio::process::Command::from(command);
+    let mut child = command.spawn().map_err(failed)?;
+    // Its ends of the pipe would keep the pipe open.
+    drop(command);
+    // In a task, as the command may read its input late or never.
     let feed = input.stdin.clone().unwrap_or_default();
-    // In a thread, as the command may read its input late or never.
-    let feeder = std::thread::spawn(move || {
-        if let Some(mut stdin) = stdin
-            && stdin.write_all(feed.as_bytes()).is_err()
-        {}
+    let stdin = child.stdin.take();
+    let feeder = tokio::spawn(async move {
+        if let Some(mut stdin) = stdin {
+            // An error means that the command has closed its input.
+            stdin.write_all(feed.as_bytes()).await.ok();
+        }
     });
-    let status = child.wait()?;
-    drop(feeder);
+    let mut printed = Printed::new(2 * END);
+    let status = {
+        let reading = printed.read(output);
+        tokio::pin!(reading);
+        let mut open = true;
+        let status = loop {
+            tokio::select! {
+                () = &mut reading, if open => open = false,
+                status = child.wait() => break status?,
+            }
+        };
+        if open {
+            // A process in the background may hold the pipe open.
+            tokio::time::timeout(PIPE_PATIENCE, reading).await.ok();
+        }
+        status
+    };
+    feeder.abort();
     let code = status.code().or_else(|| status.signal().map(|n| 128 + n));
     let code = code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
     if arguments.like_cron {
-        say(&json!({ "exit_code": code }).to_string())?;
+        let mut result = json!({ "exit_code": code });
+        let text = printed.marked_end();
+        if !text.is_empty() {
+            result["output"] = text.into();
+        }
+        say(&result.to_string())?;
         return Ok(ExitCode::SUCCESS);
     }
     Ok(ExitCode::from(code))
+}
+
+/// Joins standard output and standard error, as cron does for its mail. Returns the end to read.
+fn both_outputs(command: &mut Command) -> Result<pipe::Receiver, Failure> {
+    let (reader, writer) = std::io::pipe()?;
+    command.stdout(writer.try_clone()?).stderr(writer);
+    Ok(pipe::Receiver::from_owned_fd(reader.into())?)
 }
 
 /// Returns an error unless the worker confirms that a manifest stores the input.
