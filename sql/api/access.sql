@@ -163,6 +163,17 @@ begin
                     hint = format('Name at least one: %1$s => array[''mail.send'']; or leave %1$s out for all', named.argument);
         end if;
     end loop;
+    for named in
+        select n.argument, t.name
+        from (values ('tasks', tasks), ('groups', groups)) n (argument, names)
+        cross join unnest(n.names) t (name)
+        where t.name ~ '^\s|\s$'
+    loop
+        raise exception 'argument "%" must not begin or end with white space', named.argument
+            using errcode = '22023',
+                detail = format('%s has "%s".', named.argument, named.name),
+                hint = format('Specify the name alone: %L', regexp_replace(named.name, '^\s+|\s+$', '', 'g'));
+    end loop;
     -- The owner has every right already, and must keep them.
     if exists (
         select

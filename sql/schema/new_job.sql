@@ -24,7 +24,7 @@ comment on foreign table trax.new_job is
     'Takes new jobs by COPY and INSERT: a row is a job, as trax.enqueue would queue it. Cannot be read.';
 comment on column trax.new_job.task is 'The task that runs; required.';
 comment on column trax.new_job.input is 'Input for the task; null is {}.';
-comment on column trax.new_job.run_at is 'Not claimable before this time; null is now.';
+comment on column trax.new_job.run_at is 'Not claimable before this time; null, or a time that has passed, is now.';
 comment on column trax.new_job.group_name is 'The group it belongs to; null is default.';
 comment on column trax.new_job.priority is '0 to 31; within a group a higher one is claimed first; null is 0.';
 comment on column trax.new_job.max_retries is 'Retries after the first attempt; null takes trax.default_max_retries.';

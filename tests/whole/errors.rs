@@ -111,6 +111,8 @@ async fn a_value_out_of_its_range_is_22023() {
             "select trax.schedule('x', 'a', on_dead_letter => 'wait')",
             "select trax.enqueue('a', run_at => 'infinity')",
             "select trax.enqueue('a', run_at => '-infinity')",
+            "select trax.schedule('x', 'a', run_at => '0001-01-01')",
+            "select trax.schedule('x', 'a', every => '1 h', ends_at => '0001-01-01')",
             "select * from trax.enqueue_many('a', array['1']::jsonb[], priority => 99)",
             "select * from trax.heartbeat(array[{job}], array[{token}], lease => '-1 s')",
             "select * from trax.heartbeat(array[{job}], array[{token}], lease => '300000 years')",

@@ -14,6 +14,7 @@ mod idle;
 mod late;
 mod lock_order;
 mod model;
+mod name;
 mod neighbor;
 mod pair;
 mod plan;

@@ -267,7 +267,15 @@ async fn a_delayed_job_is_claimed_only_after_its_time_and_a_cycle() {
 async fn a_job_whose_time_is_past_is_claimable_at_once() {
     let (_db, s) = session().await;
     let id = s.enqueue("'a', run_at => now() - interval '1 day'").await;
-    assert_eq!(s.claim_ids("").await, [id]);
+    // The zero of a program's type for times. The wait begins when the job is queued.
+    let zero = s.enqueue("'a', run_at => '0001-01-01'").await;
+    s.get("insert into trax.new_job (task, run_at) values ('a', '0001-01-01')")
+        .await;
+    let begins = "select count(*), bool_and(run_at >= queued_at) from trax.work_queue";
+    assert_eq!(s.get(begins).await, "3|t");
+    let oldest = "select max(value) < 60 from trax.metrics() where name like '%oldest%' or name like '%overdue%'";
+    assert_eq!(s.get(oldest).await, "t");
+    assert_eq!(s.claim_ids("max_jobs => 2").await, [id, zero]);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@
 use crate::columns::HIGHEST_PRIORITY;
 use crate::error::{Error, Result};
 use crate::limit;
-use crate::server::call::{Call, sql_function};
+use crate::server::call::{Call, new_name, sql_function};
 use crate::server::clock::Timestamp;
 use crate::server::lock::{Lock, Mode};
 use crate::server::spi;
@@ -64,6 +64,11 @@ fn configure(call: &Call) -> Result<()> {
     };
     spi::connected(|spi| {
         lock_all([settings.name.as_str()]);
+        // A group of older jobs can still be resumed, whatever its name.
+        new_name(settings.name.clone(), "name").or_else(|error| {
+            let known = is_known(spi, &settings.name);
+            known.then(String::new).ok_or(error)
+        })?;
         let before = StoredSettings::of_group(spi, &settings.name);
         store(spi, &settings, Timestamp::now());
         let difference = before.difference(&StoredSettings::of_group(spi, &settings.name));
@@ -180,12 +185,16 @@ pub(crate) fn forget(spi: &Spi, name: &str) {
 
 /// Returns an error for a group that nothing names.
 pub(crate) fn require_known(spi: &Spi, name: &str) -> Result<()> {
-    if spi.query(GroupKnown { group: arg(name) }).len() > 0 {
+    if is_known(spi, name) {
         return Ok(());
     }
     Err(Error::unknown(format!("group \"{name}\" does not exist"))
         .detail("No job, manifest or configuration refers to it.")
         .hint("List the names with: select group_name from trax.lane union select group_name from trax.manifest order by 1"))
+}
+
+fn is_known(spi: &Spi, name: &str) -> bool {
+    spi.query(GroupKnown { group: arg(name) }).len() > 0
 }
 
 /// Returns the manifests that may continue because their group was enabled.

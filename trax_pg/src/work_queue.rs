@@ -162,7 +162,7 @@ impl NewJob {
     /// Does the same, for SQL jobs too.
     pub(crate) fn of_any_task(call: &Call, now: Timestamp) -> Result<Self> {
         spi::require_primary()?;
-        let task = call.name(0, "task")?;
+        let task = call.new_name(0, "task")?;
         let run_at = call.optional::<Timestamp>(2).unwrap_or(now);
         if !run_at.is_finite() {
             return Err(Error::invalid("argument \"run_at\" must be a finite time")
@@ -181,18 +181,17 @@ impl NewJob {
                 ));
         }
         let trace = call.datum(9);
-        if let Some(trace) = trace {
-            check_size("trace", trace)?;
-        }
+        trace.map_or(Ok(()), |trace| check_size("trace", trace))?;
         Ok(Self {
             task,
             group: call
-                .optional_name(3, "group_name")?
+                .optional_new_name(3, "group_name")?
                 .unwrap_or(DEFAULT_GROUP.to_string()),
             priority: call
                 .optional_within(4, "priority", 0, HIGHEST_PRIORITY)?
                 .unwrap_or(0),
-            run_at,
+            // A job could not be claimed before it was queued: its wait begins now.
+            run_at: run_at.max(now),
             now,
             max_retries: call.optional_within(5, "max_retries", 0, i32::MAX - 1)?,
             timeout: call.datum(6),

@@ -74,7 +74,7 @@ statement!(WaitingTasks, "claim/waiting_tasks.sql", { groups: TEXTARRAYOID } -> 
 
 sql_function!(trax_waiting_tasks, pg_finfo_trax_waiting_tasks, |call| {
     as_owner(call, |caller| {
-        let groups = call.optional_names(0, "groups")?;
+        let groups = call.filter(0, "groups")?;
         let mut rows = call.rows();
         let mut tasks: Vec<String> = spi::connected(|spi| {
             let scope = access_scope::of_caller(spi, caller);
@@ -187,8 +187,8 @@ impl Request {
             max_jobs: call
                 .optional_within(first + 1, "max_jobs", 1, MAX_JOBS)?
                 .unwrap_or(1) as usize,
-            tasks: call.optional_names(first + 2, "tasks")?,
-            groups: call.optional_names(first + 3, "groups")?,
+            tasks: call.filter(first + 2, "tasks")?,
+            groups: call.filter(first + 3, "groups")?,
             scope: Scope::default(),
             lease_micros: lease.unwrap_or_else(|| micros(setting::default_lease())),
             places: call

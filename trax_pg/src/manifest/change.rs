@@ -104,9 +104,9 @@ pub(crate) struct Change {
 impl Change {
     /// Returns the arguments of `trax.schedule`, in their order.
     pub(crate) fn from_call(call: &Call, caller: Caller) -> Result<Self> {
-        let name = call.name(0, "name")?;
+        let name = call.new_name(0, "name")?;
         let work = Work::of(
-            call.optional_name(1, "task")?,
+            call.optional_new_name(1, "task")?,
             call.datum(2),
             sql_job::command(call, 26, "sql")?,
             call.optional_name(27, "run_as")?,
@@ -126,7 +126,7 @@ impl Change {
             )?,
             dormant: call.optional(8),
             timezone: call.optional_text(9, "timezone")?,
-            group: call.optional_name(10, "group_name")?,
+            group: call.optional_new_name(10, "group_name")?,
             priority: call.optional_within(11, "priority", 0, HIGHEST_PRIORITY)?,
             max_retries: call.optional_within(12, "max_retries", 0, i32::MAX - 1)?,
             retry_delay: call
@@ -184,15 +184,20 @@ impl Change {
             ("ends_at", self.ends_at),
         ];
         for (name, time) in times {
-            if time.is_some_and(|time| !time.is_finite()) {
-                return Err(
-                    Error::invalid(format!("argument \"{name}\" must be a finite time"))
-                        .detail(format!("{name} is infinity or -infinity."))
-                        .hint(format!(
-                            "Specify a time, for example: {name} => now() + interval '1 day'"
-                        )),
-                );
-            }
+            let Some(time) = time else { continue };
+            let (words, is) = match time.is_finite() {
+                false => ("a finite time", "infinity or -infinity"),
+                // The zero of a program's type for times.
+                true if time < Timestamp::UNIX_EPOCH => ("a time after 1970", "earlier"),
+                true => continue,
+            };
+            return Err(
+                Error::invalid(format!("argument \"{name}\" must be {words}"))
+                    .detail(format!("{name} is {is}."))
+                    .hint(format!(
+                        "Specify a time, for example: {name} => now() + interval '1 day'"
+                    )),
+            );
         }
         refuse_end_before_start(self.starts_at, self.ends_at)?;
         if let Some(name) = &self.timezone {

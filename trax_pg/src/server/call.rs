@@ -7,6 +7,7 @@
 
 use crate::error::{Error, Result};
 use crate::server::clock::{Timestamp, interval_micros};
+use crate::server::quote::literal;
 use crate::server::spi::value::{array_length, value_bytes};
 use pgrx::datum::{FromDatum, Interval, IntoDatum};
 use pgrx::pg_sys;
@@ -203,6 +204,17 @@ impl Call {
             .transpose()
     }
 
+    /// Returns the name of a task, manifest or group; see [`new_name`].
+    pub(crate) fn new_name(&self, index: usize, name: &str) -> Result<String> {
+        self.name(index, name).and_then(|text| new_name(text, name))
+    }
+
+    pub(crate) fn optional_new_name(&self, index: usize, name: &str) -> Result<Option<String>> {
+        self.optional_name(index, name)?
+            .map(|text| new_name(text, name))
+            .transpose()
+    }
+
     /// Returns a text of at most 64 KiB; null is 22004.
     pub(crate) fn text(&self, index: usize, name: &str) -> Result<String> {
         self.optional_text(index, name)?
@@ -221,6 +233,25 @@ impl Call {
         self.copied::<Vec<Option<String>>>(index)
             .map(|names| without_nulls(names, name))
             .transpose()
+    }
+
+    /// Returns the names to look for. A list that can match nothing is an error.
+    pub(crate) fn filter(&self, index: usize, name: &str) -> Result<Option<Vec<String>>> {
+        let Some(names) = self.optional_names(index, name)? else {
+            return Ok(None);
+        };
+        if names.is_empty() || names.iter().any(String::is_empty) {
+            return Err(Error::invalid(format!("argument \"{name}\" must not be empty"))
+                .detail("With no name, or an empty one, no job matches.")
+                .hint(format!(
+                    "Name at least one: {name} => array['mail.send']; or leave {name} out for all"
+                )));
+        }
+        names
+            .into_iter()
+            .map(|text| new_name(text, name))
+            .collect::<Result<_>>()
+            .map(Some)
     }
 
     /// Returns an array of jobs or tokens; a null element is 22004.
@@ -431,4 +462,23 @@ pub(crate) fn checked_name(text: String, name: &str) -> Result<String> {
             .hint(format!("Specify a name of 1 to {NAME_BYTES} bytes.")));
     }
     Ok(text)
+}
+
+/// Returns the name of a task, manifest or group, without white space at its ends: a list split at
+/// its commas leaves it there, and names that look alike would differ.
+pub(crate) fn new_name(text: String, name: &str) -> Result<String> {
+    let trimmed = text.trim();
+    if trimmed.len() == text.len() {
+        return Ok(text);
+    }
+    let wanted = if trimmed.is_empty() {
+        "report.build"
+    } else {
+        trimmed
+    };
+    Err(Error::invalid(format!(
+        "argument \"{name}\" must not begin or end with white space"
+    ))
+    .detail(format!("{name} is \"{text}\"."))
+    .hint(format!("Specify the name alone: {}", literal(wanted))))
 }

@@ -16,6 +16,8 @@ pub(crate) const MICROS_PER_DAY: i64 = 86_400_000_000;
 pub(crate) struct Timestamp(pub(crate) i64);
 
 impl Timestamp {
+    pub(crate) const UNIX_EPOCH: Self = Self(-POSTGRES_EPOCH_MICROS);
+
     /// Returns the current time of the server's clock, not the start of the transaction: a lease
     /// granted late in a long transaction must not expire before it begins.
     pub(crate) fn now() -> Self {

@@ -30,6 +30,7 @@ use crate::server::spi::{Spi, arg, statement};
 use crate::stored_settings::{Difference, StoredSettings};
 use object::Object;
 use order::in_order;
+use pgrx::PgSqlErrorCode;
 use serde_json::Value;
 use source::{Gone, refuse_others};
 use std::collections::HashSet;
@@ -162,6 +163,15 @@ fn apply(
     Ok(actions)
 }
 
+fn nameless(what: &str) -> Error {
+    Error::new(
+        PgSqlErrorCode::ERRCODE_NULL_VALUE_NOT_ALLOWED,
+        format!("{what} of the document has no name"),
+    )
+    .detail("Its member \"name\" is missing or null.")
+    .hint(r#"Name it: {"name": "nightly-report", ...}"#)
+}
+
 /// Adds the name of the group or manifest, if it has one, to an error.
 fn about(kind: Kind, value: &Value) -> impl Fn(Error) -> Error {
     let name = value.get("name").and_then(Value::as_str).map(str::to_owned);
@@ -187,8 +197,8 @@ fn settings(value: &Value, source: Option<&str>) -> Result<group::Settings> {
     let object = Object::new(value, "a group", &keys)?;
     Ok(group::Settings {
         name: object
-            .name("name")?
-            .ok_or_else(|| Error::null_argument("name"))?,
+            .new_name("name")?
+            .ok_or_else(|| nameless("a group"))?,
         max_active_jobs: Some(object.within("max_active_jobs", 0, i32::MAX)?.unwrap_or(0)),
         priority: Some(object.within("priority", 0, HIGHEST_PRIORITY)?.unwrap_or(0)),
         enabled: object.boolean("enabled")?,
@@ -379,8 +389,8 @@ impl<'a> Entry<'a> {
         let object =
             Object::new(value, "a manifest", &KEYS).map_err(about(Kind::Manifest, value))?;
         let name = object
-            .name("name")?
-            .ok_or_else(|| Error::null_argument("name"))?;
+            .new_name("name")?
+            .ok_or_else(|| nameless("a manifest"))?;
         let depends_on = object
             .names("depends_on")
             .map_err(|error| error.about(&name))?;
@@ -396,7 +406,7 @@ impl<'a> Entry<'a> {
     fn change(&self, spi: &Spi, now: Timestamp) -> Result<Change> {
         let object = &self.object;
         let work = Work::of(
-            object.name("task")?,
+            object.new_name("task")?,
             object.json("input"),
             object.text("sql")?,
             object.name("run_as")?,
@@ -405,7 +415,7 @@ impl<'a> Entry<'a> {
         let change = Change {
             name: self.name.clone(),
             work,
-            group: object.name("group_name")?,
+            group: object.new_name("group_name")?,
             cron: object.text("cron")?,
             every: object.interval(spi, "every", 1)?,
             run_at: object.time(spi, "run_at")?,

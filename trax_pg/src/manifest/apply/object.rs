@@ -1,6 +1,7 @@
 //! Objects of the document: members by name, each of its type.
 
 use crate::error::{Error, Result};
+use crate::server::call;
 use crate::server::call::checked_name;
 use crate::server::clock::Timestamp;
 use crate::server::spi;
@@ -55,6 +56,13 @@ impl<'a> Object<'a> {
     pub(super) fn name(&self, key: &str) -> Result<Option<String>> {
         self.text(key)?
             .map(|text| checked_name(text, key))
+            .transpose()
+    }
+
+    /// Returns the name of a task, manifest or group.
+    pub(super) fn new_name(&self, key: &str) -> Result<Option<String>> {
+        self.name(key)?
+            .map(|text| call::new_name(text, key))
             .transpose()
     }
 
