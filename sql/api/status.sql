@@ -316,7 +316,7 @@ select
             'trax.max_sql_workers is 0. Type: alter system set trax.max_sql_workers = 2; select pg_reload_conf()'
         when (select f.workers from facts f) >= current_setting('max_worker_processes')::int then format(
             'They wait for a background worker: all %1$s of the server are in use. Type: alter system set max_worker_processes = %2$s; then restart PostgreSQL.',
-            current_setting('max_worker_processes'), current_setting('max_worker_processes')::int + 4
+            current_setting('max_worker_processes'), current_setting('max_worker_processes')::int + 8
         )
         else format(
             'No background worker runs them: see the scheduler above; max_worker_processes (%s) may be too low; the server log shows this.',

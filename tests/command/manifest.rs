@@ -177,6 +177,42 @@ async fn a_mistake_in_a_file_is_reported_with_its_place_and_nothing_is_applied()
             1,
             "f.toml:4: cron: ",
         ),
+        (
+            "g.toml",
+            "[[manifests]]\nname = \"x\"\ncron = \"@daily\"\nsql = \"selct 1\"\n",
+            1,
+            "g.toml:4: sql: manifest \"x\": the statement cannot be parsed: syntax error at or near \"selct\"",
+        ),
+        (
+            "h.toml",
+            "[[manifests]]\nname = \"x\"\ntask = \"a\"\n\n[[manifests]]\ntask = \"a\"\n",
+            64,
+            "h.toml:5: a manifest has no name\nhint: add a line",
+        ),
+        (
+            "i.json",
+            "{\"manifests\": [\n{\"name\": \"x\", \"sql\": \"selct 1\"}]}",
+            1,
+            "i.json:2: manifest \"x\": the statement",
+        ),
+        (
+            "j.json",
+            "{\"manifests\": [{\"task\": \"a\"}]}",
+            1,
+            "a manifest of the document has no name",
+        ),
+        (
+            "k.toml",
+            "[[manifests]]\nname = \"x\"\ntask = \"a\"\nrun_at = \"0001-01-01\"\n",
+            1,
+            "run_at = \"tomorrow\"",
+        ),
+        (
+            "l.toml",
+            "[[manifests]]\nname = \"x\"\ntask = \" a\"\n",
+            1,
+            "l.toml:3: task: ",
+        ),
     ] {
         let path = file(&files, name, text);
         let errors = refused(&db, code, &["manifest", "apply", &path, "--yes"]);
@@ -372,7 +408,7 @@ async fn preview_and_why_say_when_it_runs_and_why_not() {
     );
     let text = said(&db, &["manifest", "why", "m"]);
     assert!(
-        text.contains("switched off by hand") && text.contains("trax.enable_manifest('m')"),
+        text.contains("switched off by hand") && text.contains("trax manifest enable m"),
         "{text}"
     );
     assert!(refused(&db, 1, &["manifest", "why", "nobody"]).contains("trax manifest list"));

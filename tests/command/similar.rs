@@ -1,6 +1,6 @@
 //! Suggestions for unknown names that are similar to an existing one.
 
-use super::{refused, trax};
+use super::{bare, refused, trax};
 use harness::process::run;
 use harness::scheduler::new_name;
 use harness::session::session;
@@ -35,8 +35,11 @@ async fn a_name_that_nothing_has_is_answered_with_the_one_that_was_meant() {
         let errors = refused(&db, 1, arguments);
         assert!(errors.contains("did you mean \"reports\"?"), "{errors}");
     }
-    let errors = refused(&db, 1, &["manifest", "show", "weekly"]);
-    assert!(!errors.contains("did you mean"), "{errors}");
+    s.get("select trax.schedule('m', 't')").await;
+    for name in ["weekly", "n"] {
+        let errors = refused(&db, 1, &["manifest", "show", name]);
+        assert!(!errors.contains("did you mean"), "{errors}");
+    }
     for (arguments, meant) in [
         (&["jobs", "list", "--task", "mail.sent"][..], "mail.send"),
         (&["jobs", "list", "--group", "raports"], "reports"),
@@ -101,6 +104,41 @@ async fn a_worker_a_token_and_a_role_that_nothing_has_are_answered_too() {
             "{arguments:?}: {errors}"
         );
     }
+}
+
+#[test]
+fn a_command_or_option_is_suggested_only_when_it_is_near() {
+    for (arguments, suggested) in [
+        (&["nosuch"][..], None),
+        (&["statsu"], Some("'status'")),
+        (&["enqueue", "t", "--group-name", "g"], Some("'--group'")),
+        (&["enqueue", "t", "--prio", "1"], Some("'--priority'")),
+        (&["enqueue", "t", "--loudly"], None),
+    ] {
+        let (code, _, errors) = run(bare().args(arguments));
+        assert_eq!(code, Some(64), "{errors}");
+        let similar = errors.lines().find(|line| line.contains("similar"));
+        assert_eq!(similar.is_some(), suggested.is_some(), "{errors}");
+        assert!(errors.contains(suggested.unwrap_or_default()), "{errors}");
+    }
+}
+
+#[tokio::test]
+async fn a_selection_that_is_empty_is_answered_with_all_that_can_be_typed() {
+    let (db, s) = session().await;
+    s.get("select trax.enqueue('t')").await;
+    for arguments in [
+        &["jobs", "cancel"][..],
+        &["jobs", "cancel", "--yes"],
+        &["dead", "requeue"],
+        &["dead", "ack", "--note", "seen"],
+        &["dead", "requeue", "--task", "t"],
+    ] {
+        let errors = refused(&db, 64, arguments);
+        assert!(errors.contains("type ids, or --"), "{errors}");
+        assert!(errors.contains("--all"), "{errors}");
+    }
+    assert_eq!(s.get("select state from trax.job").await, "queued");
 }
 
 #[tokio::test]

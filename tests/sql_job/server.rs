@@ -149,7 +149,7 @@ async fn without_a_free_worker_slot_statements_wait_and_status_says_so() {
     assert_eq!((said.as_str(), healthy), ("ready: 1", false));
     assert!(
         hint.as_deref().is_some_and(|hint| hint.contains(
-            "all 4 of the server are in use. Type: alter system set max_worker_processes = 8"
+            "all 4 of the server are in use. Type: alter system set max_worker_processes = 12"
         )),
         "{hint:?}"
     );

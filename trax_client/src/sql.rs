@@ -30,8 +30,9 @@ impl ToSql for Interval {
         _: &Type,
         out: &mut BytesMut,
     ) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {
-        // Wire format: microseconds, days, months.
-        let micros = i64::try_from(self.0.as_micros())?;
+        // Wire format: microseconds, days, months. The server refuses what is too long, and names
+        // the argument.
+        let micros = i64::try_from(self.0.as_micros()).unwrap_or(i64::MAX);
         out.extend_from_slice(&micros.to_be_bytes());
         out.extend_from_slice(&[0; 8]);
         Ok(IsNull::No)
@@ -230,5 +231,7 @@ mod tests {
         assert!(there.to_sql(&Type::INTERVAL, &mut wire).is_ok());
         let back = Interval::from_sql(&Type::INTERVAL, &wire).ok();
         assert_eq!(back, Some(there));
+        let longest = Interval(Duration::MAX);
+        assert!(longest.to_sql(&Type::INTERVAL, &mut wire).is_ok());
     }
 }

@@ -310,7 +310,7 @@ impl Letter {
             "the role that runs the statement of job {job_id} is not known"
         ))
         .detail("The cycle wrote this dead letter from the history, which has no roles.")
-        .hint("Queue the statement again: select trax.enqueue_sql('...'); and resolve this with trax.acknowledge_dead_letter()."))
+        .hint("Queue the statement again: select trax.enqueue_sql('...'); and resolve the dead letter: select trax.acknowledge_dead_letter(id)"))
     }
 }
 

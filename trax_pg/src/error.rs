@@ -54,6 +54,20 @@ impl Error {
         self
     }
 
+    /// Returns the error of the parser as one about a statement that was passed as a text.
+    pub(crate) fn of_statement(mut self, statement: &str) -> Self {
+        const SHOWN: usize = 200;
+        let shown: String = statement.chars().take(SHOWN).collect();
+        let more = if shown.len() < statement.len() {
+            "..."
+        } else {
+            ""
+        };
+        self.message = format!("the statement cannot be parsed: {}", self.message);
+        self.detail(format!("The statement is \"{shown}{more}\"."))
+            .hint("Write SQL as in psql, for example: 'vacuum analyze orders'")
+    }
+
     /// Returns the same error as one about a row among many.
     pub(crate) fn of_row(mut self, row: u64) -> Self {
         self.message = format!("row {row}: {}", self.message);

@@ -179,7 +179,9 @@ pub(crate) fn rebind(spi: &Spi) {
 /// another role may get the name.
 pub(crate) fn input(command: &str, run_as: &str) -> Result<pg_sys::Datum> {
     let text = CString::new(command).expect("a text of the server has no zero byte");
-    Parsed::new(&text).refuse()?;
+    spi::isolated(|| Ok(Parsed::new(&text)))
+        .map_err(|error| error.of_statement(command))?
+        .refuse()?;
     let name = CString::new(run_as).expect("a text of the server has no zero byte");
     // SAFETY: a lookup in a transaction.
     let role = unsafe { pg_sys::get_role_oid(name.as_ptr(), false) };

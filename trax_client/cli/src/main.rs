@@ -45,7 +45,7 @@ mod workers;
 use std::process::ExitCode;
 
 use clap::Parser;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use command::commands;
 use trax_terminal::{Failure, USAGE};
@@ -143,7 +143,7 @@ fn main() -> ExitCode {
     }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return usage(&error),
+        Err(error) => return usage(error),
     };
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
@@ -181,7 +181,8 @@ async fn with_urls(arguments: Arguments) -> Result<ExitCode, Failure> {
 }
 
 /// Prints help and version on request; any other result is a usage error.
-fn usage(error: &clap::Error) -> ExitCode {
+fn usage(mut error: clap::Error) -> ExitCode {
+    keep_near(&mut error);
     // A reader that stops early, such as head, is not an error.
     if let Err(error) = error.print()
         && error.kind() != std::io::ErrorKind::BrokenPipe
@@ -192,4 +193,34 @@ fn usage(error: &clap::Error) -> ExitCode {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
         _ => ExitCode::from(USAGE),
     }
+}
+
+/// Removes suggestions that are not similar to the word that was typed.
+fn keep_near(error: &mut clap::Error) {
+    for (typed, suggested) in [
+        (
+            ContextKind::InvalidSubcommand,
+            ContextKind::SuggestedSubcommand,
+        ),
+        (ContextKind::InvalidArg, ContextKind::SuggestedArg),
+        (ContextKind::InvalidValue, ContextKind::SuggestedValue),
+    ] {
+        let Some(ContextValue::String(typed)) = error.get(typed).cloned() else {
+            continue;
+        };
+        let near = match error.get(suggested) {
+            Some(ContextValue::String(name)) => is_near(&typed, name),
+            Some(ContextValue::Strings(names)) => names.iter().all(|name| is_near(&typed, name)),
+            _ => true,
+        };
+        if !near {
+            error.remove(suggested);
+        }
+    }
+}
+
+/// Returns whether at most half of the letters differ.
+fn is_near(typed: &str, name: &str) -> bool {
+    let letters = typed.chars().count().max(name.chars().count());
+    2 * similar::distance(typed, name) <= letters
 }

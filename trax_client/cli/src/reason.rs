@@ -4,7 +4,7 @@ use serde::Serialize;
 use tokio_postgres::Row;
 
 use crate::output::{Cell, Column, Facts, Moment, Options, Record, Tone, say};
-use trax_terminal::Failure;
+use trax_terminal::{Failure, as_commands};
 
 #[derive(Debug, Serialize)]
 struct Reason {
@@ -40,7 +40,7 @@ impl Reason {
         facts.toned("reason", &self.reason, Tone::Strong);
         facts.maybe("detail", self.detail.as_deref());
         facts.maybe("since", self.since.map(|since| since.full(now)));
-        facts.maybe("action", self.action.as_deref());
+        facts.maybe("action", self.action.as_deref().map(as_commands));
         facts.text()
     }
 }

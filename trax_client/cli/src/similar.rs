@@ -126,13 +126,17 @@ pub(crate) async fn note(session: &Session, output: &Options, filters: &[(Kind, 
 }
 
 /// Returns the name most similar to `name`, if at most a quarter of its letters (at most three)
-/// differ, or only their case.
+/// differ, or only their case. Of three letters one may differ, of fewer none.
 pub(crate) fn closest<'n>(name: &str, names: &'n [String]) -> Option<&'n str> {
-    let most = (name.chars().count() / 4).clamp(1, 3);
+    let most = match name.chars().count() {
+        0..=2 => 0,
+        letters => (letters / 4).clamp(1, 3),
+    };
     names
         .iter()
+        .filter(|other| other.as_str() != name)
         .map(|other| (distance(name, other), other))
-        .filter(|(distance, _)| (1..=most).contains(distance))
+        .filter(|(distance, other)| *distance <= most || folded(name) == folded(other))
         .min()
         .map(|(_, other)| other.as_str())
 }
@@ -143,16 +147,18 @@ pub(crate) fn distance(one: &str, other: &str) -> usize {
     if one == other {
         return 0;
     }
-    let folded = |name: &str| -> String {
-        let letters = name.chars().flat_map(char::to_lowercase);
-        letters
-            .map(|c| match c {
-                '-' | '_' | ' ' => '.',
-                c => c,
-            })
-            .collect()
-    };
     strsim::osa_distance(&folded(one), &folded(other)).max(1)
+}
+
+/// Returns a name with its letters in lower case and one kind of separator.
+fn folded(name: &str) -> String {
+    let letters = name.chars().flat_map(char::to_lowercase);
+    letters
+        .map(|c| match c {
+            '-' | '_' | ' ' => '.',
+            c => c,
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -183,5 +189,11 @@ mod tests {
         assert_eq!(closest("mali", &names), Some("mail"));
         assert_eq!(closest("mail", &names), None);
         assert_eq!(closest("weekly", &names), None);
+        let short = ["m", "a-b", "etl"].map(str::to_owned);
+        assert_eq!(closest("n", &short), None);
+        assert_eq!(closest("M", &short), Some("m"));
+        assert_eq!(closest("a_b", &short), Some("a-b"));
+        assert_eq!(closest("elt", &short), Some("etl"));
+        assert_eq!(closest("et", &short), None);
     }
 }

@@ -1,5 +1,6 @@
-//! Converts SQL statements in the server's hints to commands of `trax` where one exists. The server
-//! words hints in SQL, which works from every client.
+//! Converts SQL in the server's hints to what the reader types. The server words hints in SQL,
+//! which works from every client. Statements become commands of `trax` where one exists, and
+//! arguments become options, or members of a manifest file.
 
 use crate::quote;
 
@@ -7,7 +8,7 @@ use crate::quote;
 type Arguments = Vec<(Option<String>, Vec<String>)>;
 
 /// Texts after `select` in the server's hints that contain no values.
-const KNOWN: [(&str, &str); 7] = [
+const KNOWN: [(&str, &str); 10] = [
     (
         "id, task, last_error from trax.dead_letter where status = 'awaiting_intervention'; \
          then trax.requeue_dead_letter(id) or trax.acknowledge_dead_letter(id)",
@@ -17,6 +18,15 @@ const KNOWN: [(&str, &str); 7] = [
     ("* from trax.diagnose()", "trax doctor"),
     ("* from trax.job", "trax jobs list"),
     ("trax.cancel(job_id)", "trax jobs cancel ID"),
+    ("trax.acknowledge_dead_letter(id)", "trax dead ack ID"),
+    (
+        "group_name from trax.lane union select group_name from trax.manifest order by 1",
+        "trax group list",
+    ),
+    (
+        "job_id, run_as, started_at from trax.lease where run_as is not null",
+        "trax jobs list --task sql --state in_progress",
+    ),
     (
         "name from trax.manifest order by name",
         "trax manifest list",
@@ -27,22 +37,111 @@ const KNOWN: [(&str, &str); 7] = [
     ),
 ];
 
-/// Returns a fix in which each call with an equivalent command is replaced by it, except inside
-/// quotes, where names stand.
+/// How an argument is written.
+#[derive(Clone, Copy, PartialEq)]
+enum Style {
+    /// `--group mail`
+    Option,
+    /// `group_name = "mail"`
+    Member,
+}
+
+/// Returns a fix in which each call with an equivalent command is replaced by it, and each argument
+/// by an option, except inside quotes, where names stand.
 pub fn as_commands(fix: &str) -> String {
+    rewritten(fix, Style::Option)
+}
+
+/// Does the same for the author of a manifest file: arguments become members.
+pub fn as_members(fix: &str) -> String {
+    rewritten(fix, Style::Member)
+}
+
+fn rewritten(fix: &str, style: Style) -> String {
     const SELECT: &str = "select ";
     let (mut text, mut rest) = (String::new(), fix);
+    // The arguments of a call that stays belong to it.
+    let mut depth = 0_usize;
     while !rest.is_empty() {
-        if let Some((command, after)) = rest.strip_prefix(SELECT).and_then(command) {
-            text.push_str(&command);
+        let found = match rest.strip_prefix(SELECT).and_then(command) {
+            None if depth == 0 && !text.ends_with(is_of_name) => argument(rest, style),
+            found => found,
+        };
+        if let Some((new, after)) = found {
+            text.push_str(&new);
             rest = after;
             continue;
         }
         let (piece, after) = rest.split_at(piece(rest));
+        match piece {
+            "(" => depth += 1,
+            ")" => depth = depth.saturating_sub(1),
+            _ => {}
+        }
         text.push_str(piece);
         rest = after;
     }
     text
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// Returns the argument `name => value` at the beginning of a text in another style, and the rest.
+fn argument(text: &str, style: Style) -> Option<(String, &str)> {
+    const NOW: &str = "now()";
+    let (name, text) = text.split_once(" => ")?;
+    if name.is_empty() || !name.chars().all(|c| c.is_ascii_lowercase() || c == '_') {
+        return None;
+    }
+    let (values, after) = if let Some(elements) = text.strip_prefix("array[") {
+        array(elements)?
+    } else if let Some(after) = text.strip_prefix("...") {
+        (vec!["...".to_owned()], after)
+    } else if let Some(length) = text.strip_prefix("now() + interval ") {
+        (vec!["tomorrow".to_owned()], value(length)?.1)
+    } else if let Some(after) = text.strip_prefix(NOW) {
+        (vec!["now".to_owned()], after)
+    } else {
+        let (value, after) = value(text.strip_prefix("interval ").unwrap_or(text))?;
+        (vec![value], after)
+    };
+    // These are not in the file.
+    let is_option = style == Style::Option || matches!(name, "prune" | "source");
+    let new = if is_option {
+        option(name, &values)
+    } else {
+        member(name, &values, text.starts_with("array["))
+    };
+    Some((new, after))
+}
+
+fn option(name: &str, values: &[String]) -> String {
+    let option = match name {
+        "group_name" | "groups" => "--group".to_owned(),
+        "tasks" => "--task".to_owned(),
+        name => format!("--{}", name.replace('_', "-")),
+    };
+    let written = values.iter().map(|value| match value.as_str() {
+        "true" => option.clone(),
+        "..." => format!("{option} ..."),
+        value => format!("{option} {}", quote::word(value)),
+    });
+    written.collect::<Vec<String>>().join(" ")
+}
+
+fn member(name: &str, values: &[String], is_list: bool) -> String {
+    let written = |value: &String| match value.as_str() {
+        "..." if !is_list => value.clone(),
+        plain if plain.parse::<i64>().is_ok() || matches!(plain, "true" | "false") => value.clone(),
+        text => format!("{text:?}"),
+    };
+    let written = values.iter().map(written).collect::<Vec<_>>().join(", ");
+    match is_list {
+        true => format!("{name} = [{written}]"),
+        false => format!("{name} = {written}"),
+    }
 }
 
 /// Returns the length of the first token of a text: a quoted string of SQL or the shell, an escaped
@@ -89,6 +188,11 @@ fn command(text: &str) -> Option<(String, &str)> {
     let command = match (function, arguments.len()) {
         ("resume", 0) => "trax resume".to_owned(),
         ("check", 0) => "trax check".to_owned(),
+        ("trigger", 1) => format!("trax manifest trigger {}", first?),
+        ("unschedule", 1) => format!("trax manifest delete {}", first?),
+        ("disable_manifest", 1) => format!("trax manifest disable {}", first?),
+        ("cancel", 1) => format!("trax jobs cancel {}", first?),
+        ("enqueue_sql", 1) => format!("trax enqueue --sql {}", first?),
         ("grant_access", 2..=4) => {
             let mut grant = format!(
                 "trax grant {} {}",
@@ -269,8 +373,41 @@ mod tests {
         ] {
             assert_eq!(as_commands(sql), command);
         }
+        for (sql, option, member) in [
+            (
+                "Specify an interval, for example: every => interval '30 s'",
+                "Specify an interval, for example: --every '30 s'",
+                "Specify an interval, for example: every = \"30 s\"",
+            ),
+            (
+                "group_name => 'it''s'; run_at => now() + interval '5 min', priority => 0",
+                r"--group 'it'\''s'; --run-at tomorrow, --priority 0",
+                "group_name = \"it's\"; run_at = \"tomorrow\", priority = 0",
+            ),
+            (
+                "Name its parents: depends_on => array['a', 'b c']; or leave out run_at => ...",
+                "Name its parents: --depends-on a --depends-on 'b c'; or leave out --run-at ...",
+                "Name its parents: depends_on = [\"a\", \"b c\"]; or leave out run_at = ...",
+            ),
+            (
+                "apply that with prune => true, or apply this one with source => 'x'",
+                "apply that with --prune, or apply this one with --source x",
+                "apply that with --prune, or apply this one with --source x",
+            ),
+            (
+                "Nothing, or: select trax.trigger('m')",
+                "Nothing, or: trax manifest trigger m",
+                "Nothing, or: trax manifest trigger m",
+            ),
+        ] {
+            assert_eq!(as_commands(sql), option);
+            assert_eq!(as_members(sql), member);
+        }
         for sql in [
             "select trax.adopt()",
+            "select trax.adopt(keep => true)",
+            "change their parents with trax.schedule(..., depends_on => ...).",
+            "quoted: 'prune => true'",
             "select trax.start_scheduler(); or call trax.tick()",
             "begin; select trax.make_run_partitions(d.day, 0) from d; commit",
             "select pg_terminate_backend(7)",

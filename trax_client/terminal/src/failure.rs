@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use trax_client::{Error, Report};
 
-use crate::{as_commands, print};
+use crate::{as_commands, as_members, print};
 
 pub const FAILED: u8 = 1;
 pub const UNHEALTHY: u8 = 2;
@@ -103,6 +103,18 @@ fn unknown(report: &Report) -> Option<Failure> {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
+        Failure::worded(error, as_commands)
+    }
+}
+
+impl Failure {
+    /// Returns the error of a manifest file: its hint speaks of members.
+    pub fn of_file(error: Error) -> Self {
+        Failure::worded(error, as_members)
+    }
+
+    /// Returns the error with its hint in the words of the reader.
+    fn worded(error: Error, words: fn(&str) -> String) -> Self {
         if let Error::UnknownManifest(report) = &error
             && let Some(failure) = unknown(report)
         {
@@ -118,7 +130,7 @@ impl From<Error> for Failure {
             other => other
                 .report()
                 .and_then(|report| report.hint.as_deref())
-                .map(as_commands),
+                .map(words),
         };
         let hint = match &error {
             Error::NotPermitted(_) => hint.or_else(|| {

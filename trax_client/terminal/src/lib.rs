@@ -14,7 +14,7 @@ pub mod sql_output;
 pub mod stdout;
 pub mod text;
 
-pub use command::as_commands;
+pub use command::{as_commands, as_members};
 pub use connection::Connection;
 pub use duration::{LONGEST, at_least_a_second, duration, duration_from};
 pub use ended_job::EndedJob;

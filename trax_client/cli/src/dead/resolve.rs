@@ -19,7 +19,7 @@ const BATCH: usize = 100;
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The dead letters
-    #[arg(required_unless_present = "all", value_name = "ID")]
+    #[arg(value_name = "ID")]
     ids: Vec<i64>,
     /// All open ones that match the filters
     #[arg(long, conflicts_with = "ids")]
@@ -68,9 +68,14 @@ async fn all(
     arguments: Arguments,
     resolution: Resolution,
 ) -> Result<ExitCode, Failure> {
-    if !arguments.all && !arguments.filters.text().is_empty() {
-        return Err(Failure::usage("ids and filters cannot be combined")
-            .hint("use ids, or --all with filters"));
+    let is_filtered = !arguments.filters.text().is_empty();
+    if !arguments.all && (is_filtered || arguments.ids.is_empty()) {
+        let wrong = match arguments.ids.is_empty() {
+            true => "no dead letter is specified",
+            false => "ids and filters cannot be combined",
+        };
+        return Err(Failure::usage(wrong)
+            .hint("type ids, or --all for all open ones, with filters for some of them"));
     }
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let ids = match arguments.all {

@@ -16,7 +16,7 @@ const JOB_CANCEL_MANY: &str = include_str!("../query/job_cancel_many.sql");
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The jobs
-    #[arg(required_unless_present_any = ["manifest", "group", "task", "all"], value_name = "ID")]
+    #[arg(value_name = "ID")]
     ids: Vec<i64>,
     /// All live jobs of this manifest
     #[arg(long, value_name = "NAME", conflicts_with_all = ["ids", "group", "task", "all"])]
@@ -141,6 +141,11 @@ async fn some_at_a_time(database: &Connection, task: Option<&str>) -> Result<i64
 }
 
 pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
+    if arguments.ids.is_empty() && Which::of(&arguments, "").is_none() {
+        return Err(Failure::usage("no job is specified").hint(
+            "type ids, or --manifest, --group or --task with a name, or --all for all live jobs",
+        ));
+    }
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let database: String = session
         .value("select pg_catalog.current_database()::text", &[])

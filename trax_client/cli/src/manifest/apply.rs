@@ -137,9 +137,10 @@ async fn actions(
         let place = error
             .report()
             .and_then(|report| place::of(report, &document.places));
+        let failure = Failure::of_file(error);
         match place {
-            Some(place) => Failure::from(error).at(&place),
-            None => error.into(),
+            Some(place) => failure.at(&place),
+            None => failure,
         }
     })?;
     Ok(rows

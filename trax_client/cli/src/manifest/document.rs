@@ -5,13 +5,13 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::place::{Place, places};
+use super::place::{Place, places, refuse_nameless};
 use trax_terminal::Failure;
 
 /// The members that a document may have.
 const LISTS: [&str; 2] = ["groups", "manifests"];
 
-/// The files as one document, and the locations of its parts in TOML files.
+/// The files as one document, and the locations of its parts.
 pub(super) struct Document {
     pub(super) value: Value,
     pub(super) places: Vec<Place>,
@@ -29,6 +29,7 @@ pub(super) fn read(files: &[String]) -> Result<Document, Failure> {
         add(&mut whole, &file, parse(&file, &text)?)?;
         found.extend(places(&file, &text));
     }
+    refuse_nameless(&found)?;
     Ok(Document {
         value: Value::Object(whole),
         places: found,

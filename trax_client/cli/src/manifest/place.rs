@@ -1,13 +1,15 @@
 //! Locates an error reported by the server in the manifest files.
 //!
-//! Input: TOML files, and an error of `trax.apply`, which names a manifest or group and usually a
-//! member of it or its value. Output: file, line and key.
+//! Input: TOML and JSON files, and an error of `trax.apply`, which names a manifest or group and
+//! usually a member of it or its value. Output: file, line and, in TOML, key.
 
 use std::ops::Range;
 
+use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
 use trax_client::Report;
+use trax_terminal::Failure;
 
 /// A manifest or group in a file.
 #[derive(Debug)]
@@ -28,18 +30,69 @@ struct Member {
     texts: Vec<String>,
 }
 
-/// Returns the manifests and groups in a TOML file; empty if it is not valid TOML.
+const LISTS: [(&str, &str); 2] = [("groups", "group"), ("manifests", "manifest")];
+
+/// Returns the manifests and groups in a file.
 pub(super) fn places(file: &str, text: &str) -> Vec<Place> {
-    let Ok(table) = DeTable::parse(text) else {
-        return Vec::new();
+    match DeTable::parse(text) {
+        Ok(table) => in_toml(file, text, table.get_ref()),
+        Err(_) => in_json(file, text),
+    }
+}
+
+/// Returns an error for a manifest or group without a name, which the server could not locate.
+pub(super) fn refuse_nameless(places: &[Place]) -> Result<(), Failure> {
+    let Some(Place {
+        file, kind, line, ..
+    }) = places.iter().find(|place| place.name.is_none())
+    else {
+        return Ok(());
     };
-    let line = |span: Range<usize>| text[..span.start.min(text.len())].matches('\n').count() + 1;
+    Err(Failure::usage(format!("a {kind} has no name"))
+        .hint("add a line with a text: name = \"nightly-report\"")
+        .at(&format!("{file}:{line}")))
+}
+
+fn line_at(text: &str, at: usize) -> usize {
+    text[..at.min(text.len())].matches('\n').count() + 1
+}
+
+/// Returns the named manifests and groups in a JSON file, without their members: the parser does
+/// not locate them, so the line is that of the name.
+fn in_json(file: &str, text: &str) -> Vec<Place> {
+    let document: Value = serde_json::from_str(text).unwrap_or_default();
+    let mut places: Vec<Place> = Vec::new();
+    for (list, kind) in LISTS {
+        let items = document.get(list).and_then(Value::as_array);
+        for item in items.into_iter().flatten() {
+            let Some(name) = item.get("name").and_then(Value::as_str) else {
+                continue;
+            };
+            let written = Value::from(name).to_string();
+            let earlier =
+                |place: &&Place| place.kind == kind && place.name.as_deref() == Some(name);
+            let earlier = places.iter().filter(earlier).count();
+            let named = text.match_indices(&written).filter(|(at, _)| {
+                let key = text[..*at].trim_end().strip_suffix(':');
+                key.is_some_and(|key| key.trim_end().ends_with("\"name\""))
+            });
+            places.extend(named.map(|(at, _)| at).nth(earlier).map(|at| Place {
+                file: file.to_owned(),
+                kind,
+                name: Some(name.to_owned()),
+                line: line_at(text, at),
+                members: Vec::new(),
+            }));
+        }
+    }
+    places
+}
+
+fn in_toml(file: &str, text: &str, table: &DeTable<'_>) -> Vec<Place> {
+    let line = |span: Range<usize>| line_at(text, span.start);
     let mut places = Vec::new();
-    for (list, kind) in [("groups", "group"), ("manifests", "manifest")] {
-        let list = table
-            .get_ref()
-            .iter()
-            .find(|(key, _)| key.get_ref() == list);
+    for (list, kind) in LISTS {
+        let list = table.iter().find(|(key, _)| key.get_ref() == list);
         let items = list.and_then(|(_, value)| value.get_ref().as_array());
         for item in items.into_iter().flat_map(|items| items.iter()) {
             let Some(members) = item.get_ref().as_table() else {
@@ -105,7 +158,11 @@ pub(super) fn of(report: &Report, places: &[Place]) -> Option<String> {
     let found = others()
         .find(|member| is_quoted(&member.key))
         .or_else(|| others().find(|member| member.texts.iter().any(|text| is_quoted(text))))
-        .or_else(|| others().find(|member| has_word(&rest, &member.key)));
+        .or_else(|| others().find(|member| has_word(&rest, &member.key)))
+        .or_else(|| {
+            let is_statement = rest.contains("the statement cannot be parsed");
+            others().find(|member| is_statement && member.key == "sql")
+        });
     let Place { file, line, .. } = place;
     Some(match found {
         Some(Member { key, line, .. }) => format!("{file}:{line}: {key}"),
@@ -142,14 +199,17 @@ depends_on = [
 colour = 1
 ";
 
-    fn found(message: &str, detail: &str) -> Option<String> {
-        let report = Report {
+    fn report(message: &str, detail: &str) -> Report {
+        Report {
             sqlstate: "22023".to_owned(),
             message: message.to_owned(),
             detail: Some(detail.to_owned()),
             hint: None,
-        };
-        of(&report, &places("x.toml", TOML))
+        }
+    }
+
+    fn found(message: &str, detail: &str) -> Option<String> {
+        of(&report(message, detail), &places("x.toml", TOML))
     }
 
     #[test]
@@ -185,5 +245,36 @@ colour = 1
             assert_eq!(found(message, detail).as_deref(), Some(place), "{message}");
         }
         assert_eq!(found("the server is tired", ""), None);
+        let sql = "[[manifests]]\nname = \"m\"\n\nsql = \"selct 1\"\n";
+        let places = places("x.toml", sql);
+        let message = "manifest \"m\": the statement cannot be parsed: syntax error at or near";
+        assert_eq!(
+            of(&report(message, ""), &places).as_deref(),
+            Some("x.toml:4: sql")
+        );
+    }
+
+    #[test]
+    fn in_json_the_line_is_that_of_the_name() {
+        let text = r#"{"groups": [{"name": "m"}],
+            "manifests": [
+                {"input": "m", "name": "it's \"new\""},
+                {"name" : "m", "task": "t"}, {"task": "t",
+                 "name": "m"}]}"#;
+        let places = places("x.json", text);
+        let at = |message: &str| of(&report(message, ""), &places);
+        let new = "manifest \"it's \"new\"\": no";
+        assert_eq!(at(new).as_deref(), Some("x.json:3"));
+        assert_eq!(at("group \"m\": no").as_deref(), Some("x.json:1"));
+        // The second is the duplicate.
+        assert_eq!(places.len(), 4);
+    }
+
+    #[test]
+    fn a_manifest_without_a_name_is_refused_at_its_line() {
+        let text = "[[groups]]\nname = \"g\"\n\n[[manifests]]\ntask = \"t\"\n";
+        let refusal = refuse_nameless(&places("x.toml", text)).map_err(|f| f.to_string());
+        assert_eq!(refusal, Err("x.toml:4: a manifest has no name".to_owned()));
+        assert!(refuse_nameless(&places("x.toml", TOML)).is_ok());
     }
 }

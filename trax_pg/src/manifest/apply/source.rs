@@ -3,6 +3,7 @@
 use super::Entry;
 use crate::error::{Error, Result};
 use crate::group;
+use crate::server::quote::literal;
 use crate::server::spi::{Spi, arg, row, statement};
 
 row! {
@@ -93,6 +94,9 @@ pub(super) fn refuse_others(
             .detail(format!(
                 "A document of source \"{owner}\" defined it, and this document is of source \"{source}\"."
             ))
-            .hint("Remove it from that document and apply that document with prune => true, or apply this document with that source."),
+            .hint(format!(
+                "Remove it from that document and apply that with prune => true, or apply this one with source => {}",
+                literal(&owner)
+            )),
     )
 }
