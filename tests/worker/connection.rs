@@ -114,4 +114,6 @@ async fn a_worker_in_a_database_without_the_extension_says_so_at_once() {
         matches!(error, trax_client::Error::NotInstalled(_)),
         "{error:?}"
     );
+    let typed = "type: create extension trax";
+    assert!(error.to_string().contains(typed), "{error}");
 }

@@ -11,7 +11,7 @@ use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::job::NewJob;
 use crate::json;
 use crate::telemetry::Enqueueing;
@@ -66,7 +66,8 @@ impl<'a> CopyIn<'a> {
         if is_own {
             db.batch_execute("begin").await?;
         }
-        let sink = db.copy_in(COPY).await?;
+        let sink = db.copy_in(COPY).await;
+        let sink = sink.map_err(|error| Error::from(error).of_call("enqueue"))?;
         let enqueueing = Enqueueing::of_any();
         Ok(CopyIn {
             rollback,

@@ -5,6 +5,7 @@ use std::{fmt, io};
 
 use tokio_postgres::error::{DbError, SqlState};
 
+use crate::level;
 use crate::tls_refusal::explain;
 
 /// An error of the server: the message, and DETAIL and HINT if present.
@@ -54,10 +55,10 @@ pub enum Error {
     /// 57014, 55P03 and the classes 53 and 58: out of time or resources, or a lock was not
     /// available; a retry may succeed.
     Busy(Report),
-    /// 42501: the role lacks the right; `trax.grant_access` grants it.
+    /// 42501: the role lacks the right; `trax.grant_access` grants it. The hint has the level.
     NotPermitted(Report),
     /// 42883, 3F000, 42P01: the extension, or this function or table of it, does not exist in this
-    /// database.
+    /// database. The hint has the command that creates it.
     NotInstalled(Report),
     /// 0A000: a feature that this version of the extension does not have.
     Unsupported(Report),
@@ -188,7 +189,26 @@ impl Error {
         }
     }
 
-    pub(crate) fn from_report(code: &SqlState, report: Report) -> Self {
+    /// Returns the error of a call of a function. If the right to call it is missing, the hint names
+    /// the level that has it.
+    pub(crate) fn of_call(self, function: &str) -> Self {
+        match self {
+            Error::NotPermitted(mut report) if report.hint.is_none() => {
+                let level = level::of(function);
+                report.hint = Some(format!(
+                    "As an admin of trax, type: select trax.grant_access('ROLE', '{level}')"
+                ));
+                Error::NotPermitted(report)
+            }
+            other => other,
+        }
+    }
+
+    pub(crate) fn from_report(code: &SqlState, mut report: Report) -> Self {
+        let names_ours = names_ours(&report.message);
+        if code.code() == "3F000" || names_ours && matches!(code.code(), "42883" | "42P01") {
+            report.hint = Some(CREATE.to_owned());
+        }
         match code.code() {
             "42704" => Error::UnknownManifest(report),
             "55000" | "25001" => Error::WrongState(report),
@@ -197,7 +217,7 @@ impl Error {
             "42883" | "3F000" => Error::NotInstalled(report),
             // Only tables in the schema `trax`, not those of a handler's own statement. The quotes
             // around the name depend on the server's language.
-            "42P01" if names_ours(&report.message) => Error::NotInstalled(report),
+            "42P01" if names_ours => Error::NotInstalled(report),
             "0A000" => Error::Unsupported(report),
             "57P03" | "25006" => Error::Connection(Box::new(Starting(report.message))),
             "08P01" => Error::Connection(Box::new(Unreadable(report.message))),
@@ -212,6 +232,9 @@ impl Error {
         }
     }
 }
+
+const CREATE: &str = "As a superuser in this database, type: create extension trax; \
+    or, where an older version is: alter extension trax update";
 
 /// Returns whether a message names an object in the schema `trax`.
 fn names_ours(message: &str) -> bool {
@@ -373,10 +396,18 @@ impl fmt::Display for Error {
             Error::Tls(cause) => write!(f, "TLS: {cause}"),
             Error::Setup(mistake) => f.write_str(mistake),
             Error::Conversion(error) => write!(f, "conversion: {}", chain(error.as_ref())),
-            other => match other.report() {
-                Some(report) => write!(f, "{report} ({})", report.sqlstate),
-                None => Ok(()),
-            },
+            other => {
+                let Some(report) = other.report() else {
+                    return Ok(());
+                };
+                write!(f, "{report} ({})", report.sqlstate)?;
+                match (other, &report.hint) {
+                    (Error::NotInstalled(_) | Error::NotPermitted(_), Some(hint)) => {
+                        write!(f, ". {hint}")
+                    }
+                    _ => Ok(()),
+                }
+            }
         }
     }
 }
@@ -420,78 +451,4 @@ pub(crate) fn joined<'e>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sorted(code: &str) -> Error {
-        let report = Report {
-            sqlstate: code.to_owned(),
-            message: "m".to_owned(),
-            detail: None,
-            hint: None,
-        };
-        Error::from_report(&SqlState::from_code(code), report)
-    }
-
-    #[test]
-    fn only_an_unreadable_message_may_be_at_fault_for_an_end_with_a_sqlstate() {
-        assert!(sorted("08P01").may_be_of_the_message());
-        for code in [
-            "57P01", "57P02", "57P03", "57P05", "25006", "08006", "53300", "57014",
-        ] {
-            assert!(!sorted(code).may_be_of_the_message(), "{code}");
-        }
-        assert!(!Error::unanswered(Duration::from_secs(1)).may_be_of_the_message());
-    }
-
-    #[test]
-    fn a_sqlstate_has_one_kind() {
-        assert!(matches!(sorted("42704"), Error::UnknownManifest(_)));
-        assert!(matches!(sorted("22023"), Error::InvalidArgument(_)));
-        assert!(matches!(sorted("22004"), Error::InvalidArgument(_)));
-        assert!(matches!(sorted("40001"), Error::Conflict(_)));
-        assert!(matches!(sorted("08006"), Error::Connection(_)));
-        assert!(matches!(sorted("57P01"), Error::Connection(_)));
-        assert!(matches!(sorted("XX000"), Error::Database(_)));
-    }
-
-    #[test]
-    fn a_missing_table_of_ours_is_reported_in_every_language() {
-        for ours in [
-            "relation \"trax.job\" does not exist",
-            "Relation »trax.job« existiert nicht",
-            "la relation « trax.job » n'existe pas",
-        ] {
-            assert!(names_ours(ours), "{ours}");
-        }
-        for other in ["relation \"my_trax.job\" does not exist", "\"shop.trax\""] {
-            assert!(!names_ours(other), "{other}");
-        }
-    }
-
-    #[test]
-    fn an_error_says_its_cause_and_hands_it_on() {
-        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
-        let error = Error::Connection(refused.into());
-        assert_eq!(chain(&error), "connection: connection refused");
-        let cause = std::error::Error::source(&error).and_then(|cause| cause.downcast_ref());
-        assert_eq!(
-            cause.map(io::Error::kind),
-            Some(io::ErrorKind::ConnectionRefused)
-        );
-    }
-
-    #[test]
-    fn what_is_the_servers_trouble_is_worth_another_try() {
-        for code in [
-            "57P03", "40P01", "57014", "55P03", "53100", "53200", "58030", "08006", "25006",
-        ] {
-            assert!(sorted(code).is_transient(), "{code}");
-        }
-        assert!(sorted("57P03").is_starting() && !sorted("57P01").is_starting());
-        for code in ["54000", "22P05", "XX000", "42501", "55000"] {
-            assert!(!sorted(code).is_transient(), "{code}");
-        }
-        assert!(!sorted("22023").is_transient());
-    }
-}
+mod tests;

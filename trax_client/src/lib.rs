@@ -78,6 +78,7 @@ mod job_options;
 mod job_result;
 mod job_waiter;
 mod json;
+mod level;
 mod libpq;
 mod manifest;
 mod neighbor;

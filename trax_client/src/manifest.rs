@@ -251,9 +251,7 @@ impl Manifest {
         let number = |number: Option<i32>| number.map(Value::from);
         let truth = |truth: Option<bool>| truth.map(Value::from);
         let time = |at: Option<SystemTime>| at.map(|at| Value::from(utc(at)));
-        let span = |span: Option<Interval>| {
-            span.map(|Interval(span)| Value::from(format!("{} us", span.as_micros())))
-        };
+        let span = |span: Option<Interval>| span.map(|span| Value::from(span.text()));
         let members = [
             ("name", Some(Value::from(self.name.as_str()))),
             ("task", text(&self.task)),

@@ -10,7 +10,7 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{GenericClient, Row};
 use uuid::Uuid;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::json::Json;
 
 /// Returns a name as a quoted SQL identifier.
@@ -24,16 +24,27 @@ pub(crate) struct Interval(pub(crate) Duration);
 
 const MICROS_PER_DAY: i64 = 86_400_000_000;
 
+impl Interval {
+    /// Returns the length in microseconds. What is too long, the server refuses, and names the
+    /// argument.
+    pub(crate) fn micros(self) -> i64 {
+        i64::try_from(self.0.as_micros()).unwrap_or(i64::MAX)
+    }
+
+    /// Returns the length as a text that PostgreSQL reads.
+    pub(crate) fn text(self) -> String {
+        format!("{} us", self.micros())
+    }
+}
+
 impl ToSql for Interval {
     fn to_sql(
         &self,
         _: &Type,
         out: &mut BytesMut,
     ) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {
-        // Wire format: microseconds, days, months. The server refuses what is too long, and names
-        // the argument.
-        let micros = i64::try_from(self.0.as_micros()).unwrap_or(i64::MAX);
-        out.extend_from_slice(&micros.to_be_bytes());
+        // Wire format: microseconds, days, months.
+        out.extend_from_slice(&self.micros().to_be_bytes());
         out.extend_from_slice(&[0; 8]);
         Ok(IsNull::No)
     }
@@ -156,7 +167,7 @@ impl<'p> Call<'p> {
         columns: &str,
     ) -> Result<Vec<Row>> {
         let sql = format!("select {columns} from {}", self.text());
-        Ok(db.query_typed(&sql, &self.values).await?)
+        self.query(db, &sql).await
     }
 
     /// Returns the value of a scalar function.
@@ -166,14 +177,14 @@ impl<'p> Call<'p> {
         T: for<'r> FromSql<'r>,
     {
         let sql = format!("select {}", self.text());
-        Ok(db.query_typed_one(&sql, &self.values).await?.try_get(0)?)
+        let row = db.query_typed_one(&sql, &self.values).await;
+        Ok(row.map_err(|error| self.failed(error))?.try_get(0)?)
     }
 
     /// Calls a procedure.
     pub(crate) async fn procedure<C: GenericClient + Sync>(self, db: &C) -> Result<()> {
         let sql = format!("call {}", self.text());
-        db.query_typed(&sql, &self.values).await?;
-        Ok(())
+        self.query(db, &sql).await.map(drop)
     }
 
     /// Calls a procedure with OUT arguments, named in `results`, and returns their row.
@@ -186,14 +197,22 @@ impl<'p> Call<'p> {
         let text = self.text();
         let inputs = text.trim_end_matches(')');
         let sql = format!("call {inputs}, {nulls} => null)");
-        Ok(db.query_typed(&sql, &self.values).await?)
+        self.query(db, &sql).await
     }
 
     /// Calls a function and ignores its result.
     pub(crate) async fn run<C: GenericClient + Sync>(self, db: &C) -> Result<()> {
         let sql = format!("select {}", self.text());
-        db.query_typed(&sql, &self.values).await?;
-        Ok(())
+        self.query(db, &sql).await.map(drop)
+    }
+
+    async fn query<C: GenericClient + Sync>(&self, db: &C, sql: &str) -> Result<Vec<Row>> {
+        let rows = db.query_typed(sql, &self.values).await;
+        rows.map_err(|error| self.failed(error))
+    }
+
+    fn failed(&self, error: tokio_postgres::Error) -> Error {
+        Error::from(error).of_call(self.function)
     }
 }
 

@@ -104,7 +104,7 @@ impl Call {
     }
 
     fn add_options(&mut self, options: &JobOptions, trace: Option<Json>) {
-        let span = |span: Interval| format!("{} us", span.0.as_micros());
+        let span = Interval::text;
         let given = [
             ("run_at", "timestamptz", options.run_at.map(utc)),
             ("group_name", "text", options.group_name.clone()),

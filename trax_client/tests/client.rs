@@ -7,8 +7,8 @@ use serde_json::json;
 use trax_client::testkit::{Database, Server};
 use trax_client::tokio_postgres;
 use trax_client::{
-    Access, ClaimOptions, Client, DeadLetters, Error, Failure, Group, Manifest, NewJob,
-    SchedulerStart,
+    Access, ClaimOptions, Client, Context, DeadLetters, Error, Failure, Group, HandlerResult,
+    JobOptions, Json, Manifest, NewJob, SchedulerStart, Worker,
 };
 
 type Result<T = ()> = std::result::Result<T, Box<dyn StdError>>;
@@ -85,20 +85,27 @@ async fn a_role_gets_what_its_level_needs_and_no_more() -> Result {
         .await?;
     let mut config = database.config();
     config.user(name);
-    let (role, connection) = config.connect(tokio_postgres::NoTls).await?;
+    let (role, connection) = config.clone().connect(tokio_postgres::NoTls).await?;
     let connection = tokio::spawn(connection);
     let refused = Client::new(&role).enqueue(&NewJob::new("t", 1)).await;
-    assert!(
-        matches!(refused, Err(Error::NotPermitted(_))),
-        "{refused:?}"
-    );
+    let refused = refused.expect_err("the role has no right");
+    assert!(matches!(refused, Error::NotPermitted(_)), "{refused:?}");
+    let typed = "type: select trax.grant_access('ROLE', 'producer')";
+    assert!(refused.to_string().ends_with(typed), "{refused}");
     client.grant_access(name, Access::Producer).await?;
     Client::new(&role).enqueue(&NewJob::new("t", 1)).await?;
     let refused = Client::new(&role).tick().await;
-    assert!(
-        matches!(refused, Err(Error::NotPermitted(_))),
-        "{refused:?}"
-    );
+    let refused = refused.expect_err("the level is too low");
+    let typed = "type: select trax.grant_access('ROLE', 'admin')";
+    assert!(refused.to_string().ends_with(typed), "{refused}");
+    // In this address the worker's role has no level either.
+    let run = Worker::new(config)
+        .without_signals()
+        .handle("t", |_: Json, _: Context| async { HandlerResult::Ok(()) })
+        .manifests("app", [Manifest::new("m", "t")])
+        .run();
+    let refused = run.await.expect_err("the role is no admin").to_string();
+    assert!(refused.ends_with(typed), "{refused}");
     for level in [Access::Reader, Access::Worker, Access::Admin] {
         client.grant_access(name, level).await?;
     }
@@ -197,5 +204,44 @@ async fn a_job_waits_no_longer_than_its_limit() -> Result {
     let states = "select string_agg(state, ' ' order by job_id) from trax.job";
     assert_eq!(text(&db, states).await?, "queued failed");
     assert!(!client.limit_queue_time(late, Some(limit)).await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_length_of_time_that_is_too_long_is_refused_with_its_name() -> Result {
+    let server = Server::options().not_preloaded().fast().start()?;
+    let db = database(&server).await?.connect().await?;
+    let client = Client::new(&db);
+    let job = || NewJob::new("t", 1);
+    let manifest = Manifest::new("m", "t").every(Duration::MAX);
+    for (refused, name) in [
+        (
+            client
+                .enqueue(&job().with(JobOptions::new().timeout(Duration::MAX)))
+                .await
+                .err(),
+            "timeout",
+        ),
+        (
+            client
+                .enqueue_all([job().with(JobOptions::new().retry_delay(Duration::MAX))])
+                .await
+                .err(),
+            "retry_delay",
+        ),
+        (client.schedule(&manifest).await.err(), "every"),
+        (
+            client
+                .declare("app", std::slice::from_ref(&manifest))
+                .await
+                .err(),
+            "every",
+        ),
+    ] {
+        let refused = refused.expect("it is longer than ten years");
+        assert!(matches!(refused, Error::InvalidArgument(_)), "{refused:?}");
+        let text = refused.to_string();
+        assert!(text.contains(name) && text.contains("10 years"), "{text}");
+    }
     Ok(())
 }

@@ -118,7 +118,7 @@ async fn a_worker_needs_no_more_than_its_level() -> Result {
     };
     let (code, _, error) = said(&work()?);
     assert_eq!(code, Some(1));
-    assert!(error.contains("type: trax grant ROLE LEVEL"), "{error}");
+    assert!(error.contains("type: trax grant ROLE worker"), "{error}");
     connection
         .batch_execute("select trax.grant_access('hand', 'worker')")
         .await?;

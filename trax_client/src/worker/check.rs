@@ -1,15 +1,20 @@
 //! Checks of a worker's configuration before it starts.
 
-use super::handlers::Handlers;
+use std::time::Duration;
+
+use super::setup::Setup;
 use crate::error::{Error, Result};
 use crate::manifest::Manifest;
 
 /// Checks the configuration of a worker before it starts.
 pub(crate) fn check<'m, S: Send + Sync + 'static>(
-    handlers: &Handlers<S>,
+    setup: &Setup<S>,
+    groups: Option<&[String]>,
     mut manifests: impl Iterator<Item = &'m Manifest>,
 ) -> Result<()> {
-    let mistake = handlers.mistake().or_else(|| {
+    let handlers = &setup.handlers;
+    let mistake = handlers.mistake().or_else(|| idle(setup, groups));
+    let mistake = mistake.or_else(|| {
         let unhandled = manifests
             .find(|manifest| !handlers.knows(manifest.task()))?;
         Some(format!(
@@ -22,6 +27,32 @@ pub(crate) fn check<'m, S: Send + Sync + 'static>(
     mistake.map_or(Ok(()), |mistake| Err(Error::Setup(mistake)))
 }
 
+/// Returns the setting with which no job could run, and what to type.
+fn idle<S>(setup: &Setup<S>, groups: Option<&[String]>) -> Option<String> {
+    let ms = Duration::from_millis;
+    let times = [
+        ("lease", setup.lease, ms(30), "from_secs(30)"),
+        (
+            "poll_interval",
+            setup.poll_interval,
+            ms(1),
+            "from_millis(200)",
+        ),
+        ("stall_limit", setup.stall_limit, ms(100), "from_secs(30)"),
+    ];
+    let short = times.iter().find(|(_, given, least, _)| given < least);
+    if let Some((name, given, least, example)) = short {
+        return Some(format!(
+            "{name} is {given:?}, but must be at least {least:?}; type .{name}(Duration::{example})"
+        ));
+    }
+    if setup.concurrency == 0 {
+        return Some("concurrency is 0, so no handler could run; type .concurrency(10)".to_owned());
+    }
+    groups.filter(|groups| groups.is_empty())?;
+    Some("groups names no group, so no job could be claimed; name one, or leave it out".to_owned())
+}
+
 /// Returns every manifest that a worker stores at startup.
 pub(crate) fn declared_by<'m>(
     schedules: &'m [Manifest],
@@ -29,4 +60,44 @@ pub(crate) fn declared_by<'m>(
 ) -> impl Iterator<Item = &'m Manifest> {
     let declared = declared.iter().flat_map(|(_, manifests)| manifests);
     schedules.iter().chain(declared)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Context, HandlerResult, Worker};
+    use super::*;
+    use crate::{Address, Json};
+
+    async fn nothing(_: Json, _: Context) -> HandlerResult<()> {
+        Ok(())
+    }
+
+    fn worker() -> Worker {
+        let nowhere: Address = "postgres://ada@127.0.0.1:1/jobs"
+            .parse()
+            .expect("an address");
+        Worker::new(nowhere).without_signals().handle("t", nothing)
+    }
+
+    #[tokio::test]
+    async fn a_setting_with_which_no_job_could_run_is_refused_with_one_to_type() {
+        let none: [&str; 0] = [];
+        for (worker, words) in [
+            (
+                worker().lease(Duration::ZERO),
+                ".lease(Duration::from_secs(30))",
+            ),
+            (
+                worker().poll_interval(Duration::ZERO),
+                "poll_interval is 0ns, but must be at least 1ms; type .poll_interval(",
+            ),
+            (worker().stall_limit(Duration::ZERO), ".stall_limit("),
+            (worker().concurrency(0), ".concurrency(10)"),
+            (worker().groups(none), "names no group"),
+        ] {
+            let refused = worker.run().await.expect_err("it could run no job");
+            assert!(matches!(refused, Error::Setup(_)), "{refused:?}");
+            assert!(refused.to_string().contains(words), "{refused}");
+        }
+    }
 }

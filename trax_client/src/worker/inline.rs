@@ -48,7 +48,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
         stop: impl Future<Output = Reason>,
     ) -> Result<Ran, testkit::Error> {
         check(
-            &self.setup.handlers,
+            &self.setup,
+            self.groups.as_deref(),
             declared_by(&self.schedules, &self.declared),
         )?;
         let handler = self.setup.handlers.get(task).ok_or_else(|| {

@@ -317,7 +317,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
 
     /// Sets how many handlers may run at once (default 10).
     pub fn concurrency(mut self, jobs: usize) -> Self {
-        self.setup.concurrency = jobs.max(1);
+        self.setup.concurrency = jobs;
         self
     }
 
@@ -344,17 +344,17 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Sets how long a lease lasts without a heartbeat (default 30 s). Heartbeats are sent every
-    /// third of it.
+    /// Sets how long a lease lasts without a heartbeat (default 30 s, at least 30 ms). Heartbeats
+    /// are sent every third of it.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.setup.lease = lease.clamp(Duration::from_millis(30), deadline::LONGEST);
+        self.setup.lease = lease.min(deadline::LONGEST);
         self
     }
 
     /// Sets how often to poll an empty queue (default 200 ms): up to five times slower after a long
     /// idle time, and up to 25 times while notifications announce work.
     pub fn poll_interval(mut self, interval: Duration) -> Self {
-        self.setup.poll_interval = interval.clamp(Duration::from_millis(1), deadline::LONGEST);
+        self.setup.poll_interval = interval.min(deadline::LONGEST);
         self
     }
 
@@ -388,7 +388,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// Sets how long a loop may stall, or the database not answer, before [`Health`] reports it
     /// (default 30 s). Must exceed the time for which handlers block their threads.
     pub fn stall_limit(mut self, limit: Duration) -> Self {
-        self.setup.stall_limit = limit.max(Duration::from_millis(100));
+        self.setup.stall_limit = limit;
         self
     }
 
@@ -453,7 +453,11 @@ impl<S: Send + Sync + 'static> Worker<S> {
             health_options,
             setup,
         } = self;
-        check(&setup.handlers, declared_by(&schedules, &declared))?;
+        check(
+            &setup,
+            groups.as_deref(),
+            declared_by(&schedules, &declared),
+        )?;
         let is_alone = others.is_empty() && !is_router;
         if !is_alone && declared_by(&schedules, &declared).next().is_some() {
             let why = "a worker of several databases stores no manifests: declare them through the router, with Client::declare";

@@ -146,9 +146,16 @@ impl Failure {
             _ => FAILED,
         };
         let detail = error.report().and_then(|report| report.detail.clone());
+        // Without the hint, which has its own line.
+        let message = match &error {
+            Error::NotInstalled(report) | Error::NotPermitted(report) => {
+                format!("{report} ({})", report.sqlstate)
+            }
+            error => error.to_string(),
+        };
         let message = match detail {
-            Some(detail) => format!("{error}: {detail}"),
-            None => error.to_string(),
+            Some(detail) => format!("{message}: {detail}"),
+            None => message,
         };
         Failure {
             message,

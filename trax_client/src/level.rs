@@ -1,0 +1,101 @@
+//! The access levels of the functions in the contract, for the advice when a right is missing.
+
+/// The lowest level that may call each function. The others need `admin`.
+const LEVELS: [(&str, &[&str]); 3] = [
+    (
+        "reader",
+        &[
+            "await_job",
+            "await_jobs",
+            "check",
+            "diagnose",
+            "explain_manifest",
+            "get_jobs",
+            "metrics",
+            "preview",
+            "preview_cron",
+            "status",
+        ],
+    ),
+    (
+        "producer",
+        &[
+            "acquire_token",
+            "await_token",
+            "cancel",
+            "enqueue",
+            "enqueue_many",
+            "enqueue_sql",
+            "extend_token",
+            "limit_queue_time",
+            "release_token",
+            "run_now",
+            "trigger",
+        ],
+    ),
+    (
+        "worker",
+        &[
+            "acknowledge_cancel",
+            "activate",
+            "cancel_own",
+            "claim_next",
+            "complete",
+            "complete_and_claim",
+            "complete_many",
+            "fail",
+            "heartbeat",
+            "release",
+            "report_progress",
+            "report_worker",
+            "runs_as_stored",
+            "wait_for_work",
+            "waiting_tasks",
+        ],
+    ),
+];
+
+/// Returns the lowest level that may call a function.
+pub(crate) fn of(function: &str) -> &'static str {
+    let level = LEVELS
+        .iter()
+        .find(|(_, functions)| functions.contains(&function));
+    level.map_or("admin", |(level, _)| level)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the functions that `trax.functions_of` adds at a level, and at no level before it.
+    fn added(level: &str) -> Vec<&'static str> {
+        let source = include_str!("../../sql/api/access.sql");
+        let list = source
+            .split_once(&format!("{level}_functions constant text[] := "))
+            .and_then(|(_, list)| list.split_once(';'))
+            .map_or("", |(list, _)| list);
+        list.split('\'').skip(1).step_by(2).collect()
+    }
+
+    #[test]
+    fn every_function_has_the_level_that_the_server_grants() {
+        let mut known = Vec::new();
+        for level in ["reader", "producer", "worker", "admin"] {
+            let added = added(level);
+            assert!(added.len() > 5, "{level}: {added:?}");
+            for function in added {
+                // Functions of the router and the shard have no call in this crate.
+                let is_new = !known.contains(&function);
+                if is_new && !matches!(function, "shard_of" | "where_is") {
+                    assert_eq!(of(function), level, "{function}");
+                }
+                known.push(function);
+            }
+        }
+        for (level, functions) in LEVELS {
+            for function in functions {
+                assert!(known.contains(function), "{function} of {level}");
+            }
+        }
+    }
+}
