@@ -1,7 +1,8 @@
 //! Durations in options: one format for all.
 
-use super::bare;
-use harness::process::run;
+use super::{bare, refused, said};
+use harness::process::{Scratch, run};
+use harness::session::session;
 
 /// Each option that takes a duration, in a command that would then connect.
 const OPTIONS: [&[&str]; 13] = [
@@ -51,4 +52,62 @@ fn every_option_that_takes_a_length_of_time_reads_the_same_forms() {
             );
         }
     }
+}
+
+/// Writes a file with a manifest that has this timeout.
+fn with_timeout(files: &Scratch, timeout: &str) -> String {
+    let path = files.path().join("timeout.toml");
+    let text = format!("[[manifests]]\nname = \"m\"\ntask = \"t\"\ntimeout = {timeout}\n");
+    std::fs::write(&path, text).expect("a file can be written");
+    path.display().to_string()
+}
+
+#[tokio::test]
+async fn a_manifest_file_takes_the_lengths_of_time_that_options_take() {
+    let (db, s) = session().await;
+    let files = Scratch::new("durations");
+    for (value, seconds) in [
+        ("90", "90"),
+        ("\"90\"", "90"),
+        ("0.25", "0.25"),
+        ("\"500ms\"", "0.5"),
+        ("\"2000 microseconds\"", "0.002"),
+        ("\"30s\"", "30"),
+        ("\"1.5m\"", "90"),
+        ("\"5 mins\"", "300"),
+        ("\"1h30m\"", "5400"),
+        ("\"1 h 30 min\"", "5400"),
+        ("\"2 days\"", "172800"),
+        ("\"1w\"", "604800"),
+        ("\"1 day 02:00:00\"", "93600"),
+        ("\"01:30:00\"", "5400"),
+        ("\"1:30\"", "5400"),
+        // A time of TOML.
+        ("01:30:00", "5400"),
+    ] {
+        let path = with_timeout(&files, value);
+        said(&db, &["manifest", "apply", &path, "--yes"]);
+        let stored = "select trim_scale(extract(epoch from timeout)) from trax.manifest";
+        assert_eq!(s.get(stored).await, seconds, "{value}");
+    }
+    let before = s.everything().await;
+    for value in [
+        "-1",
+        "0",
+        "\"soon\"",
+        "\"\"",
+        "true",
+        "nan",
+        "inf",
+        "1e300",
+        "[90]",
+        "\"11 years\"",
+    ] {
+        let path = with_timeout(&files, value);
+        let errors = refused(&db, 1, &["manifest", "apply", &path, "--yes"]);
+        let place = "timeout.toml:4: timeout: manifest \"m\": member \"timeout\" must be a";
+        assert!(errors.contains(place), "{value}: {errors}");
+    }
+    assert_eq!(s.everything().await, before);
+    s.assert_healthy().await;
 }

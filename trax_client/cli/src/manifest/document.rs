@@ -107,6 +107,8 @@ pub(super) fn json_of(value: toml::Value) -> Value {
     match value {
         toml::Value::String(text) => Value::String(text),
         toml::Value::Integer(number) => number.into(),
+        // JSON has no number for these, and a null counts as omitted.
+        toml::Value::Float(number) if !number.is_finite() => Value::String(number.to_string()),
         toml::Value::Float(number) => number.into(),
         toml::Value::Boolean(value) => value.into(),
         toml::Value::Datetime(at) => Value::String(at.to_string()),

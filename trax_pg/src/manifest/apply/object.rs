@@ -13,6 +13,8 @@ use serde_json::{Map, Value};
 statement!(TextInterval, "manifest/text_interval.sql", { text: TEXTOID } -> Interval);
 statement!(TextTime, "manifest/text_time.sql", { text: TEXTOID } -> Timestamp);
 
+const INTERVAL: &str = "an interval such as \"5 min\", or a number of seconds";
+
 /// A JSON object of the document with known member names; a null member counts as omitted.
 pub(super) struct Object<'a>(&'a Map<String, Value>);
 
@@ -104,16 +106,22 @@ impl<'a> Object<'a> {
         self.get(key).and_then(|value| arg(JsonB(value.clone())))
     }
 
+    /// Returns an interval: a text as PostgreSQL reads it, or a number of seconds.
     pub(super) fn interval(
         &self,
         spi: &Spi,
         key: &str,
         shortest: i64,
     ) -> Result<Option<pg_sys::Datum>> {
-        let Some(text) = self.text(key)? else {
+        let Some(value) = self.get(key) else {
             return Ok(None);
         };
-        let words = "an interval such as \"5 min\"";
+        let refused = |words: &str| wrong_type(key, value, words);
+        let text = match value {
+            Value::String(text) => text.clone(),
+            Value::Number(seconds) => format!("{seconds} s"),
+            _ => return Err(refused(INTERVAL)),
+        };
         let (datum, micros) = spi::isolated(|| {
             let interval = spi
                 .query(TextInterval {
@@ -123,13 +131,9 @@ impl<'a> Object<'a> {
             let micros = crate::server::clock::interval_micros(&interval);
             Ok((arg(interval), micros))
         })
-        .map_err(|_| wrong_type(key, &Value::String(text.clone()), words))?;
+        .map_err(|_| refused(INTERVAL))?;
         if !(shortest..=crate::server::call::LONGEST_MICROS).contains(&micros) {
-            return Err(wrong_type(
-                key,
-                &Value::String(text),
-                "a positive interval, at most 10 years",
-            ));
+            return Err(refused("a positive interval, at most 10 years"));
         }
         Ok(datum)
     }
