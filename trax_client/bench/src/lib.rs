@@ -48,8 +48,7 @@ use self::report::Report;
 use self::scenario::Scenario;
 use self::server::BenchServer;
 use self::sizes::{SizeArguments, Sizes};
-use trax_terminal::Failure;
-use trax_terminal::address;
+use trax_terminal::{FAILED, Failure, address, confirmed, print};
 
 #[derive(clap::Args)]
 #[command(after_help = scenario::help())]
@@ -60,6 +59,9 @@ pub struct Arguments {
     /// Run every scenario at full size, which takes hours
     #[arg(long, conflicts_with = "scenarios")]
     all: bool,
+    /// Do not ask for confirmation where the server has databases of others
+    #[arg(long, short)]
+    yes: bool,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -73,6 +75,10 @@ pub async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, 
     let sizes = Sizes::new(&arguments.sizes, arguments.all);
     let chosen = scenario::chosen(&arguments.scenarios, arguments.all);
     let server = BenchServer::find(address::from_environment(url.as_deref())?).await?;
+    if !may_load(&server, arguments.yes).await? {
+        print::log("trax", "nothing was measured");
+        return Ok(ExitCode::from(FAILED));
+    }
     let machine = Machine::look(&server).await?;
     let report = Rc::new(RefCell::new(Report::new(machine, arguments.json)));
     report.borrow().begin()?;
@@ -101,6 +107,29 @@ pub async fn run(url: Option<String>, arguments: Arguments) -> Result<ExitCode, 
             )))
         }
     }
+}
+
+/// Returns whether the server may be loaded: it has no databases of others, or the person agrees.
+async fn may_load(server: &BenchServer, yes: bool) -> Result<bool, Failure> {
+    const NAMED: usize = 3;
+    let others = server.others().await?;
+    if others.is_empty() {
+        return Ok(true);
+    }
+    let named: Vec<String> = others
+        .iter()
+        .take(NAMED)
+        .map(|name| format!("\"{name}\""))
+        .collect();
+    let more = match others.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let question = format!(
+        "This server also has the database {}{more}: the bench takes all of its processor and disk. Run it here?",
+        named.join(", ")
+    );
+    confirmed(yes, &question)
 }
 
 /// Runs the chosen scenarios, each in a fresh database.

@@ -164,6 +164,20 @@ impl BenchServer {
         Ok(())
     }
 
+    /// Returns the databases that are neither the server's own nor of a bench.
+    pub(crate) async fn others(&self) -> Result<Vec<String>, Failure> {
+        let sql = "select d.datname::text
+            from pg_catalog.pg_database d
+            where d.datallowconn
+                and not d.datistemplate
+                and d.datname <> 'postgres'
+                and not pg_catalog.starts_with(d.datname, $1)
+            order by 1";
+        let prefix = (&PREFIX as _, Type::TEXT);
+        let rows = self.outside().await?.query_typed(sql, &[prefix]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
     /// Returns unused databases left by earlier benches.
     pub(crate) async fn left_over(&self) -> Result<Vec<String>, Failure> {
         let sql = "select d.datname::text

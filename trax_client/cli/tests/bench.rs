@@ -261,6 +261,25 @@ async fn a_role_that_may_not_is_reported_what_it_needs() -> Result {
 }
 
 #[tokio::test]
+async fn beside_databases_of_others_it_asks_first() -> Result {
+    let server = Server::options().fast().start()?;
+    let client = outside(&server).await?;
+    client.batch_execute("create database shop").await?;
+    let (code, out, err) = said(&bench(&server, &["single", "--jobs", "100"]).output()?);
+    assert_eq!((code, out.as_str()), (Some(64), ""), "{err}");
+    assert!(
+        err.contains("also has the database \"shop\"") && err.contains("--yes"),
+        "{err}"
+    );
+    assert_eq!(left(&client).await?, Vec::<String>::new());
+    let agreed = ["single", "--jobs", "100", "--rounds", "1", "--yes"];
+    let (code, out, err) = said(&bench(&server, &agreed).output()?);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains("single"), "{out}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn without_the_preloaded_library_it_warns_and_measures() -> Result {
     let server = Server::options().fast().not_preloaded().start()?;
     let client = outside(&server).await?;

@@ -3,6 +3,7 @@
 //! print on a terminal.
 
 pub mod address;
+mod ask;
 mod command;
 mod connection;
 mod duration;
@@ -14,6 +15,7 @@ pub mod sql_output;
 pub mod stdout;
 pub mod text;
 
+pub use ask::confirmed;
 pub use command::{as_commands, as_members};
 pub use connection::Connection;
 pub use duration::{LONGEST, at_least_a_second, duration, duration_from};

@@ -32,7 +32,7 @@ use screen::Screen;
 use trax_terminal::{Failure, duration_from};
 
 const KEYS: &str = "Keys: Tab or 1 to 5 select a list, up and down a row; c cancels the job, r requeues the dead letter, p pauses or \
-resumes the group, s the scheduler; y confirms, any other key does not; q quits.";
+resumes the group, s the scheduler; y confirms, any other key does not; q or Esc quits.";
 
 #[derive(clap::Args)]
 #[command(after_help = KEYS)]
@@ -244,6 +244,18 @@ mod tests {
             press(&mut screen, &screenful, KeyCode::Char('q')),
             Pressed::Quit
         ));
+    }
+
+    #[test]
+    fn esc_answers_no_to_a_question_and_otherwise_quits() {
+        let screenful = data::tests::screenful();
+        let mut screen = Screen::default();
+        press(&mut screen, &screenful, KeyCode::Char('2'));
+        press(&mut screen, &screenful, KeyCode::Char('c'));
+        let no = press(&mut screen, &screenful, KeyCode::Esc);
+        assert!(matches!(no, Pressed::Nothing) && screen.asked.is_none());
+        let quit = press(&mut screen, &screenful, KeyCode::Esc);
+        assert!(matches!(quit, Pressed::Quit));
     }
 
     #[test]

@@ -112,7 +112,8 @@ impl Screen {
     fn draw_list(&self, frame: &mut Frame, area: Rect, screenful: &Screenful) {
         let mut tabs = Vec::new();
         for (place, view) in View::ALL.into_iter().enumerate() {
-            let name = format!(" {} {} ", place + 1, view.name());
+            // In brackets, as a number alone would look like a count.
+            let name = format!(" [{}] {} ", place + 1, view.name());
             let style = match view == self.shown {
                 true => Style::new().add_modifier(Modifier::REVERSED | Modifier::BOLD),
                 false => Style::new(),
@@ -165,7 +166,7 @@ impl Screen {
                 "s scheduler",
                 "Tab list",
                 "\u{2191}\u{2193} row",
-                "q quit",
+                "Esc or q quit",
             ];
             let keys: Vec<&str> = keys.into_iter().filter(|key| !key.is_empty()).collect();
             Line::from(keys.join("   ")).dim()
@@ -306,7 +307,11 @@ mod tests {
     #[test]
     fn a_question_stands_where_the_keys_stood() {
         let mut screen = Screen::default();
-        assert!(drawn(&screen, 80, 24).contains("q quit"));
+        let text = drawn(&screen, 80, 24);
+        assert!(
+            text.contains("[2] running") && text.ends_with("Esc or q quit"),
+            "{text}"
+        );
         screen.asked = Some(Action::Cancel { job_id: 12 });
         let text = drawn(&screen, 80, 24);
         assert!(
