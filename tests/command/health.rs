@@ -108,7 +108,7 @@ async fn a_wrong_address_is_refused_and_a_wrong_socket_only_reported() {
         errors.contains("cannot listen on 203.0.113.1:80"),
         "{errors}"
     );
-    let mut command = trax(&database, &worker[..4]);
+    let mut command = trax(&database, &worker[..5]);
     let (code, _, errors) = run(command.env("NOTIFY_SOCKET", "/does/not/exist"));
     assert_eq!(code, Some(0), "{errors}");
     assert!(errors.contains("health: NOTIFY_SOCKET: "), "{errors}");

@@ -120,7 +120,7 @@ const LISTS: [&[&str]; 21] = [
 ];
 
 /// Commands that run once, in this order, after the lists.
-const ONCE: [&[&str]; 29] = [
+const ONCE: [&[&str]; 30] = [
     &["top", "--once"],
     &["manifest", "show", "no such\u{1b}[2J\nmanifest"],
     &["manifest", "disable", EVIL],
@@ -130,6 +130,7 @@ const ONCE: [&[&str]; 29] = [
     &["group", "resume", EVIL],
     &["group", "set", EVIL, "--priority", "3"],
     &["group", "move", EVIL, "--to", "3"],
+    &["jobs", "why", "2"],
     &["jobs", "retry", "2"],
     &["jobs", "cancel", "5"],
     &["dead", "requeue", "1", "--note", EVIL],

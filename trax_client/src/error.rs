@@ -189,8 +189,8 @@ impl Error {
         }
     }
 
-    /// Returns the error of a call of a function. If the right to call it is missing, the hint names
-    /// the level that has it.
+    /// Returns the error of a call of a function. If the right to call it is missing, the hint
+    /// names the level that has it.
     pub(crate) fn of_call(self, function: &str) -> Self {
         match self {
             Error::NotPermitted(mut report) if report.hint.is_none() => {
