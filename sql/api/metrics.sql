@@ -57,8 +57,9 @@ with lane as materialized (
     ) q
     group by 1, 2, 3
 ), probed as materialized (
-    -- The rows that a sample would miss: the first of each lane.
-    select l.lane_id, 'ready' as state, p.jobs, p.oldest, p.jobs < s.probed as exact
+    -- The rows that a sample would miss: the first of each lane, and of each of its priorities,
+    -- where a job may wait for long behind others.
+    select l.lane_id, 'ready' as state, p.jobs, least(p.oldest, f.oldest) as oldest, p.jobs < s.probed as exact
     from size s
     cross join lane l
     cross join lateral (
@@ -72,6 +73,41 @@ with lane as materialized (
             limit s.probed
         ) h
     ) p
+    cross join lateral (
+        with recursive level as (
+            (
+                select q.priority
+                from trax.work_queue q
+                where q.lane_id = l.lane_id
+                    and q.waits_for is null
+                order by q.priority desc
+                limit 1
+            )
+            union all
+            select (
+                select q.priority
+                from trax.work_queue q
+                where q.lane_id = l.lane_id
+                    and q.waits_for is null
+                    and q.priority < v.priority
+                order by q.priority desc
+                limit 1
+            )
+            from level v
+            where v.priority is not null
+        )
+        select min(h.run_at) as oldest
+        from level v
+        cross join lateral (
+            select q.run_at
+            from trax.work_queue q
+            where q.lane_id = l.lane_id
+                and q.waits_for is null
+                and q.priority = v.priority
+            order by q.job_id
+            limit 20
+        ) h
+    ) f
     where s.percent < 100
 ), shown as (
     select l.lane_id, l.group_name

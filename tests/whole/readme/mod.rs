@@ -140,6 +140,33 @@ fn the_query_for_keda_is_one_that_the_page_of_autoscaling_runs() {
     assert!(blocks(&page).iter().any(runs), "{query}");
 }
 
+/// Jobs that no worker may claim would start workers that idle.
+#[tokio::test]
+async fn the_query_for_keda_counts_no_job_that_no_worker_may_claim() {
+    let page = text(&root().join("docs/autoscaling.md"));
+    let query = page
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("query: \"")?.strip_suffix('"'))
+        .expect("KEDA is given a query");
+    let (_database, s) = harness::session::session().await;
+    assert_eq!(s.get(query).await, "0", "without the group");
+    s.get(
+        "select trax.enqueue('t', group_name => 'mail') from generate_series(1, 20);
+        select count(*) from trax.claim_next(max_jobs => 3)",
+    )
+    .await;
+    for (settings, wanted) in [
+        ("enabled => true", "20"),
+        ("enabled => false", "3"),
+        ("enabled => true, max_active_jobs => 7", "7"),
+        ("max_active_jobs => 0", "20"),
+    ] {
+        s.get(&format!("select trax.configure_group('mail', {settings})"))
+            .await;
+        assert_eq!(s.get(query).await, wanted, "{settings}");
+    }
+}
+
 #[tokio::test]
 async fn the_page_of_the_outbox_carries_a_job() {
     let server = harness::options().fast().start().expect("a server starts");
