@@ -1,55 +1,11 @@
 //! The outboxes whose jobs a database receives, as reported by their relays. `trax metrics` and
 //! `trax doctor` show their progress. At a router, relays report to its shards.
 
-use std::time::Duration;
-
-use tokio_postgres::Row;
 use trax_client::{Address, Error, Neighbor};
+use trax_terminal::outbox::{LIST, Outbox, READABLE};
 use trax_terminal::{Connection, Failure};
 
 use crate::shards::Shards;
-
-const READABLE: &str = include_str!("query/relay_readable.sql");
-const LIST: &str = include_str!("query/relay_list.sql");
-
-/// The last report of an outbox's relay.
-pub(crate) struct Outbox {
-    /// At a router, the shard that receives its rows.
-    pub(crate) shard: Option<i32>,
-    /// `trax_outbox.relay.source`.
-    pub(crate) id: String,
-    /// The name of its database.
-    pub(crate) name: String,
-    pub(crate) waiting: i64,
-    pub(crate) oldest: Duration,
-    pub(crate) refused: i64,
-    /// The reason why rows wait, if known.
-    pub(crate) trouble: Option<String>,
-    /// The time of the report, in seconds since 1970.
-    pub(crate) reported_at: f64,
-    /// The time since the report.
-    pub(crate) silent: Duration,
-}
-
-impl Outbox {
-    fn read(row: &Row, shard: Option<i32>) -> Result<Self, tokio_postgres::Error> {
-        let length = |name| {
-            let seconds: f64 = row.try_get(name)?;
-            Ok::<_, tokio_postgres::Error>(Duration::try_from_secs_f64(seconds).unwrap_or_default())
-        };
-        Ok(Outbox {
-            shard,
-            id: row.try_get("outbox")?,
-            name: row.try_get("name")?,
-            waiting: row.try_get("waiting")?,
-            oldest: length("oldest_seconds")?,
-            refused: row.try_get("refused")?,
-            trouble: row.try_get("trouble")?,
-            reported_at: row.try_get("reported_at")?,
-            silent: length("silent_seconds")?,
-        })
-    }
-}
 
 /// Outboxes, and the errors of databases that could not be queried.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! Shared by all programs of trax that are run from a shell: the address of the database, failures
-//! of commands, durations, output of SQL jobs, requeueing of ended jobs, and text that is safe to
-//! print on a terminal.
+//! of commands, durations, output of SQL jobs, requeueing of ended jobs, reports about outboxes,
+//! and text that is safe to print on a terminal.
 
 pub mod address;
 mod ask;
@@ -9,6 +9,7 @@ mod connection;
 mod duration;
 mod ended_job;
 mod failure;
+pub mod outbox;
 pub mod print;
 pub mod quote;
 pub mod sql_output;
