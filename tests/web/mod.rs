@@ -8,6 +8,7 @@ mod cluster_act;
 mod dead;
 mod demo;
 mod driver;
+mod frozen;
 mod glance;
 mod job;
 mod manifest;

@@ -1,8 +1,8 @@
 //! The shards behind a router.
 //!
 //! Invariants: all shards are queried concurrently as the user. A shard that does not answer is
-//! named, and the results of the others are shown. If the router is unavailable, the shards it
-//! named before stay visible.
+//! named, and the results of the others are shown; later pages do not wait for it until it answers
+//! again. If the router is unavailable, the shards it named before stay visible.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use trax_client::Address;
 
 use crate::database::Database;
 use crate::identity::Person;
+use crate::moment::length;
 use crate::trouble::Trouble;
 use crate::work::Purpose;
 
@@ -22,8 +23,8 @@ const SHARDS: &str = include_str!("query/shard_list.sql");
 
 /// How long the router's answer is cached.
 const FRESH: Duration = Duration::from_secs(1);
-/// How long a page of all shards waits for one of them.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a page of all shards waits for one of them, if it answered before.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The known state of the database at the address.
 pub(crate) struct Cluster {
@@ -109,7 +110,11 @@ impl Cluster {
             }
             Topology::Nothing(_) => None,
         };
-        let answer = self.ask(before.as_deref()).await;
+        // Without a list from before there is nothing to show meanwhile.
+        let answer = match &before {
+            Some(shards) => patiently(&self.database, self.ask(Some(shards))).await,
+            None => self.ask(None).await,
+        };
         let (shards, trouble) = match (answer, before) {
             (Ok(Some(shards)), _) => (shards, None),
             (Ok(None), _) => {
@@ -211,18 +216,38 @@ impl Shards {
             .iter()
             .map(|shard| {
                 let number = shard.number;
-                let asked = shard.database().map(|d| ask(number, Arc::clone(d)));
+                let asked = shard.database().map(|d| (d, ask(number, Arc::clone(d))));
                 async move {
                     let answer = match asked {
-                        Ok(asked) => timeout(PATIENCE, asked).await,
+                        Ok((database, asked)) => patiently(database, asked).await,
                         Err(trouble) => return (number, Err(trouble)),
                     };
-                    let answer =
-                        answer.unwrap_or_else(|_| Err(Trouble::unknown("no answer within 5 s")));
                     (number, answer.map_err(|trouble| trouble.of_shard(number)))
                 }
             })
             .collect();
         join_all(asked).await
+    }
+}
+
+/// Waits for the answer of a database for a while, but not if it did not answer before.
+async fn patiently<T>(
+    database: &Arc<Database>,
+    asked: impl Future<Output = Result<T, Trouble>>,
+) -> Result<T, Trouble> {
+    if let Some(since) = database.silent_since() {
+        let seconds = since.elapsed().as_secs_f64();
+        return Err(
+            Trouble::unknown(format!("no answer for {}", length(seconds)))
+                .hint("This page does not wait for it, and shows it again when it answers."),
+        );
+    }
+    match timeout(PATIENCE, asked).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            database.watch();
+            let cause = format!("no answer within {} s", PATIENCE.as_secs());
+            Err(Trouble::unknown(cause))
+        }
     }
 }
