@@ -44,6 +44,20 @@ as 'MODULE_PATHNAME', 'trax_acknowledge_dead_letter';
 comment on function trax.acknowledge_dead_letter(bigint, text) is
     'Resolves a dead letter without running anything, and lets the schedule of its manifest continue; returns false when it was resolved before.';
 
+create function trax.record_again(
+    job_id bigint,
+    new_job_id bigint
+)
+returns void
+language sql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    insert into trax.audit (action, kind, name, note)
+    values ('queue_again', 'job', $1::text, format('as job %s', $2))
+$$;
+comment on function trax.record_again(bigint, bigint) is
+    'Records in trax.audit that the caller queued an ended job again, and as which job; the pages and trax jobs retry call it after they queue one without its dead letter.';
+
 create function trax.requeue_dead_letters(
     task text default null,
     manifest text default null,

@@ -33,6 +33,7 @@ async fn each_act_of_an_operator_leaves_one_row() {
         "select trax.enable_manifest('m')",
         "select trax.trigger('m')",
         "select trax.cancel_manifest('m')",
+        "select trax.record_again(7, 8)",
         "select trax.configure_group('g', max_active_jobs => 3)",
         "select trax.configure_group('g', enabled => false)",
         "select trax.cancel_group('default')",
@@ -47,7 +48,7 @@ async fn each_act_of_an_operator_leaves_one_row() {
         }
         them.get(act).await;
     }
-    let database = db.name();
+    let (database, triggered) = (db.name(), later + 1);
     let wanted = format!(
         "grant|role|{role}|producer; tasks: a, b
 grant|role|{role}|admin
@@ -55,7 +56,9 @@ schedule|manifest|m|created
 schedule|manifest|m|cron: \"0 3 * * *\" -> \"0 4 * * *\", priority: 0 -> 3
 disable|manifest|m|
 enable|manifest|m|
+trigger|manifest|m|as job {triggered}
 cancel|manifest|m|1 jobs
+queue_again|job|7|as job 8
 configure|group|g|created
 configure|group|g|enabled: true -> false
 run_now|job|{later}|

@@ -42,6 +42,7 @@ const CONTRACT: &[&str] = &[
     "cancel_own(job_id bigint, token uuid, reason text default null) returns boolean",
     "cancel(job_id bigint) returns text",
     "run_now(job_id bigint) returns text",
+    "record_again(job_id bigint, new_job_id bigint) returns void",
     "limit_queue_time(job_id bigint, time_limit interval default null) returns boolean",
     "requeue_dead_letter(id bigint, note text default null) returns bigint",
     "acknowledge_dead_letter(id bigint, note text default null) returns boolean",

@@ -75,7 +75,8 @@ fn route(name: &str) -> Route {
         | "grant_access"
         | "revoke_access"
         | "shard_of" => Route::Hand,
-        "set_shard" | "adopt" | "believe_clock" | "start_scheduler" | "where_is" => Route::Direct,
+        "set_shard" | "adopt" | "believe_clock" | "start_scheduler" | "where_is"
+        | "record_again" => Route::Direct,
         "claim_next" | "complete_and_claim" | "wait_for_work" | "heartbeat" | "complete"
         | "complete_many" | "fail" | "release" | "acknowledge_cancel" | "cancel_own"
         | "report_progress" | "report_worker" | "waiting_tasks" | "runs_as_stored" => Route::Direct,

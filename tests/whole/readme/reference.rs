@@ -27,7 +27,7 @@ const CONTRACT: [(&str, &str); 7] = [
     ),
     (
         "Dead letters",
-        "requeue_dead_letter requeue_dead_letters acknowledge_dead_letter",
+        "requeue_dead_letter requeue_dead_letters acknowledge_dead_letter record_again",
     ),
     (
         "Tokens",

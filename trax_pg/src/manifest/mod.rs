@@ -293,7 +293,10 @@ fn trigger(
         run_at: now.plus(delay),
         ..definition.job(&defaults, now)
     };
-    Ok(work_queue::enqueue(spi, &job, &[input.or(defaults.input)])[0])
+    let job_id = work_queue::enqueue(spi, &job, &[input.or(defaults.input)])[0];
+    let note = format!("as job {job_id}");
+    audit::record(spi, "trigger", Kind::Manifest, name, Some(&note));
+    Ok(job_id)
 }
 
 /// Triggers the enabled manifests of a group, except dormant ones; returns how many.
