@@ -316,6 +316,18 @@ async fn other_ended_jobs_are_queued_anew_and_live_ones_refused() {
     assert_eq!(again[0]["via"], "manifest");
     let sql = "select manifest || input from trax.work_queue where manifest is not null";
     assert_eq!(s.get(sql).await, "m{\"by\": \"hand\"}");
+    // A statement is queued as a statement.
+    s.get("insert into trax.run (job_id, queued_at, run_at, finished_at, attempt, priority, final, state, task, group_name, input)
+        select 4711, now(), now(), now(), 1, 0, true, 'cancelled', 'sql', 'default', '{\"command\": \"analyze\"}'")
+        .await;
+    let again = objects(&db, &["jobs", "retry", "4711"]);
+    assert_eq!(again[0]["via"], "enqueue");
+    let sql = "select input ->> 'command' from trax.work_queue where task = 'sql'";
+    assert_eq!(s.get(sql).await, "analyze");
+    let acts =
+        "select string_agg(name, ' ' order by id) from trax.audit where action = 'queue_again'";
+    let acted = format!("{cancelled} {failed} {completed} {job} 4711");
+    assert_eq!(s.get(acts).await, acted);
 }
 
 #[tokio::test]

@@ -50,7 +50,7 @@ async fn every_act_is_done_by_clicks_and_typing() {
         (
             "/jobs/3",
             "again?",
-            &[],
+            &[why],
             "select count(*) from trax.work_queue where task = 'done'",
             "1",
         ),

@@ -44,6 +44,17 @@ async fn a_person_looks_around_cancels_a_job_and_sees_the_number_move() {
         ("tokens", "/tokens".to_owned()),
         ("doctor", "/doctor".to_owned()),
         ("audit", "/audit".to_owned()),
+        ("week", "/?charts=7d".to_owned()),
+        ("letter", "/dead?status=any&id=1".to_owned()),
+        (
+            "filtered",
+            "/jobs?state=queued&from=2030-01-31+08:00".to_owned(),
+        ),
+        ("act", format!("/act/cancel?job={retried}")),
+        (
+            "reschedule",
+            "/act/reschedule?manifest=nightly%20report".to_owned(),
+        ),
     ];
     for (name, path) in &pages {
         browser.reads(&format!("{site}{path}"), name).await;
@@ -276,9 +287,12 @@ async fn dark_is_dark_and_paper_has_no_buttons() {
     browser.size(1280, 900).await;
     let paper = "return getComputedStyle(document.body).backgroundColor";
     for (scheme, colour) in [("light", "rgb(255, 255, 255)"), ("dark", "rgb(21, 24, 28)")] {
-        let wanted = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
-        browser.devtools("Emulation.setEmulatedMedia", wanted).await;
-        for (name, path) in [("overview", "/".to_owned()), ("job", format!("/jobs/{id}"))] {
+        browser.scheme(scheme).await;
+        for (name, path) in [
+            ("overview", "/".to_owned()),
+            ("job", format!("/jobs/{id}")),
+            ("missing", "/nothing".to_owned()),
+        ] {
             browser.open(&format!("http://{}{path}", web.host())).await;
             assert_eq!(browser.script(paper).await, colour);
             let barriers = browser.barriers().await;

@@ -37,6 +37,42 @@ async fn a_job_that_moved_with_its_group_is_found_where_it_is() {
     assert_eq!(done.status, 200, "{}", done.body);
     let again = "select task, group_name from trax.work_queue";
     assert_eq!(cluster.shard(1).get(again).await, format!("waits|{group}"));
+    // The shard where the job ended records the act.
+    let new = cluster
+        .shard(1)
+        .get("select job_id from trax.work_queue")
+        .await;
+    let acts = "select action, name, note from trax.audit where action = 'queue_again'";
+    let acted = cluster.shard(2).get(acts).await;
+    assert_eq!(acted, format!("queue_again|{id}|as job {new}"));
+}
+
+#[tokio::test]
+async fn a_dead_letter_that_moved_with_its_group_is_requeued_where_it_is() {
+    if !has_plproxy() {
+        return;
+    }
+    let (cluster, groups) = cluster().await;
+    let group = &groups[0];
+    let dies = format!("select trax.enqueue('dies', max_retries => 0, group_name => '{group}')");
+    let id = cluster.router.get(&dies).await;
+    let fail = "select trax.fail(job_id, token, 'no') from trax.claim_next('w', tasks => '{dies}')";
+    cluster.shard(1).get(fail).await;
+    let away = format!("call trax_router.move_group('{group}', 2, null)");
+    cluster.router.get(&away).await;
+    let web = web(&cluster, &[]).await;
+    let act = format!("/shards/1/act/again?job={id}");
+    let done = web.act(&act, &format!("job={id}"), &[]).await;
+    assert_eq!(done.status, 200, "{}", done.body);
+    let letter = "select status from trax.dead_letter";
+    assert_eq!(cluster.shard(2).get(letter).await, "requeued");
+    let queued = "select count(*) from trax.work_queue where task = 'dies'";
+    assert_eq!(cluster.shard(2).get(queued).await, "1");
+    assert_eq!(cluster.shard(1).get(queued).await, "0");
+    // Once more is refused, and nothing is queued twice.
+    let twice = web.act(&act, &format!("job={id}"), &[]).await;
+    assert_ne!(twice.status, 200, "{}", twice.body);
+    assert_eq!(cluster.shard(2).get(queued).await, "1");
 }
 
 #[tokio::test]

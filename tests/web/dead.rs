@@ -35,7 +35,8 @@ async fn those_that_match_are_resolved_together_with_a_note() {
     let made = web
         .act("/act/acknowledge-many", "task=disk&most=2&reason=old", &[])
         .await;
-    assert!(made.body.contains("<b>2</b>"), "{}", made.body);
+    let said = "<b>2, and leaves 1 more that match</b>";
+    assert!(made.body.contains(said), "{}", made.body);
     assert_eq!(
         s.get(status).await,
         "2 requeued mended, 4 requeued mended, 6 acknowledged old, 7 acknowledged old"
@@ -46,6 +47,22 @@ async fn those_that_match_are_resolved_together_with_a_note() {
     assert!(!gone.contains("/act/requeue-many"), "{gone}");
     let audited = "select count(*) from trax.audit where note = 'mended' and program = 'trax web'";
     assert_eq!(s.get(audited).await, "2", "each is audited");
+}
+
+#[tokio::test]
+async fn those_that_remain_are_counted() {
+    let (database, s) = session().await;
+    s.get(
+        "select count(*) from trax.enqueue_many('mail', array_fill('1'::jsonb, array[350]), max_retries => 0);
+        select count(trax.fail(job_id, token, 'no')) from trax.claim_next('w', 350)",
+    )
+    .await;
+    let web = Web::of(shared_server(), &database, &[]).await;
+    for (act, left) in [("requeue-many", 250), ("acknowledge-many", 150)] {
+        let done = web.act(&format!("/act/{act}"), "reason=x", &[]).await;
+        let said = format!("<b>100, and leaves {left} more that match</b>");
+        assert!(done.body.contains(&said), "{}", done.body);
+    }
 }
 
 #[tokio::test]
@@ -63,7 +80,8 @@ async fn many_are_requeued_at_a_pace() {
             .await
     };
     let made = many().await;
-    assert!(made.body.contains("<b>1000</b>"), "{}", made.body);
+    let said = "<b>1000, and leaves 1 more that match</b>";
+    assert!(made.body.contains(said), "{}", made.body);
     // The limit is ten seconds per thousand.
     let refused = many().await;
     assert_eq!(refused.status, 429, "{}", refused.body);

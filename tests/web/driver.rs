@@ -71,10 +71,17 @@ impl Browser {
         }
     }
 
-    /// Opens a page on a large and a small screen; checks its title, width and accessibility.
+    /// Opens a page on a large and a small screen, light and dark; checks its title, width and
+    /// accessibility.
     pub(super) async fn reads(&self, link: &str, name: &str) {
-        for width in [1280, 390] {
+        for (width, scheme) in [
+            (1280, "light"),
+            (1280, "dark"),
+            (390, "light"),
+            (390, "dark"),
+        ] {
             self.size(width, 900).await;
+            self.scheme(scheme).await;
             self.open(link).await;
             let title = self.script("return document.title").await.to_string();
             assert!(title.contains("trax"), "{link}: {title}");
@@ -84,10 +91,19 @@ impl Browser {
                 over.is_some_and(|over| over <= 0),
                 "{link} is {over:?} too wide at {width}"
             );
-            self.picture(&format!("{name}-{width}.png")).await;
+            self.picture(&format!("{name}-{width}-{scheme}.png")).await;
             let barriers = self.barriers().await;
-            assert!(barriers.is_empty(), "{link} at {width}: {barriers:#?}");
+            assert!(
+                barriers.is_empty(),
+                "{link} at {width}, {scheme}: {barriers:#?}"
+            );
         }
+    }
+
+    /// Sets the colour scheme that the user prefers: light or dark.
+    pub(super) async fn scheme(&self, scheme: &str) {
+        let wanted = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        self.devtools("Emulation.setEmulatedMedia", wanted).await;
     }
 
     /// Returns the serious findings of axe-core on the page, a line for each element.

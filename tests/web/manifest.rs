@@ -129,3 +129,28 @@ async fn what_is_exported_is_applied_elsewhere_and_is_the_same() {
     let page = web.page("/manifests/mail").await;
     assert!(page.contains("href=\"/export?manifest=mail\""), "{page}");
 }
+
+#[tokio::test]
+async fn the_week_has_every_time_and_says_where_it_ends() {
+    let (database, s) = session().await;
+    s.get(
+        "select trax.schedule('hourly', task => 't', cron => '0 * * * *');
+        select trax.schedule('often', task => 't', cron => '*/5 * * * *');
+        select trax.schedule('daily', task => 't', cron => '30 4 * * *');
+        select trax.schedule('off', task => 't', cron => '* * * * *', enabled => false)",
+    )
+    .await;
+    let web = Web::of(shared_server(), &database, &[]).await;
+    let page = web.page("/manifests").await;
+    let week = between(&page, "aria-label=\"The next seven days\"", "</table>");
+    let row = |name: &str| between(week, &format!(">{name}</a>"), "</tr>");
+    assert_eq!(row("hourly").matches("24, from 00:00 to 23:00").count(), 6);
+    let days = row("daily").matches("04:30").count();
+    assert!((6..=7).contains(&days), "{week}");
+    // The times of a frequent manifest are computed up to a number, beyond which it says so.
+    let often = row("often");
+    let times = often.matches(':').count() - 2 * often.matches(" from ").count();
+    assert_eq!(times, 300, "{often}");
+    assert!(often.matches("and more").count() >= 4, "{often}");
+    assert!(!week.contains(">off</a>"), "{week}");
+}

@@ -1,6 +1,7 @@
 //! `trax web`: real pages of a real server, requested as by browsers and attackers.
 
 mod act;
+mod again;
 mod browser;
 mod client;
 mod cluster;
@@ -12,8 +13,10 @@ mod frozen;
 mod glance;
 mod job;
 mod manifest;
+mod number;
 mod overview;
 mod page;
 mod people;
 mod plan;
 mod rights;
+mod script;

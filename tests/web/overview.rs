@@ -110,7 +110,73 @@ async fn what_is_wrong_has_the_button_that_mends_it() {
     let page = reader.page("/").await;
     let finding = between(&page, "schedule stopped", "</article>");
     assert!(
-        !finding.contains("/act/") && finding.contains("href=\"/dead\""),
+        !finding.contains("/act/")
+            && finding.contains(&format!("href=\"/dead?status=any&amp;id={letter}\"")),
         "{finding}"
     );
+}
+
+#[tokio::test]
+async fn many_problems_of_one_cause_are_one_card_below_the_numbers() {
+    let (database, s) = session().await;
+    s.get(
+        "select trax.enqueue('lonely ' || n, group_name => 'g' || n) from generate_series(1, 9) n;
+        update trax.work_queue set run_at = run_at - interval '1 h', queued_at = queued_at - interval '1 h'",
+    )
+    .await;
+    let web = Web::of(shared_server(), &database, &[]).await;
+    for path in ["/", "/doctor"] {
+        let page = web.page(path).await;
+        let card = between(&page, "task not claimed, 9 times", "</article>");
+        assert!(card.contains("<summary>8 more</summary>"), "{card}");
+        for n in 1..=9 {
+            assert!(card.contains(&format!("lonely {n}&quot;")), "{n}: {card}");
+        }
+    }
+    let page = web.page("/").await;
+    assert!(
+        page.find("class=\"numbers\"") < page.find("task not claimed"),
+        "the numbers are first: {page}"
+    );
+}
+
+#[tokio::test]
+async fn the_outboxes_are_shown_with_what_is_wrong_with_them() {
+    let (database, s) = session().await;
+    let reader = format!("reader_of_{}", database.name());
+    let relay = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../sql/relay.sql");
+    let relay = std::fs::read_to_string(relay).expect("the file of the relay");
+    s.get(&format!(
+        "create role {reader} login; select trax.grant_access('{reader}', 'reader')"
+    ))
+    .await;
+    let before = Web::of(shared_server(), &database, &[]).await;
+    assert!(!before.page("/").await.contains("Outboxes"));
+    s.get(&relay).await;
+    s.get(
+        "insert into trax_relay.source (source, name, waiting, oldest_seconds, refused, reported_at)
+        values (gen_random_uuid(), 'shop', 1234, 7, 3, now() - interval '1 h'), (gen_random_uuid(), 'store', 0, 0, 0, now())",
+    )
+    .await;
+    let web = Web::of(shared_server(), &database, &[]).await;
+    for path in ["/", "/doctor"] {
+        let page = web.page(path).await;
+        let shown = between(&page, "<h2>Outboxes</h2>", "</table>");
+        for words in [
+            "relay silent",
+            "relay refused",
+            ">1,234<",
+            ">store<",
+            "60 min ago",
+        ] {
+            assert!(shown.contains(words), "{path}, {words}: {shown}");
+        }
+        assert!(!shown.contains("relay behind"), "{shown}");
+    }
+    // A role without the right to read them sees none, and the rest of the page.
+    let page = Web::as_user(shared_server(), &database, &reader, &[])
+        .await
+        .page("/")
+        .await;
+    assert!(!page.contains("Outboxes"), "{page}");
 }

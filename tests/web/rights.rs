@@ -342,6 +342,11 @@ async fn behind_https_the_cookie_is_secure_and_nowhere_else() {
         (&[("X-Forwarded-Proto", "http")][..], false),
         (&[("X-Forwarded-Proto", "https")][..], true),
         (&[("Forwarded", "for=1.2.3.4;proto=https")][..], true),
+        (
+            &[("Forwarded", "proto=https, for=10.0.0.1;proto=http")][..],
+            false,
+        ),
+        (&[("X-Forwarded-Proto", "https, http")][..], false),
     ] {
         let head = web.ask("GET", "/", lines, "").await.head;
         assert!(head.contains("SameSite=Strict"), "{head}");
@@ -391,4 +396,60 @@ async fn who_guesses_passwords_is_soon_not_listened_to() {
     for lines in [&right[..], &lines] {
         assert_eq!(web.ask("GET", "/", lines, "").await.status, 429);
     }
+    // The refusal says when to come back, and asks for no other password, whoever is named.
+    let nobody = [("Authorization", "Basic bm9ib2R5Ondyb25n")];
+    for _ in 0..10 {
+        assert_eq!(web.ask("GET", "/", &nobody, "").await.status, 401);
+    }
+    for lines in [&right, &wrong, &nobody] {
+        let refused = web.ask("GET", "/jobs", lines, "").await;
+        assert_eq!(refused.status, 429, "{}", refused.body);
+        let head = refused.head.to_lowercase();
+        assert!(head.contains("\r\nretry-after: "), "{head}");
+        assert!(!head.contains("www-authenticate"), "{head}");
+        assert!(
+            refused.body.contains("not even the right one"),
+            "{}",
+            refused.body
+        );
+    }
+    // Without a password the browser is asked for one.
+    let asked = web.get("/").await;
+    assert_eq!(asked.status, 401, "{}", asked.body);
+    assert!(asked.head.contains("Basic realm"), "{}", asked.head);
+}
+
+#[tokio::test]
+async fn a_proxy_that_replaces_the_host_is_answered_with_what_to_set() {
+    let (database, s) = session().await;
+    let id = s.enqueue("'t'").await;
+    let web = Web::of(shared_server(), &database, &[]).await;
+    let form = web.get(&format!("/act/cancel?job={id}")).await;
+    let token = between(&form.body, "name=\"token\" value=\"", "\"");
+    let cookie = format!("trax_session={}", between(&form.head, "trax_session=", ";"));
+    let lines = [
+        ("Origin", "https://jobs.example"),
+        ("Sec-Fetch-Site", "same-origin"),
+        ("Cookie", cookie.as_str()),
+        FORM,
+    ];
+    let body = format!("token={token}&job={id}");
+    let refused = web.ask("POST", "/act/cancel", &lines, &body).await;
+    assert_eq!(refused.status, 403, "{}", refused.body);
+    for words in [
+        "proxy_set_header Host $http_host",
+        "trax web --host jobs.example",
+    ] {
+        assert!(refused.body.contains(words), "{words}: {}", refused.body);
+    }
+    let lines = [("Host", "backend"), ("X-Forwarded-Host", "jobs.example")];
+    let refused = web.ask("GET", "/", &lines, "").await;
+    assert_eq!(refused.status, 421, "{}", refused.body);
+    assert!(
+        refused.body.contains("trax web --host jobs.example"),
+        "{}",
+        refused.body
+    );
+    let state = format!("select state from trax.job where job_id = {id}");
+    assert_eq!(s.get(&state).await, "queued");
 }

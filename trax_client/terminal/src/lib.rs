@@ -20,5 +20,5 @@ pub use ask::confirmed;
 pub use command::{as_commands, as_members};
 pub use connection::Connection;
 pub use duration::{LONGEST, at_least_a_second, duration, duration_from};
-pub use ended_job::EndedJob;
+pub use ended_job::{Again, EndedJob};
 pub use failure::{FAILED, Failure, TIMEOUT, UNHEALTHY, USAGE};

@@ -5,12 +5,15 @@ use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{OriginalUri, Request};
-use axum::http::header::{CACHE_CONTROL, HeaderName, HeaderValue, SET_COOKIE, WWW_AUTHENTICATE};
+use axum::http::header::{
+    CACHE_CONTROL, HeaderName, HeaderValue, RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE,
+};
 use axum::http::{Method, StatusCode};
 use axum::response::Response;
 use maud::html;
 
 use crate::identity::{Identity, Person};
+use crate::moment::Zone;
 use crate::response::{asset, page};
 use crate::shared::Shared;
 use crate::trouble::Trouble;
@@ -65,6 +68,10 @@ pub(crate) async fn answer(shared: &Arc<Shared>, request: Request) -> Response {
             .read_only
             .then_some("This page is read-only: no way to identify people is configured."),
         token: String::new(),
+        zone: gate::cookie(&parts.headers, gate::ZONE).map_or(Zone::UTC, |name| {
+            let name = percent_encoding::percent_decode_str(name).decode_utf8_lossy();
+            Zone::named(&name)
+        }),
     };
     let answered = enter(shared, &parts, body, &mut visit, &session).await;
     let mut response = match answered {
@@ -146,6 +153,11 @@ fn refusal(visit: &Visit, trouble: &Trouble, identity: &Identity) -> Response {
     };
     let mut response = page(layout::bare(visit, &trouble.message, &body));
     *response.status_mut() = trouble.status;
+    // Without a new challenge the browser keeps the password, to be sent again after the pause.
+    if let Some(pause) = trouble.retry_after {
+        let seconds = HeaderValue::from(pause.as_secs().max(1));
+        response.headers_mut().insert(RETRY_AFTER, seconds);
+    }
     if trouble.status == StatusCode::UNAUTHORIZED && matches!(identity, Identity::Passwords { .. })
     {
         let ask = HeaderValue::from_static("Basic realm=\"trax\", charset=\"UTF-8\"");

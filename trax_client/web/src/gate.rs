@@ -19,6 +19,8 @@ use crate::trouble::Trouble;
 
 /// The cookie that the form tokens of a browser are bound to.
 pub(crate) const SESSION: &str = "trax_session";
+/// The cookie in which the script of the pages names the time zone.
+pub(crate) const ZONE: &str = "trax_zone";
 
 /// Refuses a host that is not configured.
 pub(crate) fn check_host(options: &Options, headers: &HeaderMap) -> Result<(), Trouble> {
@@ -27,11 +29,20 @@ pub(crate) fn check_host(options: &Options, headers: &HeaderMap) -> Result<(), T
     if options.hosts.is_empty() || options.hosts.iter().any(known) {
         return Ok(());
     }
-    Err(Trouble::new(
+    let refusal = Trouble::new(
         StatusCode::MISDIRECTED_REQUEST,
         format!("this page is not served as \"{host}\""),
-    )
-    .hint("If it should be, start it with: trax web --host NAME"))
+    );
+    Err(match text(headers, "x-forwarded-host") {
+        // The browser's name is another: a proxy has replaced it.
+        Some(name) if !name.eq_ignore_ascii_case(host) => refusal.hint(format!(
+            "{PASS_ON} Then start the pages with: trax web --host {name}"
+        )),
+        _ if host.is_empty() => refusal.hint(format!("The request has no name. {PASS_ON}")),
+        _ => refusal.hint(format!(
+            "If it should be, start it with: trax web --host {host}"
+        )),
+    })
 }
 
 /// Returns the user of a request.
@@ -105,7 +116,7 @@ async fn check_password(
         }
     };
     if passwords.is_known(name, password) {
-        if passwords.may_guess(name, Instant::now()) {
+        if passwords.pause(name, Instant::now()).is_none() {
             prove(passwords);
             return Ok(());
         }
@@ -114,12 +125,16 @@ async fn check_password(
         }
     }
     let _one = shared.guess.lock().await;
-    if !passwords.may_guess(name, Instant::now()) {
-        return Err(Trouble::new(
+    if let Some(pause) = passwords.pause(name, Instant::now()) {
+        let mut refusal = Trouble::new(
             StatusCode::TOO_MANY_REQUESTS,
             "too many wrong passwords for this name",
-        )
-        .hint("Wait a minute, then try again."));
+        );
+        refusal.retry_after = Some(pause);
+        return Err(refusal.hint(format!(
+            "No password is checked now, not even the right one. Try again in {} s.",
+            pause.as_secs().max(1)
+        )));
     }
     let (again, tried, password) = (identity.clone(), name.to_owned(), password.to_owned());
     let verified = tokio::task::spawn_blocking(move || match &*again {
@@ -152,25 +167,54 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 /// Returns the session in the browser's cookie.
 pub(crate) fn session(headers: &HeaderMap) -> Option<&str> {
-    let cookies = text(headers, COOKIE.as_str())?;
-    let ours = |pair: &str| {
-        let (name, value) = pair.trim().split_once('=')?;
-        let is_ours = name == SESSION && value.len() == 32;
-        (is_ours && value.bytes().all(|b| b.is_ascii_hexdigit())).then_some(())?;
-        Some(pair.trim().len() - value.len())
-    };
-    cookies
-        .split(';')
-        .find_map(|pair| ours(pair).map(|at| &pair.trim()[at..]))
+    let is_ours = |value: &&str| value.len() == 32 && value.bytes().all(|b| b.is_ascii_hexdigit());
+    cookies(headers, SESSION).find(is_ours)
 }
 
-/// Returns whether the browser uses TLS to a proxy in front. A client that falsely claims so only
-/// prevents its own cookie from being sent back.
+/// Returns the value of a cookie.
+pub(crate) fn cookie<'h>(headers: &'h HeaderMap, name: &'static str) -> Option<&'h str> {
+    cookies(headers, name).next()
+}
+
+fn cookies<'h>(headers: &'h HeaderMap, name: &'static str) -> impl Iterator<Item = &'h str> {
+    let all = text(headers, COOKIE.as_str()).unwrap_or_default();
+    let pairs = all
+        .split(';')
+        .filter_map(|pair| pair.trim().split_once('='));
+    pairs
+        .filter(move |(n, _)| *n == name)
+        .map(|(_, value)| value)
+}
+
+/// Returns whether the proxy in front was reached by TLS. Each proxy adds its entry at the end, so
+/// the last one is that of the nearest proxy; earlier ones may be a client's invention.
 pub(crate) fn is_encrypted(headers: &HeaderMap) -> bool {
-    let said = text(headers, "x-forwarded-proto").and_then(|list| list.split(',').next());
-    let forwarded = text(headers, "forwarded").unwrap_or_default();
-    said.is_some_and(|scheme| scheme.trim().eq_ignore_ascii_case("https"))
-        || forwarded.to_ascii_lowercase().contains("proto=https")
+    let is_https = |scheme: &str| {
+        scheme
+            .trim()
+            .trim_matches('"')
+            .eq_ignore_ascii_case("https")
+    };
+    let proto = |pair: &str| {
+        let (name, scheme) = pair.split_once('=')?;
+        (name.trim().eq_ignore_ascii_case("proto")).then(|| is_https(scheme))
+    };
+    last(headers, "x-forwarded-proto").is_some_and(is_https)
+        || last(headers, "forwarded")
+            .is_some_and(|hop| hop.split(';').find_map(proto) == Some(true))
+}
+
+/// Returns the last entry of a list in one or more headers of this name.
+fn last<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    let list = headers.get_all(name).iter().next_back()?.to_str().ok()?;
+    let (mut start, mut is_quoted) = (0, false);
+    for (place, c) in list.char_indices() {
+        is_quoted ^= c == '"';
+        if c == ',' && !is_quoted {
+            start = place + 1;
+        }
+    }
+    Some(&list[start..])
 }
 
 /// Returns the token that a form of this session and user must carry.
@@ -188,17 +232,22 @@ pub(crate) fn check_act(
     token: Option<&str>,
 ) -> Result<(), Trouble> {
     let host = text(headers, HOST.as_str()).unwrap_or_default();
-    let same = match text(headers, ORIGIN.as_str()) {
-        Some(origin) => origin.split_once("://").is_some_and(|(scheme, name)| {
-            scheme.starts_with("http") && name.eq_ignore_ascii_case(host)
-        }),
-        None => false,
-    };
+    let origin = text(headers, ORIGIN.as_str()).and_then(|origin| origin.split_once("://"));
+    let name = origin
+        .filter(|(scheme, _)| scheme.starts_with("http"))
+        .map(|(_, name)| name);
     let site = text(headers, "sec-fetch-site");
-    if !same || site.is_some_and(|site| site != "same-origin") {
-        return Err(Trouble::forbidden(
-            "the request did not come from a page of this site",
-        ));
+    if site.is_some_and(|site| site != "same-origin") {
+        return Err(stranger());
+    }
+    match name {
+        Some(name) if name.eq_ignore_ascii_case(host) => {}
+        // The browser says that it is a page of this site, or a proxy names the same host: only the
+        // Host header differs.
+        Some(name) if site.is_some() || text(headers, "x-forwarded-host") == Some(name) => {
+            return Err(swallowed(name, host));
+        }
+        _ => return Err(stranger()),
     }
     let kind = text(headers, CONTENT_TYPE.as_str()).unwrap_or_default();
     if !kind.starts_with("application/x-www-form-urlencoded") {
@@ -222,6 +271,25 @@ pub(crate) fn check_act(
     }
     Ok(())
 }
+
+fn stranger() -> Trouble {
+    Trouble::forbidden("the request did not come from a page of this site")
+}
+
+/// Returns the refusal of a form that came through a proxy which replaces the Host header.
+fn swallowed(name: &str, host: &str) -> Trouble {
+    let message = format!("the browser is at \"{name}\", but the request is for \"{host}\"");
+    let mut trouble = Trouble::forbidden(message);
+    trouble.detail =
+        Some("A proxy in front replaces the name, so it cannot be checked.".to_owned());
+    trouble.hint(format!(
+        "{PASS_ON} Then start the pages with: trax web --host {name}"
+    ))
+}
+
+/// What to set in a proxy.
+const PASS_ON: &str = "Let the proxy pass the name on. nginx: proxy_set_header Host $http_host; \
+    Apache: ProxyPreserveHost On; HAProxy, Caddy and Traefik pass it on unless told otherwise.";
 
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -283,6 +351,67 @@ mod tests {
         assert!(!act(&[host, origin], Some("abc")));
         assert!(!act(&[host, origin, form], Some("abd")));
         assert!(!act(&[host, origin, form], None));
+    }
+
+    #[test]
+    fn only_the_nearest_proxy_says_whether_the_browser_uses_tls() {
+        for (name, value, encrypted) in [
+            ("x-forwarded-proto", "https", true),
+            ("x-forwarded-proto", "HTTPS", true),
+            ("x-forwarded-proto", "http, https", true),
+            ("x-forwarded-proto", "https, http", false),
+            ("forwarded", "for=1.2.3.4;proto=https", true),
+            (
+                "forwarded",
+                "for=\"[2001:db8::1, x]:4711\"; Proto=\"https\"",
+                true,
+            ),
+            ("forwarded", "proto=https, for=10.0.0.1;proto=http", false),
+            ("forwarded", "proto=https, for=10.0.0.1", false),
+            ("forwarded", "for=\"proto=https\"", false),
+            ("forwarded", "host=proto=https", false),
+        ] {
+            assert_eq!(
+                is_encrypted(&headers(&[(name, value)])),
+                encrypted,
+                "{name}: {value}"
+            );
+        }
+        let mut two = headers(&[("forwarded", "proto=https")]);
+        let near = axum::http::HeaderValue::from_static("proto=http");
+        two.append("forwarded", near);
+        assert!(
+            !is_encrypted(&two),
+            "the header of the nearest proxy is the last"
+        );
+    }
+
+    #[test]
+    fn a_proxy_that_replaces_the_name_is_told_what_to_set() {
+        let form = ("content-type", "application/x-www-form-urlencoded");
+        let ours = [
+            ("host", "127.0.0.1:8740"),
+            ("origin", "https://jobs.example"),
+            form,
+        ];
+        let refusal = |more: (&'static str, &'static str)| {
+            let lines = headers(&[&ours[..], &[more]].concat());
+            check_act(&lines, "abc", Some("abc")).expect_err("the name differs")
+        };
+        for more in [
+            ("sec-fetch-site", "same-origin"),
+            ("x-forwarded-host", "jobs.example"),
+        ] {
+            let hint = refusal(more).hint.expect("it says what to do");
+            assert!(hint.contains("proxy_set_header Host $http_host"), "{hint}");
+            assert!(hint.ends_with("trax web --host jobs.example"), "{hint}");
+        }
+        for more in [
+            ("sec-fetch-site", "cross-site"),
+            ("x-forwarded-host", "other.example"),
+        ] {
+            assert!(refusal(more).hint.is_none(), "{more:?}");
+        }
     }
 
     #[test]

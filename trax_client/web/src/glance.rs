@@ -27,8 +27,8 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// The maximum number of answers kept.
 const KEPT: usize = 1_000;
 
-/// The role, and the statement.
-type Key = (Option<String>, &'static str);
+/// The role, and the question.
+type Key = (Option<String>, Question);
 
 /// The cached answers of a database.
 pub(crate) struct Glances {
@@ -90,12 +90,9 @@ impl Cell {
         start: Start,
         question: Question,
     ) -> Result<Answer, Trouble> {
-        let limit = question.limit.as_ref();
-        let limit: Vec<Argument<'_>> = limit
-            .map(|limit| (limit as _, Type::INT8))
-            .into_iter()
-            .collect();
-        let rows = Arc::new(work.rows(question.sql, &limit).await?);
+        let numbers = question.numbers.iter();
+        let numbers: Vec<Argument<'_>> = numbers.map(|n| (n as _, Type::INT8)).collect();
+        let rows = Arc::new(work.rows(question.sql, &numbers).await?);
         let answer = Answer { rows, start };
         let mut kept = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
         // A query that began later may have finished earlier.
@@ -129,7 +126,7 @@ impl Glances {
     }
 
     fn cell(&self, person: &Person, question: Question) -> Arc<Cell> {
-        let key = (person.role.clone(), question.sql);
+        let key = (person.role.clone(), question);
         let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(cell) = cells.get(&key) {
             return Arc::clone(cell);
@@ -182,15 +179,15 @@ impl Glances {
 }
 
 /// A statement that is the same for all viewers.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Question {
     pub(crate) sql: &'static str,
-    /// The only argument, if there is one.
-    pub(crate) limit: Option<i64>,
+    /// Its arguments.
+    pub(crate) numbers: &'static [i64],
 }
 
 impl Question {
     pub(crate) const fn of(sql: &'static str) -> Self {
-        Question { sql, limit: None }
+        Question { sql, numbers: &[] }
     }
 }

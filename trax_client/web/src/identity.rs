@@ -165,16 +165,15 @@ impl Passwords {
         self.hashes.contains_key(name).then(|| name.to_owned())
     }
 
-    /// Returns whether another password for this name will be checked.
-    pub(crate) fn may_guess(&self, name: &str, now: Instant) -> bool {
+    /// Returns how long no password for this name will be checked, if there were too many wrong
+    /// ones.
+    pub(crate) fn pause(&self, name: &str, now: Instant) -> Option<Duration> {
         let Ok(wrong) = self.wrong.lock() else {
-            return false;
+            return Some(GUESSES_WITHIN);
         };
-        let (count, since) = match wrong.get(&self.counted(name)) {
-            Some(guesses) => *guesses,
-            None => return true,
-        };
-        count < GUESSES || now.duration_since(since) >= GUESSES_WITHIN
+        let (count, since) = *wrong.get(&self.counted(name))?;
+        let left = GUESSES_WITHIN.saturating_sub(now.duration_since(since));
+        (count >= GUESSES && !left.is_zero()).then_some(left)
     }
 
     /// Records a wrong password.
@@ -283,19 +282,21 @@ mod tests {
             Passwords::parse(&format!("anna:{hash}\nbert:{hash}\n")).expect("it is right");
         let now = Instant::now();
         for _ in 0..GUESSES {
-            assert!(passwords.may_guess("anna", now) && passwords.may_guess("x", now));
+            assert_eq!(passwords.pause("anna", now), None);
+            assert_eq!(passwords.pause("x", now), None);
             passwords.guessed_wrong("anna", now);
             passwords.guessed_wrong("y", now);
         }
-        assert!(!passwords.may_guess("anna", now));
-        assert!(
-            !passwords.may_guess("z", now),
+        let pause = |name, after: u64| passwords.pause(name, now + Duration::from_secs(after));
+        assert_eq!(pause("anna", 20), Some(Duration::from_secs(40)));
+        assert_eq!(
+            pause("z", 0),
+            Some(GUESSES_WITHIN),
             "unknown names count together"
         );
-        assert!(passwords.may_guess("bert", now));
-        let later = now + GUESSES_WITHIN;
-        assert!(passwords.may_guess("anna", later));
-        passwords.guessed_wrong("anna", later);
-        assert!(passwords.may_guess("anna", later), "counting begins anew");
+        assert_eq!(pause("bert", 0), None);
+        assert_eq!(pause("anna", 60), None);
+        passwords.guessed_wrong("anna", now + GUESSES_WITHIN);
+        assert_eq!(pause("anna", 61), None, "counting begins anew");
     }
 }

@@ -11,13 +11,14 @@ use crate::work::Work;
 const READER: &str = include_str!("query/reader.sql");
 
 /// The functions that buttons call.
-pub(crate) const FUNCTIONS: [&str; 13] = [
+pub(crate) const FUNCTIONS: [&str; 14] = [
     "acknowledge_dead_letter",
     "cancel",
     "configure_group",
     "disable_manifest",
     "enable_manifest",
     "enqueue",
+    "enqueue_sql",
     "pause",
     "requeue_dead_letter",
     "resume",
@@ -147,7 +148,7 @@ fn frame(visit: &Visit, title: &str, top: Option<&Markup>, body: &Markup) -> Mar
                 link rel="icon" href="data:,";
                 script src=(visit.site_link("script.js")) defer {}
             }
-            body data-live=(visit.link("live")) {
+            body data-live=(visit.link("live")) data-base=(visit.site_link("")) {
                 a .skip href="#main" { "To the content" }
                 header { @if let Some(top) = top { (top) } }
                 p #unknown role="status" hidden {}
@@ -155,6 +156,42 @@ fn frame(visit: &Visit, title: &str, top: Option<&Markup>, body: &Markup) -> Mar
             }
         }
     }
+}
+
+/// Returns a part of a page that the script renews while nobody reads backwards, selects or types
+/// in it.
+pub(crate) fn fresh(visit: &Visit, part: &Markup) -> Markup {
+    // A position in a list is a look at the past, and the check of all invariants is expensive.
+    let is_still = ["before", "after", "check"]
+        .iter()
+        .any(|name| visit.query.get(name).is_some());
+    let seconds = if visit.path.is_empty() { "5" } else { "10" };
+    html! { div #fresh data-seconds=[(!is_still).then_some(seconds)] { (part) } }
+}
+
+/// Returns a list of which rows can be selected, with the acts on those: the name of each, and its
+/// text.
+pub(crate) fn selection(visit: &Visit, acts: &[(&str, &str)], list: &Markup) -> Markup {
+    html! {
+        @if acts.is_empty() { (list) }
+        @else {
+            form .selection method="get" {
+                (list)
+                p .together {
+                    "Selected rows: "
+                    @for (act, text) in acts {
+                        button type="submit" formaction=(visit.link(&format!("act/{act}"))) { (text) }
+                        " "
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the box that selects a row.
+pub(crate) fn pick(name: &str, value: &str, what: &str) -> Markup {
+    html! { input type="checkbox" name=(name) value=(value) aria-label={ "Select " (what) " " (value) }; }
 }
 
 /// Returns a table. `head` has a class for columns of numbers.

@@ -2,7 +2,8 @@
 
 use std::error::Error as StdError;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Span, Timestamp};
 use maud::{Markup, html};
 use tokio_postgres::types::{FromSql, Type, accepts};
 
@@ -52,16 +53,49 @@ impl Moment {
         html! { time datetime=(at.to_string()) title=(exact) { (self.relative(now)) } }
     }
 
-    /// Returns both the exact and the relative time.
-    pub(crate) fn full(self, now: Moment) -> Markup {
+    /// Parses an instant as [`exact`](Self::exact) writes it, with its offset from UTC.
+    pub(crate) fn of(text: &str) -> Option<Self> {
+        text.parse().ok().map(|at| Moment(Some(at)))
+    }
+
+    /// Returns the exact time only.
+    pub(crate) fn alone(self) -> Markup {
         let Some(at) = self.0 else {
             return html! { "never" };
         };
         let exact = at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string();
+        html! { time .exact datetime=(at.to_string()) title=(exact) { (exact) } }
+    }
+
+    /// Returns both the exact and the relative time.
+    pub(crate) fn full(self, now: Moment) -> Markup {
         html! {
-            time .exact datetime=(at.to_string()) title=(exact) { (exact) }
-            " (" (self.relative(now)) ")"
+            (self.alone())
+            @if self.0.is_some() { " (" (self.relative(now)) ")" }
         }
+    }
+
+    /// Returns the day in a zone that is so many days later: "Thu 31 Jan".
+    pub(crate) fn day_after(self, zone: &Zone, days: usize) -> String {
+        let local = self.0.map(|at| at.to_zoned(zone.0.clone()).date());
+        let days = i64::try_from(days).unwrap_or(0);
+        let day = local.and_then(|day| day.checked_add(Span::new().days(days)).ok());
+        day.map_or("never".to_owned(), |day| {
+            day.strftime("%a %-d %b").to_string()
+        })
+    }
+
+    /// Returns the time of day in a zone: "08:00", with seconds if there are any.
+    pub(crate) fn clock(self, zone: &Zone) -> String {
+        let local = self.0.map(|at| at.to_zoned(zone.0.clone()));
+        local.map_or("never".to_owned(), |local| {
+            let format = if local.second() == 0 {
+                "%H:%M"
+            } else {
+                "%H:%M:%S"
+            };
+            local.strftime(format).to_string()
+        })
     }
 
     /// Returns the time in a form that the server parses, to the microsecond.
@@ -75,9 +109,28 @@ impl Moment {
     }
 }
 
+/// A time zone.
+#[derive(Clone, Debug)]
+pub(crate) struct Zone(TimeZone);
+
+impl Zone {
+    pub(crate) const UTC: Zone = Zone(TimeZone::UTC);
+
+    /// Returns the zone of this name, or UTC if there is none.
+    pub(crate) fn named(name: &str) -> Self {
+        TimeZone::get(name).map_or(Zone::UTC, Zone)
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.0.iana_name().unwrap_or("UTC")
+    }
+}
+
 /// Returns "250 ms", "3.2 s", "4 min", "2 h", "5 d".
 pub(crate) fn length(seconds: f64) -> String {
     match seconds {
+        0.0 => "0 ms".to_owned(),
+        s if s < 0.01 => format!("{:.1} ms", s * 1e3),
         s if s < 1.0 => format!("{:.0} ms", s * 1e3),
         s if s < 10.0 => format!("{s:.1} s"),
         s if s < 120.0 => format!("{s:.0} s"),

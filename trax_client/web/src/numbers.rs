@@ -11,7 +11,7 @@ const COUNTED: i64 = 100_000;
 /// The query for the numbers.
 pub(crate) const LIVE: Question = Question {
     sql: include_str!("query/live.sql"),
-    limit: Some(COUNTED + 1),
+    numbers: &[COUNTED + 1],
 };
 
 /// The names of the numbers, which are the names of the columns.

@@ -1,5 +1,7 @@
 //! Errors of pages: the text for the user, and the HTTP status.
 
+use std::time::Duration;
+
 use axum::http::StatusCode;
 use tokio_postgres::error::SqlState;
 use trax_client::Error;
@@ -13,6 +15,8 @@ pub(crate) struct Trouble {
     pub(crate) hint: Option<String>,
     /// The connection is gone; another one may work.
     pub(crate) disconnected: bool,
+    /// How long until another try may succeed.
+    pub(crate) retry_after: Option<Duration>,
 }
 
 impl Trouble {
@@ -23,6 +27,7 @@ impl Trouble {
             detail: None,
             hint: None,
             disconnected: false,
+            retry_after: None,
         }
     }
 

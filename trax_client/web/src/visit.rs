@@ -3,10 +3,13 @@
 use axum::http::StatusCode;
 
 use crate::identity::Person;
+use crate::moment::Zone;
 use crate::trouble::Trouble;
 
 /// The maximum length of a value in a request, in bytes.
 const VALUE: usize = 1_000;
+/// The maximum number of values in a request: the rows of a page, and some filters.
+const VALUES: usize = 100;
 
 /// A request that has passed the checks.
 pub(crate) struct Visit {
@@ -22,6 +25,8 @@ pub(crate) struct Visit {
     pub(crate) read_only: Option<&'static str>,
     /// The token that every form carries.
     pub(crate) token: String,
+    /// The time zone of the user's browser, as the script reports it.
+    pub(crate) zone: Zone,
 }
 
 /// The location of a page in a cluster.
@@ -50,6 +55,7 @@ impl Visit {
             person: self.person.clone(),
             read_only: self.read_only,
             token: self.token.clone(),
+            zone: self.zone.clone(),
         }
     }
 
@@ -137,7 +143,7 @@ impl Values {
     pub(crate) fn parse(text: &str) -> Result<Self, Trouble> {
         let pairs: Vec<(String, String)> = form_urlencoded::parse(text.as_bytes())
             .into_owned()
-            .take(50)
+            .take(VALUES)
             .collect();
         for (name, value) in &pairs {
             if value.len() > VALUE {
@@ -156,6 +162,16 @@ impl Values {
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(n, _)| n == name)?;
         Some(found.1.as_str()).filter(|value| !value.is_empty())
+    }
+
+    /// Returns the values of a name that is given several times, such as the selected rows of a
+    /// list.
+    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        let named = self
+            .0
+            .iter()
+            .filter(move |(n, v)| n == name && !v.is_empty());
+        named.map(|(_, value)| value.as_str())
     }
 
     /// Returns a value as a number.

@@ -146,6 +146,25 @@ impl Work<'_> {
         }
     }
 
+    /// Returns whether the database receives jobs of outboxes, and the role may read how far their
+    /// relays are.
+    pub(crate) async fn reads_relays(&self) -> Result<bool, Trouble> {
+        match timeout(PATIENCE, Neighbor::Relay.is_in(&self.client)).await {
+            Ok(Ok(true)) => {}
+            // Objects of a role that cannot be trusted are not read.
+            Ok(Ok(false) | Err(trax_client::Error::NotPermitted(_))) => return Ok(false),
+            Ok(Err(error)) => return Err(error.into()),
+            Err(_) => return Err(Trouble::unknown("no answer within 5 s")),
+        }
+        let rows = self.rows(trax_terminal::outbox::READABLE, &[]).await?;
+        Ok(rows
+            .first()
+            .map(|row| row.try_get(0))
+            .transpose()?
+            .flatten()
+            == Some(true))
+    }
+
     /// Returns whether the database is a router.
     pub(crate) async fn is_router(&self) -> Result<bool, Trouble> {
         match timeout(PATIENCE, is_router(&self.client)).await {

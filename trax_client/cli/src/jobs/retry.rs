@@ -4,8 +4,8 @@
 //! A failed job with an open dead letter is requeued through it, which keeps all its options and
 //! lets its manifest continue. Any other ended job is queued again: by its manifest if that still
 //! exists, otherwise with its task, input, group and priority, and the options in its dead letter;
-//! the history has no more. A job is read from the shard where it ended and queued at the address:
-//! a router puts it on the current shard of its group.
+//! the history has no more. `trax.audit` has each. A job is read from the shard where it ended and
+//! queued at the address: a router puts it on the current shard of its group.
 
 use std::process::ExitCode;
 
@@ -17,7 +17,7 @@ use super::show::{Job, find};
 use super::unknown;
 use crate::output::Options;
 use crate::session::{Argument, Session};
-use trax_terminal::{EndedJob, FAILED, Failure};
+use trax_terminal::{Again, EndedJob, FAILED, Failure};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -82,25 +82,22 @@ async fn again(session: &Session, id: i64, arguments: &Arguments) -> Result<Retr
         return now(session, &job, arguments.scheduled).await;
     }
     refuse(&job, arguments.completed)?;
-    if let (Some(letter), Some("awaiting_intervention")) =
-        (job.dead_letter_id, job.dead_letter_status.as_deref())
-    {
-        let new = session.client().requeue_dead_letter(letter, None).await?;
-        return Ok(RetriedJob {
-            job_id: id,
-            new_job_id: new.0,
-            via: "dead_letter",
-        });
-    }
     let ended = ended_job(session, id).await?;
-    let via = match ended.has_manifest() {
-        true => "manifest",
-        false => "enqueue",
-    };
+    let again = ended.again();
+    let new_job_id = queue(session, ended).await?;
+    if again != Again::DeadLetter {
+        let (old, new) = (id.to_string(), new_job_id.to_string());
+        let arguments: &[Argument<'_>] = &[(&old, Type::TEXT), (&new, Type::TEXT)];
+        session.find(EndedJob::RECORD, arguments).await?;
+    }
     Ok(RetriedJob {
         job_id: id,
-        new_job_id: queue(session, ended).await?,
-        via,
+        new_job_id,
+        via: match again {
+            Again::DeadLetter => "dead_letter",
+            Again::Manifest => "manifest",
+            Again::Enqueue | Again::EnqueueSql => "enqueue",
+        },
     })
 }
 
@@ -129,7 +126,7 @@ async fn ended_job(session: &Session, id: i64) -> Result<EndedJob, Failure> {
 
 /// Queues the job again and returns the new job's id.
 async fn queue(session: &Session, ended: EndedJob) -> Result<i64, Failure> {
-    let statement = ended.statement();
+    let statement = ended.again().statement();
     let values = ended.into_values();
     let arguments: Vec<Argument<'_>> = values
         .iter()

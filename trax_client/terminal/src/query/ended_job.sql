@@ -1,10 +1,11 @@
 -- The options of an ended job, as text: from its run and its dead letter, and the manifest that it
--- came from, if that exists here. A unique key that the job itself still keeps alive (unique_for)
--- is left out. $1 job id.
+-- came from, if that exists here. The dead letter counts if it is open, or went to another shard
+-- with its group. A unique key that the job itself still keeps alive (unique_for) is left out. $1
+-- job id.
 select
     m.name as manifest,
     r.task,
-    r.input::text as input,
+    case when r.task <> 'sql' then r.input::text end as input,
     r.group_name,
     r.priority::text as priority,
     d.max_retries::text as max_retries,
@@ -21,6 +22,14 @@ select
     end as unique_key,
     d.concurrency_key,
     d.trace::text as trace,
+    case when r.task = 'sql' then r.input ->> 'command' end as command,
+    d.run_as,
+    case
+        when d.status = 'awaiting_intervention'
+            or d.status = 'acknowledged' and d.resolution_note ~ '^moved to shard [0-9]+$'
+            then d.id::text
+    end as letter,
+    d.requeued_job_id,
     r.manifest as came_from,
     pg_catalog.to_json(r.queued_at) #>> '{}' as queued_at
 from trax.run r

@@ -1,12 +1,15 @@
 //! The acts available in the pages: their statements, their fields, and the page to return to.
 
-use trax_terminal::EndedJob;
+use trax_terminal::Again;
 
+use crate::numbers::grouped;
 use crate::trouble::Trouble;
 use crate::visit::{Values, Visit};
 
 /// The act that queues an ended job again.
 pub(super) const AGAIN: &str = "again";
+/// The act that changes the times of a manifest, which a trial shows.
+pub(super) const RESCHEDULE: &str = "reschedule";
 /// The act that queues many jobs.
 pub(super) const REQUEUE_MANY: &str = "requeue-many";
 
@@ -16,14 +19,12 @@ pub(super) struct Act {
     pub(super) title: &'static str,
     /// The function whose execute privilege the button needs.
     pub(super) function: &'static str,
-    /// The statement. Its parameters are text, null if not given. Those of [`AGAIN`] are the
-    /// options of the original job.
+    /// The statement. Its parameters are text, null if not given. That of [`AGAIN`] and its
+    /// parameters are those of the original job.
     pub(super) sql: &'static str,
     pub(super) fields: &'static [Field],
     /// The page to return to; `{}` is replaced by the first field.
     back: &'static str,
-    /// The act can be tried: performed, shown and rolled back, to see the times of a manifest.
-    pub(super) can_be_tried: bool,
 }
 
 /// A parameter of the statement.
@@ -32,6 +33,9 @@ pub(super) struct Field {
     pub(super) label: &'static str,
     /// The link must contain it; otherwise the user may enter a value.
     pub(super) required: bool,
+    /// The link may contain several, of rows that were selected in a list: the act is performed for
+    /// each.
+    pub(super) several: bool,
 }
 
 const fn given(name: &'static str, label: &'static str) -> Field {
@@ -39,6 +43,16 @@ const fn given(name: &'static str, label: &'static str) -> Field {
         name,
         label,
         required: true,
+        several: false,
+    }
+}
+
+const fn selected(name: &'static str, label: &'static str) -> Field {
+    Field {
+        name,
+        label,
+        required: true,
+        several: true,
     }
 }
 
@@ -47,13 +61,14 @@ const fn open(name: &'static str, label: &'static str) -> Field {
         name,
         label,
         required: false,
+        several: false,
     }
 }
 
-const JOB: &[Field] = &[given("job", "job")];
+const JOB: &[Field] = &[selected("job", "job")];
 const GROUP: &[Field] = &[given("group", "group")];
 const MANIFEST: &[Field] = &[given("manifest", "manifest")];
-const LETTER: &[Field] = &[given("id", "dead letter"), open("reason", "reason")];
+const LETTER: &[Field] = &[selected("id", "dead letter"), open("reason", "reason")];
 
 const MATCHING: &[Field] = &[
     open("task", "only of this task"),
@@ -75,7 +90,6 @@ pub(super) const ACTS: [Act; 16] = [
         sql: "select trax.cancel(job_id => $1::bigint)::text",
         fields: JOB,
         back: "jobs/{}",
-        can_be_tried: false,
     },
     Act {
         name: "run-now",
@@ -84,16 +98,14 @@ pub(super) const ACTS: [Act; 16] = [
         sql: "select trax.run_now(job_id => $1::bigint)::text",
         fields: JOB,
         back: "jobs/{}",
-        can_be_tried: false,
     },
     Act {
         name: AGAIN,
         title: "Queue this job again",
         function: "enqueue",
-        sql: EndedJob::ENQUEUE,
+        sql: Again::Enqueue.statement(),
         fields: JOB,
         back: "jobs/{}",
-        can_be_tried: false,
     },
     Act {
         name: "requeue",
@@ -102,7 +114,6 @@ pub(super) const ACTS: [Act; 16] = [
         sql: "select trax.requeue_dead_letter(id => $1::bigint, note => $2)::text",
         fields: LETTER,
         back: "dead",
-        can_be_tried: false,
     },
     Act {
         name: "acknowledge",
@@ -111,7 +122,6 @@ pub(super) const ACTS: [Act; 16] = [
         sql: "select trax.acknowledge_dead_letter(id => $1::bigint, note => $2)::text",
         fields: LETTER,
         back: "dead",
-        can_be_tried: false,
     },
     Act {
         name: REQUEUE_MANY,
@@ -120,7 +130,6 @@ pub(super) const ACTS: [Act; 16] = [
         sql: include_str!("../query/dead_requeue_many.sql"),
         fields: MATCHING,
         back: "dead",
-        can_be_tried: false,
     },
     Act {
         name: "acknowledge-many",
@@ -129,7 +138,6 @@ pub(super) const ACTS: [Act; 16] = [
         sql: include_str!("../query/dead_acknowledge_many.sql"),
         fields: MATCHING,
         back: "dead",
-        can_be_tried: false,
     },
     Act {
         name: "enable",
@@ -138,7 +146,6 @@ pub(super) const ACTS: [Act; 16] = [
         sql: "select trax.enable_manifest(name => $1)::text",
         fields: MANIFEST,
         back: "manifests/{}",
-        can_be_tried: false,
     },
     Act {
         name: "disable",
@@ -147,7 +154,6 @@ pub(super) const ACTS: [Act; 16] = [
         sql: "select trax.disable_manifest(name => $1)::text",
         fields: MANIFEST,
         back: "manifests/{}",
-        can_be_tried: false,
     },
     Act {
         name: "trigger",
@@ -159,10 +165,9 @@ pub(super) const ACTS: [Act; 16] = [
             open("input", "input as JSON; default: the manifest's own"),
         ],
         back: "manifests/{}",
-        can_be_tried: false,
     },
     Act {
-        name: "reschedule",
+        name: RESCHEDULE,
         title: "Change when this manifest fires",
         function: "schedule",
         sql: include_str!("../query/reschedule.sql"),
@@ -176,7 +181,6 @@ pub(super) const ACTS: [Act; 16] = [
             ),
         ],
         back: "manifests/{}",
-        can_be_tried: true,
     },
     Act {
         name: "pause-group",
@@ -185,7 +189,6 @@ pub(super) const ACTS: [Act; 16] = [
         sql: "select trax.configure_group(name => $1, enabled => false)::text",
         fields: GROUP,
         back: "groups",
-        can_be_tried: false,
     },
     Act {
         name: "resume-group",
@@ -194,7 +197,6 @@ pub(super) const ACTS: [Act; 16] = [
         sql: "select trax.configure_group(name => $1, enabled => true)::text",
         fields: GROUP,
         back: "groups",
-        can_be_tried: false,
     },
     Act {
         name: "limit-group",
@@ -206,7 +208,6 @@ pub(super) const ACTS: [Act; 16] = [
             open("most", "jobs that may run at once; 0 is no limit"),
         ],
         back: "groups",
-        can_be_tried: false,
     },
     Act {
         name: "pause",
@@ -215,7 +216,6 @@ pub(super) const ACTS: [Act; 16] = [
         sql: "select trax.pause(reason => $1)::text",
         fields: &[open("reason", "reason")],
         back: "doctor",
-        can_be_tried: false,
     },
     Act {
         name: "resume",
@@ -224,7 +224,6 @@ pub(super) const ACTS: [Act; 16] = [
         sql: "select trax.resume()::text",
         fields: &[],
         back: "doctor",
-        can_be_tried: false,
     },
 ];
 
@@ -258,23 +257,41 @@ pub(super) fn find(name: &str) -> Result<&'static Act, Trouble> {
 }
 
 impl Act {
-    /// Returns the values of the parameters, in order.
-    pub(super) fn values<'v>(&self, values: &'v Values) -> Result<Vec<Option<&'v str>>, Trouble> {
+    /// Returns the values of the parameters, in order, for each row that was selected.
+    pub(super) fn values<'v>(
+        &self,
+        values: &'v Values,
+    ) -> Result<Vec<Vec<Option<&'v str>>>, Trouble> {
         let value = |field: &Field| match values.get(field.name) {
             None if field.required => Err(Trouble::invalid(format!("say {}", field.label))),
             value => Ok(value),
         };
-        self.fields.iter().map(value).collect()
+        let one: Vec<_> = self.fields.iter().map(value).collect::<Result<_, _>>()?;
+        match self.fields.first() {
+            Some(field) if field.several => Ok(values
+                .all(field.name)
+                .map(|first| [&[Some(first)], &one[1..]].concat())
+                .collect()),
+            _ => Ok(vec![one]),
+        }
     }
 
-    pub(super) fn back(&self, visit: &Visit, first: Option<&str>) -> String {
-        let first = first.unwrap_or_default();
+    /// Returns the page to return to: that of the row, or the list if several were selected.
+    pub(super) fn back(&self, visit: &Visit, rows: &[Vec<Option<&str>>]) -> String {
+        let first = match rows {
+            [row] => row.first().copied().flatten().unwrap_or_default(),
+            _ => return visit.link(self.back.split('/').next().unwrap_or_default()),
+        };
         let part: String = form_urlencoded::byte_serialize(first.as_bytes()).collect();
         visit.link(&self.back.replace("{}", &part.replace('+', "%20")))
     }
 }
 
-/// Returns a statement with its values filled in, as a user would type it.
+/// The number of characters of a value that a page shows.
+const VALUE: usize = 1_000;
+
+/// Returns a statement with its values filled in, as a user would type it. Of a long value only the
+/// beginning is shown.
 pub(super) fn typed(sql: &str, values: &[Option<String>]) -> String {
     let code = sql.lines().filter(|line| !line.starts_with("--"));
     let code = code.collect::<Vec<_>>().join("\n");
@@ -286,7 +303,16 @@ pub(super) fn typed(sql: &str, values: &[Option<String>]) -> String {
             .unwrap_or(part.len());
         let place: usize = part[..end].parse().unwrap_or(0);
         match values.get(place.wrapping_sub(1)) {
-            Some(Some(value)) => sql.push_str(&format!("'{}'", value.replace('\'', "''"))),
+            Some(Some(value)) => {
+                let begin: String = value.chars().take(VALUE).collect();
+                sql.push_str(&format!("'{}'", begin.replace('\'', "''")));
+                if let Some(left) = value.chars().count().checked_sub(VALUE).filter(|n| *n > 0) {
+                    sql.push_str(&format!(
+                        " /* and {} characters more */",
+                        grouped(i64::try_from(left).unwrap_or(i64::MAX))
+                    ));
+                }
+            }
             _ => sql.push_str("null"),
         }
         sql.push_str(&part[end..]);
@@ -305,6 +331,16 @@ mod tests {
             typed(act.sql, &[Some("7".to_owned()), Some("it's $1".to_owned())]),
             "select trax.requeue_dead_letter(id => '7'::bigint, note => 'it''s $1')::text"
         );
+    }
+
+    #[test]
+    fn of_a_long_value_the_beginning_is_shown() {
+        let shown = typed("select $1", &[Some("x".repeat(1_000_000))]);
+        assert!(
+            shown.ends_with("x' /* and 999,000 characters more */"),
+            "{shown}"
+        );
+        assert!(shown.len() < 1_100, "{}", shown.len());
     }
 
     #[test]

@@ -138,8 +138,8 @@ pub(crate) async fn show_all(
     let trouble = trouble.as_deref();
     if name.is_empty() {
         let parts = Parts::read(shards, visit, |page| Box::pin(overview::read(page))).await;
-        let body =
-            html! { h1 { "Overview" } (parts.notices(shards, trouble)) (parts.overview(visit)) };
+        let shown = layout::fresh(visit, &parts.overview(visit));
+        let body = html! { h1 { "Overview" } (parts.notices(shards, trouble)) (shown) };
         return parts.framed(router, visit, "Overview", &body);
     }
     let (title, head) = head(visit, name)?;
@@ -153,7 +153,10 @@ pub(crate) async fn show_all(
             "doctor" => (doctor::acts(visit, may, button_on_all)),
             _ => {}
         }
-        @for (number, _, part) in &parts.answers { h2 { "Shard " (number) } (part) }
+        @let shown = html! {
+            @for (number, _, part) in &parts.answers { h2 { "Shard " (number) } (part) }
+        };
+        (layout::fresh(visit, &shown))
     };
     parts.framed(router, visit, title, &body)
 }
@@ -205,15 +208,18 @@ impl Parts<Overview> {
         let columns = |columns: &[&'static str]| [&["shard"], columns].concat();
         html! {
             (as_of(self.answers.iter().filter_map(|(_, _, part)| part.age).max()))
+            (overview::numbers(visit, &numbers))
             @for (number, _, part) in &self.answers {
                 @if !part.findings.0.is_empty() { h2 { "Shard " (number) } (part.findings) }
             }
-            (overview::numbers(visit, &numbers))
             h2 { "Shards" }
             (table("Shards", &columns(&[&["database"], NAMES.as_slice()].concat()), &shown, "No shard answers."))
             (rates::show(visit, &rates))
             (overview::busiest(visit, &columns(&GROUP_COLUMNS), &groups))
             (overview::fires(&columns(&COMING_COLUMNS), &coming))
+            @for (number, _, part) in &self.answers {
+                @if !part.outboxes.0.is_empty() { h2 { "Shard " (number) } (part.outboxes) }
+            }
         }
     }
 }

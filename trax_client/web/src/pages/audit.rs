@@ -3,10 +3,11 @@
 use maud::{Markup, html};
 use tokio_postgres::types::Type;
 
-use super::{Page, ROWS};
+use super::{Page, ROWS, letter_path, manifest_path};
 use crate::layout::{table, text};
 use crate::moment::Moment;
 use crate::trouble::Trouble;
+use crate::visit::Visit;
 
 const LIST: &str = include_str!("../query/audit_list.sql");
 
@@ -33,7 +34,7 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
             html! { (role) },
             html! { (program) },
             html! { (action) " " (kind.replace('_', " ")) },
-            html! { (name) },
+            html! { @if let Some(link) = link(page.visit, &kind, &name) { a href=(link) { (name) } } @else { (name) } },
             text(note.as_deref()),
         ]);
         last = at.exact();
@@ -53,4 +54,15 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
             p { a href=(page.visit.link_with("audit", &[("before", last.as_str())])) { "Older" } }
         }
     })
+}
+
+/// Returns the page of the object of an act.
+fn link(visit: &Visit, kind: &str, name: &str) -> Option<String> {
+    match kind {
+        "job" => Some(visit.link(&format!("jobs/{name}"))),
+        "dead_letter" => Some(visit.link(&letter_path(name.parse().ok()?))),
+        "manifest" => Some(visit.link(&manifest_path(name))),
+        "group" => Some(visit.link_with("jobs", &[("group", name)])),
+        _ => None,
+    }
 }

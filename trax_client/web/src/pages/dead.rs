@@ -3,8 +3,8 @@
 use maud::{Markup, html};
 use tokio_postgres::types::Type;
 
-use super::{Page, ROWS, manifest_path};
-use crate::layout::{button, state, table, text};
+use super::{Page, ROWS, letter_path, manifest_path};
+use crate::layout::{button, pick, selection, state, table, text};
 use crate::moment::Moment;
 use crate::numbers::grouped;
 use crate::trouble::Trouble;
@@ -16,7 +16,7 @@ const COUNT: &str = include_str!("../query/dead_count.sql");
 const COUNTED: i64 = 10_000;
 
 /// The filters beside the status, by their names in the URL.
-const FILTERS: [&str; 4] = ["task", "group", "manifest", "error"];
+const FILTERS: [&str; 5] = ["task", "group", "manifest", "error", "id"];
 
 /// Returns the filters of the visit, the status first.
 fn filters(visit: &Visit) -> Vec<(&str, &str)> {
@@ -74,7 +74,8 @@ pub(super) fn acts_on_all(
     button: impl Fn(&Visit, &str, &[(&str, &str)], &str) -> Markup,
 ) -> Markup {
     let filters = filters(visit);
-    if filters[0].1 != "awaiting_intervention" {
+    // These acts have no filter by id.
+    if filters[0].1 != "awaiting_intervention" || visit.query.get("id").is_some() {
         return html! {};
     }
     html! {
@@ -95,7 +96,7 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
     let (manifest, error) = (visit.query.get("manifest"), visit.query.get("error"));
     let status = visit.query.get("status").unwrap_or("awaiting_intervention");
     let wanted = Some(status).filter(|status| *status != "any");
-    let before = visit.query.number("before")?;
+    let (before, id) = (visit.query.number("before")?, visit.query.number("id")?);
     let limit = i64::try_from(ROWS + 1).unwrap_or(i64::MAX);
     let rows = page
         .work
@@ -109,6 +110,7 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
                 (&before, Type::INT8),
                 (&limit, Type::INT8),
                 (&error, Type::TEXT),
+                (&id, Type::INT8),
             ],
         )
         .await?;
@@ -124,11 +126,15 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
                 (&wanted, Type::TEXT),
                 (&error, Type::TEXT),
                 (&counted, Type::INT8),
+                (&id, Type::INT8),
             ],
         )
         .await?;
     let count: i64 = count.first().map_or(Ok(0), |row| row.try_get("count"))?;
     let filters = filters(visit);
+    let acts = [("requeue", "Requeue"), ("acknowledge", "Acknowledge")];
+    let may = |(act, _): &(&str, &str)| reader.may(visit, &format!("{act}_dead_letter"));
+    let acts: Vec<_> = acts.into_iter().filter(may).collect();
     let mut shown = Vec::new();
     let mut last = String::new();
     for row in rows.iter().take(ROWS) {
@@ -147,7 +153,10 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
         let letter = [("id", last.as_str())];
         let by_task = visit.link_with("dead", &[("status", status), ("task", task.as_str())]);
         shown.push(vec![
-            html! { (id) },
+            html! {
+                @if is == "awaiting_intervention" && !acts.is_empty() { (pick("id", &last, "dead letter")) " " }
+                a href=(visit.link(&letter_path(id))) { (id) }
+            },
             state(&is),
             html! { a href=(visit.link(&format!("jobs/{job}"))) { (job) } },
             html! { a href=(by_task) { (task) } },
@@ -182,7 +191,9 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
             (if count == 1 { " dead letter matches." } else { " dead letters match." })
         }
         @if count > 0 { (acts_on_all(visit, |function| reader.may(visit, function), button)) }
-        (table("Dead letters", &head, &shown, "No dead letter matches."))
+        @let table = table("Dead letters", &head, &shown, "No dead letter matches.");
+        @let can_select = status == "awaiting_intervention" || status == "any";
+        (selection(visit, if can_select && !shown.is_empty() { &acts } else { &[] }, &table))
         @if rows.len() > ROWS {
             p { a href=(visit.link_with("dead", &[filters.as_slice(), &[("before", last.as_str())]].concat())) { "Older" } }
         }

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::{Page, age, as_of};
+use super::{Page, age, as_of, letter_path, outbox};
 use crate::glance::{Answer, Question};
 use crate::layout::{button, table, verbatim};
 use crate::trouble::Trouble;
@@ -12,27 +12,84 @@ const DIAGNOSE: Question = Question::of(include_str!("../query/diagnose.sql"));
 const STATUS: Question = Question::of(include_str!("../query/status.sql"));
 const CHECK: &str = include_str!("../query/check.sql");
 
-/// Returns the problems. If there are none, says so only if `says_so` is set.
+/// A problem.
+struct Finding {
+    cause: String,
+    severity: String,
+    detail: String,
+    fix: Option<String>,
+}
+
+/// More problems of one cause than this are folded into one card.
+const UNFOLDED: usize = 2;
+
+/// Returns the problems, those of one cause together. If there are none, says so only if `says_so`
+/// is set.
 pub(super) fn findings(page: &Page<'_>, found: &Answer, says_so: bool) -> Result<Markup, Trouble> {
-    let mut shown = Vec::new();
+    let mut causes: Vec<Vec<Finding>> = Vec::new();
     for row in found.rows.iter() {
-        let cause: String = row.try_get("cause")?;
-        let severity: String = row.try_get("severity")?;
-        let detail: String = row.try_get("detail")?;
-        let fix: Option<String> = row.try_get("fix")?;
-        shown.push(html! {
-            article .finding.(if severity == "critical" { "bad" } else { "plain" }) {
-                h3 { (severity) ": " (cause.replace('_', " ")) }
-                p { (detail) }
-                @if let Some(fix) = &fix { (verbatim(fix)) }
-                @if let Some(mend) = mend(page, &cause, fix.as_deref()) { p { (mend) } }
-            }
-        });
+        let finding = Finding {
+            cause: row.try_get("cause")?,
+            severity: row.try_get("severity")?,
+            detail: row.try_get("detail")?,
+            fix: row.try_get("fix")?,
+        };
+        let same = |all: &&mut Vec<Finding>| {
+            all[0].cause == finding.cause && all[0].severity == finding.severity
+        };
+        match causes.iter_mut().find(same) {
+            Some(all) => all.push(finding),
+            None => causes.push(vec![finding]),
+        }
     }
     Ok(html! {
-        @for finding in &shown { (finding) }
-        @if shown.is_empty() && says_so { p { "Nothing is wrong." } }
+        @for all in &causes {
+            @if all.len() > UNFOLDED { (folded(page, all)) }
+            @else { @for finding in all { (card(page, finding)) } }
+        }
+        @if causes.is_empty() && says_so { p { "Nothing is wrong." } }
     })
+}
+
+fn class(finding: &Finding) -> &'static str {
+    if finding.severity == "critical" {
+        "bad"
+    } else {
+        "plain"
+    }
+}
+
+fn title(finding: &Finding) -> Markup {
+    html! { (finding.severity) ": " (finding.cause.replace('_', " ")) }
+}
+
+fn card(page: &Page<'_>, finding: &Finding) -> Markup {
+    html! {
+        article .finding.(class(finding)) { h3 { (title(finding)) } (body(page, finding)) }
+    }
+}
+
+/// Returns several problems of one cause as one card, which shows the first.
+fn folded(page: &Page<'_>, all: &[Finding]) -> Markup {
+    let first = &all[0];
+    html! {
+        article .finding.(class(first)) {
+            h3 { (title(first)) ", " (all.len()) " times" }
+            (body(page, first))
+            details {
+                summary { (all.len() - 1) " more" }
+                @for finding in &all[1..] { (body(page, finding)) }
+            }
+        }
+    }
+}
+
+fn body(page: &Page<'_>, finding: &Finding) -> Markup {
+    html! {
+        p { (finding.detail) }
+        @if let Some(fix) = &finding.fix { (verbatim(fix)) }
+        @if let Some(mend) = mend(page, &finding.cause, finding.fix.as_deref()) { p { (mend) } }
+    }
 }
 
 /// Returns the button that fixes a problem, or a link to the page where it can be fixed.
@@ -51,7 +108,12 @@ fn mend(page: &Page<'_>, cause: &str, fix: Option<&str>) -> Option<Markup> {
                 (button(visit, "acknowledge", &[("id", letter)], "Acknowledge it"))
             })
         }
-        "schedule_stopped" | "dead_letters" => link("dead", "The dead letters"),
+        "schedule_stopped" => {
+            let (_, rest) = fix?.split_once("_dead_letter(")?;
+            let (letter, _) = rest.split_once(')')?;
+            link(&letter_path(letter.parse().ok()?), "Its dead letter")
+        }
+        "dead_letters" => link("dead", "The dead letters"),
         "manifests_that_cannot_be_evaluated" => link("manifests", "The manifests"),
         "group_paused" | "limit_full" => link("groups", "The groups"),
         "task_not_claimed" => link("workers", "The workers"),
@@ -98,6 +160,7 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
         (as_of(age(page, &[&found, &status])))
         (acts(visit, |function| page.reader.may(visit, function), button))
         (findings(page, &found, true)?)
+        (outbox::show(page).await?)
         h2 { "State" }
         (table("State", &["item", "value", "healthy", "what to type"], &items, "Nothing."))
         h2 { "Invariants" }

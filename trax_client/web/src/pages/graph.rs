@@ -60,7 +60,7 @@ pub(super) async fn show(page: &Page<'_>, name: &str) -> Result<Markup, Trouble>
     Ok(html! {
         h2 { "Before and behind it" }
         div .wide tabindex="0" role="region" aria-label="Before and behind it" { (picture(page, name, &nodes)) }
-        @if nodes.len() == MOST { p .hint { "These are the " (MOST) " nearest." } }
+        @if nodes.len() == MOST { p .hint { "At most the " (MOST) " nearest are shown." } }
     })
 }
 

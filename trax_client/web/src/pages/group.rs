@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 use tokio_postgres::types::Type;
 
+use super::overview::since;
 use super::{Page, ROWS};
 use crate::layout::{button_of_all, table};
 use crate::moment::Moment;
@@ -38,21 +39,26 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
         let running: i64 = row.try_get("running")?;
         let ready: i64 = row.try_get("ready")?;
         let oldest: Option<Moment> = row.try_get("oldest")?;
-        let jobs = |state| visit.link_with("jobs", &[("group", name.as_str()), ("state", state)]);
+        let (is_cut, is_late): (bool, bool) =
+            (row.try_get("ready_is_cut")?, row.try_get("oldest_is_late")?);
+        let jobs = |filters: &[(&str, &str)]| {
+            let all = [&[("group", name.as_str())], filters].concat();
+            visit.link_with("jobs", &all)
+        };
         let group = [("group", name.as_str())];
         shown.push(vec![
             html! {
                 a href=(visit.link_with("jobs", &group)) { (name) }
                 @if !enabled { " " span .state.bad { "paused" } }
             },
-            html! { a href=(jobs("in_progress")) { (grouped(running)) } },
+            html! { a href=(jobs(&[("state", "in_progress")])) { (grouped(running)) } },
             html! { @if let Some(limit) = limit { (limit) } @else { "none" } },
             html! {
-                a href=(jobs("queued")) {
-                    (grouped(ready)) @if ready >= COUNTED { " or more" }
+                a href=(jobs(&[("state", "queued"), ("waits", "worker")])) {
+                    (grouped(ready)) @if is_cut { " or more" }
                 }
             },
-            html! { @if let Some(oldest) = oldest { (oldest.shown(reader.now)) } },
+            since(oldest, is_late, reader.now),
             html! { (priority) },
             html! {
                 @if reader.may(visit, "configure_group") {
@@ -65,7 +71,13 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
         last = name;
     }
     let head = [
-        "group", "running", "limit", "ready", "oldest", "priority", "",
+        "group",
+        "running",
+        "limit",
+        "ready",
+        "oldest ready",
+        "priority",
+        "",
     ];
     Ok(html! {
         (table("Groups", &head, &shown, "No group has settings, manifests or jobs."))

@@ -6,7 +6,7 @@ use tokio_postgres::types::Type;
 use trax_client::Json;
 use trax_terminal::sql_output::as_psql;
 
-use super::{Page, manifest_path};
+use super::{Page, letter_path, manifest_path};
 use crate::layout::{button, facts, state, table, verbatim};
 use crate::moment::{Moment, length};
 use crate::numbers::grouped;
@@ -41,7 +41,7 @@ pub(super) async fn show(page: &Page<'_>, id: &str) -> Result<Markup, Trouble> {
     let is: String = row.try_get("state")?;
     Ok(html! {
         h1 { "Job " (id) " " (state(&is)) }
-        (buttons(page, id, &is))
+        (buttons(page, id, &is, row)?)
         @if is == "queued" { (waits(page, id).await?) }
         (what(page, row)?)
         (attempts(page, id, row).await?)
@@ -50,20 +50,27 @@ pub(super) async fn show(page: &Page<'_>, id: &str) -> Result<Markup, Trouble> {
     })
 }
 
-fn buttons(page: &Page<'_>, id: i64, is: &str) -> Markup {
+fn buttons(page: &Page<'_>, id: i64, is: &str, row: &Row) -> Result<Markup, Trouble> {
     let (visit, reader) = (page.visit, page.reader);
     let id = id.to_string();
     let job = [("job", id.as_str())];
     let lives = is == "queued" || is == "in_progress";
-    html! {
+    let letter: Option<&str> = row.try_get("dead_letter_status")?;
+    // Once more is the letter's new job.
+    let may_again = match letter {
+        Some("requeued") => false,
+        Some("awaiting_intervention") => reader.may(visit, "requeue_dead_letter"),
+        _ => ["enqueue", "enqueue_sql", "trigger"]
+            .iter()
+            .all(|name| reader.may(visit, name)),
+    };
+    Ok(html! {
         p {
             @if lives && reader.may(visit, "cancel") { (button(visit, "cancel", &job, "Cancel")) " " }
             @if is == "queued" && reader.may(visit, "run_now") { (button(visit, "run-now", &job, "Run now")) " " }
-            @if !lives && reader.may(visit, "enqueue") && reader.may(visit, "trigger") {
-                (button(visit, "again", &job, "Queue again"))
-            }
+            @if !lives && may_again { (button(visit, "again", &job, "Queue again")) }
         }
-    }
+    })
 }
 
 async fn waits(page: &Page<'_>, id: i64) -> Result<Markup, Trouble> {
@@ -110,6 +117,7 @@ fn what(page: &Page<'_>, row: &Row) -> Result<Markup, Trouble> {
     let status: Option<String> = row.try_get("dead_letter_status")?;
     let reason: Option<String> = row.try_get("dead_letter_reason")?;
     let again: Option<i64> = row.try_get("requeued_job_id")?;
+    let worker: Option<String> = row.try_get("worker")?;
     let jobs = |name: &str, value: &str| visit.link_with("jobs", &[(name, value)]);
     Ok(facts(&[
         ("task", Some(html! { a href=(jobs("task", &task)) { (task) } })),
@@ -129,12 +137,12 @@ fn what(page: &Page<'_>, row: &Row) -> Result<Markup, Trouble> {
         ("started", time("started_at")?),
         ("lease until", time("lease_expires_at")?),
         ("ended", time("finished_at")?),
-        ("worker", plain("worker")?),
+        ("worker", worker.map(|name| html! { a href=(jobs("worker", &name)) { (name) } })),
         (
             "dead letter",
             dead.map(|dead| {
                 html! {
-                    a href=(visit.link_with("dead", &[("status", "any")])) { (dead) }
+                    a href=(visit.link(&letter_path(dead))) { (dead) }
                     ": " (reason.unwrap_or_default()) ", " (status.unwrap_or_default().replace('_', " "))
                     @if let Some(again) = again {
                         " as " a href=(visit.link(&format!("jobs/{again}"))) { "job " (again) }
@@ -197,12 +205,17 @@ async fn attempts(page: &Page<'_>, id: i64, job: &Row) -> Result<Markup, Trouble
         .work
         .rows(
             ATTEMPTS,
-            &[(&id, Type::INT8), (&short, Type::INT4), (&MOST, Type::INT8)],
+            &[
+                (&id, Type::INT8),
+                (&short, Type::INT4),
+                (&(MOST + 1), Type::INT8),
+            ],
         )
         .await?;
     let mut times: Vec<Attempt> = Vec::new();
     let mut shown = Vec::new();
-    for row in &rows {
+    let most = usize::try_from(MOST).unwrap_or(usize::MAX);
+    for row in rows.iter().take(most) {
         let attempt: i32 = row.try_get("attempt")?;
         let is: String = row.try_get("state")?;
         let kind: Option<String> = row.try_get("failure_kind")?;
@@ -248,7 +261,7 @@ async fn attempts(page: &Page<'_>, id: i64, job: &Row) -> Result<Markup, Trouble
         h2 { "Attempts" }
         (line(&times, now))
         (table("Ended attempts", &head, &shown, "None yet."))
-        @if i64::try_from(rows.len()) == Ok(MOST) { p .hint { "These are the first " (MOST) "." } }
+        @if rows.len() > most { p .hint { "These are the first " (MOST) "; there are more." } }
     })
 }
 

@@ -4,13 +4,14 @@ use maud::{Markup, html};
 use tokio_postgres::types::Type;
 
 use super::{Page, ROWS};
-use crate::layout::{state, table};
+use crate::layout::{pick, selection, state, table};
 use crate::moment::{Moment, length};
 use crate::numbers::grouped;
 use crate::trouble::Trouble;
 use crate::visit::Visit;
 
 const LIST: &str = include_str!("../query/job_list.sql");
+const SET_ZONE: &str = include_str!("../query/set_zone.sql");
 const SIZE: &str = include_str!("../query/size.sql");
 
 const STATES: [&str; 5] = ["queued", "in_progress", "completed", "failed", "cancelled"];
@@ -60,10 +61,24 @@ pub(super) fn head(visit: &Visit) -> Result<Markup, Trouble> {
 
 /// Returns the filters of the visit with their values.
 fn given(visit: &Visit) -> Vec<(&str, &str)> {
-    FILTERS
-        .iter()
-        .filter_map(|(name, _)| Some((*name, visit.query.get(name)?)))
+    let names = FILTERS.iter().map(|(name, _)| *name);
+    let names = names.chain(has_times(visit).then_some("zone"));
+    names
+        .filter_map(|name| Some((name, visit.query.get(name)?)))
         .collect()
+}
+
+/// Returns whether there is a filter with times as a person types them, in a zone.
+fn has_times(visit: &Visit) -> bool {
+    ["from", "to"]
+        .iter()
+        .any(|name| visit.query.get(name).is_some())
+}
+
+/// Returns the name of the zone of the times in the filters: the one of the link, which another
+/// person may have sent, or UTC as the pages show without their script.
+fn zone(visit: &Visit) -> &str {
+    visit.query.get("zone").unwrap_or("UTC")
 }
 
 pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
@@ -84,6 +99,8 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
     for value in &values[7..] {
         arguments.push((value, Type::TEXT));
     }
+    let zone = zone(page.visit);
+    page.work.rows(SET_ZONE, &[(&zone, Type::TEXT)]).await?;
     let rows = page.work.rows(LIST, &arguments).await?;
     let mut jobs = Vec::new();
     let mut edge: Option<i64> = None;
@@ -105,12 +122,23 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
     };
     let shown: Vec<Vec<Markup>> = jobs.iter().map(|job| job.cells(page, &given)).collect();
     let head = [
-        "job", "state", "task", "group", "manifest", "attempt", "when", "took", "error",
+        "job", "state", "task", "group", "manifest", "worker", "attempt", "when", "took", "error",
     ];
+    let table = table(
+        "Jobs",
+        &head,
+        &shown,
+        "No job matches among those that were checked.",
+    );
+    let acts = if jobs.is_empty() {
+        Vec::new()
+    } else {
+        acts(page)
+    };
     Ok(html! {
         @if is_filtered { (matched(matching, edge, query.get("before"))) }
         @else { (sizes(page).await?) }
-        (table("Jobs", &head, &shown, "No job matches among those that were checked."))
+        (selection(page.visit, &acts, &table))
         @if more {
             @if let Some(last) = jobs.last() { p { a rel="next" href=(from(last.job_id)) { "Older" } } }
         } @else if let Some(edge) = edge {
@@ -120,6 +148,18 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
             }
         }
     })
+}
+
+/// Returns the acts on selected jobs that the user may perform.
+fn acts(page: &Page<'_>) -> Vec<(&'static str, &'static str)> {
+    let may = |function: &str| page.reader.may(page.visit, function);
+    let all = [
+        ("cancel", "Cancel", may("cancel")),
+        ("run-now", "Run now", may("run_now")),
+        ("again", "Queue again", may("enqueue") && may("trigger")),
+    ];
+    let may = all.into_iter().filter(|(.., may)| *may);
+    may.map(|(act, text, _)| (act, text)).collect()
 }
 
 fn one_of(name: &str, value: Option<&str>, known: &[&str]) -> Result<(), Trouble> {
@@ -168,7 +208,7 @@ fn filters(visit: &Visit, given: &[(&str, &str)]) -> Markup {
                 @for (name, label) in FILTERS {
                     @if let Some(value) = visit.query.get(name) {
                         a href=(with(name, None)) title="Remove this filter" {
-                            (label) " " b { (value) } span aria-hidden="true" { " ×" }
+                            (label) " " b { (value_shown(visit, name, value)) } span aria-hidden="true" { " ×" }
                         }
                     }
                 }
@@ -186,13 +226,26 @@ fn filters(visit: &Visit, given: &[(&str, &str)]) -> Markup {
                     @let label = FILTERS.iter().find(|(n, _)| *n == name).map_or(name, |(_, l)| l);
                     label {
                         (label)
+                        @if ["from", "to"].contains(&name) { ", " span data-zone { (zone(visit)) } }
                         input name=(name) value=[visit.query.get(name)] maxlength="300"
                             placeholder=[example(name)];
                     }
                 }
+                // The script writes the zone of the browser, unless there are times of another.
+                input type="hidden" name="zone" value=(zone(visit))
+                    data-zone=(if has_times(visit) { "given" } else { "own" });
                 button type="submit" { "Filter" }
             }
         }
+    }
+}
+
+/// Returns the value of a filter: a time of a link as pages show times, others with their zone.
+fn value_shown(visit: &Visit, name: &str, value: &str) -> Markup {
+    html! {
+        @if !["from", "to"].contains(&name) { (value) }
+        @else if let Some(at) = Moment::of(value) { (at.alone()) }
+        @else { (value) " " (zone(visit)) }
     }
 }
 
@@ -225,17 +278,26 @@ fn matched(matching: i64, edge: Option<i64>, before: Option<&str>) -> Markup {
     }
 }
 
+/// Counting of all jobs stops here; larger numbers are estimates.
+const COUNTED: i64 = 10_000;
+
 async fn sizes(page: &Page<'_>) -> Result<Markup, Trouble> {
-    let rows = page.work.rows(SIZE, &[]).await?;
+    let rows = page
+        .work
+        .rows(SIZE, &[(&(COUNTED + 1), Type::INT8)])
+        .await?;
     let Some(row) = rows.first() else {
         return Ok(html! {});
     };
-    let (waiting, runs): (i64, i64) = (row.try_get("waiting")?, row.try_get("runs")?);
+    let size = |name: &str| -> Result<Markup, tokio_postgres::Error> {
+        let count: i64 = row.try_get(name)?;
+        let estimate: i64 = row.try_get(format!("estimated_{name}").as_str())?;
+        Ok(html! {
+            @if count > COUNTED { "about " (grouped(estimate)) } @else { (grouped(count)) }
+        })
+    };
     Ok(html! {
-        p .hint {
-            "In all about " (grouped(waiting)) " waiting jobs and " (grouped(runs))
-            " ended attempts: estimates of the server's last look at the tables."
-        }
+        p .hint { "In all " (size("waiting")?) " waiting jobs and " (size("runs")?) " ended attempts." }
     })
 }
 
@@ -246,6 +308,7 @@ struct Job {
     task: String,
     group_name: String,
     manifest: Option<String>,
+    worker: Option<String>,
     waits_for: Option<String>,
     at: Moment,
     started_at: Option<Moment>,
@@ -262,6 +325,7 @@ impl Job {
             task: row.try_get("task")?,
             group_name: row.try_get("group_name")?,
             manifest: row.try_get("manifest")?,
+            worker: row.try_get("worker")?,
             waits_for: row.try_get("waits_for")?,
             at: row.try_get("at")?,
             started_at: row.try_get("started_at")?,
@@ -280,8 +344,12 @@ impl Job {
         let took = self
             .started_at
             .and_then(|at| self.finished_at.unwrap_or(now).seconds_since(at));
+        let id = self.job_id.to_string();
         vec![
-            html! { a href=(visit.link(&format!("jobs/{}", self.job_id))) { (self.job_id) } },
+            html! {
+                @if !acts(page).is_empty() { (pick("job", &id, "job")) " " }
+                a href=(visit.link(&format!("jobs/{id}"))) { (id) }
+            },
             html! {
                 (state(&self.state))
                 @if let Some(what) = &self.waits_for { " for " (what) }
@@ -292,6 +360,9 @@ impl Job {
                 @if let Some(manifest) = &self.manifest {
                     a href=(narrowed("manifest", manifest)) { (manifest) }
                 }
+            },
+            html! {
+                @if let Some(worker) = &self.worker { a href=(narrowed("worker", worker)) { (worker) } }
             },
             html! { @if self.attempt > 0 { (self.attempt) } },
             self.at.shown(now),

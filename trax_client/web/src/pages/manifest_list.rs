@@ -4,13 +4,12 @@ use maud::{Markup, html};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::{Page, ROWS, manifest_path};
+use super::{Page, ROWS, calendar, manifest_path};
 use crate::layout::table;
 use crate::moment::Moment;
 use crate::trouble::Trouble;
 
 const LIST: &str = include_str!("../query/manifest_list.sql");
-const NEXT: &str = include_str!("../query/next_list.sql");
 
 pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
     let (visit, now) = (page.visit, page.reader.now);
@@ -65,7 +64,7 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
     ];
     Ok(html! {
         p { a href=(visit.link("export")) { "Export all" } }
-        @if task.is_none() && group.is_none() && after.is_none() { (calendar(page).await?) h2 { "All" } }
+        @if task.is_none() && group.is_none() && after.is_none() { (calendar::week(page).await?) h2 { "All" } }
         (table("Manifests", &head, &shown, "No manifest matches."))
         @if rows.len() > ROWS { p { a rel="next" href=(visit.link_with("manifests", &more)) { "More" } } }
     })
@@ -86,32 +85,6 @@ fn outcomes(states: &[String]) -> Markup {
             }
         }
     }
-}
-
-/// Returns the next runs by day.
-async fn calendar(page: &Page<'_>) -> Result<Markup, Trouble> {
-    let rows = page.work.rows(NEXT, &[(&20_i64, Type::INT8)]).await?;
-    let mut days: Vec<(String, Vec<Markup>)> = Vec::new();
-    for row in &rows {
-        let name: String = row.try_get("name")?;
-        let at: Moment = row.try_get("next_run_at")?;
-        let day = at.exact().chars().take(10).collect::<String>();
-        let item = html! {
-            (at.full(page.reader.now)) " " a href=(page.visit.link(&manifest_path(&name))) { (name) }
-        };
-        match days.last_mut() {
-            Some((last, items)) if *last == day => items.push(item),
-            _ => days.push((day, vec![item])),
-        }
-    }
-    Ok(html! {
-        h2 { "What comes" }
-        @if days.is_empty() { p .empty { "No manifest is due by time." } }
-        @for (day, items) in &days {
-            h3 { (day) " UTC" }
-            ul { @for item in items { li { (item) } } }
-        }
-    })
 }
 
 /// Returns the schedule of a manifest as text.

@@ -3,6 +3,8 @@
 
 mod all;
 mod audit;
+mod calendar;
+mod chart;
 mod dead;
 mod doctor;
 mod export;
@@ -12,6 +14,7 @@ mod job;
 mod job_list;
 mod manifest;
 mod manifest_list;
+mod outbox;
 mod overview;
 mod rates;
 mod token;
@@ -92,18 +95,24 @@ pub(crate) async fn show(
     };
     let name;
     let (title, body) = match words {
-        [""] => ("Overview", overview::show(&page).await?),
+        [""] => {
+            let shown = overview::show(&page).await?;
+            ("Overview", layout::fresh(visit, &shown))
+        }
         ["jobs", id] => {
             name = format!("Job {id}");
-            (name.as_str(), job::show(&page, id).await?)
+            let shown = job::show(&page, id).await?;
+            (name.as_str(), layout::fresh(visit, &shown))
         }
         ["manifests", manifest] => {
             name = decoded(manifest);
-            (name.as_str(), manifest::show(&page, &name).await?)
+            let shown = manifest::show(&page, &name).await?;
+            (name.as_str(), layout::fresh(visit, &shown))
         }
         [list] => {
             let (title, head) = head(visit, list)?;
-            (title, html! { (head) (self::list(&page).await?) })
+            let shown = self::list(&page).await?;
+            (title, html! { (head) (layout::fresh(visit, &shown)) })
         }
         _ => return Err(Trouble::missing("there is no such page")),
     };
@@ -120,7 +129,7 @@ fn head(visit: &Visit, list: &str) -> Result<(&'static str, Markup), Trouble> {
         "dead" => Ok(("Dead letters", dead::head(visit))),
         "manifests" => plain("Manifests"),
         "groups" => plain("Groups"),
-        "workers" => plain("Workers"),
+        "workers" => Ok(("Workers", worker::head(visit)?)),
         "tokens" => plain("Tokens"),
         "doctor" => plain("Doctor"),
         "audit" => plain("Audit"),
@@ -154,6 +163,11 @@ fn decoded(word: &str) -> String {
 fn manifest_path(name: &str) -> String {
     let part: String = form_urlencoded::byte_serialize(name.as_bytes()).collect();
     format!("manifests/{}", part.replace('+', "%20"))
+}
+
+/// Returns the path of a dead letter.
+fn letter_path(id: i64) -> String {
+    format!("dead?status=any&id={id}")
 }
 
 /// Returns the age of the oldest of some answers that are older than the page.

@@ -6,8 +6,8 @@ use maud::{Markup, html};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::rates::{self, RATES, Rates};
-use super::{Page, age, as_of, doctor, manifest_path};
+use super::rates::{self, Rates};
+use super::{Page, age, as_of, doctor, manifest_path, outbox};
 use crate::glance::Question;
 use crate::layout::{live, table};
 use crate::moment::Moment;
@@ -20,7 +20,7 @@ const NEXT: &str = include_str!("../query/next_list.sql");
 pub(super) const BUSY: i64 = 12;
 const BUSIEST: Question = Question {
     sql: include_str!("../query/busiest.sql"),
-    limit: Some(BUSY),
+    numbers: &[BUSY],
 };
 /// The number of upcoming manifests shown.
 pub(super) const COMING: i64 = 8;
@@ -32,6 +32,7 @@ pub(super) struct Overview {
     pub(super) findings: Markup,
     pub(super) groups: Vec<Busy>,
     pub(super) coming: Vec<Coming>,
+    pub(super) outboxes: Markup,
     /// The age of the oldest part.
     pub(super) age: Option<Duration>,
 }
@@ -54,7 +55,8 @@ pub(super) const COMING_COLUMNS: [&str; 3] = ["manifest", "task", "fires"];
 
 pub(super) async fn read(page: &Page<'_>) -> Result<Overview, Trouble> {
     let (counted, found) = (page.glance(LIVE).await?, doctor::found(page).await?);
-    let (hour, groups) = (page.glance(RATES).await?, page.glance(BUSIEST).await?);
+    let asked = rates::asked(page.visit)?;
+    let (hour, groups) = (page.glance(asked).await?, page.glance(BUSIEST).await?);
     let groups_read = groups.rows.iter().map(|row| Busy::read(page, row));
     Ok(Overview {
         numbers: Numbers::of(&counted.rows)?,
@@ -62,6 +64,7 @@ pub(super) async fn read(page: &Page<'_>) -> Result<Overview, Trouble> {
         findings: doctor::findings(page, &found, false)?,
         groups: groups_read.collect::<Result<_, _>>()?,
         coming: coming(page).await?,
+        outboxes: outbox::show(page).await?,
         age: age(page, &[&counted, &found, &hour, &groups]),
     })
 }
@@ -73,11 +76,12 @@ pub(super) async fn show(page: &Page<'_>) -> Result<Markup, Trouble> {
     Ok(html! {
         h1 { "Overview" }
         (as_of(overview.age))
-        (overview.findings)
         (numbers(page.visit, &overview.numbers))
+        (overview.findings)
         (rates::show(page.visit, &overview.rates))
         (busiest(page.visit, &GROUP_COLUMNS, &groups))
         (fires(&COMING_COLUMNS, &coming))
+        (overview.outboxes)
     })
 }
 
@@ -89,6 +93,7 @@ pub(super) fn numbers(visit: &Visit, numbers: &Numbers) -> Markup {
         }
     };
     let jobs = |state: &str| visit.link_with("jobs", &[("state", state)]);
+    let failed = visit.link_with("jobs", &[("state", "failed"), ("within", "1 hour")]);
     let waits = |what: &str| visit.link_with("jobs", &[("state", "queued"), ("waits", what)]);
     html! {
         section .numbers aria-label="Numbers" {
@@ -96,9 +101,9 @@ pub(super) fn numbers(visit: &Visit, numbers: &Numbers) -> Markup {
             (number("ready", "ready", waits("worker")))
             (number("later", "due later", waits("time")))
             (number("blocked", "behind a key or manifest", waits("job")))
-            (number("failed", "failed within the hour", jobs("failed")))
+            (number("failed", "failed within the hour", failed))
             (number("dead", "dead letters", visit.link("dead")))
-            (number("workers", "workers alive", visit.link("workers")))
+            (number("workers", "workers alive", visit.link_with("workers", &[("state", "alive")])))
         }
     }
 }
@@ -127,6 +132,7 @@ impl Busy {
         let enabled: bool = row.try_get("enabled")?;
         let most: Option<i32> = row.try_get("max_active_jobs")?;
         let oldest: Option<Moment> = row.try_get("oldest")?;
+        let is_late: bool = row.try_get("oldest_is_late")?;
         let jobs = |state| visit.link_with("jobs", &[("group", name.as_str()), ("state", state)]);
         let cells = vec![
             html! {
@@ -136,7 +142,7 @@ impl Busy {
             html! {
                 a href=(jobs("queued")) { @if is_estimated { "about " } (grouped(waiting)) }
             },
-            html! { @if let Some(oldest) = oldest { (oldest.shown(now)) } },
+            since(oldest, is_late, now),
             html! {
                 a href=(jobs("in_progress")) { (grouped(running)) }
                 @if let Some(most) = most { " of " (grouped(most.into())) " " (share(running, most)) }
@@ -147,6 +153,13 @@ impl Busy {
             jobs: waiting + running,
             cells,
         })
+    }
+}
+
+/// Returns the time since which the oldest ready job waits. `is_late`: another may be older.
+pub(super) fn since(oldest: Option<Moment>, is_late: bool, now: Moment) -> Markup {
+    html! {
+        @if let Some(oldest) = oldest { (oldest.shown(now)) @if is_late { " or earlier" } }
     }
 }
 

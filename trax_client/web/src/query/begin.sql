@@ -6,6 +6,8 @@ select
     pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', true),
     pg_catalog.set_config('application_name', 'trax web', true),
     pg_catalog.set_config('jit', 'off', true),
+    -- Texts with times, such as those of trax.diagnose(), are in the zone of the pages.
+    pg_catalog.set_config('timezone', 'UTC', true),
     pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
     case when $2 is not null then pg_catalog.set_config('trax.program', $2, true) end,
     case when $3 is not null then pg_catalog.set_config('role', $3, true) end

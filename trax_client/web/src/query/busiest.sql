@@ -43,20 +43,54 @@ select
     s.percent < 100 as estimated,
     coalesce(g.enabled, true) as enabled,
     g.max_active_jobs,
-    (
-        -- The oldest of the next jobs: among jobs of equal priority the first is the oldest.
-        select min(h.run_at)
-        from pg_catalog.unnest(b.lanes[:100]) l (lane_id)
-        cross join lateral (
-            select q.run_at
-            from trax.work_queue q
-            where q.lane_id = l.lane_id
-                and q.waits_for is null
-            order by q.priority desc, q.job_id
-            limit 100
-        ) h
-    ) as oldest
+    o.oldest,
+    coalesce(o.is_late or pg_catalog.cardinality(b.lanes) > 100, false) as oldest_is_late
 from size s
 cross join busiest b
 left join trax.manifest_group g on g.name = b.name
+cross join lateral (
+    -- The first jobs of each priority of each lane. A job was queued after those before it; so the
+    -- oldest is among the first hundred, unless all of these became ready later than they were
+    -- queued.
+    select min(p.oldest) as oldest, bool_or(p.is_late) as is_late
+    from pg_catalog.unnest(b.lanes[:100]) l (lane_id)
+    cross join lateral (
+        with recursive level as (
+            (
+                select q.priority
+                from trax.work_queue q
+                where q.lane_id = l.lane_id
+                    and q.waits_for is null
+                order by q.priority desc
+                limit 1
+            )
+            union all
+            select (
+                select q.priority
+                from trax.work_queue q
+                where q.lane_id = l.lane_id
+                    and q.waits_for is null
+                    and q.priority < v.priority
+                order by q.priority desc
+                limit 1
+            )
+            from level v
+            where v.priority is not null
+        )
+        select f.oldest, f.is_full and f.oldest > f.queued_at as is_late
+        from level v
+        cross join lateral (
+            select min(h.run_at) as oldest, max(h.queued_at) as queued_at, count(*) = 100 as is_full
+            from (
+                select q.run_at, q.queued_at
+                from trax.work_queue q
+                where q.lane_id = l.lane_id
+                    and q.waits_for is null
+                    and q.priority = v.priority
+                order by q.job_id
+                limit 100
+            ) h
+        ) f
+    ) p
+) o
 order by b.waiting + b.running desc, b.name

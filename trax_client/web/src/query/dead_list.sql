@@ -1,5 +1,5 @@
 -- Dead letters that match all filters, newest first. $1 task, $2 group, $3 manifest, $4 status, $5
--- before this id, $6 limit, $7 part of the reason or error.
+-- before this id, $6 limit, $7 part of the reason or error, $8 id.
 select
     d.id,
     d.job_id,
@@ -21,5 +21,6 @@ where ($1::text is null or d.task = $1)
     and ($4::text is null or d.status = $4)
     and ($5::bigint is null or d.id < $5)
     and ($7::text is null or pg_catalog.strpos(pg_catalog.concat_ws(': ', d.reason, d.last_error), $7) > 0)
+    and ($8::bigint is null or d.id = $8)
 order by d.id desc
 limit $6

@@ -1,6 +1,7 @@
--- Requeues open dead letters that match all filters, oldest first. Returns their number, and the
--- number skipped because another job has their unique key. $1 task, $2 manifest, $3 group, $4 part
--- of the reason or error, $5 note, $6 limit: 100 by default, at most 1000.
+-- Requeues open dead letters that match all filters, oldest first. Returns their number, the number
+-- of others that match, and the number skipped because another job has their unique key. $1 task,
+-- $2 manifest, $3 group, $4 part of the reason or error, $5 note, $6 limit: 100 by default, at most
+-- 1000.
 with matching as (
     select
         d.id, d.created_at,
@@ -35,12 +36,16 @@ with matching as (
         limit least(coalesce($6::int, 100), 1000)
     ) d
 ), left_there as (
-    select count(*) as count
+    select
+        count(*) filter (where not m.has_taken_key) as free,
+        count(*) filter (where m.has_taken_key) as taken
     from matching m
-    where m.has_taken_key
 )
 select pg_catalog.concat_ws(
-    ', and leaves ', r.count::text, case when l.count > 0 then l.count || ' of which another job has the unique key' end
+    ', and leaves ',
+    r.count::text,
+    nullif(l.free - r.count, 0) || ' more that match',
+    nullif(l.taken, 0) || ' of which another job has the unique key'
 )
 from requeued r
 cross join left_there l

@@ -32,24 +32,69 @@ select
     coalesce(g.max_per_key, 1) as max_per_key,
     coalesce(r.count, 0) as running,
     coalesce(w.count, 0)::bigint as ready,
-    w.oldest
+    coalesce(w.is_cut, false) as ready_is_cut,
+    o.oldest,
+    coalesce(o.is_late, false) as oldest_is_late
 from named n
 left join trax.manifest_group g on g.name = n.name
 left join running r on r.name = n.name
 cross join lateral (
-    select sum(c.count) as count, min(c.oldest) as oldest
+    select sum(c.count) as count, bool_or(c.count = $1) as is_cut
     from trax.lane l
     cross join lateral (
-        select count(*) as count, min(h.run_at) as oldest
+        select count(*) as count
         from (
-            select q.run_at
+            select
             from trax.work_queue q
             where q.lane_id = l.lane_id
                 and q.waits_for is null
-            order by q.priority desc, q.job_id
             limit $1
         ) h
     ) c
     where l.group_name = n.name
 ) w
+cross join lateral (
+    -- As in busiest.sql.
+    select min(p.oldest) as oldest, bool_or(p.is_late) as is_late
+    from trax.lane l
+    cross join lateral (
+        with recursive level as (
+            (
+                select q.priority
+                from trax.work_queue q
+                where q.lane_id = l.lane_id
+                    and q.waits_for is null
+                order by q.priority desc
+                limit 1
+            )
+            union all
+            select (
+                select q.priority
+                from trax.work_queue q
+                where q.lane_id = l.lane_id
+                    and q.waits_for is null
+                    and q.priority < v.priority
+                order by q.priority desc
+                limit 1
+            )
+            from level v
+            where v.priority is not null
+        )
+        select f.oldest, f.is_full and f.oldest > f.queued_at as is_late
+        from level v
+        cross join lateral (
+            select min(h.run_at) as oldest, max(h.queued_at) as queued_at, count(*) = 100 as is_full
+            from (
+                select q.run_at, q.queued_at
+                from trax.work_queue q
+                where q.lane_id = l.lane_id
+                    and q.waits_for is null
+                    and q.priority = v.priority
+                order by q.job_id
+                limit 100
+            ) h
+        ) f
+    ) p
+    where l.group_name = n.name
+) o
 order by n.name

@@ -6,8 +6,12 @@
 --
 -- A filter that few of ten million runs match would read them all, so each query examines at most
 -- $9 rows, and the user asks for the next ones. If a table was examined in part, jobs of the other
--- tables beyond that part are left for the next query too.
-with waiting as materialized (
+-- tables beyond that part are left for the next query too. Failures since a time have an index, and
+-- are found however many other jobs ended since.
+with since as materialized (
+    select greatest($12::timestamptz, pg_catalog.now() - $14::interval) as at
+),
+waiting as materialized (
     select
         q.job_id, 'queued'::text as state, q.attempts as attempt, q.task, q.group_name, q.manifest,
         q.waits_for, q.run_at as at, null::timestamptz as started_at, null::timestamptz as finished_at,
@@ -29,6 +33,25 @@ running as materialized (
     order by l.job_id desc
     limit $9
 ),
+failed as materialized (
+    select
+        r.job_id, r.state, r.attempt, r.task, r.group_name, r.manifest,
+        null::text as waits_for, r.finished_at as at, r.started_at, r.finished_at,
+        r.worker, r.error, null::text as concurrency_key, null::text as unique_key, r.input, r.final
+    from (
+        select f.*
+        from trax.run f
+        where $1 = 'failed'
+            and f.final
+            and f.state = 'failed'
+            and f.finished_at >= (select s.at from since s)
+            and f.finished_at < coalesce($13::timestamptz, 'infinity')
+        offset 0
+    ) r
+    where r.job_id < $8
+    order by r.job_id desc
+    limit $9
+),
 ended as materialized (
     select
         r.job_id, r.state, r.attempt, r.task, r.group_name, r.manifest,
@@ -36,6 +59,7 @@ ended as materialized (
         r.worker, r.error, null::text as concurrency_key, null::text as unique_key, r.input, r.final
     from trax.run r
     where ($1::text is null or $1 in ('completed', 'failed', 'cancelled'))
+        and ($1 is distinct from 'failed' or (select s.at is null from since s))
         and r.job_id < $8
     order by r.job_id desc
     limit $9
@@ -48,6 +72,9 @@ looked as (
         union all
         select case when count(*) = $9 then min(u.job_id) end
         from running u
+        union all
+        select case when count(*) = $9 then min(f.job_id) end
+        from failed f
         union all
         select case when count(*) = $9 then min(e.job_id) end
         from ended e
@@ -64,6 +91,8 @@ left join lateral (
         select * from waiting
         union all
         select * from running
+        union all
+        select * from failed
         union all
         select * from ended
     ) a
