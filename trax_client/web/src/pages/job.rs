@@ -6,6 +6,7 @@ use tokio_postgres::types::Type;
 use trax_client::Json;
 use trax_terminal::sql_output::as_psql;
 
+use super::reason::reasons;
 use super::{Page, letter_path, manifest_path};
 use crate::layout::{button, facts, state, table, verbatim};
 use crate::moment::{Moment, length};
@@ -15,7 +16,7 @@ use crate::trouble::Trouble;
 const SHOW: &str = include_str!("../query/job_show.sql");
 const ATTEMPTS: &str = include_str!("../query/job_attempts.sql");
 const FAMILY: &str = include_str!("../query/job_family.sql");
-const WAITS: &str = include_str!("../query/job_waits.sql");
+const EXPLAIN: &str = include_str!("../query/job_explain.sql");
 
 /// The maximum number of characters of a value on the page.
 const VALUE: i32 = 20_000;
@@ -42,7 +43,7 @@ pub(super) async fn show(page: &Page<'_>, id: &str) -> Result<Markup, Trouble> {
     Ok(html! {
         h1 { "Job " (id) " " (state(&is)) }
         (buttons(page, id, &is, row)?)
-        @if is == "queued" { (waits(page, id).await?) }
+        @if is == "queued" { (reasons(page, "Why it waits", EXPLAIN, (&id, Type::INT8)).await?) }
         (what(page, row)?)
         (attempts(page, id, row).await?)
         (values(row)?)
@@ -69,29 +70,6 @@ fn buttons(page: &Page<'_>, id: i64, is: &str, row: &Row) -> Result<Markup, Trou
             @if lives && reader.may(visit, "cancel") { (button(visit, "cancel", &job, "Cancel")) " " }
             @if is == "queued" && reader.may(visit, "run_now") { (button(visit, "run-now", &job, "Run now")) " " }
             @if !lives && may_again { (button(visit, "again", &job, "Queue again")) }
-        }
-    })
-}
-
-async fn waits(page: &Page<'_>, id: i64) -> Result<Markup, Trouble> {
-    let rows = page.work.rows(WAITS, &[(&id, Type::INT8)]).await?;
-    let mut reasons = Vec::new();
-    for row in &rows {
-        let reason: String = row.try_get("reason")?;
-        let behind: Option<i64> = row.try_get("job_id")?;
-        reasons.push((reason, behind));
-    }
-    Ok(html! {
-        h2 { "Why it waits" }
-        ul {
-            @for (reason, behind) in &reasons {
-                li {
-                    (reason)
-                    @if let Some(behind) = behind {
-                        ": " a href=(page.visit.link(&format!("jobs/{behind}"))) { "job " (behind) }
-                    }
-                }
-            }
         }
     })
 }

@@ -4,6 +4,7 @@ use maud::{Markup, html};
 use tokio_postgres::types::Type;
 
 use super::manifest_list::{next, schedule};
+use super::reason::reasons;
 use super::{Page, graph, manifest_path};
 use crate::layout::{button, facts, state, table, text, verbatim};
 use crate::moment::{Moment, length};
@@ -54,32 +55,11 @@ pub(super) async fn show(page: &Page<'_>, name: &str) -> Result<Markup, Trouble>
             ("after", names(&parents)),
             ("before", names(&children)),
         ]))
-        (explained(page, name).await?)
+        (reasons(page, "Why it does or does not run now", EXPLAIN, (&name, Type::TEXT)).await?)
         (graph::show(page, name).await?)
         (coming(page, name).await?)
         (lately(page, id).await?)
         @if let Some(input) = &input { h2 { "Input" } (verbatim(input)) }
-    })
-}
-
-async fn explained(page: &Page<'_>, name: &str) -> Result<Markup, Trouble> {
-    let mut shown = Vec::new();
-    for row in page.work.rows(EXPLAIN, &[(&name, Type::TEXT)]).await? {
-        let reason: Option<String> = row.try_get("reason")?;
-        let detail: Option<String> = row.try_get("detail")?;
-        let since: Option<Moment> = row.try_get("since")?;
-        let action: Option<String> = row.try_get("action")?;
-        shown.push(vec![
-            html! { (reason.unwrap_or_default().replace('_', " ")) },
-            text(detail.as_deref()),
-            html! { @if let Some(at) = since { (at.shown(page.reader.now)) } },
-            text(action.as_deref()),
-        ]);
-    }
-    let head = ["reason", "detail", "since", "what to type"];
-    Ok(html! {
-        h2 { "Why it does or does not run now" }
-        (table("Why it does or does not run now", &head, &shown, "Nothing holds it."))
     })
 }
 

@@ -17,6 +17,7 @@ mod manifest_list;
 mod outbox;
 mod overview;
 mod rates;
+mod reason;
 mod token;
 mod worker;
 
