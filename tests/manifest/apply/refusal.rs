@@ -38,7 +38,7 @@ const MEMBERS: [&str; 36] = [
     r#""task": "a", "every": "0""#,
     r#""task": "a", "every": "-1 h""#,
     r#""task": "a", "every": "11 years""#,
-    r#""task": "a", "every": [60]"#,
+    r#""task": "a", "every": true"#,
     r#""task": "a", "run_at": "soon""#,
     r#""task": "a", "run_at": "infinity""#,
     r#""task": "a", "starts_at": "2030-01-02", "ends_at": "2030-01-01""#,
