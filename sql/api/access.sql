@@ -167,12 +167,12 @@ begin
         select n.argument, t.name
         from (values ('tasks', tasks), ('groups', groups)) n (argument, names)
         cross join unnest(n.names) t (name)
-        where t.name ~ '^\s|\s$'
+        where t.name ~ '^[[:space:]]|[[:space:]]$'
     loop
         raise exception 'argument "%" must not begin or end with white space', named.argument
             using errcode = '22023',
                 detail = format('%s has "%s".', named.argument, named.name),
-                hint = format('Specify the name alone: %L', regexp_replace(named.name, '^\s+|\s+$', '', 'g'));
+                hint = format('Specify the name alone: %L', regexp_replace(named.name, '^[[:space:]]+|[[:space:]]+$', '', 'g'));
     end loop;
     -- The owner has every right already, and must keep them.
     if exists (
