@@ -49,11 +49,22 @@ create function trax.record_again(
     new_job_id bigint
 )
 returns void
-language sql volatile security definer
+language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
+#variable_conflict use_variable
+declare
+    missing constant text := case when job_id is null then 'job_id' when new_job_id is null then 'new_job_id' end;
+begin
+    if missing is not null then
+        raise exception 'argument "%" must not be null', missing
+            using errcode = '22004',
+                detail = format('The argument "%s" is null.', missing),
+                hint = format('Specify the id of a job: %s => 1', missing);
+    end if;
     insert into trax.audit (action, kind, name, note)
-    values ('queue_again', 'job', $1::text, format('as job %s', $2))
+    values ('queue_again', 'job', job_id::text, format('as job %s', new_job_id));
+end;
 $$;
 comment on function trax.record_again(bigint, bigint) is
     'Records in trax.audit that the caller queued an ended job again, and as which job; the pages and trax jobs retry call it after they queue one without its dead letter.';

@@ -385,7 +385,7 @@ fn sample(argument: &str) -> &'static str {
         "name" => "'m'",
         "group_name" => "'g'",
         "document" => "'{}'",
-        "job_id" => "{job}",
+        "job_id" | "new_job_id" => "{job}",
         "token" => "{token}",
         "job_ids" => "array[{job}]",
         "tokens" => "array[{token}]",

@@ -14,7 +14,7 @@ use crate::similar::{self, Kind};
 use trax_terminal::Failure;
 
 const AUDIT_LIST: &str = include_str!("query/audit_list.sql");
-const ACTIONS: [&str; 14] = [
+const ACTIONS: [&str; 16] = [
     "acknowledge",
     "adopt",
     "cancel",
@@ -23,11 +23,13 @@ const ACTIONS: [&str; 14] = [
     "enable",
     "grant",
     "pause",
+    "queue_again",
     "requeue",
     "resume",
     "revoke",
     "run_now",
     "schedule",
+    "trigger",
     "unschedule",
 ];
 const KINDS: [&str; 6] = [
