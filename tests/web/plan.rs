@@ -32,8 +32,12 @@ async fn no_page_reads_history_from_end_to_end() {
     let web = Web::of(shared_server(), &database, &[]).await;
     for path in [
         "/",
+        "/?charts=1d",
+        "/?charts=7d",
         "/jobs",
         "/jobs?state=failed",
+        "/jobs?state=failed&within=1+hour",
+        "/jobs?state=completed&from=2020-01-01",
         "/jobs?state=completed&task=t3&group=g5",
         "/jobs?manifest=m",
         "/jobs?worker=nobody",
