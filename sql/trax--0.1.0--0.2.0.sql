@@ -278,7 +278,6 @@ alter table trax.worker set (fillfactor = 50, autovacuum_vacuum_scale_factor = 0
 \include schema/unreadable_job.sql
 \include schema/audit.sql
 \include schema/access.sql
-\include schema/departure.sql
 
 \include api/rights.sql
 \include api/work_queue.sql
@@ -296,8 +295,6 @@ alter foreign table trax.new_job
 \include api/manifest.sql
 \include api/dead_letter.sql
 \include api/shard.sql
-\include api/departure.sql
-\include api/move.sql
 \include api/cycle.sql
 \include api/token.sql
 \include api/scheduler.sql

@@ -28,6 +28,7 @@ mod progress;
 mod relay;
 mod router;
 mod server;
+mod shard;
 mod sql_job;
 mod testkit;
 mod token;

@@ -78,7 +78,7 @@ declare
 begin
     -- The tables of a copy do not show which groups have moved to other shards since it was made.
     if keep is not true
-        and exists (select from trax.group_home)
+        and exists (select from pg_extension e where e.extname = 'trax_shard')
         and trax.is_copy()
     then
         raise exception 'this database is a copy of shard %', number
@@ -93,7 +93,7 @@ begin
 end;
 $$;
 comment on function trax.adopt(boolean) is
-    'Makes the jobs in a copy (a restored dump, a clone) belong to this server and this database, so that they run here; stores trax.home. A copy of a shard of a router is refused unless keep is true: groups may have moved to other shards since.';
+    'Makes the jobs in a copy (a restored dump, a clone) belong to this server and this database, so that they run here; stores trax.home. A copy of a shard of a router (extension trax_shard) is refused unless keep is true: groups may have moved to other shards since.';
 
 create function trax.adoption_changed()
 returns trigger

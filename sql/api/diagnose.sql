@@ -412,7 +412,7 @@ select
         coalesce(jsonb_array_length(d.cargo -> 'jobs'), 0), d.group_name, d.target, date_trunc('second', d.departed_at)),
     format('At the router: call trax_router.move_group(%s, %s, null)', quote_literal(d.group_name), d.target)
 from clock c
-join trax.departure d on d.departed_at <= c.past
+join trax.departures() d on d.departed_at <= c.past
 union all
 select
     'notifications_full', 'warning',

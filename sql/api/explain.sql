@@ -272,7 +272,7 @@ begin
     select
         'departed', format('Job %s of group "%s" is on its way to shard %s.', id, d.group_name, d.target), d.departed_at,
         format('In the router: call trax_router.move_group(%L, %s)', d.group_name, d.target)
-    from trax.departure d
+    from trax.departures() d
     where d.cargo -> 'jobs' @> jsonb_build_array(jsonb_build_object('job_id', id));
     get diagnostics found_rows = row_count;
     if found_rows > 0 then

@@ -159,3 +159,21 @@ for each statement execute function trax.changed_manually();
 create trigger manifest_group_changed_manually
 before insert or update or delete or truncate on trax.manifest_group
 for each statement execute function trax.changed_manually();
+
+create function trax.input_here(
+    input jsonb,
+    run_as text
+)
+returns jsonb
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select case
+        when $2 is null then $1
+        else ($1 - 'role_oid') || coalesce(
+            (select jsonb_build_object('role_oid', r.oid::bigint) from pg_roles r where r.rolname = $2), '{}'
+        )
+    end
+$$;
+comment on function trax.input_here(jsonb, text) is
+    'Internal. Returns the input of a job that came from another server: a statement is that of the role with the name here, whose number is another there.';

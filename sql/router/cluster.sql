@@ -10,7 +10,7 @@ as $$
         'add_shard', 'move_shard', 'close_shard', 'open_shard', 'spread_places', 'keys_alive', 'pin_keys', 'pin_group',
         'place_group', 'spread_group', 'hold_group', 'cluster', 'identify', 'survey_group', 'survey', 'survey_whole', 'in_micros', 'placing_at',
         'put_settings', 'give_settings', 'hold_placement', 'put_placement', 'depart', 'arrive', 'end_departure',
-        'refuse_ties', 'roles_of_group', 'missing_roles', 'begin_move', 'carry', 'move_group', 'departed', 'hold_manifests', 'forget', 'adopt_shard', 'join_cluster'
+        'refuse_ties', 'roles_of_group', 'missing_roles', 'begin_move', 'carry', 'move_group', 'departed', 'hold_manifests', 'forget', 'adopt_shard', 'join_cluster', 'take_in'
     ]
 $$;
 comment on function trax_router.functions_of_owner() is
@@ -21,21 +21,23 @@ create function trax_router.identify(
 )
 returns table (
     number int,
-    version text
+    version text,
+    shard_version text
 )
 language plproxy volatile
 set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect address;
-    select (s.seqmin >> 43)::int as number, e.extversion as version
+    select (s.seqmin >> 43)::int as number, e.extversion as version, x.extversion as shard_version
     from pg_catalog.pg_extension e
     join pg_catalog.pg_class c on c.relnamespace = e.extnamespace and c.relname = 'work_queue_job_id_seq'
     join pg_catalog.pg_sequence s on s.seqrelid = c.oid
+    left join pg_catalog.pg_extension x on x.extname = 'trax_shard'
     where e.extname = 'trax';
 $$;
 comment on function trax_router.identify(text) is
-    'Internal. Returns the number of the shard at an address, as its ids carry it, and the version of trax there.';
+    'Internal. Returns the number of the shard at an address, as its ids carry it, and the versions of trax and trax_shard there.';
 
 create function trax_router.look_at(
     number int,
@@ -102,7 +104,8 @@ comment on function trax_router.look_at(int, text) is
 
 create function trax_router.refuse_version(
     number int,
-    address text
+    address text,
+    joins boolean default false
 )
 returns void
 language plpgsql volatile
@@ -112,26 +115,36 @@ as $$
 declare
     -- Functions may change their arguments from one minor version to the next.
     minor constant text := '^[0-9]+[.][0-9]+';
-    there text;
+    there record;
     here text;
 begin
-    select i.version
-    into there
-    from trax_router.identify(address) i;
     select e.extversion
     into here
     from pg_extension e
     where e.extname = 'trax_router';
-    if substring(there from minor) is distinct from substring(here from minor) then
-        raise exception 'shard % has trax %, and the router is of version %', number, there, here
+    for there in
+        select x.extension, x.version
+        from trax_router.identify(address) i
+        cross join lateral (values ('trax', i.version), ('trax_shard', i.shard_version)) x (extension, version)
+        where substring(x.version from minor) is distinct from substring(here from minor)
+    loop
+        -- A database that joins has the extension created there.
+        continue when there.version is null and joins;
+        if there.version is null then
+            raise exception 'shard % does not have the extension %', number, there.extension
+                using errcode = '55000',
+                    detail = format('pg_extension has no row for it at %s.', address),
+                    hint = format('Type there: create extension %s', there.extension);
+        end if;
+        raise exception 'shard % has % %, and the router is of version %', number, there.extension, there.version, here
             using errcode = '55000',
                 detail = 'Both must be of one minor version: the router calls the functions that its own version has.',
-                hint = 'Type in the older one: alter extension trax update, or at the router: alter extension trax_router update';
-    end if;
+                hint = format('Type in the older one: alter extension %s update, or at the router: alter extension trax_router update', there.extension);
+    end loop;
 end;
 $$;
-comment on function trax_router.refuse_version(int, text) is
-    'Internal. Refuses a shard at an address whose trax is of another minor version than the router.';
+comment on function trax_router.refuse_version(int, text, boolean) is
+    'Internal. Refuses a shard at an address whose trax or trax_shard is of another minor version than the router, or that has no trax_shard unless it joins now.';
 
 create function trax_router.join_cluster(
     shard int
@@ -147,6 +160,41 @@ $$;
 comment on function trax_router.join_cluster(int) is
     'Internal. Calls trax.join_cluster() on a shard.';
 
+create function trax_router.take_in(
+    shard int,
+    address text
+)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    failure trax_router.failure;
+begin
+    perform trax_router.join_cluster(shard);
+exception
+    when others or query_canceled then
+        get stacked diagnostics
+            failure.state = returned_sqlstate,
+            failure.message = message_text,
+            failure.detail = pg_exception_detail,
+            failure.hint = pg_exception_hint;
+        failure.shard := shard;
+        if failure.state = '42501'
+            and (select i.shard_version is null from trax_router.identify(address) i)
+        then
+            raise exception 'shard % does not have the extension trax_shard, and role "%" may not create it there', shard, current_user
+                using errcode = '42501',
+                    detail = substring(failure.message from 'REMOTE [^:]*: (.*)$'),
+                    hint = 'Type there, as a superuser who is the owner of trax: create extension trax_shard; then add the shard again';
+        end if;
+        perform trax_router.raise(failure);
+end;
+$$;
+comment on function trax_router.take_in(int, text) is
+    'Internal. Creates the extension trax_shard on a shard that has none; its error says what to type there when the role may not.';
+
 create function trax_router.add_shard(
     number int,
     address text
@@ -160,7 +208,7 @@ declare
     spread text;
 begin
     perform trax_router.look_at(number, address);
-    perform trax_router.refuse_version(number, address);
+    perform trax_router.refuse_version(number, address, joins => true);
     -- In the lock order of moves: a move that begins waits for this.
     lock table trax_router.group_placement in access share mode;
     lock table trax_router.shard in share row exclusive mode;
@@ -178,6 +226,7 @@ begin
     insert into trax_router.shard as s (number, address)
     values (number, address)
     on conflict do nothing;
+    perform trax_router.take_in(number, address);
     -- The first shard has all places; later ones get theirs when the owner rebalances.
     insert into trax_router.place (place, shard)
     select n, number
@@ -193,7 +242,6 @@ begin
     loop
         perform trax_router.copy_settings(spread, number);
     end loop;
-    perform trax_router.join_cluster(number);
     -- Notifies fleets.
     perform pg_notify('trax_router', number::text);
     if exists (
@@ -207,7 +255,7 @@ begin
 end;
 $$;
 comment on function trax_router.add_shard(int, text) is
-    'Adds a database to the cluster, and returns whether groups are placed there. The first has all 1,024 places; after others were added trax_router.spread_places() divides them. Its number is that of trax.set_shard() there.';
+    'Adds a database to the cluster, and returns whether groups are placed there. The first has all 1,024 places; after others were added trax_router.spread_places() divides them. Its number is that of trax.set_shard() there. Creates the extension trax_shard there.';
 
 create function trax_router.move_shard(
     number int,

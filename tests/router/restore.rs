@@ -106,19 +106,3 @@ async fn jobs_that_have_moved_since_the_backup_of_a_restored_shard_run_once() {
     second.assert_healthy().await;
     first.assert_healthy().await;
 }
-
-#[tokio::test]
-async fn a_copy_of_a_shard_is_adopted_by_an_explicit_word() {
-    let (database, s) = harness::session::session().await;
-    s.get("select trax.set_shard(5), trax.enqueue_many('t', array['1', '2']::jsonb[])")
-        .await;
-    s.get("truncate trax.adoption; select trax.adopt()").await;
-    assert_eq!(s.claim("").await.len(), 1, "a number alone is no cluster");
-    s.get("select trax.join_cluster(); truncate trax.adoption")
-        .await;
-    let s = Session::of(&database).await;
-    assert_eq!(s.refusal("select trax.adopt()").await.code, "55000");
-    s.get("select trax.adopt(keep => true)").await;
-    assert_eq!(s.claim("").await.len(), 1);
-    s.get("select trax.adopt()").await;
-}

@@ -2,6 +2,7 @@
 
 use harness::session::{Session, session};
 use std::collections::BTreeSet;
+use trax_client::testkit::Database;
 
 /// The functions of the contract: arguments in order with their defaults, and the result.
 const CONTRACT: &[&str] = &[
@@ -82,6 +83,13 @@ const COLUMNS: [(&str, &str); 4] = [
     ),
 ];
 
+/// A database that also has the objects of a shard.
+async fn whole_session() -> (Database, Session) {
+    let (database, s) = session().await;
+    s.get("create extension trax_shard").await;
+    (database, s)
+}
+
 /// Returns one column of a result as a set.
 async fn set(s: &Session, sql: &str) -> BTreeSet<String> {
     s.get(sql).await.lines().map(str::to_owned).collect()
@@ -118,7 +126,7 @@ async fn the_functions_are_those_of_the_contract() {
 
 #[tokio::test]
 async fn no_function_is_overloaded_and_all_types_are_built_in() {
-    let (_db, s) = session().await;
+    let (_db, s) = whole_session().await;
     let overloaded = "select proname from pg_proc where pronamespace = 'trax'::regnamespace group by proname having count(*) > 1";
     assert_eq!(s.get(overloaded).await, "");
     let foreign = "select p.proname, t.typname
@@ -158,7 +166,7 @@ async fn the_columns_of_new_job_are_the_arguments_of_enqueue() {
 
 #[tokio::test]
 async fn every_table_column_view_and_function_has_a_comment() {
-    let (_db, s) = session().await;
+    let (_db, s) = whole_session().await;
     let relations = "select c.relname, c.relkind from pg_class c
                      where c.relnamespace = 'trax'::regnamespace
                          and c.relkind in ('r', 'p', 'v', 'f')
@@ -179,11 +187,11 @@ async fn every_table_column_view_and_function_has_a_comment() {
 
 #[tokio::test]
 async fn every_table_and_sequence_is_in_the_dump() {
-    let (_db, s) = session().await;
+    let (_db, s) = whole_session().await;
     let sql = "select c.relname
                from pg_class c
                join pg_depend d on d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'e'
-               join pg_extension e on e.oid = d.refobjid and e.extname = 'trax'
+               join pg_extension e on e.oid = d.refobjid and e.extname in ('trax', 'trax_shard')
                where c.relkind in ('r', 'p', 'S')
                    and not c.oid = any (e.extconfig)
                order by 1";
@@ -192,7 +200,7 @@ async fn every_table_and_sequence_is_in_the_dump() {
         "adoption\nbelieved_clock",
         "what tells a copy from the original does not travel, nor how far a clock is believed"
     );
-    let filtered = "select extcondition from pg_extension, unnest(extcondition) c where extname = 'trax' and c <> ''";
+    let filtered = "select extcondition from pg_extension, unnest(extcondition) c where extname in ('trax', 'trax_shard') and c <> ''";
     assert_eq!(s.get(filtered).await, "", "a dump takes all rows");
 }
 
@@ -219,7 +227,7 @@ async fn the_library_knows_every_check_of_the_tables_it_writes_directly() {
 /// error.
 #[tokio::test]
 async fn every_table_has_an_identity_for_a_publication() {
-    let (_db, s) = session().await;
+    let (_db, s) = whole_session().await;
     s.get("select trax.make_run_partitions(now() + interval '20 days', 0)")
         .await;
     let without = "select c.oid::regclass from pg_class c
@@ -292,7 +300,7 @@ async fn partitions_made_later_are_like_those_made_by_the_install() {
 
 #[tokio::test]
 async fn every_security_definer_has_a_fixed_search_path() {
-    let (_db, s) = session().await;
+    let (_db, s) = whole_session().await;
     let sql = "select p.proname from pg_proc p
                where p.pronamespace = 'trax'::regnamespace
                    and not coalesce('search_path=pg_catalog, pg_temp' = any (p.proconfig), false)";
@@ -315,7 +323,7 @@ async fn every_security_definer_has_a_fixed_search_path() {
 
 #[tokio::test]
 async fn the_hot_path_has_no_foreign_keys_and_no_row_triggers() {
-    let (_db, s) = session().await;
+    let (_db, s) = whole_session().await;
     let sql = "select (select count(*) from pg_trigger t join pg_class c on c.oid = t.tgrelid where c.relnamespace = 'trax'::regnamespace and t.tgtype & 1 = 1
                        -- For statements by hand that move a deadline to an earlier time.
                        and t.tgname <> 'lease_deadline_moved_manually'),

@@ -9,11 +9,11 @@ use harness::session::{Session, session};
 use std::collections::BTreeSet;
 use trax_client::testkit::Database;
 
-const READER: &str = "status check diagnose metrics preview preview_cron explain_job explain_manifest get_jobs await_job await_jobs shard_of where_is";
-const PRODUCER: &str = "enqueue enqueue_many enqueue_sql limit_queue_time trigger cancel run_now record_again get_jobs await_job await_jobs shard_of where_is acquire_token await_token extend_token release_token";
+const READER: &str = "status check diagnose metrics preview preview_cron explain_job explain_manifest get_jobs await_job await_jobs shard_of";
+const PRODUCER: &str = "enqueue enqueue_many enqueue_sql limit_queue_time trigger cancel run_now record_again get_jobs await_job await_jobs shard_of acquire_token await_token extend_token release_token";
 const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel cancel_own enqueue enqueue_many
     limit_queue_time activate complete_and_claim wait_for_work acquire_token await_token extend_token release_token
-    report_progress report_worker waiting_tasks runs_as_stored get_jobs await_job await_jobs shard_of where_is";
+    report_progress report_worker waiting_tasks runs_as_stored get_jobs await_job await_jobs shard_of";
 /// The functions that only an admin may call.
 const ADMIN: &str =
     "schedule unschedule enable_manifest disable_manifest configure_group requeue_dead_letter
@@ -133,7 +133,6 @@ const CALLS: &[(&str, &str)] = &[
     ("adopt", "select trax.adopt()"),
     ("set_shard", "select trax.set_shard(0)"),
     ("shard_of", "select trax.shard_of({job})"),
-    ("where_is", "select trax.where_is({job})"),
     (
         "grant_access",
         "select trax.grant_access('{role}', 'reader')",

@@ -209,6 +209,7 @@ async fn days_made_while_the_clock_was_ahead_are_reported() {
 #[tokio::test]
 async fn jobs_that_left_and_did_not_arrive_are_reported() {
     let s = sound().await;
+    s.get("create extension trax_shard").await;
     s.get("select trax.enqueue('a', group_name => 'g'); select trax.depart('g', 7); select trax.depart('g', 7)")
         .await;
     is_sound(&s).await;

@@ -167,6 +167,8 @@ impl Function {
 async fn the_page_of_functions_is_what_their_comments_say() {
     let database = database().await;
     let client = connect(&database).await;
+    let shard = client.batch_execute("create extension trax_shard").await;
+    shard.expect("the extension is created");
     let functions = functions(&client).await;
     let settings = settings(&client).await;
     let names = names_of(&settings);

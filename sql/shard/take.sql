@@ -1,4 +1,4 @@
--- departure: the next batch of a group that moves to another shard, taken out of the tables.
+-- take: the next batch of a group that moves to another shard, taken out of the tables.
 
 create function trax.take_jobs(
     group_name text,

@@ -255,24 +255,6 @@ $$;
 comment on function trax.end_departure(text, uuid) is
     'Internal. Forgets a batch that has arrived. Called by trax_router.move_group().';
 
-create function trax.input_here(
-    input jsonb,
-    run_as text
-)
-returns jsonb
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-    select case
-        when $2 is null then $1
-        else ($1 - 'role_oid') || coalesce(
-            (select jsonb_build_object('role_oid', r.oid::bigint) from pg_roles r where r.rolname = $2), '{}'
-        )
-    end
-$$;
-comment on function trax.input_here(jsonb, text) is
-    'Internal. Returns the input of a job that came from another server: a statement is that of the role with the name here, whose number is another there.';
-
 create function trax.arrive(
     source int,
     group_name text,

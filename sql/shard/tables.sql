@@ -1,4 +1,27 @@
--- departure, arrival, group_home: a group on its way between two databases of a cluster.
+-- A database of a cluster, beside the extension trax: groups on their way to another shard.
+
+do $$
+declare
+    owner constant name := (
+        select pg_get_userbyid(c.relowner) from pg_class c where c.oid = 'trax.work_queue'::regclass
+    );
+    version constant text := (select e.extversion from pg_extension e where e.extname = 'trax');
+    version_here constant text := (select e.extversion from pg_extension e where e.extname = 'trax_shard');
+begin
+    if owner <> current_user then
+        raise exception 'the extension trax_shard must belong to the owner of trax'
+            using errcode = '42501',
+                detail = format('trax belongs to role "%s", and this session acts as role "%s".', owner, current_user),
+                hint = format('Type: set role %I; create extension trax_shard', owner);
+    end if;
+    if version <> version_here then
+        raise exception 'this database has trax %, and trax_shard is of version %', version, version_here
+            using errcode = '55000',
+                detail = 'Both must be of one version.',
+                hint = 'Type: alter extension trax update; create extension trax_shard';
+    end if;
+end;
+$$;
 
 -- Batches taken from this database that are not known to have arrived in the other one. A group has
 -- one batch at a time, so that they arrive in order.
@@ -39,10 +62,16 @@ create table trax.group_home (
     placed_at bigint not null,
     constraint group_home_pkey primary key (group_name)
 );
-comment on table trax.group_home is 'Groups that a router has placed here; a row without a name shows that this database is a shard of a router.';
+comment on table trax.group_home is 'Groups that a router has placed here.';
 comment on column trax.group_home.group_name is 'The group.';
 comment on column trax.group_home.placed_at is 'When it was placed here last, by the clock of the router: microseconds since 1970.';
 
 select pg_catalog.pg_extension_config_dump('trax.departure', '');
 select pg_catalog.pg_extension_config_dump('trax.arrival', '');
 select pg_catalog.pg_extension_config_dump('trax.group_home', '');
+
+-- Each session checks the code on the tables of trax once, and again after one of them has changed:
+-- its trigger marks this one as changed, and the tables above are among them from then on.
+update trax.adoption a
+set home = a.home
+where false;
