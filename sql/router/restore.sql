@@ -140,3 +140,52 @@ end;
 $$;
 comment on function trax_router.jobs_on_two_shards(int) is
     'Internal. Returns jobs that wait or run on two shards, of some that are not on the shard that gave their ids; none unless the caller owns trax there.';
+
+create function trax_router.violations()
+returns table (
+    rule text,
+    detail text,
+    shard int
+)
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+    select
+        'every job is on one shard',
+        format('Job %s of group "%s" is on shard %s and on shard %s.', j.job_id, j.group_name, j.other_shard, j.shard),
+        j.shard
+    from trax_router.jobs_on_two_shards() j
+$$;
+comment on function trax_router.violations() is
+    'Internal. Returns what trax.check() finds at the router itself.';
+
+create function trax_router.causes(
+    patience interval
+)
+returns table (
+    cause text,
+    severity text,
+    detail text,
+    fix text,
+    shard int
+)
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+    select u.cause, u.severity, u.detail, u.fix, u.shard
+    from trax_router.unended_moves($1) u
+    union all
+    (
+        select
+            'job_on_two_shards', 'critical',
+            format('%s jobs of group "%s" are on shard %s and on shard %s, and may run twice: one of the shards was restored from a backup.',
+                count(*), j.group_name, j.other_shard, j.shard),
+            format('call trax_router.move_group(%L, %s, null)', j.group_name, min(trax_router.shard_of_group(j.group_name))),
+            j.shard
+        from trax_router.jobs_on_two_shards() j
+        group by j.group_name, j.shard, j.other_shard
+        order by j.group_name, j.shard
+    )
+$$;
+comment on function trax_router.causes(interval) is
+    'Internal. Returns what trax.diagnose() finds at the router itself.';

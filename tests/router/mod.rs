@@ -4,7 +4,6 @@ mod access;
 mod away;
 mod break_off;
 mod cluster;
-mod generate;
 mod grow;
 mod job;
 mod lost;

@@ -2,6 +2,7 @@
 
 use super::{Cluster, has_plproxy};
 use harness::session::session;
+use std::collections::BTreeSet;
 
 /// Every function of `trax` as a caller sees it: its kind, its arguments with defaults, and its
 /// result.
@@ -9,6 +10,37 @@ const SIGNATURES: &str = "select p.proname, p.prokind, pg_get_function_arguments
     from pg_proc p where p.pronamespace = 'trax'::regnamespace
         and (p.proname = any ($$ROUTED$$::text[]))
     order by p.proname";
+
+/// The functions of a level that no router has: they concern one database, or its worker.
+const NOT_ROUTED: &str = "acknowledge_cancel adopt believe_clock cancel_own claim_next complete complete_and_claim
+    complete_many fail heartbeat limited_access record_again release report_progress report_worker runs_as_stored set_shard
+    start_scheduler wait_for_work waiting_tasks where_is";
+
+#[tokio::test]
+async fn the_router_has_what_the_extension_grants() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(1).await;
+    let granted = "select distinct f from unnest(array['reader', 'producer', 'worker', 'admin', 'limited worker']) l (level)
+        cross join unnest(trax.functions_of(l.level)) f";
+    let granted = cluster.shard(1).get(granted).await;
+    let routed = "select p.proname from pg_proc p where p.pronamespace = 'trax'::regnamespace";
+    let routed = cluster.router.get(routed).await;
+    let routed: BTreeSet<&str> = routed.lines().collect();
+    let granted: BTreeSet<&str> = granted.lines().collect();
+    let missing: BTreeSet<&str> = granted.difference(&routed).copied().collect();
+    assert_eq!(
+        missing,
+        NOT_ROUTED.split_whitespace().collect(),
+        "the table of sql/router/route.sql says how the router finds the shard of each other one"
+    );
+
+    // A time in a result has a format of its own; an interval would have the shard's intervalstyle.
+    let intervals = "select p.proname from pg_proc p, unnest(p.proallargtypes, p.proargmodes) a (type, mode)
+        where p.pronamespace = 'trax_router'::regnamespace and a.mode = 't' and a.type = 'interval'::regtype";
+    assert_eq!(cluster.router.get(intervals).await, "");
+}
 
 #[tokio::test]
 async fn names_arguments_defaults_and_results_are_those_of_the_extension() {
