@@ -62,7 +62,7 @@ async fn lived_in() -> trax_client::testkit::Database {
         select * from trax.tick()"#,
     )
     .await;
-    let relay = std::fs::read_to_string(path("sql/relay.sql")).expect("it is there");
+    let relay = std::fs::read_to_string(path("sql/relay/relay.sql")).expect("it is there");
     let an_outbox =
         "insert into trax_relay.source (source, name) values (gen_random_uuid(), 'shop')";
     execute(&connect(&database).await, &(relay + an_outbox)).await;

@@ -217,7 +217,7 @@ async fn the_outboxes_of_all_shards_are_shown() {
     let cluster = Cluster::of(2).await;
     for shard in [1, 2] {
         let session = cluster.shard(shard);
-        session.get(include_str!("../../sql/relay.sql")).await;
+        session.get(include_str!("../../sql/relay/relay.sql")).await;
         let source = format!(
             "insert into trax_relay.source (source, name, waiting, refused)
             values (gen_random_uuid(), 'shop', {shard}, {shard})"

@@ -23,14 +23,14 @@ use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 use trax_client::testkit::{Database, Server};
 
-/// A file of `sql/`.
+/// A file of `sql/relay/`.
 fn sql_file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../sql")
+        .join("../sql/relay")
         .join(name)
 }
 
-/// Runs a file of `sql/` as its header says.
+/// Runs a file of `sql/relay/` as its header says.
 pub(crate) fn play(server: &Server, database: &Database, file: &str) {
     let mut psql = server.command("psql");
     psql.args(["-q", "-v", "ON_ERROR_STOP=1", "--single-transaction"])

@@ -1,4 +1,4 @@
-//! `sql/outbox.sql` by itself: the signature and refusals of `trax.enqueue`, transactions, rights,
+//! `outbox.sql` by itself: the signature and refusals of `trax.enqueue`, transactions, rights,
 //! and a second install.
 
 use super::{outbox_on, play};

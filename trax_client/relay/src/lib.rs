@@ -1,11 +1,11 @@
-//! `trax relay`: moves rows of outboxes (`sql/outbox.sql`) to databases with trax, where they
+//! `trax relay`: moves rows of outboxes (`sql/relay/outbox.sql`) to databases with trax, where they
 //! become jobs.
 //!
-//! The *source* is the database with the outbox; the *target* has trax and `sql/relay.sql`. A row
-//! is *carried* when its job and the row of `trax_relay.carried` with its key have committed in the
-//! target, and *settled* when it has been removed from `trax_outbox.entry`. The *epoch* of a source
-//! counts its relays in a target. A row is *held* when the target currently neither accepts nor
-//! refuses it.
+//! The *source* is the database with the outbox; the *target* has trax and `sql/relay/relay.sql`. A
+//! row is *carried* when its job and the row of `trax_relay.carried` with its key have committed in
+//! the target, and *settled* when it has been removed from `trax_outbox.entry`. The *epoch* of a
+//! source counts its relays in a target. A row is *held* when the target currently neither accepts
+//! nor refuses it.
 //!
 //! Input: rows committed in the source. Output: jobs in the target; refused rows in
 //! `trax_outbox.refused`; on request the results of jobs in `trax_outbox.result`. Invariants: a row
@@ -47,7 +47,7 @@
 //! A router cannot be a target: its functions commit on a shard, outside the transaction that
 //! records the key.
 //!
-//! The relay's state in the target is a separate schema (`sql/relay.sql`), not part of the
+//! The relay's state in the target is a separate schema (`sql/relay/relay.sql`), not part of the
 //! extension, for three reasons: it consists of plain tables that only relays read, a dump of the
 //! database contains it together with the jobs it refers to, and `trax.enqueue` is called by the
 //! relay's own role, so that role's level and limits apply.
@@ -70,9 +70,9 @@ use trax_client::{Address, Error};
 pub use seat::Seat;
 
 /// Creates an outbox in a database without trax.
-pub const OUTBOX_SQL: &str = include_str!("../../../sql/outbox.sql");
+pub const OUTBOX_SQL: &str = include_str!("../../../sql/relay/outbox.sql");
 /// Creates the relay's schema in a target.
-pub const TARGET_SQL: &str = include_str!("../../../sql/relay.sql");
+pub const TARGET_SQL: &str = include_str!("../../../sql/relay/relay.sql");
 
 /// The maximum pause after trouble.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);

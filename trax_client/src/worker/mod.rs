@@ -38,7 +38,6 @@ mod pulse;
 mod registration;
 mod reply;
 mod report;
-mod router;
 mod setup;
 mod shutdown;
 mod start;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio_postgres::{Client, Notification};
 
-use super::connection::Backoff;
-use super::event::{Event, Events};
+use super::super::connection::Backoff;
+use super::super::event::{Event, Events};
 use crate::address::Address;
 use crate::error::{Error, Result};
 use crate::neighbor::Neighbor;

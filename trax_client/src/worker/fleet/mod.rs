@@ -6,11 +6,13 @@
 //! refusal is reported as trouble and the database is tried again. A worker that ends with its
 //! queues then fails at the end, as it has not seen the queue of a database that refused.
 
+mod router;
+
 use tokio::task::JoinSet;
 
+use self::router::{PERIOD, Router};
 use super::branch::{Branches, place};
 use super::event::Event;
-use super::router::{PERIOD, Router};
 use super::shutdown::Phase;
 use super::summary::{Counts, Stopped, Summary};
 use crate::address::Address;
