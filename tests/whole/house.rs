@@ -16,13 +16,14 @@ const PACKAGES: [(&str, &str); 2] = [
     ("trax_client/node/src", "ts"),
 ];
 /// Folders of tests beside those of the stages.
-const OTHER_TESTS: [&str; 10] = [
+const OTHER_TESTS: [&str; 11] = [
     "chaos",
     "command",
     "conformance",
     "harness",
     "relay",
     "router",
+    "shard",
     "testkit",
     "web",
     "whole",
