@@ -2,26 +2,33 @@
 //!
 //! A *bound* is a number about one thing of this database, which its kind and its name identify:
 //!
-//! - `first_lease` of a group, a concurrency key, a manifest or the database: no lease that counts
-//!   towards its limit is of a smaller job. Ended leases leave dead entries at the front of the
-//!   index while any snapshot is older; a count that begins at the bound does not read them.
-//! - `full_until` of a group (its *gate*): a count under the group's lock found no room, and until
-//!   this time no other count need look. The gate is *closed* until then.
+//! - `first_lease` of a group, a concurrency key, a manifest or the database: no lease with a lower
+//!   job id counts towards its limit. Ended leases leave dead entries at the front of the index
+//!   while any snapshot is older; a count that begins at the bound does not read them.
+//! - `full_until` of a group (its *gate*): a count under the group's lock found no room. The gate
+//!   is *closed* until this time, [`GATE_MICROS`] after the count, or until it is opened; claims do
+//!   not read the lanes behind a closed gate.
 //!
-//! All kinds follow one protocol, and one invariant holds: **a reader that has taken its snapshot
-//! and finds the bound unchanged misses nothing that the snapshot shows.**
+//! Holds for `first_lease`: **a count that has taken its snapshot and then finds the bound unchanged
+//! misses no lease that the snapshot shows.** A gate may be closed although a snapshot shows room:
+//! the end of a lease opens it in a callback after the commit, microseconds later, before the
+//! callback rings. Both kinds follow one protocol:
 //!
 //! - A bound is raised only to the result of a count, by the session that holds the lock under
 //!   which such leases are granted. The count reads the bound before it takes its snapshot.
 //! - A claim lowers the bound to the job that it takes, under the same lock.
 //! - A transaction that changes leases without that lock (leases written by hand, a claim without
 //!   the database's limit, the end of a prepared transaction) *suspends* bounds before its commit
-//!   is visible, and resumes them afterwards. A suspended bound is absent, and cannot be written.
-//! - The holder of the lock, and each end of a job for the gate of its group, makes the bound
-//!   *void*: absent until it is written again.
-//! - Each bound stores how often it had been suspended or made void before its count. A value from
-//!   before the last time is absent. A count reads this number again after it has taken its
-//!   snapshot, and begins without a bound if the number has changed.
+//!   is visible, and resumes them afterwards. While a bound is suspended, readers find it absent,
+//!   and it cannot be written.
+//! - A bound is made *void* if its value may no longer be true: the bound of a group that gets a
+//!   limit, by the session that configures the group under its lock; a gate, by the transactions
+//!   that open it (they ended a lease that counts, claimed from the group, or configured it). A
+//!   void bound is absent until it is written again.
+//! - A bound has a number that grows when it is suspended or made void. A count reads the number
+//!   before its snapshot and stores it with its result; a value whose number is not the current one
+//!   is absent. The count reads the number again after it has taken its snapshot, and begins
+//!   without a bound if the number has changed.
 //!
 //! An absent bound costs time only. Bounds are absent after a crash and when another bound has
 //! taken their entry in the table.
@@ -41,7 +48,8 @@ const OPENINGS: usize = 4096;
 /// Longest time for which a gate stays closed without another count.
 pub(crate) const GATE_MICROS: i64 = 1_000_000;
 
-/// How often suspensions have begun and ended. All zero is none.
+/// How often suspensions have begun and ended; to make a bound void is both at once. All zero is
+/// none.
 #[repr(C)]
 struct Suspensions {
     begun: AtomicU64,
@@ -53,8 +61,9 @@ struct Suspensions {
 struct Entry {
     suspensions: Suspensions,
     value: AtomicI64,
-    /// Identity, value and number of suspensions together, as [`Bound::check`] computes them: after
-    /// concurrent writers of one entry it matches none of their bounds, or the last one.
+    /// Identity, value and number of suspensions together, as [`Bound::check`] computes them. If
+    /// two bounds that share the entry are written at once, their values and checks may be mixed:
+    /// then the check matches neither bound, and both are absent.
     check: AtomicU64,
 }
 
@@ -126,7 +135,7 @@ pub(crate) struct Bound {
 pub(crate) struct Reading {
     /// `None` if the bound is absent.
     pub(crate) value: Option<i64>,
-    /// How often the bound had been suspended; `None` while it is.
+    /// How often the bound had been suspended or made void; `None` while it is suspended.
     suspensions: Option<u64>,
 }
 
@@ -166,7 +175,7 @@ impl Bound {
         (self.tag >> 64) as usize % ENTRIES
     }
 
-    /// Returns how often the bound was suspended; `None` while it is.
+    /// Returns how often the bound was suspended or made void; `None` while it is suspended.
     fn suspensions(self, memory: &Memory) -> Option<u64> {
         let of = [Scope::Entry(self.index()), Scope::Database(self.database)];
         let of = of.map(|scope| memory.suspensions(scope));
@@ -269,7 +278,8 @@ impl Bound {
         self.raise(reading, now + GATE_MICROS);
     }
 
-    /// Opens this gate: the group may have room.
+    /// Opens this gate: makes it void, because the group may have room, and adds the opening to the
+    /// list that sessions read ([`opened_since`]).
     pub(crate) fn open(self) {
         self.void();
         if let Some(memory) = BOUNDS.get() {

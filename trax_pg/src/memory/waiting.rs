@@ -6,8 +6,13 @@
 //!
 //! A session looks at the tables, and sleeps only if nothing has rung since before it looked; a
 //! transaction rings after its commit. So either the session sees the change, or the ring wakes it.
-//! For work and tokens a session compares the number of rings before its look and now. For jobs,
-//! which are many, it adds its waits before it looks.
+//! For work and tokens a session reads the number of rings before its look. To sleep, it first adds
+//! its wait and then reads the number again, while a ring first increments the number and then
+//! searches the waits: either the session finds another number, or the ring finds the wait. For
+//! jobs, which are many, a session adds its waits before it looks.
+//!
+//! A rollback rings, too, if the transaction had taken rows out of the queue or taken tokens: other
+//! sessions may have passed over them.
 //!
 //! A ring costs two atomic operations while no session waits. Subjects are hashes: an equal hash of
 //! two subjects, or an equal counter, wakes a session for nothing. A session that finds the table

@@ -1,15 +1,21 @@
 //! The sections with waiting rows, and where the rows of each begin.
 //!
 //! Words: a *section* is one priority of one lane, a range of the index `work_queue_ready` in order
-//! of age. A section in which rows may wait has an *entry* here. The *start* in the entry is a job
-//! before which no row waits in the section; a start that is not *exact* may be after older rows.
-//! Claimed rows leave dead index entries at the beginning of the section until a vacuum; a claim
-//! that begins at the start does not read them (0.06 µs each, all of them at every claim).
+//! of age. A section in which rows may wait has an *entry* here, with the *start* of the section.
+//! The start is *exact* if no row of the section waits before it. Claimed rows leave dead index
+//! entries at the beginning of the section until a vacuum; a claim that begins at an exact start
+//! does not read them (0.06 µs each, all of them at every claim).
+//!
+//! An entry that is added for a new row, while sections with rows may be missing here, has a start
+//! that is not exact: older rows may wait. Claims then use the start in the session's own list. The
+//! start becomes exact when a session reads the section from the index and no change was lost since
+//! that read began, or when a session that knew all sections with rows has read the first row.
 //!
 //! A *change* makes a row claimable; each database numbers its own. The entries of a database are a
 //! list, the last changed first. A session keeps its own list of sections (`claim/lane`), and reads
-//! only the entries that have changed since. A database may add an entry while it has fewer than
-//! twice as many as are free; beyond that its oldest entry is removed, and the changes up to the
+//! only the entries that have changed since. All databases share [`ENTRIES`] entries. A database
+//! may add an entry while its entries are fewer than twice the free ones; so a single database uses
+//! at most two thirds of all. Beyond that its oldest entry is removed, and the changes up to the
 //! last one of that entry are *lost*: they can no longer all be read here. All changes before the
 //! server's start, or before a user's own statement on the queue, are lost too.
 //!
@@ -18,13 +24,18 @@
 //! ([`lowered_since`]), all of them ([`all`]), the start of one ([`peek`]). Holds:
 //! - A session that knew all sections with rows at a change, and reads those lowered since, knows
 //!   all, unless a later change was lost: then it reads the sections from the index.
-//! - An exact start is never after a committed row, except for rows that are skipped (`skip`) and
-//!   for errors that the repair corrects (`repair`).
-//! - A transaction that makes a row claimable lowers the start, or adds an entry, after its commit.
-//! - A claim raises a start only to the first row that its snapshot shows, including rows that
-//!   other transactions have locked or are deleting, and frees the entry only if there is none; but
-//!   neither if the entry has changed since before the snapshot, or if the claim's transaction has
-//!   taken rows before. A missing entry means an empty section only if nothing was lost since then.
+//! - A transaction that makes a row claimable lowers the start, or adds an entry, in a callback
+//!   after its commit, and then rings.
+//! - An exact start is never after a committed row, with three exceptions: until that callback has
+//!   run (microseconds); rows that are skipped (`skip`); rows that were written while the triggers
+//!   of the queue were disabled, which only the repair finds (`repair`).
+//! - A claim raises a start only to the first row that its snapshot shows, also if another
+//!   transaction has locked or is deleting that row, and frees the entry only if there is none. So
+//!   a start is not raised past the rows that the claim itself takes; a later claim does that.
+//! - A claim neither raises nor frees if the entry has changed since before the snapshot, or if the
+//!   claim's transaction had taken rows before: its snapshot does not show these, and a rollback
+//!   gives them back.
+//! - A missing entry means an empty section only if nothing was lost since then.
 //! - The entries are *complete* if every section with rows has one: a session has read all sections
 //!   from the index, all got entries, and nothing was lost since it began. Then a section without
 //!   an entry has no rows, and a new session need not read the index.
@@ -79,8 +90,8 @@ struct LaneStart {
     older: u32,
     database: u16,
     priority: i16,
-    /// No row comes before the start. Older rows may if the entry was added while the entries were
-    /// not complete.
+    /// No row comes before the start; false if the entry was added while the entries were not
+    /// complete, until the section is read.
     exact: bool,
 }
 

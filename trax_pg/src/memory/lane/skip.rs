@@ -5,6 +5,9 @@
 //! such rows raises the start of the section past them, so that the next claims do not read them
 //! again. The first claim after the end of the transaction lowers the start to the first of them.
 //! If no entry is free for a skip, the start is not raised past its rows.
+//!
+//! The end of the transaction may not ring. So while its database has skips, a session that finds
+//! no row waits for 10 ms at most, and then claims again (`wake.rs`).
 
 use super::{Database, LaneStarts, Section, own};
 use crate::server::running::Running;
