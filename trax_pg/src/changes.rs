@@ -1,7 +1,7 @@
 //! Changes: a transaction's report to shared memory when it ends, which saves claims useless reads.
 //!
 //! Enters: rows that became claimable or were written by hand, groups that were configured or whose
-//! count of running jobs changed. Leaves: bounds lowered (`memory/lane.rs`) and gates opened, after
+//! count of running jobs changed. Leaves: starts lowered (`memory/lane`) and gates opened, after
 //! the commit and before any session is woken. Everything is checked when it is recorded, because
 //! nothing may fail after the commit. Changes of a transaction that is rolled back are dropped,
 //! apart from gates: the rollback of a claim makes room.
@@ -52,9 +52,9 @@ fn record(what: u32, write: impl FnOnce(&mut PendingChanges)) {
     }
 }
 
-/// Records that a row of a lane is claimable from the commit on. A priority without a bound
-/// (written by hand, without the constraint) invalidates the bounds now, because nothing may fail
-/// after the commit.
+/// Records that a row of a lane is claimable from the commit on. A priority that cannot have a
+/// start (written by hand, without the constraint) counts as a change by hand. This is checked now,
+/// because nothing may fail after the commit.
 pub(crate) fn claimable(lane: i64, priority: i16, job_id: i64) {
     let is_known = (0..=HIGHEST_PRIORITY).contains(&i32::from(priority));
     record(wake::WORK, |pending| {

@@ -2,7 +2,8 @@
 //!
 //! Words: an *event* is the end of a job, of a lease, of a reason to park a manifest, a commit that
 //! makes rows claimable. Each event does its work at once; the repair is the fallback, for rows
-//! that a person has deleted and for keys that a reaper found locked.
+//! that a person has deleted or written without triggers, for keys that a reaper found locked if
+//! its backend runs no other cycle, and for blocked jobs whose rows an event found locked.
 //!
 //! Enters: one pass a minute (`cleanup`). Leaves: starts of sections that no row precedes, jobs in
 //! their lanes that have room, parked manifests that are due again, a dead letter for each job that

@@ -1,9 +1,10 @@
 //! The fronts of sections: the first rows of a section, if they cannot be claimed or blocked yet.
 //!
-//! These rows share a *busy* key or manifest: another transaction, which has not ended, is claiming
-//! or ending a job with it. There may be a hundred thousand of them. A claim that has read them
-//! raises the start of the section past them until that transaction has ended
-//! (`memory/lane/skip.rs`), so the next claims do not read them again.
+//! These rows share a *busy* key or manifest: another transaction, which has not ended, holds its
+//! lock, as a claim does until its commit; or it is full, and another transaction is deleting the
+//! lease of one of its jobs, as an outcome does. There may be a hundred thousand of these rows. A
+//! claim that has read 32 or more raises the start of the section past them until that
+//! transaction has ended (`memory/lane/skip.rs`), so the next claims do not read them again.
 
 use crate::limit::Shared;
 use crate::memory;

@@ -2,8 +2,10 @@
 //!
 //! Enters: the claimable rows of `trax.work_queue`. Leaves: one lease per job, with a random token.
 //! Holds: a job is claimed by one transaction only; jobs are claimed in the order of group
-//! priority, own priority, age; a row that another transaction has locked is skipped, never waited
-//! for; after the pause of a group has committed, no claim of its jobs commits.
+//! priority, own priority, age; a row that another transaction has locked, or has taken since the
+//! snapshot, is skipped, never waited for; after the pause of a group has committed, no claim of
+//! its jobs commits. For this the pause waits for the claims that hold a lock on the group, and a
+//! claim skips a group whose pause has begun.
 //!
 //! A claim selects the rows of `select ctid ... order by group priority desc, priority desc, job_id
 //! limit N for update skip locked`, but merges lanes itself: each priority of a lane is one range
@@ -55,7 +57,7 @@ pub(crate) use sql::{COMMAND, ROLE_OID, SqlJob, sql_job};
 use std::collections::HashMap;
 
 const MAX_JOBS: i32 = 1000;
-/// Most jobs behind concurrency keys and manifests that one claim takes out of their lanes.
+/// Most jobs that one claim takes out of their lanes because their key or manifest has no room.
 const BLOCK_AT_MOST: usize = 2000;
 /// Number of unreadable jobs after which a claim stops.
 const UNREADABLE_AT_MOST: usize = 100;
@@ -145,8 +147,8 @@ sql_function!(
 /// Whether a claim has taken jobs under a limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Claimed {
-    /// No job, or only jobs without a limit: if a crash undoes the claim, the attempt that follows
-    /// may run beside the worker's without exceeding a limit.
+    /// No job, or only jobs without a limit. A crash may undo the claim while the worker executes
+    /// its jobs, and other workers claim them again; no limit can be exceeded by that.
     Free,
     Limited,
 }
@@ -322,6 +324,7 @@ struct Pick {
     /// Jobs that cannot be read.
     unreadable: Vec<Unreadable>,
     in_limited_database: bool,
-    /// No row was left because another transaction has locked a limit of it.
+    /// The claim has left no row that may become claimable without a ring. False if it has left a
+    /// row because another transaction has locked its limit, and if it may not know all sections.
     saw_all: bool,
 }

@@ -2,9 +2,12 @@
 //!
 //! Enters: candidate rows (`scan`). Leaves: rows deleted from the queue, rows to block behind a key
 //! or manifest, and unreadable rows. Holds: a row is taken only under the locks of its database,
-//! group, key and manifest, as far as these have limits, and the locks are kept until the commit;
-//! no lock is waited for. If another transaction has locked a key or manifest, that is *busy*, and
-//! its rows are left where they are.
+//! group, key and manifest, as far as these have limits. The locks are taken only if they are free.
+//! Those under which a row is taken or blocked are kept until the commit, the other locks of
+//! limited groups, keys and manifests are released when the pick ends.
+//!
+//! A key or manifest is *busy* if another transaction has its lock, or if it has no room and
+//! another transaction is ending one of its jobs. The rows of a busy one are left in their lanes.
 
 use super::*;
 use crate::changes;

@@ -6,8 +6,9 @@
 //! The list of the session (`lane`) has the sections in the order of the best row that each may
 //! have. A section is scanned when it is first in that order; then its candidate is in a heap, with
 //! the true order of its row. So a claim reads the index only for sections that may have rows that
-//! it takes. At the end it publishes its *findings* in shared memory: the first row of each section
-//! that it has scanned.
+//! it takes. When the scan ends, before the commit, it publishes its *findings* in shared memory:
+//! the first row of each section that its snapshot showed. Rows that it takes itself count too,
+//! since a rollback gives them back; a later claim whose snapshot shows them deleted passes them.
 
 use super::claim_order::{ClaimOrder, HIGHEST_RANK};
 use super::front::Fronts;
@@ -26,8 +27,8 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 use std::rc::Rc;
 
-/// Most candidates that keep a scan, of 30 kB each; the others begin a new scan when they are the
-/// best.
+/// Most candidates that keep a scan; the others begin a new scan when they are the best. A scan
+/// takes 30 kB, of which 27 kB are room for the positions of the rows of two index pages.
 const SCANS_AT_MOST: usize = 64;
 /// `trax.work_queue` and its index, open for one pick.
 pub(super) struct Queue {
@@ -160,8 +161,7 @@ impl Queue {
         }
     }
 
-    /// Keeps a candidate whose row has been seen, and its scan unless there are many: each takes 13
-    /// kB.
+    /// Keeps a candidate whose row has been seen, and its scan unless [`SCANS_AT_MOST`] are kept.
     fn push_seen(&mut self, mut candidate: Candidate) {
         if self.scans > SCANS_AT_MOST {
             self.end_scan(&mut candidate);

@@ -1,7 +1,15 @@
 //! Waiting for work: `trax.wait_for_work`.
 //!
-//! A session whose last claim left no row waits for the next ring (`wake`). A session that may have
-//! left rows looks first, and waits only while it finds no row in a lane.
+//! The wait depends on the last claim of the session (`wake`):
+//! - If it got fewer jobs than it asked for and left no row, the session waits for the next ring.
+//!   After a claim with a filter it looks first, as below, once for each ring.
+//! - If it left rows because another transaction has locked their limit, the session waits for 10
+//!   ms at most, because the end of that transaction may not ring.
+//! - If it got all jobs that it asked for, or the session has not claimed, the session looks first.
+//!   It returns at once if a lane whose gate is open has a row, also a row that is locked.
+//!
+//! The session is expected to claim after each wait. If it waits again instead, and a lane has a
+//! row, it waits for the next ring, for 1 s at most; so it does not spin.
 
 use super::lane::List;
 use super::scan::Queue;

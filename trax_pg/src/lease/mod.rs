@@ -5,12 +5,12 @@
 //! that applies, so that the reaper's index probe misses nothing although a heartbeat does not
 //! update the index; a heartbeat waits for no lock.
 //!
-//! A job *fetched ahead* is one that its worker claimed and does not begin at once. The worker
-//! reports this with the claim (`places`), by order and at no cost, and ends it with the first
-//! heartbeat that does not name the job as `ahead`. A job lost before that has not used an attempt.
-//! This holds at most [`FREE_LOSSES`] times in a row, so that a job that ends its worker before any
-//! heartbeat fails in the end, too. Its timeout counts from that heartbeat. A worker that names no
-//! places begins everything at once.
+//! A job *fetched ahead* is one that its worker claimed and does not begin at once. The argument
+//! `places` of a claim is the number of jobs that the worker begins at once: the first ones in the
+//! order of claiming. The others are fetched ahead, all of them begin at once if it is omitted. A
+//! job counts as begun from the first heartbeat that does not name it as `ahead`, and its timeout
+//! begins there. A job that is lost before has not used an attempt, but only [`FREE_LOSSES`] times
+//! (3) in a row, so that a job that ends its worker before any heartbeat fails in the end, too.
 
 mod find_reported;
 mod heartbeat;

@@ -3,18 +3,20 @@
 //! A lease that seems to have expired lasts until the time of the last heartbeat that came while
 //! another transaction had its row locked (`trax.lease_extension`). A lease that was not extended
 //! since the cycle *came back* lasts one lease length from then, because workers could not send
-//! heartbeats while the server was down or stood still. The cycle comes back with the server (for a
-//! cycle by hand too: the server was started, all its processes were, or a standby was promoted),
-//! with the scheduler's process, and when the scheduler looks more than [`STALL_MICROS`] later than
-//! planned (it was paused or stopped, or its machine was suspended).
+//! heartbeats while the server was down or stood still. The cycle comes back when the scheduler's
+//! process starts, and when the scheduler looks more than [`STALL_MICROS`] later than planned (it
+//! was paused or stopped, or its machine was suspended). A cycle by hand knows no scheduler: for
+//! it, the cycle comes back when the server starts, when all its processes are restarted after a
+//! crash, and when a standby is promoted.
 //!
 //! A dead lease lasts a bounded time. Its end alone is no bound: an outage may last longer than any
 //! lease, and a worker that could not connect keeps its lease. So only the time in which cycles
 //! look counts, and each *allowance* is half as long as the one before, until the owner's next
 //! heartbeat: a lease of length L gains less than L + L/2 + L/4 + ... = 2 L of that time, however
 //! often the server restarts. A lease of 30 s in a crash loop of 5 s is reaped after four returns,
-//! a lease of 24 h with nightly restarts on the second day. The row stores this: for an allowance
-//! period, `extended_at` is set to its end minus the length of the next one.
+//! a lease of 24 h with nightly restarts on the second day. The row stores this: an allowance of
+//! length A that begins at B sets `lease_expires_at` to B + A and `extended_at` to B + A/2. Their
+//! difference, A/2, is the length of the next allowance.
 //!
 //! A lease whose manifest another transaction has locked cannot end now: it is *put off*, so that
 //! it does not keep the reaper from other leases.
@@ -230,7 +232,8 @@ struct Candidate {
     ahead: bool,
 }
 
-/// Locks overdue leases for their outcome, and sets the next look at the other leases it read.
+/// Locks the leases that seem overdue, returns those that are, and sets the time of the next look
+/// at the others. Leases that another transaction has locked are skipped, until the next cycle.
 pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> OverdueFound {
     let grace = micros(setting::cancel_grace());
     let rows = spi.query(LeaseOverdue {

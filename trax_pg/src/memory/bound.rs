@@ -6,13 +6,13 @@
 //!   job id counts towards its limit. Ended leases leave dead entries at the front of the index
 //!   while any snapshot is older; a count that begins at the bound does not read them.
 //! - `full_until` of a group (its *gate*): a count under the group's lock found no room. The gate
-//!   is *closed* until this time, [`GATE_MICROS`] after the count, or until it is opened; claims do
-//!   not read the lanes behind a closed gate.
+//!   is *closed* until this time, 1 s after the count ([`GATE_MICROS`]), or until it is opened;
+//!   claims do not read the lanes behind a closed gate.
 //!
-//! Holds for `first_lease`: **a count that has taken its snapshot and then finds the bound unchanged
-//! misses no lease that the snapshot shows.** A gate may be closed although a snapshot shows room:
-//! the end of a lease opens it in a callback after the commit, microseconds later, before the
-//! callback rings. Both kinds follow one protocol:
+//! Holds for `first_lease`: **a count that has taken its snapshot and then finds the bound
+//! unchanged misses no lease that the snapshot shows.** A gate may be closed although a snapshot
+//! shows room: the end of a lease opens it in a callback after the commit, microseconds later,
+//! before the callback rings. Both kinds follow one protocol:
 //!
 //! - A bound is raised only to the result of a count, by the session that holds the lock under
 //!   which such leases are granted. The count reads the bound before it takes its snapshot.

@@ -153,8 +153,9 @@ pub(crate) fn cancel_all(spi: &Spi, mut job_ids: Vec<i64>, now: Timestamp) -> us
     cancel_queued(spi, &job_ids, now) + lease::request_cancel(spi, &job_ids)
 }
 
-/// Locks jobs in ascending order, in any table. Waits for an attempt that is just ending: its job
-/// then waits again, or has ended.
+/// Locks jobs in the order of their ids, each in the table that has it: a row of `work_queue` or of
+/// `lease`. So calls that cancel the same jobs lock them in one order, wherever each job is. Waits
+/// for an attempt that is just ending: its job then waits again, or has ended.
 fn lock_jobs(spi: &Spi, job_ids: &[i64]) {
     for piece in job_ids.chunks(LOCKED_AT_ONCE) {
         let (mut left, mut looks) = (piece, 0);

@@ -6,7 +6,7 @@
 //! attempt has one outcome, recorded by the holder of the token; a stale worker changes nothing;
 //! all consequences of an outcome commit with it.
 //!
-//! Rows are locked in the order that `lock.rs` describes.
+//! Rows are locked in the order that `server/lock.rs` describes.
 //!
 //! Cost of recording 100 completions with warm caches: 405 buffers, 4 per job: a probe of
 //! `lease_pkey`, and the row and its one index entry in the partition of the day.
@@ -358,7 +358,8 @@ row! {
     }
 }
 
-/// Completes the end of jobs that ended while they waited; returns how many.
+/// Applies the consequences for jobs that ended while they waited, and for the jobs behind their
+/// keys and manifests; returns how many ended.
 fn given_up(spi: &Spi, jobs: Vec<GivenUp>, outcome: Outcome, now: Timestamp) -> usize {
     metrics::ended_waiting(&jobs, |job| &job.task, outcome);
     let count = jobs.len();
@@ -458,7 +459,8 @@ fn end_with(
 }
 
 /// Lets in jobs that a limit held back when other jobs no longer run. Runs before manifests are
-/// locked: it waits for a claim whose transaction may then complete a job of one.
+/// locked: it may wait for the lock of a key that a claim holds until its commit, and the same
+/// transaction may still complete a job, and for that wait for the row of its manifest.
 fn make_room(spi: &Spi, shared: Vec<Shared>, limited_groups: &[String], may_wait: bool) {
     wake::mark(wake::ENDED);
     for group in limited_groups {
@@ -468,8 +470,8 @@ fn make_room(spi: &Spi, shared: Vec<Shared>, limited_groups: &[String], may_wait
     limit::free(spi, shared.into_iter(), may_wait);
 }
 
-/// Completes the end of jobs for good: wakes the sessions that wait for them, frees their keys and
-/// lets their manifests continue.
+/// Applies the consequences for jobs that ended for good, with any outcome: wakes the sessions that
+/// wait for them, frees their unique keys and lets their manifests continue.
 fn finish_jobs(spi: &Spi, ended: Vec<Ended>, now: Timestamp) {
     changes::jobs_ended(ended.iter().map(|job| job.job_id));
     let (keys, job_ids): (Vec<String>, Vec<i64>) = ended

@@ -6,23 +6,25 @@
 //!
 //! | | object | in the order of |
 //! |---|---|---|
-//! | 1 | the cycle: only if it is free | |
+//! | 1 | the cycle: `trax.believe_clock` waits for it; a cycle takes it only if it is free | |
 //! | 2 | the edges between manifests | |
 //! | 3 | all groups, then each group | name |
 //! | 4 | rows of `work_queue` | job |
 //! | 5 | rows of `lease` | job |
-//! | 6 | concurrency keys, and manifests as limits of their jobs: one at a time, not kept | |
+//! | 6 | concurrency keys, and manifests as limits: by outcomes, one at a time, not kept | |
 //! | 7 | rows of `unique_key` | key; each with the dead letter that is requeued for it |
 //! | 8 | rows of `manifest` | id |
 //! | 9 | rows of `manifest_state`, then the edges of each | id |
 //! | 10 | rows of `dead_letter` | unique key, then those without one by age |
 //!
-//! Several jobs are cancelled in the order of their ids, whether each waits or is executed.
+//! A call that cancels several jobs locks them in the order of their ids, each in the table that
+//! has it: for such calls 4 and 5 are one kind.
 //!
 //! A claim waits only for a session that is reading the list of lanes' sections (`Lock::Sections`,
 //! milliseconds); that session waits for no lock, and releases this one at once. A claim takes its
-//! locks on groups, keys and manifests if they are free, and keeps them until it commits;
-//! [`AT_MOST`] and [`GROUPS_AT_MOST`] limit their number.
+//! locks on groups, keys and manifests if they are free, and keeps them until it commits; those of
+//! limits under which it took and blocked no job it releases before. [`AT_MOST`] and
+//! [`GROUPS_AT_MOST`] limit their number.
 //!
 //! No two objects share a lock: its tag has room for 64 bits of a hash. SQL's advisory lock
 //! functions cannot reach these tags.

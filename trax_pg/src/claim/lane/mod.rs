@@ -7,8 +7,9 @@
 //! does not have all sections, the list is read from the index.
 //!
 //! The sections of a full group are *gated*: they wait behind its gate (`memory/bound.rs`). When
-//! the gate opens, the best of them is scanned again, and the next one only after that has been
-//! taken: however many lanes a full group has, a claim scans one.
+//! the gate opens, the best of them returns to the order of the list. The next one returns when a
+//! claim begins to scan that one, and is gated again if the gate has closed meanwhile. So a claim
+//! that finds the group full again has scanned few of its sections, mostly one.
 //!
 //! The number of a lane is a hash of its group and task, whose names a session learns from the
 //! first row that it sees. Until then a section is sorted as if its group had the highest
