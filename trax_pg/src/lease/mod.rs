@@ -7,10 +7,10 @@
 //!
 //! A job *fetched ahead* is one that its worker claimed and does not begin at once. The argument
 //! `places` of a claim is the number of jobs that the worker begins at once: the first ones in the
-//! order of claiming. The others are fetched ahead, all of them begin at once if it is omitted. A
-//! job counts as begun from the first heartbeat that does not name it as `ahead`, and its timeout
-//! begins there. A job that is lost before has not used an attempt, but only [`FREE_LOSSES`] times
-//! (3) in a row, so that a job that ends its worker before any heartbeat fails in the end, too.
+//! order of claiming. The others are fetched ahead; without `places` none is. A job counts as
+//! begun from the first heartbeat that does not name it as `ahead`, and its timeout begins there. A
+//! job that is lost before has not used an attempt. This applies only 3 times in a row
+//! ([`FREE_LOSSES`]), so that a job that ends its worker before any heartbeat fails in the end.
 
 mod find_reported;
 mod heartbeat;

@@ -459,8 +459,8 @@ fn end_with(
 }
 
 /// Lets in jobs that a limit held back when other jobs no longer run. Runs before manifests are
-/// locked: it may wait for the lock of a key that a claim holds until its commit, and the same
-/// transaction may still complete a job, and for that wait for the row of its manifest.
+/// locked: it may wait for the lock of a key that a claim holds until its commit, and before that
+/// the claim's transaction may complete a job, for which it waits for the row of a manifest.
 fn make_room(spi: &Spi, shared: Vec<Shared>, limited_groups: &[String], may_wait: bool) {
     wake::mark(wake::ENDED);
     for group in limited_groups {

@@ -29,9 +29,9 @@
 //! - An exact start is never after a committed row, with three exceptions: until that callback has
 //!   run (microseconds); rows that are skipped (`skip`); rows that were written while the triggers
 //!   of the queue were disabled, which only the repair finds (`repair`).
-//! - A claim raises a start only to the first row that its snapshot shows, also if another
-//!   transaction has locked or is deleting that row, and frees the entry only if there is none. So
-//!   a start is not raised past the rows that the claim itself takes; a later claim does that.
+//! - A claim raises a start only to the first row that its snapshot shows, apart from skipped rows,
+//!   and frees the entry only if there is none. Rows that a transaction has locked or is deleting
+//!   count, also those that the claim itself takes; a later claim raises the start past them.
 //! - A claim neither raises nor frees if the entry has changed since before the snapshot, or if the
 //!   claim's transaction had taken rows before: its snapshot does not show these, and a rollback
 //!   gives them back.
