@@ -144,7 +144,7 @@ async fn many_problems_of_one_cause_are_one_card_below_the_numbers() {
 async fn the_outboxes_are_shown_with_what_is_wrong_with_them() {
     let (database, s) = session().await;
     let reader = format!("reader_of_{}", database.name());
-    let relay = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../sql/relay.sql");
+    let relay = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../sql/relay/relay.sql");
     let relay = std::fs::read_to_string(relay).expect("the file of the relay");
     s.get(&format!(
         "create role {reader} login; select trax.grant_access('{reader}', 'reader')"
