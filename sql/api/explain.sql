@@ -201,17 +201,21 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-    id constant bigint := explain_job.job_id;
+    -- Not "id", which is a column of trax.dead_letter.
+    wanted constant bigint := explain_job.job_id;
     waits_for_time boolean;
+    is_statement boolean;
     found_rows bigint;
 begin
-    if id is null then
+    if wanted is null then
         raise exception 'argument "job_id" must not be null'
             using errcode = '22004',
                 detail = 'The argument "job_id" is null.',
                 hint = 'Specify the id that trax.enqueue returned: job_id => 1';
     end if;
-    select coalesce(q.waits_for, '') = 'time' into waits_for_time from trax.work_queue q where q.job_id = id;
+    select coalesce(q.waits_for, '') = 'time', q.run_as is not null into waits_for_time, is_statement
+    from trax.work_queue q
+    where q.job_id = wanted;
     if found then
         return query
         select
@@ -222,12 +226,12 @@ begin
                 else 'scheduler'
             end,
             case
-                when s.value = 'standby' then format('Job %s waits on a standby: workers claim from its primary.', id)
+                when s.value = 'standby' then format('Job %s waits on a standby: workers claim from its primary.', wanted)
                 when s.value = 'waiting for trax.adopt()'
-                    then format('Job %s is in a copy of another database, where nothing is claimed.', id)
+                    then format('Job %s is in a copy of another database, where nothing is claimed.', wanted)
                 when s.value like 'refuses to %'
-                    then format('Job %s cannot be claimed: code of another role would run with the rights of the owner of trax.', id)
-                else format('Job %s is due, and the scheduler, which makes it ready, is: %s', id, s.value)
+                    then format('Job %s cannot be claimed: code of another role would run with the rights of the owner of trax.', wanted)
+                else format('Job %s waits for the scheduler, which is: %s', wanted, s.value)
             end,
             (select i.paused_at from trax.instance i where s.value like 'paused %' limit 1),
             coalesce(s.hint, 'Look at the primary.')
@@ -238,8 +242,8 @@ begin
                 or s.value like 'refuses to %'
                 or (
                     not s.healthy
-                    and waits_for_time
-                    and exists (select from trax.work_queue q where q.job_id = id and q.run_at <= clock_timestamp())
+                    and (waits_for_time or is_statement)
+                    and exists (select from trax.work_queue q where q.job_id = wanted and q.run_at <= clock_timestamp())
                 )
             );
         return query
@@ -255,7 +259,7 @@ begin
             and not waits_for_time;
         return query
         select w.reason, w.detail, w.since, w.action
-        from trax.why_job_waits(id) w;
+        from trax.why_job_waits(wanted) w;
         return;
     end if;
     return query
@@ -263,17 +267,17 @@ begin
         'executing', format('Worker "%s" executes job %s, attempt %s.', l.worker, l.job_id, l.attempt), l.started_at,
         case when l.cancel_requested then 'Nothing: its worker is asked to stop.' else 'Nothing: wait.' end
     from trax.lease l
-    where l.job_id = id;
+    where l.job_id = wanted;
     get diagnostics found_rows = row_count;
     if found_rows > 0 then
         return;
     end if;
     return query
     select
-        'departed', format('Job %s of group "%s" is on its way to shard %s.', id, d.group_name, d.target), d.departed_at,
+        'departed', format('Job %s of group "%s" is on its way to shard %s.', wanted, d.group_name, d.target), d.departed_at,
         format('In the router: call trax_router.move_group(%L, %s)', d.group_name, d.target)
     from trax.departures() d
-    where d.cargo -> 'jobs' @> jsonb_build_array(jsonb_build_object('job_id', id));
+    where d.cargo -> 'jobs' @> jsonb_build_array(jsonb_build_object('job_id', wanted));
     get diagnostics found_rows = row_count;
     if found_rows > 0 then
         return;
@@ -285,7 +289,7 @@ begin
             d.job_id, d.reason, left(d.last_error, 200), d.id),
         d.created_at, format('select trax.requeue_dead_letter(%s)', d.id)
     from trax.dead_letter d
-    where d.job_id = id
+    where d.job_id = wanted
         and d.status = 'awaiting_intervention';
     get diagnostics found_rows = row_count;
     if found_rows > 0 then
@@ -294,13 +298,13 @@ begin
     return query
     select
         'ended',
-        format('Job %s %s at %s.', id, case r.state when 'cancelled' then 'was cancelled' else r.state end, date_trunc('second', r.finished_at)),
+        format('Job %s %s at %s.', wanted, case r.state when 'cancelled' then 'was cancelled' else r.state end, date_trunc('second', r.finished_at)),
         r.finished_at,
         coalesce(
             (
                 select format('Look at the job that it was queued again as: select * from trax.explain_job(%s)', d.requeued_job_id)
                 from trax.dead_letter d
-                where d.job_id = id
+                where d.job_id = wanted
                     and d.requeued_job_id is not null
                 order by d.id desc
                 limit 1
@@ -308,15 +312,15 @@ begin
             'Nothing: it has ended.'
         )
     from trax.run r
-    where r.job_id = id
+    where r.job_id = wanted
         and r.final
     order by r.finished_at desc
     limit 1;
     get diagnostics found_rows = row_count;
     if found_rows = 0 then
-        raise exception 'job % does not exist', id
+        raise exception 'job % does not exist', wanted
             using errcode = '42704',
-                detail = format('No job with the id %s waits, is executed, or is in the history, which is kept for %s.', id, current_setting('trax.run_retention', true)),
+                detail = format('No job with the id %s waits, is executed, or is in the history, which is kept for %s.', wanted, current_setting('trax.run_retention', true)),
                 hint = 'Find it by its properties with: select job_id, task, group_name, queued_at from trax.work_queue order by job_id';
     end if;
 end;

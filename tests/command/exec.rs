@@ -429,6 +429,15 @@ async fn a_worker_is_refused_unless_it_says_which_tasks_it_handles() {
             "{errors}"
         );
     }
+    for empty in ["", "  "] {
+        let words = ["worker", "--until-empty", "--all-tasks", "--exec", empty];
+        let (code, _, errors) = run(&mut trax(&database, &words));
+        assert_eq!(code, Some(64), "{errors}");
+        assert!(
+            errors.contains("the command of --exec is empty"),
+            "{errors}"
+        );
+    }
     assert_eq!(text(&client, "select state from trax.job").await, "queued");
 }
 

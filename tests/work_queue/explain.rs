@@ -136,7 +136,7 @@ async fn limits_of_the_group_and_of_the_database_are_said_with_their_numbers() {
 async fn a_statement_waits_for_an_executor() {
     let (_db, s) = session().await;
     let id = s.number("select trax.enqueue_sql('select 1')").await;
-    let said = assert_reasons(&s, id, "executor").await;
+    let said = assert_reasons(&s, id, "scheduler executor").await;
     assert!(
         said.contains("0 statements run, at most 2 at once"),
         "{said}"
@@ -162,6 +162,9 @@ async fn a_job_in_a_copy_is_not_claimed_and_one_that_cannot_be_read_neither() {
 #[tokio::test]
 async fn a_job_that_does_not_wait_says_what_became_of_it() {
     let (_db, s) = session().await;
+    // The id of the job is not that of its dead letter.
+    let other = s.enqueue("'a'").await;
+    s.get(&format!("select trax.cancel({other})")).await;
     let id = s.enqueue("'a', max_retries => 0").await;
     let job = s.claim_one("").await;
     s.get(&format!("select trax.fail({}, 'broken')", job.key()))

@@ -121,6 +121,12 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             "--router takes the place of --database-url; specify one of them",
         ));
     }
+    if arguments.exec.trim().is_empty() {
+        return Err(
+            Failure::usage("the command of --exec is empty: every job would complete")
+                .hint("type --exec COMMAND, such as --exec ./handle-job"),
+        );
+    }
     if arguments.tasks.is_empty() && !arguments.all_tasks {
         return Err(Failure::usage("no task is specified: every job would run COMMAND").hint(
             "type --task TASK for each task that COMMAND handles, or --all-tasks if it handles all",
