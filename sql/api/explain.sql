@@ -1,6 +1,6 @@
 -- Why a job waits, and why a manifest does or does not run now.
 
-create function trax.why_job_waits(
+create function trax.reasons_of_job(
     job_id bigint
 )
 returns table (
@@ -158,7 +158,7 @@ cross join lateral (
     from trax.worker_state s
     where s.state in ('working', 'idle')
         and s.info ? 'tasks'
-        -- A worker reports at most its first hundred tasks; null is all tasks and all groups.
+        -- Null is all tasks and all groups.
         and (
             jsonb_typeof(s.info -> 'tasks') <> 'array'
             or s.info -> 'tasks' ? w.task
@@ -183,9 +183,26 @@ where w.waits_for is null
     and w.group_enabled
     and not w.group_full
     and w.run_as is null
+union all
+select
+    'executing', format('Worker "%s" executes job %s, attempt %s.', l.worker, l.job_id, l.attempt), l.started_at,
+    case when l.cancel_requested then 'Nothing: its worker is asked to stop.' else 'Nothing: wait.' end
+from trax.lease l
+where l.job_id = $1
+union all
+select
+    'dead_letter',
+    format(
+        'Job %s failed for good (%s): %s; requeue its dead letter, or acknowledge it with trax.acknowledge_dead_letter(%s).',
+        d.job_id, d.reason, left(d.last_error, 200), d.id
+    ),
+    d.created_at, format('select trax.requeue_dead_letter(%s)', d.id)
+from trax.dead_letter d
+where d.job_id = $1
+    and d.status = 'awaiting_intervention'
 $$;
-comment on function trax.why_job_waits(bigint) is
-    'Internal. Returns the reasons of trax.explain_job() that concern the job, its key, its group and its workers; none unless it waits.';
+comment on function trax.reasons_of_job(bigint) is
+    'Internal. Returns the reasons of trax.explain_job() that concern the job, its key, its group and its workers; none if it has ended.';
 
 create function trax.explain_job(
     job_id bigint
@@ -203,9 +220,8 @@ as $$
 declare
     -- Not "id", which is a column of trax.dead_letter.
     wanted constant bigint := explain_job.job_id;
-    waits_for_time boolean;
-    is_statement boolean;
-    found_rows bigint;
+    is_delayed boolean;
+    needs_scheduler boolean;
 begin
     if wanted is null then
         raise exception 'argument "job_id" must not be null'
@@ -213,39 +229,40 @@ begin
                 detail = 'The argument "job_id" is null.',
                 hint = 'Specify the id that trax.enqueue returned: job_id => 1';
     end if;
-    select coalesce(q.waits_for, '') = 'time', q.run_as is not null into waits_for_time, is_statement
+    select
+        coalesce(q.waits_for, '') = 'time',
+        q.run_at <= clock_timestamp() and (q.run_as is not null or coalesce(q.waits_for, '') = 'time')
+    into is_delayed, needs_scheduler
     from trax.work_queue q
     where q.job_id = wanted;
     if found then
-        return query
-        select
-            case
-                when s.value = 'standby' then 'standby'
-                when s.value = 'waiting for trax.adopt()' then 'not_adopted'
-                when s.value like 'refuses to %' then 'code_of_others'
-                else 'scheduler'
-            end,
-            case
-                when s.value = 'standby' then format('Job %s waits on a standby: workers claim from its primary.', wanted)
-                when s.value = 'waiting for trax.adopt()'
-                    then format('Job %s is in a copy of another database, where nothing is claimed.', wanted)
-                when s.value like 'refuses to %'
-                    then format('Job %s cannot be claimed: code of another role would run with the rights of the owner of trax.', wanted)
-                else format('Job %s waits for the scheduler, which is: %s', wanted, s.value)
-            end,
-            (select i.paused_at from trax.instance i where s.value like 'paused %' limit 1),
-            coalesce(s.hint, 'Look at the primary.')
-        from trax.status() s
-        where s.item = 'scheduler'
-            and (
-                s.value in ('standby', 'waiting for trax.adopt()')
-                or s.value like 'refuses to %'
-                or (
-                    not s.healthy
-                    and (waits_for_time or is_statement)
-                    and exists (select from trax.work_queue q where q.job_id = wanted and q.run_at <= clock_timestamp())
-                )
-            );
+        -- The first of these keeps a job from being claimed, whatever the others are.
+        if pg_is_in_recovery() then
+            return query
+            select
+                'standby', format('Job %s waits on a standby: workers claim from its primary.', wanted), null::timestamptz,
+                'Look at the primary.';
+        elsif exists (select from trax.code_of_others() c where not c.is_trusted and c.relation is not null) then
+            return query
+            select
+                'code_of_others',
+                format('Job %s cannot be claimed: code of another role would run with the rights of the owner of trax.', wanted),
+                null::timestamptz, 'See: select detail, fix from trax.diagnose() where cause = ''code_of_others''';
+        elsif trax.is_copy() then
+            return query
+            select
+                'not_adopted', format('Job %s is in a copy of another database, where nothing is claimed.', wanted),
+                null::timestamptz, 'If the jobs should run here and nowhere else, type: select trax.adopt()';
+        elsif needs_scheduler then
+            -- Read only where it matters, as below for a manifest.
+            return query
+            select
+                'scheduler', format('Job %s waits for the scheduler, which is: %s', wanted, s.value),
+                (select i.paused_at from trax.instance i where s.value like 'paused %' limit 1), s.hint
+            from trax.status() s
+            where s.item = 'scheduler'
+                and not s.healthy;
+        end if;
         return query
         select
             'database_limit',
@@ -256,20 +273,12 @@ begin
         cross join (select count(*) as count from trax.lease) n
         where l.max_active_jobs > 0
             and n.count >= l.max_active_jobs
-            and not waits_for_time;
-        return query
-        select w.reason, w.detail, w.since, w.action
-        from trax.why_job_waits(wanted) w;
-        return;
+            and not is_delayed;
     end if;
     return query
-    select
-        'executing', format('Worker "%s" executes job %s, attempt %s.', l.worker, l.job_id, l.attempt), l.started_at,
-        case when l.cancel_requested then 'Nothing: its worker is asked to stop.' else 'Nothing: wait.' end
-    from trax.lease l
-    where l.job_id = wanted;
-    get diagnostics found_rows = row_count;
-    if found_rows > 0 then
+    select r.reason, r.detail, r.since, r.action
+    from trax.reasons_of_job(wanted) r;
+    if found then
         return;
     end if;
     return query
@@ -278,21 +287,7 @@ begin
         format('In the router: call trax_router.move_group(%L, %s)', d.group_name, d.target)
     from trax.departures() d
     where d.cargo -> 'jobs' @> jsonb_build_array(jsonb_build_object('job_id', wanted));
-    get diagnostics found_rows = row_count;
-    if found_rows > 0 then
-        return;
-    end if;
-    return query
-    select
-        'dead_letter',
-        format('Job %s failed for good (%s): %s; requeue its dead letter, or acknowledge it with trax.acknowledge_dead_letter(%s).',
-            d.job_id, d.reason, left(d.last_error, 200), d.id),
-        d.created_at, format('select trax.requeue_dead_letter(%s)', d.id)
-    from trax.dead_letter d
-    where d.job_id = wanted
-        and d.status = 'awaiting_intervention';
-    get diagnostics found_rows = row_count;
-    if found_rows > 0 then
+    if found then
         return;
     end if;
     return query
@@ -316,8 +311,7 @@ begin
         and r.final
     order by r.finished_at desc
     limit 1;
-    get diagnostics found_rows = row_count;
-    if found_rows = 0 then
+    if not found then
         raise exception 'job % does not exist', wanted
             using errcode = '42704',
                 detail = format('No job with the id %s waits, is executed, or is in the history, which is kept for %s.', wanted, current_setting('trax.run_retention', true)),
@@ -370,18 +364,14 @@ begin
     where g.name = m.group_name
         and not g.enabled;
     return query
-    select 'dead_letter',
-        format(
-            'Job %s failed for good (%s): %s; requeue its dead letter, or acknowledge it with trax.acknowledge_dead_letter(%s).',
-            d.job_id, d.reason, left(d.last_error, 200), d.id
-        ),
-        d.created_at, format('select trax.requeue_dead_letter(%s)', d.id)
+    select r.reason, r.detail, r.since, r.action
     from trax.dead_letter d
+    cross join lateral trax.reasons_of_job(d.job_id) r
     where d.manifest_id = m.manifest_id
         and d.status = 'awaiting_intervention'
         and m.on_dead_letter = 'stop';
     return query
-    select 'queued', w.detail, w.since, w.action
+    select 'queued', r.detail, r.since, r.action
     from (
         select q.job_id
         from trax.work_queue q
@@ -389,12 +379,12 @@ begin
         order by q.job_id
         limit 100
     ) q
-    cross join lateral trax.why_job_waits(q.job_id) w
+    cross join lateral trax.reasons_of_job(q.job_id) r
     order by q.job_id;
     return query
-    select 'executing', format('Worker "%s" executes job %s, attempt %s.', l.worker, l.job_id, l.attempt), l.started_at,
-        case when l.cancel_requested then 'Nothing: its worker is asked to stop.' else 'Nothing: wait.' end
+    select r.reason, r.detail, r.since, r.action
     from trax.lease l
+    cross join lateral trax.reasons_of_job(l.job_id) r
     where l.manifest_id = m.manifest_id
     order by l.job_id;
     return query

@@ -219,6 +219,7 @@ async fn a_scheduler_that_would_run_code_of_others_waits_and_says_so_once() {
     let client = connect(&database).await;
     let name = database.name();
     let old = scheduler_of(&client, name, PATIENCE).await;
+    execute(&client, "select trax.enqueue('waits')").await;
     execute(
         &client,
         &format!(
@@ -249,6 +250,12 @@ async fn a_scheduler_that_would_run_code_of_others_waits_and_says_so_once() {
     assert_eq!(
         value::<String>(&client, causes).await,
         "code_of_others scheduler_refuses"
+    );
+    let why =
+        "select string_agg(e.reason, ' ') from trax.work_queue q, trax.explain_job(q.job_id) e";
+    assert_eq!(
+        value::<String>(&client, why).await,
+        "code_of_others no_worker"
     );
     let rises = format!("select rolsuper from pg_roles where rolname = '{name}_other'");
     assert!(!value::<bool>(&client, &rises).await);

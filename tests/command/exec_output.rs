@@ -1,5 +1,5 @@
-//! What becomes of the output of a program under `trax worker --exec`: JSON stays as it is, other
-//! text is kept up to a bound.
+//! The output of a program under `trax worker --exec`: JSON stays as it is, other text is kept up
+//! to a bound.
 
 use super::{text, trax};
 use harness::process::{Scratch, run};

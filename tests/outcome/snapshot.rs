@@ -57,9 +57,12 @@ async fn where_nothing_can_be_written_an_outcome_is_refused() {
     let server = harness::options().fast().start().expect("a server starts");
     let database = server.database("app").await.expect("a database is made");
     let s = Session::of(&database).await;
-    s.enqueue("'a'").await;
+    let waiting = s.enqueue("'a'").await;
     let standby = Standby::of(&server, &[]).await;
     let there = standby.connect("app").await;
+    let why = format!("select string_agg(reason, ' ') from trax.explain_job({waiting})");
+    let why: String = there.query_one(&why, &[]).await.expect(&why).get(0);
+    assert_eq!(why, "standby no_worker");
     let paused = "select pg_wal_replay_pause()";
     there.batch_execute(paused).await.expect("a standby pauses");
     let job = s.claim_one("lease => '1 h'").await;

@@ -266,7 +266,7 @@ async fn every_number_of_a_page_is_that_of_the_database() {
 #[tokio::test]
 async fn runs_that_vacuum_let_into_old_blocks_are_counted() {
     let (database, s) = session().await;
-    // One in ten transactions of two hours ago was rolled back.
+    // A tenth of the transactions of two hours ago was rolled back.
     s.get(
         "do $$
         begin

@@ -396,7 +396,7 @@ async fn who_guesses_passwords_is_soon_not_listened_to() {
     for lines in [&right[..], &lines] {
         assert_eq!(web.ask("GET", "/", lines, "").await.status, 429);
     }
-    // The refusal says when to come back, and asks for no other password, whoever is named.
+    // The refusal says when to come back, and asks for no other password, for any name.
     let nobody = [("Authorization", "Basic bm9ib2R5Ondyb25n")];
     for _ in 0..10 {
         assert_eq!(web.ask("GET", "/", &nobody, "").await.status, 401);

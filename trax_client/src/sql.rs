@@ -25,8 +25,8 @@ pub(crate) struct Interval(pub(crate) Duration);
 const MICROS_PER_DAY: i64 = 86_400_000_000;
 
 impl Interval {
-    /// Returns the length in microseconds. What is too long, the server refuses, and names the
-    /// argument.
+    /// Returns the length in microseconds. The server refuses a length that is too long, and names
+    /// the argument.
     pub(crate) fn micros(self) -> i64 {
         i64::try_from(self.0.as_micros()).unwrap_or(i64::MAX)
     }

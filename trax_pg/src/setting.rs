@@ -69,7 +69,7 @@ fn define_enabled() {
     );
 }
 
-/// What an unresolved dead letter means for its schedule.
+/// The effect of an unresolved dead letter on its schedule.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, PostgresGucEnum)]
 pub enum OnDeadLetter {
     #[name = c"stop"]

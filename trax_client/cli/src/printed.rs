@@ -1,4 +1,4 @@
-//! What a program prints on a pipe, with a bound on what is kept.
+//! The text that a program prints on a pipe, of which a bounded part is kept.
 //!
 //! Input: a pipe, which is read to its end. Output: the text as JSON. Text that is not JSON, or is
 //! longer than the limit, becomes a JSON string of its end, which begins with the number of bytes

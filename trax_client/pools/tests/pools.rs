@@ -67,7 +67,7 @@ async fn every_option_and_error_reaches_the_other_side_of_sqlx() -> Result<()> {
     let (server, database, db) = shop().await?;
     let pool = sqlx::PgPool::connect(&server.url(database.name())).await?;
     let options = JobOptions::new()
-        .run_at(SystemTime::UNIX_EPOCH + Duration::from_millis(1_500))
+        .run_at(SystemTime::UNIX_EPOCH + Duration::from_millis(4_102_444_801_500))
         .group("mail")
         .priority(7)
         .max_retries(2)
@@ -82,7 +82,7 @@ async fn every_option_and_error_reaches_the_other_side_of_sqlx() -> Result<()> {
     let stored: String = db.query_one(sql, &[]).await?.get(0);
     assert_eq!(
         stored,
-        "t|\"it's\"|mail|7|2|00:01:30.5|u|c|1970-01-01 00:00:01.5"
+        "t|\"it's\"|mail|7|2|00:01:30.5|u|c|2100-01-01 00:00:01.5"
     );
     let ids = trax_client::sqlx::enqueue_many(&pool, &NewJobs::new("m", &["a", "b"])).await?;
     assert_eq!(ids.len(), 2);

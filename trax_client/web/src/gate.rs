@@ -287,7 +287,7 @@ fn swallowed(name: &str, host: &str) -> Trouble {
     ))
 }
 
-/// What to set in a proxy.
+/// The settings for a proxy.
 const PASS_ON: &str = "Let the proxy pass the name on. nginx: proxy_set_header Host $http_host; \
     Apache: ProxyPreserveHost On; HAProxy, Caddy and Traefik pass it on unless told otherwise.";
 

@@ -26,7 +26,7 @@ pub(super) struct ImportOptions {
     /// The group of the manifests
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
-    /// What a run that failed for good means for its schedule: continue, as with cron, or stop
+    /// The effect of a run that failed for good on its schedule: continue, as with cron, or stop
     /// until a person resolves its dead letter
     #[arg(long, value_name = "WORD", default_value = "continue", value_parser = ["continue", "stop"])]
     on_dead_letter: String,
