@@ -46,7 +46,7 @@ impl Client {
         let code = error.code().map_or("", SqlState::code);
         if code.is_empty() || code == "57P01" {
             self.s = begun(&self.db).await;
-        } else if code.starts_with("XX") {
+        } else if code.starts_with("XX") && !error_of_postgresql(&error) {
             self.wrong.push(format!("{sql}: {error:?}"));
         }
         None
@@ -118,6 +118,14 @@ impl Client {
         }
         self.wrong
     }
+}
+
+/// Returns whether any table would have given this error: an UPDATE that builds its table's cache
+/// entry while a publication is dropped fails in PostgreSQL itself (a plain table beside
+/// `create publication` and `drop publication` meets it several times a second).
+fn error_of_postgresql(error: &tokio_postgres::Error) -> bool {
+    let message = error.as_db_error().map_or("", |error| error.message());
+    message.starts_with("cache lookup failed for publication")
 }
 
 /// Returns a session that may be terminated from now on.
