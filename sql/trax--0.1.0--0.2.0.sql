@@ -129,6 +129,7 @@ begin
         'table trax.lane',
         'function trax.adopt()',
         'function trax.apply(jsonb, boolean, boolean)',
+        'function trax.cancel(bigint)',
         'function trax.changed_by_hand()',
         'function trax.check()',
         'function trax.claim_next(text, int, text[], text[], interval)',
@@ -139,6 +140,7 @@ begin
         'function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb)',
         'function trax.grant_access(regrole, text)',
         'function trax.heartbeat(bigint[], uuid[], interval)',
+        'function trax.requeue_dead_letter(bigint, text)',
         'function trax.schedule(text, text, jsonb, text, interval, timestamptz, text[], text, boolean, text, text, int, int, interval, interval, text, interval, int, text, int, interval, jsonb, timestamptz, timestamptz, boolean)'
     ]
     loop
@@ -180,6 +182,13 @@ alter table trax.manifest_state add column decided_at timestamptz;
 -- work_queue
 alter table trax.work_queue
     add column run_as text collate "C",
+    add column steps int,
+    add column parent_job_id bigint,
+    add column wait_until timestamptz,
+    drop constraint work_queue_waits_for_known,
+    add constraint work_queue_waits_for_known check (waits_for in ('time', 'key', 'manifest', 'signal', 'jobs')),
+    add constraint work_queue_steps_positive check (steps > 0),
+    add constraint work_queue_wait_until_of_suspended check (wait_until is null or waits_for in ('signal', 'jobs')),
     add constraint work_queue_only_sql_runs_as_a_role check (run_as is null or task = 'sql');
 alter table trax.work_queue set (autovacuum_vacuum_cost_delay = 0);
 -- The number of a lane is a different hash of its names than before. Rewriting the table takes a
@@ -199,6 +208,8 @@ exception
 end;
 $$;
 drop function trax.lane_of_waiting(text, text);
+create index work_queue_wait_until on trax.work_queue (wait_until) where wait_until is not null;
+create index work_queue_waits_for_jobs on trax.work_queue (job_id) where waits_for = 'jobs';
 create index work_queue_sql on trax.work_queue (run_as, job_id) where run_as is not null and waits_for is null;
 alter table trax.unique_key
     add column ended boolean not null default false,
@@ -212,6 +223,7 @@ alter table trax.lease
     add column extended_at timestamptz default pg_catalog.clock_timestamp(),
     add column ahead boolean not null default false,
     add column run_as text collate "C",
+    add column parent_job_id bigint,
     add constraint lease_priority_range check (priority between 0 and 31),
     add constraint lease_max_retries_not_negative check (max_retries >= 0),
     add constraint lease_timeout_range check (timeout > interval '0' and timeout <= interval '3660 days'),
@@ -229,6 +241,9 @@ create index lease_sql on trax.lease (job_id) where run_as is not null;
 \include schema/lease_extension.sql
 
 -- run: no row is rewritten, however long the history is.
+alter table trax.run
+    add column parent_job_id bigint,
+    add column steps jsonb;
 alter table trax.run replica identity full;
 do $$
 declare
@@ -249,10 +264,13 @@ $$;
 \comments schema/run.sql
 
 \comments schema/progress.sql
+\include schema/workflow.sql
 
 -- dead_letter
 alter table trax.dead_letter
     add column run_as text collate "C",
+    add column steps jsonb,
+    add column undone boolean not null default false,
     add constraint dead_letter_priority_range check (priority between 0 and 31),
     add constraint dead_letter_attempts_not_negative check (attempts >= 0),
     add constraint dead_letter_max_retries_not_negative check (max_retries >= 0),
@@ -300,6 +318,7 @@ alter foreign table trax.new_job
 \include api/scheduler.sql
 \include api/run.sql
 \include api/await_job.sql
+\include api/workflow.sql
 \include api/check.sql
 \include api/metrics.sql
 \include api/status.sql

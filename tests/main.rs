@@ -38,3 +38,4 @@ mod web;
 mod whole;
 mod work_queue;
 mod worker;
+mod workflow;

@@ -150,6 +150,38 @@ from trax.unreadable_job u
 where exists (select from trax.work_queue q where q.job_id = u.job_id)
     or exists (select from trax.lease l where l.job_id = u.job_id)
 union all
+select 'a step belongs to a living job', format('step "%s" of job %s', s.step, s.job_id)
+from trax.step s
+where not exists (select from trax.work_queue q where q.job_id = s.job_id)
+    and not exists (select from trax.lease l where l.job_id = s.job_id)
+union all
+select 'a waiting job knows its number of steps', format('job %s: %s, and it has %s', q.job_id, coalesce(q.steps, 0), s.steps)
+from (
+    select o.job_id, count(*) as steps
+    from trax.step o
+    group by o.job_id
+) s
+join trax.work_queue q on q.job_id = s.job_id
+where q.steps is distinct from s.steps
+union all
+select 'a waiting job knows its number of steps', format('job %s: %s, and it has none', q.job_id, q.steps)
+from trax.work_queue q
+where q.steps is not null
+    and not exists (select from trax.step s where s.job_id = q.job_id)
+union all
+select 'a job that waits for a signal can receive it', format('job %s', q.job_id)
+from trax.work_queue q
+where q.waits_for = 'signal'
+    and not exists (
+        select
+        from trax.step s
+        join trax.signal n on n.job_id = s.job_id and n.name = s.wait ->> 'name'
+        where s.job_id = q.job_id
+            and s.kind = 'signal'
+            and s.recorded_at is null
+            and n.sent_at is null
+    )
+union all
 select 'a manifest has a state', format('manifest "%s"', m.name)
 from trax.manifest m
 where not exists (

@@ -21,7 +21,8 @@ returns table (
     timeout interval,
     trace jsonb,
     max_attempts int,
-    queued_at timestamptz
+    queued_at timestamptz,
+    steps int
 )
 language c volatile parallel unsafe
 rows 10
@@ -55,7 +56,8 @@ returns table (
     timeout interval,
     trace jsonb,
     max_attempts int,
-    queued_at timestamptz
+    queued_at timestamptz,
+    steps int
 )
 language c volatile parallel unsafe
 rows 20

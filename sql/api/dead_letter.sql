@@ -24,14 +24,15 @@ comment on column trax.stopped_schedule.last_error is 'The error of its last att
 
 create function trax.requeue_dead_letter(
     id bigint,
-    note text default null
+    note text default null,
+    fresh boolean default false
 )
 returns bigint
 language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_requeue_dead_letter';
-comment on function trax.requeue_dead_letter(bigint, text) is
-    'Queues a new job with new attempts in place of a dead one and returns its id. Refused (23505) while another job has its unique key.';
+comment on function trax.requeue_dead_letter(bigint, text, boolean) is
+    'Queues a new job with new attempts in place of a dead one and returns its id. It goes on after the recorded steps, or with fresh from the start; without fresh it is refused (55000) when jobs were queued that undo the steps. Refused (23505) while another job has its unique key.';
 
 create function trax.acknowledge_dead_letter(
     id bigint,

@@ -112,6 +112,32 @@ cross join held h
 where w.waits_for = 'manifest'
 union all
 select
+    'signal',
+    format('Job %s waits for the signal "%s"', w.job_id, s.wait ->> 'name')
+        || coalesce(format(', until %s.', w.wait_until), '.'),
+    (s.wait ->> 'since')::timestamptz,
+    format('To send it: select trax.send_signal(%s, %L)', w.job_id, s.wait ->> 'name')
+from waiting w
+join trax.step s on s.job_id = w.job_id and s.kind = 'signal' and s.recorded_at is null
+where w.waits_for = 'signal'
+union all
+select
+    'jobs',
+    format('Job %s waits for the end of %s jobs', w.job_id, count(n.needed_job_id))
+        || coalesce(': ' || string_agg(n.needed_job_id::text, ', ' order by n.needed_job_id), '')
+        || coalesce(format(', until %s.', w.wait_until), '.'),
+    null, 'See why each waits: select * from trax.explain_job(...)'
+from waiting w
+left join lateral (
+    select o.needed_job_id
+    from trax.need o
+    where o.job_id = w.job_id
+    limit 20
+) n on true
+where w.waits_for = 'jobs'
+group by w.job_id, w.wait_until
+union all
+select
     'executor',
     format(
         'Job %s waits for an executor: %s statements run, at most %s at once in this database.',

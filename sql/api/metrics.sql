@@ -46,6 +46,8 @@ with lane as materialized (
             when 'time' then 'delayed'
             when 'key' then 'blocked'
             when 'manifest' then 'behind_manifest'
+            when 'signal' then 'suspended'
+            when 'jobs' then 'suspended'
             else 'ready'
         end as state,
         count(*) * (100 / min(s.percent)) as jobs,

@@ -64,11 +64,12 @@ comment on function trax.cancel_own(bigint, uuid, text) is
     'Ends a job that its worker no longer considers worth doing: as cancelled, with the reason as the error of the run; it is neither retried nor becomes a dead letter. Returns false when the lease is lost, and then nothing changes.';
 
 create function trax.cancel(
-    job_id bigint
+    job_id bigint,
+    tree boolean default true
 )
 returns text
 language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_cancel';
-comment on function trax.cancel(bigint) is
-    'Cancels a job. Returns ''cancelled'' when it waited, ''requested'' when its worker is asked to stop, ''finished'' when it has ended, ''unknown'' when there is none.';
+comment on function trax.cancel(bigint, boolean) is
+    'Cancels a job and, with tree, the jobs that it and its children have spawned and that wait or run. Returns ''cancelled'' when it waited, ''requested'' when its worker is asked to stop, ''finished'' when it has ended, ''unknown'' when there is none.';

@@ -238,6 +238,65 @@ comment on function trax.drop_run_partitions(timestamptz) is
 select trax.make_run_partitions(clock_timestamp(), 3)
 where not trax.is_loading_dump();
 
+-- A dump of an older version defines each partition with the columns of its time, which cannot be
+-- attached to the table of today.
+create function trax.attach_run_partitions()
+returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set timezone = 'GMT'
+as $$
+declare
+    part record;
+    missing record;
+    attached int := 0;
+begin
+    for part in
+        select c.oid, to_date(substr(c.relname, 5, 8), 'YYYYMMDD')::timestamp at time zone 'UTC' as day
+        from pg_class c
+        join pg_class r on r.oid = 'trax.run'::regclass
+        where c.relnamespace = 'trax'::regnamespace
+            and c.relkind = 'r'
+            and not c.relispartition
+            and c.relowner = r.relowner
+            and c.relname ~ '^run_[0-9]{8}$'
+    loop
+        begin
+            for missing in
+                select a.attname, format_type(a.atttypid, a.atttypmod) as type
+                from pg_attribute a
+                where a.attrelid = 'trax.run'::regclass
+                    and a.attnum > 0
+                    and not a.attisdropped
+                    and not exists (
+                        select
+                        from pg_attribute o
+                        where o.attrelid = part.oid
+                            and o.attname = a.attname
+                            and not o.attisdropped
+                    )
+                order by a.attnum
+            loop
+                execute format('alter table %s add column %I %s', part.oid::regclass, missing.attname, missing.type);
+            end loop;
+            execute format(
+                'alter table trax.run attach partition %s for values from (%L) to (%L)',
+                part.oid::regclass, part.day, part.day + interval '1 day'
+            );
+            attached := attached + 1;
+        exception
+            when others then
+                raise warning 'table % cannot become a partition of trax.run', part.oid::regclass
+                    using detail = sqlerrm,
+                        hint = 'Its rows are no part of the history. Attach it by hand, or drop it.';
+        end;
+    end loop;
+    return attached;
+end;
+$$;
+comment on function trax.attach_run_partitions() is
+    'Internal. Attaches the daily partitions of trax.run that a dump of an older version could not attach, after adding the columns that they lack.';
+
 create view trax.job
 as
 select
@@ -265,7 +324,8 @@ select
         )
     end as error,
     null::jsonb as output,
-    null::jsonb as progress
+    null::jsonb as progress,
+    q.parent_job_id
 from trax.work_queue q
 union all
 select
@@ -290,7 +350,8 @@ select
         from trax.progress p
         where p.job_id = l.job_id
             and p.token = l.token
-    )
+    ),
+    l.parent_job_id
 from trax.lease l
 union all
 select
@@ -310,7 +371,8 @@ select
     r.worker,
     r.error,
     r.output,
-    null
+    null,
+    r.parent_job_id
 from trax.run r
 where r.final;
 
@@ -332,6 +394,7 @@ comment on column trax.job.worker is 'Who executes or executed it.';
 comment on column trax.job.error is 'The error of its last attempt, if that failed.';
 comment on column trax.job.output is 'What the task returned.';
 comment on column trax.job.progress is 'While it is executed: how far it is, as last reported.';
+comment on column trax.job.parent_job_id is 'The job that spawned it, or whose steps it undoes.';
 
 create view trax.worker_state
 as

@@ -288,6 +288,9 @@ union all
 select 'waiting, behind a manifest', count(*)::text, true, null
 from (select from trax.work_queue q where q.waits_for = 'manifest' limit 1000000) q
 union all
+select 'waiting, suspended', count(*)::text, true, null
+from (select from trax.work_queue q where q.waits_for in ('signal', 'jobs') limit 1000000) q
+union all
 select 'in progress', count(*)::text, true, null
 from trax.lease
 union all

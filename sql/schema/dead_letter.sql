@@ -24,6 +24,8 @@ create table trax.dead_letter (
     input jsonb not null,
     trace jsonb,
     run_as text collate "C",
+    steps jsonb,
+    undone boolean not null default false,
     constraint dead_letter_pkey primary key (id),
     constraint dead_letter_job_id_key unique (job_id),
     constraint dead_letter_priority_range check (priority between 0 and 31),
@@ -66,6 +68,8 @@ comment on column trax.dead_letter.resolution_note is 'The note of the person wh
 comment on column trax.dead_letter.input is 'Input of the job.';
 comment on column trax.dead_letter.trace is 'Trace context of the job.';
 comment on column trax.dead_letter.run_as is 'The role whose session ran it, of a SQL job; null for a job of workers.';
+comment on column trax.dead_letter.steps is 'The steps that the job has recorded: a job that is queued in its place goes on after them.';
+comment on column trax.dead_letter.undone is 'True: jobs were queued that undo its steps, so that a job in its place must begin from the start.';
 
 select pg_catalog.pg_extension_config_dump('trax.dead_letter', '');
 select pg_catalog.pg_extension_config_dump('trax.dead_letter_id_seq', '');

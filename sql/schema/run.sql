@@ -25,6 +25,8 @@ create table trax.run (
     input jsonb not null,
     detail jsonb,
     output jsonb,
+    parent_job_id bigint,
+    steps jsonb,
     constraint run_state_known check (state in ('completed', 'failed', 'cancelled')),
     constraint run_failure_kind_known check (failure_kind in ('error', 'lease_expired', 'timeout', 'expired')),
     constraint run_failure_kind_only_when_failed check ((state = 'failed') = (failure_kind is not null)),
@@ -67,6 +69,8 @@ comment on column trax.run.error is 'What went wrong, cut at 64 KiB.';
 comment on column trax.run.input is 'Input of the task.';
 comment on column trax.run.detail is 'Whatever the worker reported about the failure, or of a completion what was left out of its output.';
 comment on column trax.run.output is 'What the task returned.';
+comment on column trax.run.parent_job_id is 'The job that spawned it, or whose steps it undoes.';
+comment on column trax.run.steps is 'The steps of the job, in the order of recording, in the row of its last attempt; trax.read_steps() returns them as rows. Null when it recorded none.';
 
 select pg_catalog.pg_extension_config_dump('trax.run', '');
 select pg_catalog.pg_extension_config_dump('trax.run_default', '');

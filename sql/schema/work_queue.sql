@@ -23,8 +23,13 @@ create table trax.work_queue (
     input jsonb not null,
     trace jsonb,
     run_as text collate "C",
+    steps int,
+    parent_job_id bigint,
+    wait_until timestamptz,
     constraint work_queue_pkey primary key (job_id),
-    constraint work_queue_waits_for_known check (waits_for in ('time', 'key', 'manifest')),
+    constraint work_queue_waits_for_known check (waits_for in ('time', 'key', 'manifest', 'signal', 'jobs')),
+    constraint work_queue_steps_positive check (steps > 0),
+    constraint work_queue_wait_until_of_suspended check (wait_until is null or waits_for in ('signal', 'jobs')),
     constraint work_queue_priority_range check (priority between 0 and 31),
     constraint work_queue_attempts_not_negative check (attempts >= 0),
     constraint work_queue_max_retries_not_negative check (max_retries >= 0),
@@ -41,6 +46,9 @@ create table trax.work_queue (
 -- Exactly the order in which a claim reads one lane.
 create index work_queue_ready on trax.work_queue (lane_id, priority desc, job_id) where waits_for is null;
 create index work_queue_delayed on trax.work_queue (run_at) where waits_for = 'time';
+-- The suspended jobs whose wait ends at a time, and those that wait for the end of others.
+create index work_queue_wait_until on trax.work_queue (wait_until) where wait_until is not null;
+create index work_queue_waits_for_jobs on trax.work_queue (job_id) where waits_for = 'jobs';
 -- The jobs behind a concurrency key or behind their manifest, in the order in which they leave each
 -- lane.
 create index work_queue_blocked on trax.work_queue (concurrency_key, lane_id, priority desc, job_id)
@@ -67,7 +75,7 @@ comment on column trax.work_queue.attempts is 'How many attempts have ended.';
 comment on column trax.work_queue.max_retries is 'Retries after the first attempt; null takes trax.default_max_retries.';
 comment on column trax.work_queue.priority is '0 to 31; within a group a higher one is claimed first.';
 comment on column trax.work_queue.scheduled is 'True: the entry that the cycle queued for its manifest, until it is claimed.';
-comment on column trax.work_queue.waits_for is 'What keeps it from being claimed: time (until run_at), key (until a job with its concurrency key ends) or manifest (until another job of its manifest ends); null when it is ready.';
+comment on column trax.work_queue.waits_for is 'What keeps it from being claimed: time (until run_at), key (until a job with its concurrency key ends), manifest (until another job of its manifest ends), signal (until one is sent) or jobs (until other jobs end); null when it is ready.';
 comment on column trax.work_queue.task is 'The task that runs.';
 comment on column trax.work_queue.group_name is 'The group it belongs to.';
 comment on column trax.work_queue.manifest is 'Name of the manifest it came from.';
@@ -78,6 +86,9 @@ comment on column trax.work_queue.concurrency_key is 'Jobs with the same key run
 comment on column trax.work_queue.input is 'Input for the task.';
 comment on column trax.work_queue.trace is 'Trace context of whoever enqueued it.';
 comment on column trax.work_queue.run_as is 'The role whose session runs it, of a SQL job; null for a job of workers.';
+comment on column trax.work_queue.steps is 'How many steps it has recorded, a wait that has not ended included; null when none.';
+comment on column trax.work_queue.parent_job_id is 'The job that spawned it, or whose steps it undoes.';
+comment on column trax.work_queue.wait_until is 'When its wait for a signal or for jobs ends without them; null for never.';
 
 create table trax.unique_key (
     key text collate "C" not null,

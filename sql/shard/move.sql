@@ -12,6 +12,7 @@ as $$
 #variable_conflict use_variable
 declare
     tie record;
+    family bigint;
 begin
     select c.name as child, c.group_name as child_group, p.name as parent, p.group_name as parent_group
     into tie
@@ -30,10 +31,30 @@ begin
                 ),
                 hint = 'Put both manifests into one group, or remove the dependency; then move the group.';
     end if;
+    select l.job_id
+    into family
+    from (
+        select q.job_id
+        from trax.work_queue q
+        where q.group_name = group_name
+            and (q.parent_job_id is not null or q.waits_for = 'jobs')
+        union all
+        select l.job_id
+        from trax.lease l
+        where l.group_name = group_name
+            and l.parent_job_id is not null
+    ) l
+    limit 1;
+    if family is not null then
+        raise exception 'job % of group "%" has spawned jobs, or was spawned', family, group_name
+            using errcode = '55000',
+                detail = 'Parents and children are on one shard, and cannot move while one of them waits or runs.',
+                hint = format('Wait until they have ended, or end them: select trax.cancel(%s); then move the group.', family);
+    end if;
 end;
 $$;
 comment on function trax.refuse_ties(text) is
-    'Internal. Refuses a group of which a manifest depends on one of another group, or the other way round.';
+    'Internal. Refuses a group of which a manifest depends on one of another group, or the other way round, or a living job has a parent or waits for its children.';
 
 create function trax.survey_group(
     group_name text
@@ -323,7 +344,7 @@ begin
     insert into trax.work_queue (
         job_id, lane_id, queued_at, run_at, scheduled_for, expires_at, manifest_id, attempts, max_retries, priority,
         scheduled, waits_for, task, group_name, manifest, timeout, retry_delay, unique_key, concurrency_key, input, trace,
-        run_as
+        run_as, steps, wait_until
     )
     overriding system value
     select
@@ -334,24 +355,35 @@ begin
         q.scheduled
             and m.manifest_id is not null
             and not exists (select from trax.work_queue w where w.manifest_id = m.manifest_id and w.scheduled),
-        case when q.run_at > clock_timestamp() then 'time' end,
+        case when q.waits_for = 'signal' then q.waits_for when q.run_at > clock_timestamp() then 'time' end,
         q.task, q.group_name, m.name, q.timeout, q.retry_delay, k.key, q.concurrency_key,
-        trax.input_here(q.input, q.run_as), q.trace, q.run_as
+        trax.input_here(q.input, q.run_as), q.trace, q.run_as, q.steps, q.wait_until
     from jsonb_populate_recordset(null::trax.work_queue, cargo -> 'jobs') q
     left join trax.manifest m on m.name = q.manifest
     left join trax.unique_key k on k.key = q.unique_key and k.job_id = q.job_id
     where q.job_id <> all (known_jobs)
     order by q.job_id
     on conflict (job_id) do nothing;
+    insert into trax.step (job_id, recorded_at, attempt, timed_out, step, kind, output, wait, undo)
+    select s.job_id, s.recorded_at, s.attempt, s.timed_out, s.step, s.kind, s.output, s.wait, s.undo
+    from jsonb_populate_recordset(null::trax.step, cargo -> 'steps') s
+    where s.job_id <> all (known_jobs)
+    order by s.step_id
+    on conflict do nothing;
+    insert into trax.signal
+    select s.*
+    from jsonb_populate_recordset(null::trax.signal, cargo -> 'signals') s
+    where s.job_id <> all (known_jobs)
+    on conflict do nothing;
     insert into trax.dead_letter (
         id, job_id, manifest_id, status, attempts, max_retries, priority, created_at, manifest, task, group_name, timeout,
-        retry_delay, unique_key, concurrency_key, reason, last_error, input, trace, run_as
+        retry_delay, unique_key, concurrency_key, reason, last_error, input, trace, run_as, steps, undone
     )
     overriding system value
     select
         d.id, d.job_id, m.manifest_id, 'awaiting_intervention', d.attempts, d.max_retries, d.priority, d.created_at, m.name, d.task,
         d.group_name, d.timeout, d.retry_delay, d.unique_key, d.concurrency_key, d.reason, d.last_error,
-        trax.input_here(d.input, d.run_as), d.trace, d.run_as
+        trax.input_here(d.input, d.run_as), d.trace, d.run_as, d.steps, coalesce(d.undone, false)
     from jsonb_populate_recordset(null::trax.dead_letter, cargo -> 'dead_letters') d
     left join trax.manifest m on m.name = d.manifest
     order by d.id

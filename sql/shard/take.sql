@@ -1,5 +1,38 @@
 -- take: the next batch of a group that moves to another shard, taken out of the tables.
 
+create function trax.take_memory(
+    job_ids bigint[]
+)
+returns jsonb
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set datestyle = iso
+set timezone = 'GMT'
+as $$
+#variable_conflict use_variable
+declare
+    memory jsonb;
+begin
+    with steps as (
+        delete from trax.step s
+        where s.job_id = any (job_ids)
+        returning s.step_id, to_jsonb(s) as step
+    ), signals as (
+        delete from trax.signal s
+        where s.job_id = any (job_ids)
+        returning to_jsonb(s) as signal
+    )
+    select jsonb_build_object(
+        'steps', (select coalesce(jsonb_agg(s.step order by s.step_id), '[]') from steps s),
+        'signals', (select coalesce(jsonb_agg(s.signal), '[]') from signals s)
+    )
+    into memory;
+    return memory;
+end;
+$$;
+comment on function trax.take_memory(bigint[]) is
+    'Internal. Takes the steps and signals of waiting jobs from the tables and returns them.';
+
 create function trax.take_jobs(
     group_name text,
     max_count int,
@@ -25,6 +58,8 @@ begin
         select q.job_id, octet_length(to_jsonb(q)::text) as bytes
         from trax.work_queue q
         where q.group_name = group_name
+            and q.parent_job_id is null
+            and q.waits_for is distinct from 'jobs'
             and not exists (
                 select
                 from trax.manifest m
@@ -64,7 +99,7 @@ begin
         'keys', (select coalesce(jsonb_agg(k.key), '[]') from keys k)
     )
     into cargo;
-    return cargo;
+    return cargo || trax.take_memory(ids);
 end;
 $$;
 comment on function trax.take_jobs(text, int, int) is
@@ -290,7 +325,10 @@ begin
         'keys', (select coalesce(jsonb_agg(k.key), '[]') from keys k)
     )
     into cargo;
-    return cargo;
+    return cargo || trax.take_memory(array(
+        select (j.job ->> 'job_id')::bigint
+        from jsonb_array_elements(cargo -> 'jobs') j (job)
+    ));
 end;
 $$;
 comment on function trax.take_manifests(text, int, int, int) is

@@ -31,7 +31,7 @@ const CONTRACT: &[&str] = &[
     "disable_manifest(name text) returns void",
     "trigger(name text, input jsonb default null, delay interval default null) returns bigint",
     "configure_group(name text, max_active_jobs int default null, priority int default null, enabled boolean default null, max_per_key int default null) returns void",
-    "claim_next(worker text default null, max_jobs int default 1, tasks text[] default null, groups text[] default null, lease interval default null, places int default null) returns table(job_id bigint, attempt int, token uuid, task text, input jsonb, manifest text, group_name text, scheduled_for timestamptz, lease_expires_at timestamptz, timeout interval, trace jsonb, max_attempts int, queued_at timestamptz)",
+    "claim_next(worker text default null, max_jobs int default 1, tasks text[] default null, groups text[] default null, lease interval default null, places int default null) returns table(job_id bigint, attempt int, token uuid, task text, input jsonb, manifest text, group_name text, scheduled_for timestamptz, lease_expires_at timestamptz, timeout interval, trace jsonb, max_attempts int, queued_at timestamptz, steps int)",
     "heartbeat(job_ids bigint[], tokens uuid[], lease interval default null, ahead bigint[] default null) returns table(job_id bigint, held boolean, cancel_requested boolean, lease_expires_at timestamptz)",
     "complete(job_id bigint, token uuid, output jsonb default null, detail jsonb default null) returns boolean",
     "complete_many(job_ids bigint[], tokens uuid[], outputs jsonb[] default null) returns setof bigint",
@@ -41,11 +41,19 @@ const CONTRACT: &[&str] = &[
     "release(job_id bigint, token uuid, delay interval default null) returns boolean",
     "acknowledge_cancel(job_id bigint, token uuid) returns boolean",
     "cancel_own(job_id bigint, token uuid, reason text default null) returns boolean",
-    "cancel(job_id bigint) returns text",
+    "cancel(job_id bigint, tree boolean default true) returns text",
+    "record_step(job_id bigint, token uuid, step text, output jsonb default null, undo jsonb default null, lease interval default null) returns table(recorded boolean, output jsonb)",
+    "read_steps(job_id bigint) returns table(step text, kind text, output jsonb, attempt int, recorded_at timestamptz, timed_out boolean, wait jsonb, undo jsonb)",
+    "sleep(job_id bigint, token uuid, step text, until timestamptz) returns text",
+    "await_signal(job_id bigint, token uuid, step text, name text, until timestamptz default null) returns table(state text, payload jsonb)",
+    "send_signal(job_id bigint, name text, payload jsonb default null, signal_id text default null) returns text",
+    "spawn(job_id bigint, token uuid, step text, task text, input jsonb default '{}', run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, trace jsonb default null, retry_delay interval default null, unique_for interval default null) returns bigint",
+    "await_children(job_id bigint, token uuid, step text, mode text default 'all'::text, until timestamptz default null) returns table(state text, children jsonb)",
+    "fork(job_id bigint, from_step text default null, input jsonb default null) returns bigint",
     "run_now(job_id bigint) returns text",
     "record_again(job_id bigint, new_job_id bigint) returns void",
     "limit_queue_time(job_id bigint, time_limit interval default null) returns boolean",
-    "requeue_dead_letter(id bigint, note text default null) returns bigint",
+    "requeue_dead_letter(id bigint, note text default null, fresh boolean default false) returns bigint",
     "acknowledge_dead_letter(id bigint, note text default null) returns boolean",
     "tick() returns table(step text, affected bigint)",
     "pause(reason text default null) returns void",
@@ -67,11 +75,11 @@ const CONTRACT: &[&str] = &[
 const COLUMNS: [(&str, &str); 4] = [
     (
         "job",
-        "job_id state attempt task input manifest group_name priority run_at scheduled_for queued_at started_at finished_at worker error output progress",
+        "job_id state attempt task input manifest group_name priority run_at scheduled_for queued_at started_at finished_at worker error output progress parent_job_id",
     ),
     (
         "run",
-        "job_id attempt state failure_kind task input manifest group_name worker scheduled_for queued_at started_at finished_at error detail output final",
+        "job_id attempt state failure_kind task input manifest group_name worker scheduled_for queued_at started_at finished_at error detail output final parent_job_id steps",
     ),
     (
         "lease",
@@ -315,8 +323,8 @@ async fn every_security_definer_has_a_fixed_search_path() {
                            and not p.prosecdef
                            and p.proname not in ('await_job', 'await_jobs', 'await_token', 'wait_for_work', 'shard_of',
                                -- They must know who calls, and then take their owner's rights.
-                               'activate', 'apply', 'cancel', 'claim_next', 'complete_and_claim', 'enqueue', 'enqueue_many', 'enqueue_sql', 'get_jobs',
-                               'limit_queue_time', 'run_now', 'schedule', 'trigger', 'waiting_tasks')
+                               'activate', 'apply', 'cancel', 'claim_next', 'complete_and_claim', 'enqueue', 'enqueue_many', 'enqueue_sql', 'fork', 'get_jobs',
+                               'limit_queue_time', 'read_steps', 'run_now', 'schedule', 'send_signal', 'spawn', 'trigger', 'waiting_tasks')
                            and obj_description(p.oid, 'pg_proc') not like 'Internal.%'";
     assert_eq!(s.get(not_definer).await, "");
 }

@@ -34,6 +34,9 @@ columns!(
         Input: c"input",
         Trace: c"trace",
         RunAs: c"run_as",
+        Steps: c"steps",
+        ParentJobId: c"parent_job_id",
+        WaitUntil: c"wait_until",
     }
 );
 
@@ -72,6 +75,7 @@ columns!(
         ExtendedAt: c"extended_at",
         Ahead: c"ahead",
         RunAs: c"run_as",
+        ParentJobId: c"parent_job_id",
     }
 );
 
@@ -109,6 +113,24 @@ columns!(
         Input: c"input",
         Detail: c"detail",
         Output: c"output",
+        ParentJobId: c"parent_job_id",
+        Steps: c"steps",
+    }
+);
+
+columns!(
+    /// Columns of a step.
+    Step in c"step" {
+        JobId: c"job_id",
+        StepId: c"step_id",
+        RecordedAt: c"recorded_at",
+        Attempt: c"attempt",
+        TimedOut: c"timed_out",
+        Name: c"step",
+        Kind: c"kind",
+        Output: c"output",
+        Wait: c"wait",
+        Undo: c"undo",
     }
 );
 

@@ -24,7 +24,8 @@ use crate::server::spi::{Spi, arg};
 use crate::server::table::Table;
 use crate::server::version;
 use crate::{
-    cleanup, dead_letter, due, limit, metrics, outcome, prepared, repair, setting, step, work_queue,
+    cleanup, dead_letter, due, job_needs, limit, metrics, outcome, prepared, repair, setting, step,
+    work_queue,
 };
 use std::time::Duration;
 
@@ -120,6 +121,9 @@ fn run(spi: &Spi, now: Timestamp, jump: Jump, reap_from: ReapFrom) -> Result<Opt
     })?;
     cleanup::before_due(spi, now);
     let (queued, more_due) = steps.run("queue_due", || due::queue_due(spi, now))?;
+    let (woken, more_events) = steps.run("jobs that waited for others", || {
+        job_needs::wake_jobs(spi, now)
+    })?;
     let promoted = steps.run("promote_delayed", || work_queue::promote_delayed(spi, now))?;
     let failed = steps.failed;
     let cleaned = cleanup::clean_up(spi, now, jump, went_back, everything);
@@ -130,7 +134,7 @@ fn run(spi: &Spi, now: Timestamp, jump: Jump, reap_from: ReapFrom) -> Result<Opt
         ("reap_dead_letters", (buried + missing) as i64),
         ("expire_queued", expired as i64),
         ("queue_due", queued as i64),
-        ("promote_delayed", promoted as i64),
+        ("promote_delayed", (promoted + woken) as i64),
     ];
     // Cleaning up belongs to no particular cycle: it is reported when it did something.
     let cleaning = [
@@ -143,6 +147,7 @@ fn run(spi: &Spi, now: Timestamp, jump: Jump, reap_from: ReapFrom) -> Result<Opt
         steps,
         failed,
         more: more_due
+            || more_events
             || reaped.more
             || expired as i64 >= outcome::EXPIRE_AT_MOST
             || promoted as i64 >= work_queue::PROMOTE_AT_MOST,

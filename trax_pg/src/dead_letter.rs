@@ -9,6 +9,7 @@ use crate::audit;
 use crate::audit::Kind;
 use crate::columns::{HIGHEST_PRIORITY, SQL_TASK};
 use crate::error::{Error, Result};
+use crate::job_steps;
 use crate::manifest_state;
 use crate::manifest_state::job_ended;
 use crate::server::call::{Call, sql_function};
@@ -53,6 +54,8 @@ row! {
         input: Option<pg_sys::Datum>,
         trace: Option<pg_sys::Datum>,
         run_as: Option<String>,
+        steps: Option<pg_sys::Datum>,
+        undone: bool,
     }
 }
 row! {
@@ -68,6 +71,7 @@ row! {
     struct Left {
         with_key: i64,
         without_role: i64,
+        undone: i64,
     }
 }
 statement!(DeadLetterOfJobs, "dead_letter/of_jobs.sql", { job_ids: INT8ARRAYOID });
@@ -107,7 +111,10 @@ sql_function!(
     trax_requeue_dead_letter,
     pg_finfo_trax_requeue_dead_letter,
     |call| {
-        let resolution = Resolution::from_call(call)?;
+        let resolution = Resolution {
+            fresh: call.optional::<bool>(2).unwrap_or(false),
+            ..Resolution::from_call(call)?
+        };
         let job_id = spi::connected(|spi| requeue(spi, &resolution))?;
         Ok(call.value(job_id))
     }
@@ -166,6 +173,8 @@ sql_function!(
 struct Resolution {
     id: i64,
     note: Option<String>,
+    /// A job in its place begins from the start, without the recorded steps.
+    fresh: bool,
     now: Timestamp,
 }
 
@@ -174,6 +183,7 @@ impl Resolution {
         Ok(Self {
             id: call.required(0, "id")?,
             note: call.optional_text(1, "note")?,
+            fresh: false,
             now: Timestamp::now(),
         })
     }
@@ -213,6 +223,7 @@ fn requeue(spi: &Spi, resolution: &Resolution) -> Result<i64> {
         .hint("Enqueue the job again with trax.enqueue() if it should run once more."));
     }
     letter.require_role()?;
+    letter.require_steps(resolution)?;
     let (id, key) = (resolution.id, letter.unique_key.clone());
     requeue_letter(spi, resolution, letter).map_err(|KeyTaken { job_id, ended }| {
         let key = key.unwrap_or_default();
@@ -254,6 +265,7 @@ fn requeue_listed(spi: &Spi, listed: &[Listed]) -> i64 {
         let resolution = Resolution {
             id: letter.id,
             note: None,
+            fresh: false,
             now: Timestamp::now(),
         };
         // Another session may have resolved it since it was listed.
@@ -261,7 +273,10 @@ fn requeue_listed(spi: &Spi, listed: &[Listed]) -> i64 {
             id: arg(resolution.id),
         });
         let can_run = |letter: &Letter| {
-            letter.is_open() && letter.require_role().is_ok() && letter.is_readable(resolution.id)
+            letter.is_open()
+                && !letter.undone
+                && letter.require_role().is_ok()
+                && letter.is_readable(resolution.id)
         };
         if let Some(letter) = taken.first().filter(can_run)
             && requeue_letter(spi, &resolution, letter).is_ok()
@@ -300,6 +315,19 @@ impl Letter {
         }
     }
 
+    /// Returns an error for a job whose steps are being undone, unless it is to begin anew.
+    fn require_steps(&self, resolution: &Resolution) -> Result<()> {
+        if !self.undone || resolution.fresh {
+            return Ok(());
+        }
+        let (id, job_id) = (resolution.id, self.job_id);
+        Err(Error::wrong_state(format!("the steps of job {job_id} are being undone"))
+            .detail("Jobs that undo them were queued when it ended: a job in its place cannot go on after them.")
+            .hint(format!(
+                "Let it begin from the start: select trax.requeue_dead_letter({id}, fresh => true)"
+            )))
+    }
+
     /// Returns an error for a SQL job whose role is not known any more.
     fn require_role(&self) -> Result<()> {
         if self.task != SQL_TASK || self.run_as.is_some() {
@@ -327,6 +355,15 @@ impl Left {
                 .hint("When those jobs have ended, requeue them again; or resolve each: select trax.acknowledge_dead_letter(id)")
                 .warn();
         }
+        if self.undone > 0 {
+            Error::wrong_state(format!(
+                "{} because their steps are being undone",
+                count(self.undone)
+            ))
+            .detail("A job in the place of such a letter begins from the start.")
+            .hint("Requeue each: select trax.requeue_dead_letter(id, fresh => true)")
+            .warn();
+        }
         if self.without_role > 0 {
             Error::wrong_state(format!(
                 "{} because the role of the statement is not known",
@@ -346,8 +383,12 @@ fn requeue_letter(
     letter: Letter,
 ) -> std::result::Result<i64, KeyTaken> {
     let (manifest_id, input) = (letter.manifest_id, letter.input);
+    let steps = letter.steps.filter(|_| !resolution.fresh);
     let job = fresh_job(letter, resolution.now);
     let job_id = work_queue::enqueue_new(spi, &job, input)?;
+    if let Some(steps) = steps {
+        job_steps::restore_for(spi, job_id, steps);
+    }
     resolution.store(spi, "requeue", "requeued", Some(job_id));
     if let Some(manifest_id) = manifest_id {
         manifest_state::await_requeued(spi, manifest_id, resolution.now);
@@ -357,21 +398,17 @@ fn requeue_letter(
 
 fn fresh_job(letter: Letter, now: Timestamp) -> NewJob {
     NewJob {
-        task: letter.task,
-        group: letter.group_name,
         priority: i32::from(letter.priority).clamp(0, HIGHEST_PRIORITY),
-        run_at: now,
-        now,
         max_retries: letter.max_retries,
         timeout: letter.timeout,
         retry_delay: letter.retry_delay,
         unique_key: letter.unique_key,
-        unique_for: None,
         replaces: Some(letter.job_id),
         concurrency_key: letter.concurrency_key,
         trace: letter.trace,
         run_as: letter.run_as,
         manifest: letter.manifest_id.zip(letter.manifest),
+        ..NewJob::plain(letter.task, letter.group_name, now)
     }
 }
 

@@ -106,6 +106,11 @@ impl Error {
         self.code == PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE
     }
 
+    /// Returns whether it is 23505: another transaction has added the same key meanwhile.
+    pub(crate) fn is_duplicate(&self) -> bool {
+        self.code == PgSqlErrorCode::ERRCODE_UNIQUE_VIOLATION
+    }
+
     /// Returns 40001: a row in the transaction's snapshot has changed.
     pub(crate) fn changed_since_snapshot() -> Self {
         Self::new(

@@ -37,6 +37,7 @@ statement!(InstanceLock, "instance/lock.sql");
 statement!(InstanceEnable, "instance/enable.sql");
 statement!(InstanceNumber, "instance/number.sql");
 statement!(InstanceLoading, "instance/loading.sql" -> bool);
+statement!(InstanceAttach, "instance/attach.sql" -> i32);
 statement!(
     InstanceAdopt, "instance/adopt.sql",
     { system_identifier: INT8OID, database_oid: OIDOID, now: TIMESTAMPTZOID, home: TEXTOID }
@@ -91,6 +92,7 @@ pub(crate) fn adopt(spi: &Spi, now: Timestamp) {
     spi.execute(InstanceLock);
     spi.execute(InstanceEnable);
     spi.execute(InstanceNumber);
+    spi.execute(InstanceAttach);
     spi.execute(InstanceAdopt {
         system_identifier,
         database_oid,

@@ -22,6 +22,8 @@ mod sql_job;
 
 mod claim;
 
+mod workflow;
+
 mod outcome;
 
 mod dead_letter;
@@ -34,8 +36,12 @@ mod token;
 mod group;
 mod limit;
 
+mod job_steps;
+
 mod unreadable_job;
 mod work_queue;
+
+mod job_needs;
 
 mod lane;
 

@@ -16,21 +16,25 @@
 //! | `claim` | 2,000 sections of the index, and 2,000 entries of shared memory |
 //! | `limit` | the first job of 5,000 lanes behind keys, and of 5,000 behind manifests |
 //! | `manifest_state` | 1,000 manifests that have been parked for 10 minutes |
+//! | `job_needs` | 1,000 jobs that wait for others |
+//! | `job_steps` | 1,000 signals |
 //! | `dead_letter` | the jobs that failed for good since the last pass |
 
 use crate::server::clock::Timestamp;
 use crate::server::spi::Spi;
-use crate::{claim, dead_letter, limit, manifest_state, step};
+use crate::{claim, dead_letter, job_needs, job_steps, limit, manifest_state, step};
 use std::cell::Cell;
 
 /// Runs one pass; returns how many dead letters were missing.
 pub(crate) fn run(spi: &Spi, now: Timestamp) -> usize {
     let missing = Cell::new(0);
-    let parts: [&dyn Fn(); 4] = [
+    let parts: [&dyn Fn(); 6] = [
         &claim::repair,
         &|| missing.set(dead_letter::repair(spi, now)),
         &|| limit::repair(spi),
         &|| manifest_state::repair(spi, now),
+        &|| job_needs::repair(spi),
+        &|| job_steps::repair(spi),
     ];
     step::in_parts(spi, now, "repair", &parts);
     missing.get()

@@ -1,8 +1,10 @@
 -- Returns how many unresolved dead letters cannot be requeued: because another job has their unique
--- key, or because the role of their statement is not known; a null does not filter.
+-- key, the role of their statement is not known, or their steps are being undone; a null does not
+-- filter.
 select
-    count(*) filter (where d.task <> 'sql' or d.run_as is not null) as with_key,
-    count(*) filter (where d.task = 'sql' and d.run_as is null) as without_role
+    count(*) filter (where (d.task <> 'sql' or d.run_as is not null) and not d.undone) as with_key,
+    count(*) filter (where d.task = 'sql' and d.run_as is null) as without_role,
+    count(*) filter (where d.undone) as undone
 from trax.dead_letter d
 where d.status = 'awaiting_intervention'
     and ($task is null or d.task = $task)
@@ -12,6 +14,7 @@ where d.status = 'awaiting_intervention'
     and (
         d.task = 'sql'
             and d.run_as is null
+        or d.undone
         or exists (
             select
             from trax.unique_key k

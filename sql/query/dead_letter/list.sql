@@ -7,6 +7,7 @@ where d.status = 'awaiting_intervention'
     and ($group is null or d.group_name = $group)
     and ($since is null or d.created_at >= $since)
     and (d.task <> 'sql' or d.run_as is not null)
+    and not d.undone
     and not exists (
         select
         from trax.unique_key k

@@ -9,9 +9,9 @@ use harness::session::{Session, session};
 use std::collections::BTreeSet;
 use trax_client::testkit::Database;
 
-const READER: &str = "status check diagnose metrics preview preview_cron explain_job explain_manifest get_jobs await_job await_jobs shard_of";
-const PRODUCER: &str = "enqueue enqueue_many enqueue_sql limit_queue_time trigger cancel run_now record_again get_jobs await_job await_jobs shard_of acquire_token await_token extend_token release_token";
-const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel cancel_own enqueue enqueue_many
+const READER: &str = "status check diagnose metrics preview preview_cron explain_job explain_manifest read_steps get_jobs await_job await_jobs shard_of";
+const PRODUCER: &str = "enqueue enqueue_many enqueue_sql limit_queue_time trigger cancel run_now record_again send_signal fork read_steps get_jobs await_job await_jobs shard_of acquire_token await_token extend_token release_token";
+const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel cancel_own record_step read_steps sleep await_signal send_signal spawn await_children enqueue enqueue_many
     limit_queue_time activate complete_and_claim wait_for_work acquire_token await_token extend_token release_token
     report_progress report_worker waiting_tasks runs_as_stored get_jobs await_job await_jobs shard_of";
 /// The functions that only an admin may call.
@@ -73,6 +73,26 @@ const CALLS: &[(&str, &str)] = &[
         "select trax.acknowledge_cancel({job}, {token})",
     ),
     ("cancel_own", "select trax.cancel_own({job}, {token})"),
+    (
+        "record_step",
+        "select * from trax.record_step({job}, {token}, 's', '1')",
+    ),
+    ("read_steps", "select * from trax.read_steps({job})"),
+    ("sleep", "select trax.sleep({job}, {token}, 'z', now())"),
+    (
+        "await_signal",
+        "select * from trax.await_signal({job}, {token}, 'w', 'n', now())",
+    ),
+    ("send_signal", "select trax.send_signal({job}, 'n')"),
+    ("spawn", "select trax.spawn({job}, {token}, 'c', 'a')"),
+    (
+        "await_children",
+        "select * from trax.await_children({job}, {token}, 'j', until => now())",
+    ),
+    (
+        "fork",
+        "select trax.fork((select j.job_id from trax.get_jobs(array(select generate_series(1, 20)::bigint)) j where j.state = 'failed'))",
+    ),
     (
         "schedule",
         "select trax.schedule('n', 'a', cron => '0 2 * * *', timezone => 'Europe/Berlin')",

@@ -9,7 +9,7 @@ use tokio_postgres::Client;
 
 /// The functions of the contract, in the order of the page. A function that only trax calls says
 /// "Internal." in its comment, and is not listed.
-const CONTRACT: [(&str, &str); 7] = [
+const CONTRACT: [(&str, &str); 8] = [
     (
         "Produce",
         "enqueue enqueue_many enqueue_sql limit_queue_time run_now cancel explain_job await_job await_jobs get_jobs",
@@ -24,6 +24,10 @@ const CONTRACT: [(&str, &str); 7] = [
         "Work",
         "claim_next heartbeat complete complete_many complete_and_claim fail release acknowledge_cancel cancel_own \
          report_progress report_worker wait_for_work waiting_tasks runs_as_stored",
+    ),
+    (
+        "Steps",
+        "record_step read_steps sleep await_signal send_signal spawn await_children fork",
     ),
     (
         "Dead letters",

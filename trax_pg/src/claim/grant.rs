@@ -12,7 +12,7 @@ use crate::setting;
 use pgrx::pg_sys;
 
 /// Columns that a lease copies from the waiting row.
-const SAME: [(Leased, Waiting); 17] = [
+const SAME: [(Leased, Waiting); 18] = [
     (Leased::JobId, Waiting::JobId),
     (Leased::LaneId, Waiting::LaneId),
     (Leased::QueuedAt, Waiting::QueuedAt),
@@ -30,6 +30,7 @@ const SAME: [(Leased, Waiting); 17] = [
     (Leased::UniqueKey, Waiting::UniqueKey),
     (Leased::ConcurrencyKey, Waiting::ConcurrencyKey),
     (Leased::RunAs, Waiting::RunAs),
+    (Leased::ParentJobId, Waiting::ParentJobId),
 ];
 
 /// Adds a lease for each job, and passes its row, as `trax.claim_next` returns it, to `push`.
@@ -95,6 +96,7 @@ pub(super) fn grant(
             waiting.value(Waiting::Trace),
             arg(max_attempts),
             waiting.value(Waiting::QueuedAt),
+            arg(waiting.get::<i32>(Waiting::Steps).unwrap_or(0)),
         ]);
     }
     leases.end();

@@ -62,7 +62,7 @@ const BLOCK_AT_MOST: usize = 2000;
 /// Number of unreadable jobs after which a claim stops.
 const UNREADABLE_AT_MOST: usize = 100;
 /// Columns of a claimed job, as `trax.claim_next` returns them.
-const COLUMNS: usize = 13;
+const COLUMNS: usize = 14;
 
 statement!(ClaimUnpark, "claim/unpark.sql", { manifest_ids: INT8ARRAYOID });
 row! {

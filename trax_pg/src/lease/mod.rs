@@ -173,6 +173,7 @@ row! {
         limited_group: Option<String>,
         task: String,
         started_at: Timestamp,
+        parent_job_id: Option<i64>,
     }
 }
 
@@ -188,6 +189,16 @@ pub(crate) fn take(spi: &Spi, job_id: i64, token: Uuid) -> Option<Locked> {
         unseen::refuse_lease(spi, vec![job_id], vec![token]);
     }
     lease
+}
+
+/// Extends the lease of a job until this many microseconds from now, if `token` still holds it.
+pub(crate) fn extend_one(job_id: i64, token: Uuid, micros: i64) -> Result<()> {
+    let held = Held {
+        job_ids: vec![job_id],
+        tokens: vec![token],
+    };
+    let now = Timestamp::now();
+    heartbeat::extend(&held, &HashSet::new(), now, now.plus(micros)).map(|_| ())
 }
 
 /// Returns whether an attempt has run longer than its timeout.

@@ -215,21 +215,13 @@ impl Definition {
     /// Returns a job of this manifest, claimable now.
     pub(super) fn job(self, defaults: &JobDefaults, now: Timestamp) -> NewJob {
         NewJob {
-            task: self.task,
-            group: self.group,
             priority: self.priority,
-            run_at: now,
-            now,
             max_retries: self.max_retries,
             timeout: defaults.timeout,
             retry_delay: defaults.retry_delay,
-            unique_key: None,
-            unique_for: None,
-            replaces: None,
-            concurrency_key: None,
-            trace: None,
             run_as: self.run_as,
             manifest: Some((self.id, self.name)),
+            ..NewJob::plain(self.task, self.group, now)
         }
     }
 

@@ -32,6 +32,8 @@ pub(crate) struct Ended {
     pub(crate) job_id: i64,
     pub(crate) manifest_id: Option<i64>,
     pub(crate) unique_key: Option<String>,
+    /// The job that spawned it, or whose steps it undoes: others may need its end.
+    pub(crate) parent_job_id: Option<i64>,
     pub(crate) succeeded: bool,
     /// The occurrence counts as done: completed or cancelled, not a dead letter.
     pub(crate) done: bool,

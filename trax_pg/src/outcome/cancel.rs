@@ -6,6 +6,7 @@ use crate::access_scope;
 use crate::audit;
 use crate::columns::Outcome;
 use crate::group::require_known;
+use crate::job_steps;
 use crate::lease;
 use crate::lease::Overdue;
 use crate::metrics;
@@ -68,12 +69,28 @@ sql_function!(trax_cancel_own, pg_finfo_trax_cancel_own, |call| {
 sql_function!(trax_cancel, pg_finfo_trax_cancel, |call| {
     as_owner(call, |caller| {
         let job_id = call.required::<i64>(0, "job_id")?;
+        let tree = call.optional::<bool>(1).unwrap_or(true);
         let outcome = spi::connected(|spi| {
-            let outcome = cancel(spi, job_id, Timestamp::now());
-            access_scope::of_caller(spi, caller).require_job(spi, job_id)?;
+            let now = Timestamp::now();
+            let descendants = match tree {
+                true => lock_tree(spi, job_id),
+                false => Vec::new(),
+            };
+            let outcome = cancel(spi, job_id, now);
+            let scope = access_scope::of_caller(spi, caller);
+            scope.require_job(spi, job_id)?;
+            let count = match outcome {
+                "cancelled" | "requested" => cancel_all(spi, descendants, now),
+                _ => 0,
+            };
             if matches!(outcome, "cancelled" | "requested") {
                 let name = job_id.to_string();
-                audit::record(spi, "cancel", audit::Kind::Job, &name, Some(outcome));
+                let note = match count {
+                    0 => outcome.to_owned(),
+                    1 => format!("{outcome}, and 1 descendant"),
+                    more => format!("{outcome}, and {more} descendants"),
+                };
+                audit::record(spi, "cancel", audit::Kind::Job, &name, Some(&note));
             }
             Ok(outcome)
         })?;
@@ -121,6 +138,21 @@ pub(crate) fn acknowledge_cancel(
     };
     end(spi, &[ending], now, true);
     true
+}
+
+/// Locks a job and its descendants, and returns these. A job that is executed spawns no child while
+/// it is locked, and none after it was asked to stop: so no descendant is missed.
+fn lock_tree(spi: &Spi, job_id: i64) -> Vec<i64> {
+    let mut descendants = Vec::new();
+    let mut level = vec![job_id];
+    while !level.is_empty() {
+        lock_jobs(spi, &level);
+        level = job_steps::children_of(spi, &level);
+        level.sort_unstable();
+        level.dedup();
+        descendants.extend(level.iter().copied());
+    }
+    descendants
 }
 
 /// Cancels a waiting or executed job.

@@ -7,16 +7,17 @@
 use super::Returned;
 use crate::columns::{Leased, Outcome, Run};
 use crate::error::{Error, Result};
+use crate::job_steps;
 use crate::lease::{Held, Walk};
 use crate::server::clock::Timestamp;
-use crate::server::spi::{arg, keeps_snapshot};
+use crate::server::spi::{Spi, arg, keeps_snapshot};
 use crate::server::table::{Index, Inserter, Row, Table, Taken, View};
 use crate::server::toast;
 use crate::unreadable_job;
 use pgrx::pg_sys;
 
 /// Columns that a run copies from its lease.
-const SAME: [(Run, Leased); 12] = [
+const SAME: [(Run, Leased); 13] = [
     (Run::JobId, Leased::JobId),
     (Run::QueuedAt, Leased::QueuedAt),
     (Run::RunAt, Leased::RunAt),
@@ -29,11 +30,17 @@ const SAME: [(Run, Leased); 12] = [
     (Run::GroupName, Leased::GroupName),
     (Run::Manifest, Leased::Manifest),
     (Run::Worker, Leased::Worker),
+    (Run::ParentJobId, Leased::ParentJobId),
 ];
 
 /// Moves the leases that are still held into `trax.run`; returns their rows in ascending order of
 /// jobs.
-pub(super) fn record(held: &Held, returned: &[Returned], now: Timestamp) -> Result<Vec<Row>> {
+pub(super) fn record(
+    spi: &Spi,
+    held: &Held,
+    returned: &[Returned],
+    now: Timestamp,
+) -> Result<Vec<Row>> {
     let mut ended: Vec<(Row, Returned)> = Vec::with_capacity(returned.len());
     let leases = Table::open(Leased::TABLE, Leased::ALL);
     let index = Index::open(&leases, c"lease_pkey");
@@ -63,7 +70,7 @@ pub(super) fn record(held: &Held, returned: &[Returned], now: Timestamp) -> Resu
     index.close();
     leases.close();
     if !ended.is_empty() {
-        add_runs(&ended, now);
+        add_runs(spi, &ended, now);
     }
     Ok(ended.into_iter().map(|(lease, _)| lease).collect())
 }
@@ -87,7 +94,12 @@ fn readable_inputs(ended: &[(Row, Returned)]) -> Vec<Option<pg_sys::Datum>> {
     each.collect()
 }
 
-fn add_runs(ended: &[(Row, Returned)], now: Timestamp) {
+fn add_runs(spi: &Spi, ended: &[(Row, Returned)], now: Timestamp) {
+    let job_ids: Vec<i64> = ended
+        .iter()
+        .map(|(lease, _)| lease.number(Leased::JobId))
+        .collect();
+    let steps = job_steps::kept(spi, &job_ids);
     let parent = Table::open(Run::TABLE, Run::ALL);
     let partition = parent.partition_for(now.0);
     let completed = arg(Outcome::Completed.state());
@@ -103,6 +115,8 @@ fn add_runs(ended: &[(Row, Returned)], now: Timestamp) {
         run.set(Run::State, completed);
         run.set(Run::Output, returned.output);
         run.set(Run::Detail, returned.detail);
+        let steps = steps.get(&lease.number(Leased::JobId));
+        run.set(Run::Steps, steps.copied());
     }
     runs.end();
     if let Some(partition) = partition {

@@ -21,6 +21,7 @@ mod returned;
 use crate::changes::Claimable;
 use crate::columns::{Leased, Outcome};
 use crate::error::{Error, Result};
+use crate::job_steps;
 use crate::lease;
 use crate::lease::{FREE_LOSSES, Held, Locked, Overdue, ReapFrom};
 use crate::limit;
@@ -40,7 +41,7 @@ use ending::Ending;
 pub(crate) use ending::Failure;
 pub(crate) use expire::{EXPIRE_AT_MOST, expire_queued};
 use pgrx::{Uuid, pg_sys};
-pub(crate) use release::release;
+pub(crate) use release::{Return, release, suspend};
 pub(crate) use returned::{Returned, outputs};
 use std::collections::HashSet;
 
@@ -149,7 +150,7 @@ pub(crate) fn complete(
     returned: &[Returned],
     now: Timestamp,
 ) -> Result<Vec<i64>> {
-    let leases = completion::record(held, returned, now)?;
+    let leases = completion::record(spi, held, returned, now)?;
     leases
         .iter()
         .for_each(|lease| changes::lease_ended(lease.number(Leased::JobId)));
@@ -169,6 +170,7 @@ pub(crate) fn complete(
             job_id: lease.number(Leased::JobId),
             manifest_id: lease.get(Leased::ManifestId),
             unique_key: lease.get(Leased::UniqueKey),
+            parent_job_id: lease.get(Leased::ParentJobId),
             succeeded: true,
             done: true,
         })
@@ -355,6 +357,7 @@ row! {
         unique_key: Option<String>,
         concurrency_key: Option<String>,
         task: String,
+        parent_job_id: Option<i64>,
     }
 }
 
@@ -371,6 +374,7 @@ fn given_up(spi: &Spi, jobs: Vec<GivenUp>, outcome: Outcome, now: Timestamp) -> 
                 job_id: job.job_id,
                 manifest_id: job.manifest_id,
                 unique_key: job.unique_key,
+                parent_job_id: job.parent_job_id,
                 succeeded: false,
                 done: outcome == Outcome::Cancelled,
             };
@@ -450,6 +454,7 @@ fn end_with(
             job_id: ending.lease.job_id,
             manifest_id: ending.lease.manifest_id,
             unique_key: ending.lease.unique_key.clone(),
+            parent_job_id: ending.lease.parent_job_id,
             succeeded: false,
             done: ending.outcome == Outcome::Cancelled,
         })
@@ -479,5 +484,6 @@ fn finish_jobs(spi: &Spi, ended: Vec<Ended>, now: Timestamp) {
         .filter_map(|job| job.unique_key.clone().map(|key| (key, job.job_id)))
         .unzip();
     unique_key::release(spi, keys, job_ids, now);
+    job_steps::ended(spi, &ended, now);
     job_ended::continue_manifests(spi, &ended, now);
 }

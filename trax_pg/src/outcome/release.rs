@@ -25,7 +25,7 @@ row! {
 }
 statement!(
     LeaseRelease, "outcome/lease_release.sql",
-    { job_id: INT8OID, token: UUIDOID, now: TIMESTAMPTZOID, run_at: TIMESTAMPTZOID } -> Released
+    { job_id: INT8OID, token: UUIDOID, now: TIMESTAMPTZOID, run_at: TIMESTAMPTZOID, waits_for: TEXTOID, wait_until: TIMESTAMPTZOID } -> Released
 );
 
 sql_function!(trax_release, pg_finfo_trax_release, |call| {
@@ -39,17 +39,47 @@ sql_function!(trax_release, pg_finfo_trax_release, |call| {
 
 /// Queues a job again without using the attempt; returns false when the lease is lost.
 pub(crate) fn release(spi: &Spi, job_id: i64, token: Uuid, delay: i64, now: Timestamp) -> bool {
+    let back = Return {
+        run_at: now.plus(delay),
+        waits_for: None,
+        wait_until: None,
+    };
+    return_job(spi, job_id, token, &back, now)
+        // A job that was asked to stop is not queued again: releasing it acknowledges the cancel.
+        || acknowledge_cancel(spi, job_id, token, now, Stale::Release)
+}
+
+/// Suspends a job without using the attempt; returns false when the lease is lost, or the job was
+/// asked to stop and ends here.
+pub(crate) fn suspend(spi: &Spi, job_id: i64, token: Uuid, back: &Return, now: Timestamp) -> bool {
+    let suspended = return_job(spi, job_id, token, back, now);
+    if !suspended {
+        acknowledge_cancel(spi, job_id, token, now, Stale::Release);
+    }
+    suspended
+}
+
+/// How a job goes back to the queue.
+pub(crate) struct Return {
+    pub(crate) run_at: Timestamp,
+    /// The `waits_for` of a suspended job.
+    pub(crate) waits_for: Option<&'static str>,
+    pub(crate) wait_until: Option<Timestamp>,
+}
+
+fn return_job(spi: &Spi, job_id: i64, token: Uuid, back: &Return, now: Timestamp) -> bool {
     // Also for a delayed job: its place is free.
     wake::mark(wake::WORK | wake::DUE | wake::ENDED);
     let release = LeaseRelease {
         job_id: arg(job_id),
         token: arg(token),
         now: arg(now),
-        run_at: arg(now.plus(delay)),
+        run_at: arg(back.run_at),
+        waits_for: back.waits_for.and_then(arg),
+        wait_until: back.wait_until.and_then(arg),
     };
     let Some(row) = spi.query(release).first() else {
-        // A job that was asked to stop is not queued again: releasing it acknowledges the cancel.
-        return acknowledge_cancel(spi, job_id, token, now, Stale::Release);
+        return false;
     };
     if row.is_claimable {
         changes::claimable(row.lane_id, row.priority, row.job_id);

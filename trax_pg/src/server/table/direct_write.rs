@@ -23,7 +23,7 @@ const OUR_TRIGGERS: [&CStr; 4] = [
 ];
 
 /// The extension's own check constraints, which each insert must satisfy by itself.
-const OUR_CHECKS: [&CStr; 21] = [
+const OUR_CHECKS: [&CStr; 23] = [
     c"work_queue_only_sql_runs_as_a_role",
     c"work_queue_waits_for_known",
     c"work_queue_priority_range",
@@ -33,6 +33,8 @@ const OUR_CHECKS: [&CStr; 21] = [
     c"work_queue_retry_delay_range",
     c"work_queue_manifest_has_id",
     c"work_queue_scheduled_entry_is_fresh",
+    c"work_queue_steps_positive",
+    c"work_queue_wait_until_of_suspended",
     c"lease_attempt_positive",
     c"lease_cancel_has_a_cause",
     c"lease_manifest_has_id",
@@ -120,7 +122,7 @@ pub(super) fn has_columns(relation: pg_sys::Relation, columns: &[&CStr]) -> Resu
 /// through.
 fn type_of(column: &CStr) -> pg_sys::Oid {
     match column.to_bytes() {
-        b"job_id" | b"lane_id" | b"manifest_id" => pg_sys::INT8OID,
+        b"job_id" | b"lane_id" | b"manifest_id" | b"parent_job_id" => pg_sys::INT8OID,
         b"attempt" | b"attempts" | b"max_retries" => pg_sys::INT4OID,
         b"cancel_requested" | b"cancelled" | b"timed_out" | b"limited" | b"final"
         | b"scheduled" => pg_sys::BOOLOID,

@@ -228,6 +228,15 @@ impl Table {
         }
     }
 
+    /// Returns whether the table has no page, and so no row that any transaction could see.
+    pub(crate) fn has_no_page(&self) -> bool {
+        // SAFETY: an open relation with storage.
+        unsafe {
+            let fork = pg_sys::ForkNumber::MAIN_FORKNUM;
+            pg_sys::RelationGetNumberOfBlocksInFork(self.relation, fork) == 0
+        }
+    }
+
     /// Deletes the rows that are left to a statement, and closes the table.
     pub(crate) fn close(self) {
         let left = self.to_delete.borrow();

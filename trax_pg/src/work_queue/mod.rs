@@ -9,15 +9,16 @@
 //!
 //! Cost with warm caches: enqueueing one job touches 6 buffers, 100 jobs in one call 504.
 
+mod new_job;
+
 use crate::access_scope;
 use crate::access_scope::Scope;
 use crate::audit;
 use crate::audit::Kind;
 use crate::changes::Claimable;
-use crate::columns::{DEFAULT_GROUP, HIGHEST_PRIORITY, SQL_TASK, Waiting};
+use crate::columns::{SQL_TASK, Waiting};
 use crate::error::{Error, Result};
-use crate::lane;
-use crate::server::call::{Call, sql_function};
+use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::rights::as_owner;
 use crate::server::spi;
@@ -28,6 +29,7 @@ use crate::setting;
 use crate::unique_key;
 use crate::unique_key::{Found, KeyTaken, Wanted};
 use crate::{changes, unseen, wake};
+pub(crate) use new_job::NewJob;
 use pgrx::pg_sys;
 use std::collections::{HashMap, HashSet};
 
@@ -127,94 +129,6 @@ sql_function!(
         })
     }
 );
-
-/// The common values of jobs enqueued together.
-pub(crate) struct NewJob {
-    pub(crate) task: String,
-    pub(crate) group: String,
-    pub(crate) priority: i32,
-    pub(crate) run_at: Timestamp,
-    pub(crate) now: Timestamp,
-    pub(crate) max_retries: Option<i32>,
-    pub(crate) timeout: Option<pg_sys::Datum>,
-    pub(crate) retry_delay: Option<pg_sys::Datum>,
-    pub(crate) unique_key: Option<String>,
-    /// The shortest time for which the key stays alive, in microseconds.
-    pub(crate) unique_for: Option<i64>,
-    /// The ended job that it replaces, whose key it takes over.
-    pub(crate) replaces: Option<i64>,
-    pub(crate) concurrency_key: Option<String>,
-    pub(crate) trace: Option<pg_sys::Datum>,
-    /// The role that runs a SQL job.
-    pub(crate) run_as: Option<String>,
-    /// The manifest's id and name.
-    pub(crate) manifest: Option<(i64, String)>,
-}
-
-impl NewJob {
-    /// Returns the common arguments of `trax.enqueue` and `trax.enqueue_many`.
-    pub(crate) fn from_call(call: &Call, now: Timestamp) -> Result<Self> {
-        let job = Self::of_any_task(call, now)?;
-        refuse_sql_task(&job.task)?;
-        Ok(job)
-    }
-
-    /// Does the same, for SQL jobs too.
-    pub(crate) fn of_any_task(call: &Call, now: Timestamp) -> Result<Self> {
-        spi::require_primary()?;
-        let task = call.new_name(0, "task")?;
-        let run_at = call.optional::<Timestamp>(2).unwrap_or(now);
-        if !run_at.is_finite() {
-            return Err(Error::invalid("argument \"run_at\" must be a finite time")
-                .detail("run_at is infinity or -infinity.")
-                .hint("Specify a time, for example: run_at => now() + interval '5 min'"));
-        }
-        call.optional_positive(6, "timeout")?;
-        call.optional_not_negative(10, "retry_delay")?;
-        let unique_key = call.optional_name(7, "unique_key")?;
-        let unique_for = call.optional_positive(11, "unique_for")?;
-        if unique_for.is_some() && unique_key.is_none() {
-            return Err(Error::invalid("argument \"unique_for\" needs a unique key")
-                .detail("The argument unique_key is null or left out.")
-                .hint(
-                    "Name the key, for example: unique_key => 'report 7', unique_for => '1 hour'",
-                ));
-        }
-        let trace = call.datum(9);
-        trace.map_or(Ok(()), |trace| check_size("trace", trace))?;
-        Ok(Self {
-            task,
-            group: call
-                .optional_new_name(3, "group_name")?
-                .unwrap_or(DEFAULT_GROUP.to_string()),
-            priority: call
-                .optional_within(4, "priority", 0, HIGHEST_PRIORITY)?
-                .unwrap_or(0),
-            // A job could not be claimed before it was queued: its wait begins now.
-            run_at: run_at.max(now),
-            now,
-            max_retries: call.optional_within(5, "max_retries", 0, i32::MAX - 1)?,
-            timeout: call.datum(6),
-            retry_delay: call.datum(10),
-            unique_key,
-            unique_for,
-            replaces: None,
-            concurrency_key: call.optional_name(8, "concurrency_key")?,
-            trace,
-            run_as: None,
-            manifest: None,
-        })
-    }
-
-    fn lane(&self) -> i64 {
-        lane::of(&self.group, &self.task, self.run_as.as_deref())
-    }
-
-    /// Returns until when its unique key stays alive at least.
-    fn alive_until(&self) -> Option<Timestamp> {
-        self.unique_for.map(|micros| self.now.plus(micros))
-    }
-}
 
 /// Returns an error for the task of SQL jobs: only a function that knows its role queues a
 /// statement.
@@ -369,15 +283,29 @@ fn take_unique_keys(spi: &Spi, jobs: &[(&Alike, &[i64])]) -> HashSet<i64> {
     }
 }
 
+/// Returns an id for [`enqueue_as`].
+pub(crate) fn next_id() -> i64 {
+    table::next_ids(c"work_queue_job_id_seq", 1)[0]
+}
+
+/// Queues a job without a unique key under an id that [`next_id`] returned.
+pub(crate) fn enqueue_as(job: &NewJob, id: i64, input: pg_sys::Datum) {
+    insert_as(job, &[id], &[Some(input)]);
+}
+
 fn insert(job: &NewJob, inputs: &[Option<pg_sys::Datum>]) -> Vec<i64> {
-    let lane = job.lane();
     let ids = table::next_ids(c"work_queue_job_id_seq", inputs.len());
+    insert_as(job, &ids, inputs);
+    ids
+}
+
+fn insert_as(job: &NewJob, ids: &[i64], inputs: &[Option<pg_sys::Datum>]) {
+    let lane = job.lane();
     let table = Table::open(Waiting::TABLE, Waiting::ALL);
     let mut rows = Inserter::begin(&table, ids.len());
-    add(&mut rows, job, lane, &ids, inputs);
+    add(&mut rows, job, lane, ids, inputs);
     rows.end();
     table.close();
-    ids
 }
 
 /// Adds a row for each id and input.
@@ -389,6 +317,11 @@ fn add(
     inputs: &[Option<pg_sys::Datum>],
 ) {
     let delayed = job.run_at > job.now;
+    let waits_for = match job.waits_for_jobs {
+        true => arg("jobs"),
+        false if delayed => arg("time"),
+        false => None,
+    };
     let same = [
         (Waiting::LaneId, arg(lane)),
         (Waiting::QueuedAt, arg(job.now)),
@@ -401,7 +334,7 @@ fn add(
         (Waiting::MaxRetries, job.max_retries.and_then(arg)),
         (Waiting::Priority, arg(job.priority as i16)),
         (Waiting::Scheduled, arg(false)),
-        (Waiting::WaitsFor, if delayed { arg("time") } else { None }),
+        (Waiting::WaitsFor, waits_for),
         (Waiting::Task, arg(job.task.as_str())),
         (Waiting::GroupName, arg(job.group.as_str())),
         (
@@ -419,8 +352,17 @@ fn add(
         ),
         (Waiting::Trace, job.trace),
         (Waiting::RunAs, job.run_as.as_deref().and_then(arg)),
+        (Waiting::ParentJobId, job.parent_job_id.and_then(arg)),
+        (
+            Waiting::Steps,
+            if job.steps > 0 {
+                arg(job.steps as i32)
+            } else {
+                None
+            },
+        ),
     ];
-    if delayed {
+    if delayed || job.waits_for_jobs {
         wake::mark(wake::DUE);
     } else if let Some(first) = ids.first() {
         changes::claimable(lane, job.priority as i16, *first);

@@ -1,0 +1,9 @@
+-- Takes recorded events.
+delete from trax.need_event e
+where e.ctid = any (array(
+    select t.ctid
+    from trax.need_event t
+    limit $at_most
+    for update skip locked
+))
+returning e.job_id

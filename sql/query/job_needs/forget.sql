@@ -1,0 +1,3 @@
+-- Deletes the needs of a job.
+delete from trax.need n
+where n.job_id = $job_id

@@ -1,0 +1,6 @@
+-- Returns a job that has ended.
+select r.task, r.group_name, r.priority, r.input, r.steps
+from trax.run r
+where r.job_id = $job_id
+    and r.final
+limit 1

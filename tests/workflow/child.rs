@@ -1,0 +1,180 @@
+//! Children: spawned once, and awaited.
+
+use super::{place, running, steps};
+use harness::session::{Claimed, Session, session};
+
+fn spawn(job: &Claimed, step: &str) -> String {
+    format!(
+        "select trax.spawn({}, '{step}', 'child', '{{\"n\": 1}}')",
+        job.key()
+    )
+}
+
+fn wait(job: &Claimed, step: &str, options: &str) -> String {
+    format!(
+        "select * from trax.await_children({}, '{step}'{options})",
+        job.key()
+    )
+}
+
+/// Completes the next child.
+async fn complete_child(s: &Session, output: &str) -> i64 {
+    let child = s.claim_one("tasks => '{child}'").await;
+    s.get(&format!(
+        "select trax.complete({}, '{output}')",
+        child.key()
+    ))
+    .await;
+    child.id
+}
+
+#[tokio::test]
+async fn a_child_is_spawned_once_for_each_step() {
+    let (_db, s) = session().await;
+    let job = running(&s).await;
+    let child = s.number(&spawn(&job, "a")).await;
+    assert_eq!(s.number(&spawn(&job, "a")).await, child);
+    let other = s.number(&spawn(&job, "b")).await;
+    assert_ne!(other, child);
+    let parent = "select job_id, parent_job_id, task, input from trax.work_queue order by 1";
+    let id = job.id;
+    assert_eq!(
+        s.get(parent).await,
+        format!("{child}|{id}|child|{{\"n\": 1}}\n{other}|{id}|child|{{\"n\": 1}}")
+    );
+    assert_eq!(
+        steps(&s, id).await,
+        format!("a|child|{child}|t\nb|child|{other}|t")
+    );
+    s.get(&format!("select trax.release({})", job.key())).await;
+    assert_eq!(s.get(&spawn(&job, "c")).await, "", "the lease is lost");
+    complete_child(&s, "1").await;
+    let run = "select parent_job_id from trax.run";
+    assert_eq!(s.get(run).await, id.to_string());
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_parent_sleeps_until_all_its_children_have_ended() {
+    let (_db, s) = session().await;
+    let job = running(&s).await;
+    let (a, b) = (
+        s.number(&spawn(&job, "a")).await,
+        s.number(&spawn(&job, "b")).await,
+    );
+    assert_eq!(s.get(&wait(&job, "w", "")).await, "suspended|");
+    assert_eq!(place(&s, job.id).await, "jobs|0|3");
+    s.tick("promote_delayed").await;
+    complete_child(&s, "1").await;
+    assert_eq!(s.tick("promote_delayed").await, 0);
+    let second = s.claim_one("tasks => '{child}'").await;
+    s.get(&format!(
+        "select trax.fail({}, 'no', permanent => true)",
+        second.key()
+    ))
+    .await;
+    assert_eq!(s.tick("promote_delayed").await, 1);
+    let again = s.claim_one("").await;
+    let ended = format!(
+        "ended|[{{\"step\": \"a\", \"error\": null, \"state\": \"completed\", \"job_id\": {a}, \"output\": 1}}, {{\"step\": \"b\", \"error\": \"no\", \"state\": \"failed\", \"job_id\": {b}, \"output\": null}}]"
+    );
+    assert_eq!(s.get(&wait(&again, "w", "")).await, ended);
+    assert_eq!(s.get(&wait(&again, "w", "")).await, ended, "on a replay");
+    let left = "select (select count(*) from trax.need), (select count(*) from trax.need_event)";
+    assert_eq!(s.get(left).await, "0|0");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn the_first_end_is_enough_for_a_wait_for_any() {
+    let (_db, s) = session().await;
+    let job = running(&s).await;
+    for step in ["a", "b", "c"] {
+        s.get(&spawn(&job, step)).await;
+    }
+    assert_eq!(s.get(&wait(&job, "w", ", 'any'")).await, "suspended|");
+    complete_child(&s, "1").await;
+    assert_eq!(s.tick("promote_delayed").await, 1);
+    let again = s.claim_one("tasks => '{flow}'").await;
+    let states = "select state, (select string_agg(c ->> 'state', ' ') from jsonb_array_elements(children) c) from trax.await_children($, 'w', 'any')";
+    let states = states.replace('$', &again.key());
+    assert_eq!(s.get(&states).await, "ended|completed queued queued");
+    assert_eq!(s.get(&wait(&again, "rest", "")).await, "suspended|");
+    complete_child(&s, "2").await;
+    assert_eq!(s.tick("promote_delayed").await, 0);
+    complete_child(&s, "3").await;
+    assert_eq!(s.tick("promote_delayed").await, 1);
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_wait_for_no_children_is_over_and_one_has_a_time() {
+    let (_db, s) = session().await;
+    let job = running(&s).await;
+    assert_eq!(s.get(&wait(&job, "none", "")).await, "ended|[]");
+    s.get(&spawn(&job, "a")).await;
+    let past = ", until => now() - interval '1 s'";
+    assert!(
+        s.get(&wait(&job, "w", past))
+            .await
+            .starts_with("timed_out|[{")
+    );
+    let refusal = s.refusal(&wait(&job, "x", ", 'some'")).await;
+    assert_eq!(
+        (refusal.code.as_str(), refusal.message.as_str()),
+        ("22023", "mode \"some\" does not exist")
+    );
+}
+
+#[tokio::test]
+async fn a_child_that_ends_while_its_parent_is_suspended_wakes_it() {
+    let (db, s) = session().await;
+    let other = Session::of(&db).await;
+    let job = running(&s).await;
+    s.get(&spawn(&job, "a")).await;
+    let child = s.claim_one("tasks => '{child}'").await;
+    // The end of the child is committed, and a cycle has taken its event, before the parent's wait.
+    s.get("begin").await;
+    assert_eq!(s.get(&wait(&job, "w", "")).await, "suspended|");
+    other
+        .get(&format!("select trax.complete({})", child.key()))
+        .await;
+    assert_eq!(other.tick("promote_delayed").await, 0);
+    s.get("commit").await;
+    assert_eq!(s.tick("promote_delayed").await, 1);
+    let woken = s.claim_one("").await;
+    s.get(&format!("select trax.complete({})", woken.key()))
+        .await;
+    // The wait is committed before the end of the child.
+    let job = running(&s).await;
+    s.get(&spawn(&job, "a")).await;
+    let child = s.claim_one("tasks => '{child}'").await;
+    other.get("begin").await;
+    other
+        .get(&format!("select trax.complete({})", child.key()))
+        .await;
+    assert_eq!(s.get(&wait(&job, "w", "")).await, "suspended|");
+    assert_eq!(s.tick("promote_delayed").await, 0);
+    other.get("commit").await;
+    assert_eq!(s.tick("promote_delayed").await, 1);
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_child_with_a_live_unique_key_is_the_job_that_has_it() {
+    let (_db, s) = session().await;
+    let job = running(&s).await;
+    let known = s.enqueue("'child', unique_key => 'k'").await;
+    let spawn = format!(
+        "select trax.spawn({}, 'a', 'child', unique_key => 'k')",
+        job.key()
+    );
+    assert_eq!(s.number(&spawn).await, known);
+    assert_eq!(s.number(&spawn).await, known);
+    assert_eq!(steps(&s, job.id).await, format!("a|child|{known}|t"));
+    assert_eq!(s.get(&wait(&job, "w", "")).await, "suspended|");
+    s.tick("promote_delayed").await;
+    complete_child(&s, "1").await;
+    assert_eq!(s.tick("promote_delayed").await, 1);
+    s.assert_healthy().await;
+}

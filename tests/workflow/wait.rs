@@ -1,0 +1,102 @@
+//! Sleeping.
+
+use super::{place, running, steps};
+use harness::session::session;
+
+#[tokio::test]
+async fn a_job_sleeps_without_using_its_attempt() {
+    let (_db, s) = session().await;
+    let job = running(&s).await;
+    let sleep = |key: &str| format!("select trax.sleep({key}, 'nap', now() + interval '1 hour')");
+    assert_eq!(s.get(&sleep(&job.key())).await, "suspended");
+    assert_eq!(place(&s, job.id).await, "time|0|1");
+    assert_eq!(
+        s.get(&sleep(&job.key())).await,
+        "lost",
+        "the attempt has ended"
+    );
+    assert_eq!(s.get("select count(*) from trax.run").await, "0");
+    assert!(s.claim("").await.is_empty());
+    assert_eq!(steps(&s, job.id).await, "nap|sleep||f");
+    let until = "select (wait ->> 'until')::timestamptz = run_at from trax.step join trax.work_queue using (job_id)";
+    assert_eq!(s.get(until).await, "t");
+    s.get("update trax.work_queue set run_at = now()").await;
+    assert_eq!(s.tick("promote_delayed").await, 1);
+    let again = s.claim_one("").await;
+    assert_eq!(s.get("select attempt from trax.lease").await, "1");
+    assert_eq!(s.get(&sleep(&again.key())).await, "passed");
+    assert_eq!(s.get(&sleep(&again.key())).await, "passed");
+    assert_eq!(steps(&s, job.id).await, "nap|sleep||t");
+    s.get(&format!("select trax.complete({})", again.key()))
+        .await;
+    assert_eq!(steps(&s, job.id).await, "nap|sleep||t");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_time_that_is_over_does_not_suspend() {
+    let (_db, s) = session().await;
+    let job = running(&s).await;
+    let past = format!(
+        "select trax.sleep({}, 'nap', now() - interval '1 s')",
+        job.key()
+    );
+    assert_eq!(s.get(&past).await, "passed");
+    assert_eq!(s.get(&past).await, "passed");
+    let refusal = s
+        .refusal(&format!(
+            "select trax.sleep({}, 'b', 'infinity')",
+            job.key()
+        ))
+        .await;
+    assert_eq!(refusal.code, "22023");
+    let refusal = s
+        .refusal(&format!("select trax.sleep({}, 'b', null)", job.key()))
+        .await;
+    assert_eq!(refusal.code, "22004");
+}
+
+#[tokio::test]
+async fn a_person_may_let_a_sleeping_job_run() {
+    let (_db, s) = session().await;
+    let job = running(&s).await;
+    let sleep = |key: &str| format!("select trax.sleep({key}, 'nap', now() + interval '1 hour')");
+    s.get(&sleep(&job.key())).await;
+    let now = format!("select trax.run_now({})", job.id);
+    assert_eq!(s.get(&now).await, "ready");
+    let again = s.claim_one("").await;
+    assert_eq!(s.get(&sleep(&again.key())).await, "passed");
+}
+
+#[tokio::test]
+async fn a_job_that_is_asked_to_stop_ends_instead_of_sleeping() {
+    let (_db, s) = session().await;
+    let job = running(&s).await;
+    s.get(&format!("select trax.cancel({})", job.id)).await;
+    let sleep = format!(
+        "select trax.sleep({}, 'nap', now() + interval '1 hour')",
+        job.key()
+    );
+    assert_eq!(s.get(&sleep).await, "lost");
+    let state = "select state, steps from trax.run";
+    assert_eq!(s.get(state).await, "cancelled|");
+    assert_eq!(s.get("select count(*) from trax.step").await, "0");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_place_under_a_limit_is_free_while_a_job_sleeps() {
+    let (_db, s) = session().await;
+    s.get("select trax.configure_group('default', max_active_jobs => 1)")
+        .await;
+    s.enqueue("'flow', concurrency_key => 'k'").await;
+    let other = s.enqueue("'flow', concurrency_key => 'k'").await;
+    let job = s.claim_one("").await;
+    assert!(s.claim("").await.is_empty());
+    s.get(&format!(
+        "select trax.sleep({}, 'nap', now() + interval '1 hour')",
+        job.key()
+    ))
+    .await;
+    assert_eq!(s.claim_ids("").await, [other]);
+}

@@ -1,0 +1,127 @@
+//! The arguments that describe new jobs.
+
+use super::{check_size, refuse_sql_task};
+use crate::columns::{DEFAULT_GROUP, HIGHEST_PRIORITY};
+use crate::error::{Error, Result};
+use crate::lane;
+use crate::server::call::Call;
+use crate::server::clock::Timestamp;
+use crate::server::spi;
+use pgrx::pg_sys;
+
+/// The common values of jobs enqueued together.
+pub(crate) struct NewJob {
+    pub(crate) task: String,
+    pub(crate) group: String,
+    pub(crate) priority: i32,
+    pub(crate) run_at: Timestamp,
+    pub(crate) now: Timestamp,
+    pub(crate) max_retries: Option<i32>,
+    pub(crate) timeout: Option<pg_sys::Datum>,
+    pub(crate) retry_delay: Option<pg_sys::Datum>,
+    pub(crate) unique_key: Option<String>,
+    /// The shortest time for which the key stays alive, in microseconds.
+    pub(crate) unique_for: Option<i64>,
+    /// The ended job that it replaces, whose key it takes over.
+    pub(crate) replaces: Option<i64>,
+    pub(crate) concurrency_key: Option<String>,
+    pub(crate) trace: Option<pg_sys::Datum>,
+    /// The role that runs a SQL job.
+    pub(crate) run_as: Option<String>,
+    /// The manifest's id and name.
+    pub(crate) manifest: Option<(i64, String)>,
+    /// The job that spawned it, or whose steps it undoes.
+    pub(crate) parent_job_id: Option<i64>,
+    /// How many steps it has already recorded.
+    pub(crate) steps: usize,
+    /// It needs the end of other jobs.
+    pub(crate) waits_for_jobs: bool,
+}
+
+impl NewJob {
+    /// Returns the common arguments of `trax.enqueue` and `trax.enqueue_many`.
+    pub(crate) fn from_call(call: &Call, now: Timestamp) -> Result<Self> {
+        let job = Self::of_any_task(call, now)?;
+        refuse_sql_task(&job.task)?;
+        Ok(job)
+    }
+
+    /// Returns a job with the default options.
+    pub(crate) fn plain(task: String, group: String, now: Timestamp) -> Self {
+        Self {
+            task,
+            group,
+            priority: 0,
+            run_at: now,
+            now,
+            max_retries: None,
+            timeout: None,
+            retry_delay: None,
+            unique_key: None,
+            unique_for: None,
+            replaces: None,
+            concurrency_key: None,
+            trace: None,
+            run_as: None,
+            manifest: None,
+            parent_job_id: None,
+            steps: 0,
+            waits_for_jobs: false,
+        }
+    }
+
+    /// Does the same as [`from_call`](Self::from_call), for SQL jobs too.
+    pub(crate) fn of_any_task(call: &Call, now: Timestamp) -> Result<Self> {
+        Self::of_arguments(call, 0, now)
+    }
+
+    /// Does the same for a call whose argument `task` is at `first`.
+    pub(crate) fn of_arguments(call: &Call, first: usize, now: Timestamp) -> Result<Self> {
+        spi::require_primary()?;
+        let task = call.new_name(first, "task")?;
+        let run_at = call.optional::<Timestamp>(first + 2).unwrap_or(now);
+        if !run_at.is_finite() {
+            return Err(Error::invalid("argument \"run_at\" must be a finite time")
+                .detail("run_at is infinity or -infinity.")
+                .hint("Specify a time, for example: run_at => now() + interval '5 min'"));
+        }
+        call.optional_positive(first + 6, "timeout")?;
+        call.optional_not_negative(first + 10, "retry_delay")?;
+        let unique_key = call.optional_name(first + 7, "unique_key")?;
+        let unique_for = call.optional_positive(first + 11, "unique_for")?;
+        if unique_for.is_some() && unique_key.is_none() {
+            return Err(Error::invalid("argument \"unique_for\" needs a unique key")
+                .detail("The argument unique_key is null or left out.")
+                .hint(
+                    "Name the key, for example: unique_key => 'report 7', unique_for => '1 hour'",
+                ));
+        }
+        let trace = call.datum(first + 9);
+        trace.map_or(Ok(()), |trace| check_size("trace", trace))?;
+        let group = call.optional_new_name(first + 3, "group_name")?;
+        Ok(Self {
+            priority: call
+                .optional_within(first + 4, "priority", 0, HIGHEST_PRIORITY)?
+                .unwrap_or(0),
+            // A job could not be claimed before it was queued: its wait begins now.
+            run_at: run_at.max(now),
+            max_retries: call.optional_within(first + 5, "max_retries", 0, i32::MAX - 1)?,
+            timeout: call.datum(first + 6),
+            retry_delay: call.datum(first + 10),
+            unique_key,
+            unique_for,
+            concurrency_key: call.optional_name(first + 8, "concurrency_key")?,
+            trace,
+            ..Self::plain(task, group.unwrap_or(DEFAULT_GROUP.to_string()), now)
+        })
+    }
+
+    pub(super) fn lane(&self) -> i64 {
+        lane::of(&self.group, &self.task, self.run_as.as_deref())
+    }
+
+    /// Returns until when its unique key stays alive at least.
+    pub(super) fn alive_until(&self) -> Option<Timestamp> {
+        self.unique_for.map(|micros| self.now.plus(micros))
+    }
+}

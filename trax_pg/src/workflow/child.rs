@@ -1,0 +1,186 @@
+//! Children: jobs that a job queues, once for each step, and whose ends it may await.
+
+use super::wait::{deadline, suspend, until};
+use super::{Contents, Kind, Place};
+use crate::access_scope;
+use crate::access_scope::Scope;
+use crate::error::{Error, Result};
+use crate::job_needs;
+use crate::outcome::Return;
+use crate::server::call::sql_function;
+use crate::server::clock::Timestamp;
+use crate::server::rights::as_owner;
+use crate::server::spi;
+use crate::server::spi::{Spi, arg, row, statement};
+use crate::setting;
+use crate::work_queue::NewJob;
+use crate::{unseen, work_queue};
+use pgrx::{JsonB, pg_sys};
+use serde_json::json;
+
+row! {
+    struct Child {
+        job_id: i64,
+        is_alive: bool,
+    }
+}
+statement!(ChildHeld, "workflow/held.sql", { job_id: INT8OID, token: UUIDOID } -> bool);
+statement!(ChildList, "workflow/children.sql", { job_id: INT8OID } -> Child);
+statement!(
+    ChildrenShown, "workflow/children_shown.sql",
+    { job_id: INT8OID, bytes: INT8OID } -> pg_sys::Datum
+);
+
+sql_function!(trax_spawn, pg_finfo_trax_spawn, |call| {
+    as_owner(call, |caller| {
+        let place = Place::from_call(call, Kind::Child)?;
+        let job = NewJob {
+            parent_job_id: Some(place.job_id),
+            ..NewJob::of_arguments(call, 3, place.now)?
+        };
+        work_queue::refuse_sql_task(&job.task)?;
+        let input = call.datum(4).unwrap_or_else(work_queue::empty_object);
+        work_queue::check_size("input", input)?;
+        let child = spi::connected(|spi| {
+            let scope = access_scope::of_caller(spi, caller);
+            spawn(spi, &scope, &place, &job, input)
+        })?;
+        Ok(child.map_or_else(|| call.null(), |child| call.value(child)))
+    })
+});
+
+sql_function!(trax_await_children, pg_finfo_trax_await_children, |call| {
+    let place = Place::from_call(call, Kind::Jobs)?;
+    let mode = call.name(3, "mode")?;
+    let one_is_enough = match mode.as_str() {
+        "all" => false,
+        "any" => true,
+        _ => {
+            return Err(Error::invalid(format!("mode \"{mode}\" does not exist"))
+                .detail("The modes are all and any.")
+                .hint("Specify one of: all, any."));
+        }
+    };
+    let until = until(call, 4)?;
+    let mut rows = call.rows();
+    spi::connected(|spi| {
+        let (state, children) = await_children(spi, &place, one_is_enough, until)?;
+        rows.push(&[arg(state), children]);
+        Ok(())
+    })?;
+    Ok(rows.end())
+});
+
+/// Queues a child; returns `None` when the lease is lost or the job is asked to stop. A cancel of
+/// the job waits for this transaction, and then finds the child.
+fn spawn(
+    spi: &Spi,
+    scope: &Scope,
+    place: &Place,
+    job: &NewJob,
+    input: pg_sys::Datum,
+) -> Result<Option<i64>> {
+    scope.require(&job.task, &job.group)?;
+    let held = ChildHeld {
+        job_id: arg(place.job_id),
+        token: arg(place.token),
+    };
+    if spi.query(held).first().is_none() {
+        unseen::refuse_lease(spi, vec![place.job_id], vec![place.token]);
+        return Ok(None);
+    }
+    let id = work_queue::next_id();
+    let output = arg(JsonB(json!(id)));
+    let contents = Contents {
+        output,
+        is_open: job.unique_key.is_some(),
+        ..Contents::default()
+    };
+    let Some(answer) = place.record(spi, contents)? else {
+        return Ok(None);
+    };
+    if !answer.recorded {
+        let kept = answer.output.ok_or_else(Error::changed_since_snapshot)?;
+        return child_id(kept).map(Some);
+    }
+    if job.unique_key.is_none() {
+        work_queue::enqueue_as(job, id, input);
+        return Ok(Some(id));
+    }
+    // A job that keeps the key alive becomes the child.
+    let id = work_queue::enqueue_within(spi, scope, job, &[Some(input)])?[0];
+    place.settle(spi, false, arg(JsonB(json!(id))));
+    Ok(Some(id))
+}
+
+fn child_id(output: pg_sys::Datum) -> Result<i64> {
+    let id = crate::server::json::value(output, "the id of the child")?;
+    id.as_i64().ok_or_else(|| {
+        Error::wrong_state("the step of a child has no id")
+            .detail("Its output in trax.step is not a number.")
+            .hint("Put the id of the child back: update trax.step set output = ...")
+    })
+}
+
+fn await_children(
+    spi: &Spi,
+    place: &Place,
+    one_is_enough: bool,
+    until: Option<Timestamp>,
+) -> Result<(&'static str, Option<pg_sys::Datum>)> {
+    let mode = if one_is_enough { "any" } else { "all" };
+    let contents = Contents {
+        is_open: true,
+        until,
+        waited_for: Some(mode),
+        ..Contents::default()
+    };
+    let Some(answer) = place.record(spi, contents)? else {
+        return Ok(("lost", None));
+    };
+    if !answer.recorded && answer.is_settled {
+        let state = if answer.timed_out {
+            "timed_out"
+        } else {
+            "ended"
+        };
+        return Ok((state, answer.output));
+    }
+    let until = deadline(&answer, until);
+    let list = ChildList {
+        job_id: arg(place.job_id),
+    };
+    let children: Vec<Child> = spi.query_latest(list).iter().collect();
+    let living: Vec<i64> = children
+        .iter()
+        .filter(|child| child.is_alive)
+        .map(|child| child.job_id)
+        .collect();
+    let is_over = living.is_empty() || one_is_enough && living.len() < children.len();
+    let timed_out = !is_over && until.is_some_and(|until| until <= place.now);
+    if is_over || timed_out {
+        if !answer.recorded {
+            job_needs::end_wait(spi, place.job_id);
+        }
+        let shown = Some(shown(spi, place.job_id));
+        place.settle(spi, timed_out, shown);
+        return Ok((if timed_out { "timed_out" } else { "ended" }, shown));
+    }
+    job_needs::begin_wait(spi, place.job_id, living, one_is_enough);
+    let back = Return {
+        run_at: place.now,
+        waits_for: Some("jobs"),
+        wait_until: until,
+    };
+    Ok((suspend(spi, place, &back), None))
+}
+
+/// Returns the children as the answer lists them. Their outputs are left out when they are together
+/// larger than one output may be: `trax.job` has them.
+fn shown(spi: &Spi, job_id: i64) -> pg_sys::Datum {
+    let shown = ChildrenShown {
+        job_id: arg(job_id),
+        bytes: arg(setting::max_input_bytes() as i64),
+    };
+    spi.query_latest(shown).one()
+}

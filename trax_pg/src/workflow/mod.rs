@@ -1,0 +1,310 @@
+//! Workflows: steps, waits, signals and children of jobs that are executed.
+//!
+//! Words: a *step* is a named result that a job keeps; a *wait* is a step in which a job may be
+//! *suspended*: it goes back to the queue (`waits_for` = time, signal or jobs) without a lease and
+//! without using the attempt. A wait is *settled* when its end is recorded.
+//!
+//! Enters: calls of the holder of a lease, and signals. Leaves: rows of `trax.step` and
+//! `trax.signal`, and suspended jobs. Holds:
+//! - The first write of a step wins; a later attempt gets what is kept.
+//! - Only the holder of the lease records: a step locks the key of the lease's row until the
+//!   transaction ends, and every end of an attempt deletes that row. Heartbeats and other steps
+//!   do not wait for that lock.
+//! - A job is suspended and its wait recorded in one transaction.
+//! - No wait is missed: a job that waits for a signal locks the place that the next signal takes
+//!   (`signal.rs`); a job that waits for others leaves an event (`job_needs.rs`).
+//!
+//! What a living job remembers, and what happens to it at the end, is `job_steps.rs`.
+
+mod child;
+mod fork;
+mod signal;
+mod wait;
+
+use crate::access_scope;
+use crate::error::{Error, Result};
+use crate::job_steps;
+use crate::lease;
+use crate::server::call::{Call, sql_function};
+use crate::server::clock::Timestamp;
+use crate::server::rights::as_owner;
+use crate::server::spi;
+use crate::server::spi::{Spi, arg, row, statement};
+use crate::{unseen, work_queue};
+use pgrx::{PgSqlErrorCode, Uuid, pg_sys};
+use std::cell::Cell;
+
+/// The most steps of one job.
+const STEPS_AT_MOST: i64 = 10_000;
+/// After so many own steps a session counts those of the job again: others may record too.
+const COUNT_AFTER: i64 = 256;
+
+row! {
+    /// The answer to an attempt to record a step.
+    struct Answer {
+        recorded: bool,
+        /// The kind of the job's step of this name; null when it is newer than the snapshot.
+        kind: Option<String>,
+        is_settled: bool,
+        timed_out: bool,
+        output: Option<pg_sys::Datum>,
+        /// When the wait ends that was recorded.
+        wait_until: Option<Timestamp>,
+    }
+}
+row! {
+    /// A row of `trax.read_steps`.
+    struct Shown {
+        step: pg_sys::Datum,
+        kind: pg_sys::Datum,
+        output: Option<pg_sys::Datum>,
+        attempt: i32,
+        recorded_at: Option<Timestamp>,
+        timed_out: bool,
+        wait: Option<pg_sys::Datum>,
+        undo: Option<pg_sys::Datum>,
+    }
+}
+statement!(
+    StepRecord, "workflow/record.sql",
+    {
+        job_id: INT8OID,
+        token: UUIDOID,
+        now: TIMESTAMPTZOID,
+        is_open: BOOLOID,
+        step: TEXTOID,
+        kind: TEXTOID,
+        output: JSONBOID,
+        undo: JSONBOID,
+        until: TIMESTAMPTZOID,
+        waited_for: TEXTOID,
+    } -> Answer
+);
+statement!(StepFind, "workflow/find.sql", { job_id: INT8OID, step: TEXTOID } -> Answer);
+statement!(
+    StepSettle, "workflow/settle.sql",
+    {
+        job_id: INT8OID,
+        token: UUIDOID,
+        step: TEXTOID,
+        now: TIMESTAMPTZOID,
+        timed_out: BOOLOID,
+        output: JSONBOID,
+    }
+);
+statement!(StepCount, "workflow/count.sql", { job_id: INT8OID } -> i64);
+statement!(StepsRead, "workflow/read.sql", { job_id: INT8OID } -> Shown);
+
+/// The kind of a step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Step,
+    Sleep,
+    Signal,
+    Child,
+    Jobs,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Step => "step",
+            Self::Sleep => "sleep",
+            Self::Signal => "signal",
+            Self::Child => "child",
+            Self::Jobs => "jobs",
+        }
+    }
+}
+
+/// A step of a job that a call names, and the proof that the caller holds the job's lease.
+struct Place {
+    job_id: i64,
+    token: Uuid,
+    step: String,
+    kind: Kind,
+    now: Timestamp,
+}
+
+/// The contents of a new step.
+#[derive(Default)]
+struct Contents<'contents> {
+    /// Its end is recorded later.
+    is_open: bool,
+    output: Option<pg_sys::Datum>,
+    undo: Option<pg_sys::Datum>,
+    /// When a wait ends at the latest.
+    until: Option<Timestamp>,
+    /// The name of a signal, or a mode.
+    waited_for: Option<&'contents str>,
+}
+
+sql_function!(trax_record_step, pg_finfo_trax_record_step, |call| {
+    let place = Place::from_call(call, Kind::Step)?;
+    let (output, undo) = (call.datum(3), call.datum(4));
+    output.map_or(Ok(()), |output| work_queue::check_size("output", output))?;
+    undo.map_or(Ok(()), |undo| {
+        work_queue::check_size("undo", undo)?;
+        job_steps::check_undo(undo)
+    })?;
+    let extension = call.optional_positive(5, "lease")?;
+    let mut rows = call.rows();
+    spi::connected(|spi| {
+        if let Some(micros) = extension {
+            lease::extend_one(place.job_id, place.token, micros)?;
+        }
+        let contents = Contents {
+            output,
+            undo,
+            ..Contents::default()
+        };
+        if let Some(answer) = place.record(spi, contents)? {
+            let kept = if answer.recorded {
+                output
+            } else {
+                answer.output
+            };
+            rows.push(&[arg(answer.recorded), kept]);
+        }
+        Ok(())
+    })?;
+    Ok(rows.end())
+});
+
+sql_function!(trax_read_steps, pg_finfo_trax_read_steps, |call| {
+    as_owner(call, |caller| {
+        let job_id = call.required::<i64>(0, "job_id")?;
+        let mut rows = call.rows();
+        spi::connected(|spi| {
+            access_scope::of_caller(spi, caller).require_job(spi, job_id)?;
+            let read = StepsRead {
+                job_id: arg(job_id),
+            };
+            for step in spi.query(read).iter() {
+                rows.push(&[
+                    Some(step.step),
+                    Some(step.kind),
+                    step.output,
+                    arg(step.attempt),
+                    step.recorded_at.and_then(arg),
+                    arg(step.timed_out),
+                    step.wait,
+                    step.undo,
+                ]);
+            }
+            Ok(())
+        })?;
+        Ok(rows.end())
+    })
+});
+
+thread_local! {
+    /// The job whose steps this session has counted last, their number, and how many of its own
+    /// it has added since.
+    static COUNTED: Cell<(i64, i64, i64)> = const { Cell::new((0, 0, 0)) };
+}
+
+/// Returns 54000 when a job has as many steps as it may have. Counts the rows at the first step in
+/// a session and after every [`COUNT_AFTER`], and at the limit, which steps of rolled-back
+/// transactions may reach too early.
+fn require_room(spi: &Spi, job_id: i64) -> Result<()> {
+    let (counted, count, added) = COUNTED.get();
+    if counted == job_id && count + added < STEPS_AT_MOST && added < COUNT_AFTER {
+        COUNTED.set((job_id, count, added + 1));
+        return Ok(());
+    }
+    let count = spi
+        .query(StepCount {
+            job_id: arg(job_id),
+        })
+        .one();
+    COUNTED.set((job_id, count, 1));
+    if count < STEPS_AT_MOST {
+        return Ok(());
+    }
+    Err(Error::new(
+        PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+        format!("job {job_id} has {count} steps"),
+    )
+    .detail(format!("A job has at most {STEPS_AT_MOST} steps."))
+    .hint("Record fewer and larger steps, or let the job spawn children for parts of its work."))
+}
+
+impl Place {
+    fn from_call(call: &Call, kind: Kind) -> Result<Self> {
+        spi::require_primary()?;
+        Ok(Self {
+            job_id: call.required::<i64>(0, "job_id")?,
+            token: call.required::<Uuid>(1, "token")?,
+            step: call.new_name(2, "step")?,
+            kind,
+            now: Timestamp::now(),
+        })
+    }
+
+    /// Records the step, unless the job has it; returns `None` when the lease is lost, and 22023
+    /// when the job has a step of this name and of another kind.
+    fn record(&self, spi: &Spi, contents: Contents<'_>) -> Result<Option<Answer>> {
+        require_room(spi, self.job_id)?;
+        let record = StepRecord {
+            job_id: arg(self.job_id),
+            token: arg(self.token),
+            now: arg(self.now),
+            is_open: arg(contents.is_open),
+            step: arg(self.step.as_str()),
+            kind: arg(self.kind.name()),
+            output: contents.output,
+            undo: contents.undo,
+            until: contents.until.and_then(arg),
+            waited_for: contents.waited_for.and_then(arg),
+        };
+        let Some(mut answer) = spi.query(record).first() else {
+            unseen::refuse_lease(spi, vec![self.job_id], vec![self.token]);
+            return Ok(None);
+        };
+        if answer.recorded {
+            return Ok(Some(answer));
+        }
+        if answer.kind.is_none() {
+            // Another call has just recorded it: the statement's snapshot does not show it.
+            let find = StepFind {
+                job_id: arg(self.job_id),
+                step: arg(self.step.as_str()),
+            };
+            answer = spi
+                .query_latest(find)
+                .first()
+                .ok_or_else(Error::changed_since_snapshot)?;
+        }
+        self.require_kind(&answer)?;
+        Ok(Some(answer))
+    }
+
+    fn require_kind(&self, answer: &Answer) -> Result<()> {
+        let kind = answer.kind.as_deref().unwrap_or_default();
+        if kind == self.kind.name() {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "step \"{}\" of job {} is of another kind",
+            self.step, self.job_id
+        ))
+        .detail(format!(
+            "It was recorded as {kind}; this call would record it as {}.",
+            self.kind.name()
+        ))
+        .hint("Give each step of a job a name of its own."))
+    }
+
+    /// Records how an open wait has ended.
+    fn settle(&self, spi: &Spi, timed_out: bool, output: Option<pg_sys::Datum>) {
+        spi.execute(StepSettle {
+            job_id: arg(self.job_id),
+            token: arg(self.token),
+            step: arg(self.step.as_str()),
+            now: arg(self.now),
+            timed_out: arg(timed_out),
+            output,
+        });
+    }
+}
