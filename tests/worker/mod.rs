@@ -18,6 +18,7 @@ mod reach;
 mod registry;
 mod siege;
 mod signal;
+mod steps;
 mod task;
 mod trace;
 mod trouble;

@@ -195,7 +195,7 @@ places!(
     /// row.
     ClaimedPlaces {
         job_id, attempt, max_attempts, queued_at, token, task, input, manifest, group_name,
-        scheduled_for, lease_expires_at, timeout, deadline, trace,
+        scheduled_for, lease_expires_at, timeout, deadline, trace, steps,
     }
 );
 
@@ -231,12 +231,14 @@ pub struct Claimed {
     pub deadline: Option<SystemTime>,
     /// The trace data set at enqueueing.
     pub trace: Option<Json>,
+    /// How many steps it has recorded in earlier attempts.
+    pub steps: i32,
 }
 
 impl Claimed {
     pub(crate) const COLUMNS: &'static str = "job_id, attempt, token, task, input, manifest, \
          group_name, scheduled_for, lease_expires_at, timeout, trace, \
-         max_attempts, queued_at, pg_catalog.clock_timestamp() + timeout as deadline";
+         max_attempts, queued_at, steps, pg_catalog.clock_timestamp() + timeout as deadline";
 
     pub(crate) fn from_row(row: &Row, at: &ClaimedPlaces) -> Result<Self> {
         Ok(Claimed {
@@ -254,6 +256,7 @@ impl Claimed {
             timeout: row.try_get::<_, Option<Interval>>(at.timeout)?.map(|i| i.0),
             deadline: row.try_get(at.deadline)?,
             trace: row.try_get(at.trace)?,
+            steps: row.try_get(at.steps)?,
         })
     }
 

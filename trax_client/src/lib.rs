@@ -101,6 +101,7 @@ mod tls_refusal;
 mod token;
 mod trace;
 mod worker;
+mod workflow;
 
 pub use access::Access;
 pub use address::{Address, SslMode};
@@ -129,3 +130,4 @@ pub use worker::{
     HandlerResult, Health, IntoOutcome, JobError, Next, Outcome, Reason, Shutdown, State, Stopped,
     Summary, TaskHandler, Worker,
 };
+pub use workflow::{Child, Children, Recorded, RecordedStep, Sent, Undo, Waited};

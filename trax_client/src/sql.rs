@@ -111,6 +111,8 @@ pub(crate) struct Call<'p> {
     values: Vec<(&'p (dyn ToSql + Sync), Type)>,
     /// Whether the first value is the lock timeout.
     has_lock_timeout: bool,
+    /// The name of an argument that is a time, given as the span from now.
+    from_now: Option<&'static str>,
 }
 
 impl<'p> Call<'p> {
@@ -120,6 +122,7 @@ impl<'p> Call<'p> {
             names: Vec::new(),
             values: Vec::new(),
             has_lock_timeout: false,
+            from_now: None,
         }
     }
 
@@ -145,6 +148,12 @@ impl<'p> Call<'p> {
         }
     }
 
+    /// Sets an argument that is a time, given as the span from now by the server's clock.
+    pub(crate) fn span_from_now(mut self, name: &'static str, span: &'p Option<Interval>) -> Self {
+        self.from_now = Some(name);
+        self.option(name, span)
+    }
+
     /// Returns `trax.f(a => $1, b => $2)`, which contains only names written in this crate, never a
     /// value. A lock timeout is set while the first argument is evaluated, so it takes effect
     /// before the function begins, in the same statement and for its transaction alone.
@@ -153,6 +162,10 @@ impl<'p> Call<'p> {
         let argument = |(i, name): (usize, &&str)| match (i, before) {
             (0, 1) => format!(
                 "{name} => case when pg_catalog.set_config('lock_timeout', $1, true) is not null then $2 end"
+            ),
+            _ if self.from_now == Some(name) => format!(
+                "{name} => pg_catalog.clock_timestamp() operator(pg_catalog.+) ${}",
+                i + 1 + before
             ),
             _ => format!("{name} => ${}", i + 1 + before),
         };

@@ -5,6 +5,7 @@ mod manage;
 mod result;
 mod token;
 mod work;
+mod workflow;
 
 use std::time::Duration;
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::cancellation::{Cancellation, Reason};
 use super::held_leases::HeldLeases;
+use super::steps::{Caller, Steps};
 use crate::address::Address;
 use crate::error::Result;
 use crate::id::{JobId, Token};
@@ -20,6 +21,7 @@ pub struct Context<S = ()> {
     cancellation: Cancellation,
     state: Arc<S>,
     held: Arc<HeldLeases>,
+    pub(super) steps: Arc<Steps>,
 }
 
 impl<S> Clone for Context<S> {
@@ -29,6 +31,7 @@ impl<S> Clone for Context<S> {
             cancellation: self.cancellation.clone(),
             state: Arc::clone(&self.state),
             held: Arc::clone(&self.held),
+            steps: Arc::clone(&self.steps),
         }
     }
 }
@@ -40,8 +43,10 @@ impl<S> Context<S> {
         cancellation: Cancellation,
         state: Arc<S>,
         held: Arc<HeldLeases>,
+        caller: Caller,
     ) -> (Json, Self) {
         let input = std::mem::take(&mut claimed.input);
+        let steps = Arc::new(Steps::new(&claimed, caller));
         (
             input,
             Context {
@@ -49,6 +54,7 @@ impl<S> Context<S> {
                 cancellation,
                 state,
                 held,
+                steps,
             },
         )
     }

@@ -101,6 +101,14 @@ pub enum Event {
         /// The reason.
         error: String,
     },
+    /// The attempt completed without reaching these steps, which an earlier attempt has recorded:
+    /// the code has changed under the job.
+    StepsUnreached {
+        /// The job.
+        job_id: JobId,
+        /// The names of the steps.
+        steps: Vec<String>,
+    },
     /// An event of one of several databases: trouble, recovery, or jobs without a handler.
     At {
         /// The host and the name of the database.
@@ -186,6 +194,13 @@ impl fmt::Display for Event {
                     f,
                     "job {job_id}: its trace context is malformed: {}",
                     brief(error)
+                )
+            }
+            Event::StepsUnreached { job_id, steps } => {
+                write!(
+                    f,
+                    "job {job_id}: completed without reaching recorded steps: {}",
+                    brief(&steps.join(", "))
                 )
             }
             Event::At { database, event } => write!(f, "{}: {event}", one_line(database)),
@@ -330,6 +345,7 @@ fn log(event: &Event) {
         | Event::Unhandled { .. }
         | Event::Unwatched { .. }
         | Event::TraceDropped { .. }
+        | Event::StepsUnreached { .. }
         | Event::ProgressRefused { .. } => warn!(target: TARGET, "{event}"),
     }
 }

@@ -62,6 +62,7 @@ pub(crate) async fn attempt<S>(
     patience: Duration,
 ) -> Verdict {
     let cancellation = ctx.cancellation().clone();
+    let steps = Arc::clone(&ctx.steps);
     if let Some(reason) = cancellation.reason() {
         return verdict_on_stop(reason);
     }
@@ -77,6 +78,8 @@ pub(crate) async fn attempt<S>(
             let panicked = result.as_ref().is_err_and(JobError::is_panic);
             (verdict_on(result, cancellation.reason()), panicked)
         }
+        // The handler waits in a call that never returns, and is dropped.
+        () = steps.suspended() => (Verdict::Suspended, false),
         reason = overdue => (verdict_on_stop(reason), false),
     };
     execution.ended(in_short(&verdict, panicked));
@@ -91,6 +94,7 @@ fn in_short(verdict: &Verdict, panicked: bool) -> Ended<'_> {
             let kind = if panicked { "panic" } else { "error" };
             ("failed", Some((kind, failure.error.as_str())))
         }
+        Verdict::Suspended => ("suspended", None),
         Verdict::Release(_) => ("released", None),
         Verdict::TimedOut => ("timeout", Some(("timeout", TIMED_OUT))),
         Verdict::AcknowledgeCancel | Verdict::CancelOwn(_) => ("cancelled", None),

@@ -1,7 +1,10 @@
 //! Executes one job inline, without loop, thread or heartbeat, for tests of handlers.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
+
+use tokio::sync::mpsc;
 
 use tokio_postgres::GenericClient;
 
@@ -12,6 +15,7 @@ use super::context::Context;
 use super::handler::attempt;
 use super::held_leases::HeldLeases;
 use super::outcome::Verdict;
+use super::steps;
 use super::unreported::{Answer, UnreportedOutcome, report};
 use crate::client::Client;
 use crate::clock::Moment;
@@ -70,15 +74,21 @@ impl<S: Send + Sync + 'static> Worker<S> {
         let timeout = claimed.timeout;
         held.insert(key, trigger.clone(), sent, self.setup.lease, timeout);
         let state = Arc::clone(&self.setup.state);
-        let (input, ctx) = Context::new(claimed, cancellation, state, Arc::clone(&held));
+        let (caller, mut calls) = mpsc::unbounded_channel();
+        let (input, ctx) = Context::new(claimed, cancellation, state, Arc::clone(&held), caller);
         let claimed = ctx.claimed();
         let mut execution = Box::pin(attempt(handler, input, ctx, self.setup.cancel_patience));
-        let verdict = tokio::select! {
-            biased;
-            verdict = &mut execution => verdict,
-            reason = stop => {
-                trigger.cancel(reason);
-                execution.await
+        let mut stop = pin!(stop);
+        let mut stopped = false;
+        let verdict = loop {
+            tokio::select! {
+                biased;
+                verdict = &mut execution => break verdict,
+                Some(call) = calls.recv() => steps::answer(&client, call).await,
+                reason = &mut stop, if !stopped => {
+                    stopped = true;
+                    trigger.cancel(reason);
+                }
             }
         };
         let progress = held.take_reports().pop().map(|(_, _, progress)| progress);
@@ -112,6 +122,7 @@ async fn result<C: GenericClient + Sync>(
         Verdict::Release(_)
         | Verdict::AcknowledgeCancel
         | Verdict::TimedOut
+        | Verdict::Suspended
         | Verdict::CancelOwn(_) => Ok((None, None)),
         Verdict::Recorded => testkit::recorded(client.db(), claimed)
             .await

@@ -183,6 +183,8 @@ pub(crate) enum Verdict {
     Complete(Completion),
     /// Nothing to report: the handler has recorded the completion.
     Recorded,
+    /// Nothing to report: the server has suspended the job.
+    Suspended,
     Fail(Failure),
     Release(Option<Interval>),
     AcknowledgeCancel,

@@ -147,6 +147,7 @@ fn size(verdict: &Verdict) -> usize {
         Verdict::Fail(failure) => failure.error.len() + of(&failure.detail),
         Verdict::CancelOwn(reason) => reason.len(),
         Verdict::Recorded
+        | Verdict::Suspended
         | Verdict::Release(_)
         | Verdict::AcknowledgeCancel
         | Verdict::TimedOut => 0,
@@ -194,6 +195,7 @@ async fn send<C: GenericClient + Sync>(
             )
         }
         Verdict::Recorded => (true, Answer::Completed),
+        Verdict::Suspended => (true, Answer::Released),
     };
     Ok(if held { answer } else { Answer::Lost })
 }

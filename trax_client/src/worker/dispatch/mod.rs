@@ -32,6 +32,7 @@ use super::pulse::{Change, Pulse};
 use super::reply::Reply;
 use super::setup::Setup;
 use super::shutdown::{Phase, Shutdown};
+use super::steps::{Caller, Steps};
 use super::summary::{Counts, Stopped, Summary};
 use super::unreported::{Answer, UnreportedOutcome};
 use crate::clock::Moment;
@@ -56,12 +57,15 @@ struct Waiting {
 
 struct Started {
     attempt: Arc<Claimed>,
+    steps: Arc<Steps>,
     at: Instant,
 }
 
 pub(crate) struct Dispatch<S> {
     setup: Arc<Setup<S>>,
     held: Arc<HeldLeases>,
+    /// Serves the calls of handlers that record steps.
+    steps: Caller,
     events: Events,
     shutdown: Shutdown,
     health: Health,
@@ -99,12 +103,14 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         connection: ClaimConnection,
         places: Places,
         counts: Counts,
+        steps: Caller,
     ) -> Self {
         let now = Instant::now();
         let polling = Polling::new(setup.poll_interval, now);
         let prefetch = Prefetch::new(setup.concurrency, setup.prefetch);
         Dispatch {
             held,
+            steps,
             events: connection.events.clone(),
             phase: connection.shutdown.subscribe(),
             shutdown: connection.shutdown.clone(),
@@ -192,14 +198,16 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 continue;
             }
             let state = Arc::clone(&self.setup.state);
-            let (input, ctx) = Context::new(claimed, cancellation, state, Arc::clone(&self.held));
-            let claimed = ctx.claimed();
+            let held = Arc::clone(&self.held);
+            let (input, ctx) = Context::new(claimed, cancellation, state, held, self.steps.clone());
+            let (claimed, steps) = (ctx.claimed(), Arc::clone(&ctx.steps));
             let patience = self.setup.cancel_patience;
             let task = self.running.spawn(attempt(handler, input, ctx, patience));
             self.started.insert(
                 task.id(),
                 Started {
                     attempt: claimed,
+                    steps,
                     at: Instant::now(),
                 },
             );
@@ -373,7 +381,14 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
                 (id, verdict)
             }
         };
-        if let Some(Started { attempt, at }) = self.started.remove(&id) {
+        if let Some(Started { attempt, steps, at }) = self.started.remove(&id) {
+            let unreached = steps.unreached();
+            if matches!(verdict, Verdict::Complete(_)) && !unreached.is_empty() {
+                self.events.emit(Event::StepsUnreached {
+                    job_id: attempt.job_id,
+                    steps: unreached,
+                });
+            }
             self.places.give_back();
             self.prefetch.handler_ended(at.elapsed());
             self.end_attempt(&attempt, verdict);
@@ -387,6 +402,12 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
             Verdict::Recorded => {
                 self.held.remove(job_id, token);
                 self.count(job_id, Answer::Completed);
+                self.counts.set(&self.summary);
+                return;
+            }
+            Verdict::Suspended => {
+                self.held.remove(job_id, token);
+                self.count(job_id, Answer::Released);
                 self.counts.set(&self.summary);
                 return;
             }

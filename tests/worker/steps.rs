@@ -1,0 +1,229 @@
+//! Handlers that record steps, sleep, wait for signals and have children.
+
+use super::worker;
+use harness::session::Session;
+use harness::{PATIENCE, eventually};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use trax_client::{
+    Children, Client as Trax, Context, Event, HandlerResult, NewJob, Sent, Undo, Worker,
+};
+
+/// A database with a scheduler, and a session in it.
+async fn scheduled() -> (trax_client::testkit::Database, Session) {
+    let db = harness::scheduler::live_database().await;
+    let s = Session::of(&db).await;
+    (db, s)
+}
+
+async fn ends_as(s: &Session, job: i64, state: &str) {
+    let sql = format!("select state from trax.job where job_id = {job}");
+    eventually("the end of the job", PATIENCE, async || {
+        let found = s.get(&sql).await;
+        if found == state { Ok(()) } else { Err(found) }
+    })
+    .await;
+}
+
+/// Runs a worker until `work` ends.
+async fn beside<T>(worker: Worker, work: impl Future<Output = T>) -> T {
+    let shutdown = worker.shutdown();
+    let running = tokio::spawn(worker.run());
+    let done = work.await;
+    shutdown.release();
+    running.await.expect("it ends").expect("it ran");
+    done
+}
+
+#[tokio::test]
+async fn a_step_runs_once_and_a_later_attempt_continues_behind_it() {
+    let (db, s) = scheduled().await;
+    let (charges, attempts) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (charged, tried) = (Arc::clone(&charges), Arc::clone(&attempts));
+    let worker = worker(&db).handle("flow", move |(): (), ctx: Context| {
+        let (charges, attempts) = (Arc::clone(&charged), Arc::clone(&tried));
+        async move {
+            let charge: usize = ctx
+                .step("charge", || async {
+                    Ok::<_, std::io::Error>(charges.fetch_add(1, Ordering::SeqCst) + 7)
+                })
+                .await?;
+            // The same name again is another step.
+            let second: String = ctx
+                .step("charge", || async {
+                    Ok::<_, std::io::Error>("second".to_owned())
+                })
+                .await?;
+            ctx.sleep("nap", Duration::from_millis(300)).await?;
+            if attempts.fetch_add(1, Ordering::SeqCst) == 0 {
+                return Err("not yet".into());
+            }
+            Ok((charge, second))
+        }
+    });
+    let job = s
+        .enqueue("'flow', 'null', max_retries => 1, retry_delay => '0 s'")
+        .await;
+    beside(worker, ends_as(&s, job, "completed")).await;
+    assert_eq!(charges.load(Ordering::SeqCst), 1);
+    let output = format!("select output, attempt from trax.job where job_id = {job}");
+    assert_eq!(
+        s.get(&output).await,
+        "[7, \"second\"]|2",
+        "the sleep used no attempt"
+    );
+    let steps = format!("select step, kind from trax.read_steps({job})");
+    assert_eq!(s.get(&steps).await, "charge|step\ncharge#2|step\nnap|sleep");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_handler_waits_for_a_signal_and_cannot_go_on_while_it_is_suspended() {
+    let (db, s) = scheduled().await;
+    let swallowed = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&swallowed);
+    let worker = worker(&db).handle("flow", move |(): (), ctx: Context| {
+        let swallowed = Arc::clone(&seen);
+        async move {
+            let click: Result<Option<u32>, _> = ctx.signal("click", None).await;
+            swallowed.fetch_add(1, Ordering::SeqCst);
+            let late: Option<u32> = ctx.signal("late", Some(Duration::from_millis(200))).await?;
+            HandlerResult::Ok((click?, late))
+        }
+    });
+    let job = s.enqueue("'flow', 'null'").await;
+    let (client, connection) = db
+        .config()
+        .connect(tokio_postgres::NoTls)
+        .await
+        .expect("it connects");
+    tokio::spawn(connection);
+    beside(worker, async {
+        let waits = format!("select waits_for from trax.work_queue where job_id = {job}");
+        s.becomes(&waits, "signal").await;
+        assert_eq!(swallowed.load(Ordering::SeqCst), 0);
+        let trax = Trax::new(&client);
+        let id = trax_client::JobId(job);
+        let sent = trax.send_signal(id, "click", &5, Some("once")).await;
+        assert_eq!(sent.expect("it is sent"), Sent::Sent);
+        let sent = trax.send_signal(id, "click", &6, Some("once")).await;
+        assert_eq!(sent.expect("it is answered"), Sent::Duplicate);
+        ends_as(&s, job, "completed").await;
+        let sent = trax.send_signal(id, "click", &7, None).await;
+        assert_eq!(sent.expect("it is answered"), Sent::Ended);
+    })
+    .await;
+    let output = format!("select output, attempt from trax.job where job_id = {job}");
+    assert_eq!(s.get(&output).await, "[5, null]|1");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_handler_spawns_children_and_gets_their_results() {
+    let (db, s) = scheduled().await;
+    let worker = worker(&db)
+        .handle("flow", |(): (), ctx: Context| async move {
+            for n in 1..=3 {
+                ctx.spawn("child", &NewJob::new("double", n)).await?;
+            }
+            let children = ctx.children(Children::All).await?;
+            let sum = children.iter().map(|child| child.output::<u32>());
+            let sum: trax_client::Result<Vec<u32>> = sum.collect();
+            HandlerResult::Ok(sum?.iter().sum::<u32>())
+        })
+        .handle("double", |n: u32, _: Context| async move {
+            HandlerResult::Ok(2 * n)
+        });
+    let job = s.enqueue("'flow', 'null'").await;
+    beside(worker, ends_as(&s, job, "completed")).await;
+    let output = format!("select output from trax.job where job_id = {job}");
+    assert_eq!(s.get(&output).await, "12");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn what_a_failed_job_did_is_undone() {
+    let (db, s) = scheduled().await;
+    let worker = worker(&db)
+        .handle("flow", |(): (), ctx: Context| async move {
+            let undo = Undo::new("refund", 7)?;
+            ctx.step_with_undo("charge", undo, || async { Ok::<_, std::io::Error>(7) })
+                .await?;
+            HandlerResult::<()>::Err(trax_client::JobError::permanent("no"))
+        })
+        .handle("refund", |charge: u32, _: Context| async move {
+            HandlerResult::Ok(charge)
+        });
+    let job = s.enqueue("'flow', 'null'").await;
+    beside(worker, async {
+        ends_as(&s, job, "failed").await;
+        s.becomes(
+            "select state, output from trax.job where task = 'refund'",
+            "completed|7",
+        )
+        .await;
+    })
+    .await;
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn steps_that_changed_code_does_not_reach_are_an_event() {
+    let (db, s) = scheduled().await;
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&events);
+    let worker = worker(&db)
+        .on_event(move |event: &Event| {
+            if let Event::StepsUnreached { steps, .. } = event {
+                heard.lock().expect("no panic").push(steps.clone());
+            }
+        })
+        .handle("flow", |(): (), ctx: Context| async move {
+            ctx.step("new", || async { Ok::<_, std::io::Error>(1) })
+                .await
+        });
+    let job = s.enqueue("'flow', 'null'").await;
+    let claimed = s.claim_one("").await;
+    s.get(&format!(
+        "select trax.record_step({0}, 'old', '1'); select trax.release({0})",
+        claimed.key()
+    ))
+    .await;
+    beside(worker, ends_as(&s, job, "completed")).await;
+    assert_eq!(*events.lock().expect("no panic"), [["old".to_owned()]]);
+}
+
+#[tokio::test]
+async fn steps_run_inline_in_a_test_of_a_handler() {
+    let (db, s) = scheduled().await;
+    let worker = worker(&db).handle("flow", |(): (), ctx: Context| async move {
+        let name: String = ctx
+            .step("name", || async {
+                Ok::<_, std::io::Error>("tea".to_owned())
+            })
+            .await?;
+        let click: Option<u32> = ctx.signal("click", None).await?;
+        HandlerResult::Ok((name, click))
+    });
+    let job = s.enqueue("'flow', 'null'").await;
+    let (client, connection) = db
+        .config()
+        .connect(tokio_postgres::NoTls)
+        .await
+        .expect("it connects");
+    tokio::spawn(connection);
+    let ran = worker.run_one(&client, "flow").await.expect("it runs");
+    assert_eq!(
+        ran.ended,
+        trax_client::testkit::Ended::Released,
+        "suspended"
+    );
+    s.get(&format!("select trax.send_signal({job}, 'click', '5')"))
+        .await;
+    let ran = worker.run_one(&client, "flow").await.expect("it runs");
+    assert_eq!(
+        ran.output.map(|output| output.text().to_owned()).as_deref(),
+        Some("[\"tea\",5]")
+    );
+}
