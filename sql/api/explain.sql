@@ -113,12 +113,12 @@ where w.waits_for = 'manifest'
 union all
 select
     'signal',
-    format('Job %s waits for the signal "%s"', w.job_id, s.wait ->> 'name')
+    format('Job %s waits for a signal', w.job_id) || coalesce(format(' "%s"', s.wait ->> 'name'), '')
         || coalesce(format(', until %s.', w.wait_until), '.'),
     (s.wait ->> 'since')::timestamptz,
-    format('To send it: select trax.send_signal(%s, %L)', w.job_id, s.wait ->> 'name')
+    format('Nothing: wait. To send it: select trax.send_signal(%s, %L)', w.job_id, coalesce(s.wait ->> 'name', '...'))
 from waiting w
-join trax.step s on s.job_id = w.job_id and s.kind = 'signal' and s.recorded_at is null
+left join trax.step s on s.job_id = w.job_id and s.kind = 'signal' and s.recorded_at is null
 where w.waits_for = 'signal'
 union all
 select
@@ -126,7 +126,7 @@ select
     format('Job %s waits for the end of %s jobs', w.job_id, count(n.needed_job_id))
         || coalesce(': ' || string_agg(n.needed_job_id::text, ', ' order by n.needed_job_id), '')
         || coalesce(format(', until %s.', w.wait_until), '.'),
-    null, 'See why each waits: select * from trax.explain_job(...)'
+    w.ready_at, 'Nothing: wait. See why each waits: select * from trax.explain_job(...)'
 from waiting w
 left join lateral (
     select o.needed_job_id
@@ -135,7 +135,7 @@ left join lateral (
     limit 20
 ) n on true
 where w.waits_for = 'jobs'
-group by w.job_id, w.wait_until
+group by w.job_id, w.wait_until, w.ready_at
 union all
 select
     'executor',

@@ -139,7 +139,7 @@ select
     round(sum(case when p.exact then p.jobs else greatest(p.jobs, d.jobs, 0) end)),
     min(least(p.oldest, d.oldest))
 from shown l
-cross join (values ('ready'), ('delayed'), ('blocked'), ('behind_manifest')) k (state)
+cross join (values ('ready'), ('delayed'), ('blocked'), ('behind_manifest'), ('suspended')) k (state)
 left join sampled d on d.lane_id = l.lane_id and d.state = k.state
 left join probed p on p.lane_id = l.lane_id and p.state = k.state
 group by 1, 2

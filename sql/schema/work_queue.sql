@@ -46,9 +46,9 @@ create table trax.work_queue (
 -- Exactly the order in which a claim reads one lane.
 create index work_queue_ready on trax.work_queue (lane_id, priority desc, job_id) where waits_for is null;
 create index work_queue_delayed on trax.work_queue (run_at) where waits_for = 'time';
--- The suspended jobs whose wait ends at a time, and those that wait for the end of others.
+-- The suspended jobs whose wait ends at a time, and all.
 create index work_queue_wait_until on trax.work_queue (wait_until) where wait_until is not null;
-create index work_queue_waits_for_jobs on trax.work_queue (job_id) where waits_for = 'jobs';
+create index work_queue_suspended on trax.work_queue (waits_for, job_id) where waits_for in ('signal', 'jobs');
 -- The jobs behind a concurrency key or behind their manifest, in the order in which they leave each
 -- lane.
 create index work_queue_blocked on trax.work_queue (concurrency_key, lane_id, priority desc, job_id)

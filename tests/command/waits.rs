@@ -26,7 +26,7 @@ struct Words {
     run_now: &'static str,
 }
 
-const WORDS: [Words; 4] = [
+const WORDS: [Words; 6] = [
     Words {
         waits_for: "",
         metrics: "ready",
@@ -69,6 +69,28 @@ const WORDS: [Words; 4] = [
         listed: "for its manifest",
         shown: "until another job of its manifest ends",
         kit: ", waiting for its manifest",
+        run_now: "blocked",
+    },
+    Words {
+        waits_for: "signal",
+        metrics: "suspended",
+        status: "waiting, suspended",
+        explained: "waits for a signal",
+        action: "Nothing: wait. To send it: select trax.send_signal(",
+        listed: "for a signal",
+        shown: "for a signal",
+        kit: ", waiting for a signal",
+        run_now: "blocked",
+    },
+    Words {
+        waits_for: "jobs",
+        metrics: "suspended",
+        status: "waiting, suspended",
+        explained: "waits for the end of 0 jobs",
+        action: "Nothing: wait. See why each waits: ",
+        listed: "for other jobs",
+        shown: "until other jobs end",
+        kit: ", waiting for other jobs",
         run_now: "blocked",
     },
 ];

@@ -122,6 +122,8 @@ pub(super) fn split(line: &str) -> Vec<String> {
         .collect()
 }
 
+const AN_END: &str =
+    "select job_id from (select trax.enqueue('t')) n (job_id), lateral trax.cancel(job_id)";
 const A_JOB: &str = "select trax.enqueue('t')";
 const A_DEAD_LETTER: &str = "select trax.enqueue('dies', max_retries => 0);
     select trax.fail(job_id, token, 'no') from trax.claim_next(tasks => '{dies}');
@@ -143,8 +145,8 @@ const PG_CRON: &str = "create schema if not exists cron;
 const JOB: &str = "attempt error finished_at group_name job_id manifest priority queued_at run_at scheduled_for \
     started_at state task waits_for worker";
 const WHOLE_JOB: &str = "attempt attempts cancel_requested concurrency_key dead_letter_id dead_letter_reason \
-    dead_letter_status error finished_at group_name input job_id lease_expires_at manifest max_retries output priority \
-    progress queued_at requeued_job_id run_at scheduled_for started_at state task timeout_at unique_key waits_for worker";
+    dead_letter_status error finished_at group_name input job_id lease_expires_at manifest max_retries output parent_job_id \
+    priority progress queued_at requeued_job_id run_at scheduled_for started_at state steps task timeout_at unique_key waits_for worker";
 const DEAD_LETTER: &str = "attempts created_at group_name id job_id last_error manifest reason requeued_job_id \
     resolution_note resolved_at status task";
 const WHOLE_DEAD_LETTER: &str = "attempts concurrency_key created_at group_name id input job_id last_error manifest \
@@ -159,7 +161,7 @@ const WHOLE_MANIFEST: &str = "applied created_at cron decided_at dependents depe
 const PROPOSAL: &str = "left_out line manifest next_runs notes source";
 const RUN: &str = "local_time note run_at";
 
-const COMMANDS: [Contract; 50] = [
+const COMMANDS: [Contract; 52] = [
     of("demo", "").run_elsewhere().wrong(&["--jobs 0", "more"]),
     of("bench", "").run_elsewhere().wrong(&["nonsense", "--all drain"]),
     of("worker", "--all-tasks --exec true --until-empty")
@@ -227,6 +229,11 @@ const COMMANDS: [Contract; 50] = [
         .quiet(Quiet::Lines("$"))
         .wrong(&["more", "--count 0"]),
     of("import run", "").alone().run_elsewhere().wrong(&["more"]),
+    of("signal", "$ click 5")
+        .prepared(A_JOB)
+        .shows("has the signal click")
+        .json("job_id result")
+        .wrong(&["", "seven", "1", "1 click {"]),
     of("jobs list", "--limit 3")
         .prepared(A_JOB)
         .shows("WHEN")
@@ -255,8 +262,13 @@ const COMMANDS: [Contract; 50] = [
         .shows("is now ready")
         .json("job_id new_job_id via")
         .wrong(&["", "seven"]),
+    of("jobs fork", "$")
+        .prepared(AN_END)
+        .shows("continues as job")
+        .json("job_id new_job_id")
+        .wrong(&["", "seven", "1 --input {"]),
     of("jobs watch", "$")
-        .prepared("select job_id from (select trax.enqueue('t')) n (job_id), lateral trax.cancel(job_id)")
+        .prepared(AN_END)
         .code(4)
         .shows("cancelled")
         .json("attempt error job_id progress run_at state task worker")

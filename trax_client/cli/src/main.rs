@@ -29,6 +29,7 @@ mod printed;
 mod process_group;
 mod reason;
 mod relay;
+mod send_signal;
 mod session;
 mod shards;
 mod signal;
@@ -87,6 +88,8 @@ commands! {
     Lock(lock::Arguments) => lock::run,
     /// Queue jobs and print their ids
     Enqueue(enqueue::Arguments) => enqueue::run,
+    /// Send a signal to a job, which waits for it now or later
+    Signal(send_signal::Arguments) => send_signal::run,
     /// Show what runs, what is missing and how to fix it; exit code 2 if something is wrong
     Status(status::Arguments) => status::run,
     /// Verify every invariant; exit code 2 if one is violated

@@ -112,6 +112,8 @@ impl fmt::Display for Enqueued {
         match self.waits_for.as_deref() {
             None => f.write_str(", ready")?,
             Some("time") => write!(f, ", due in {:.1} s", self.due_in)?,
+            Some("signal") => write!(f, ", waiting for a signal")?,
+            Some("jobs") => write!(f, ", waiting for other jobs")?,
             Some(other) => write!(f, ", waiting for its {other}")?,
         }
         match self.attempts {

@@ -17,7 +17,7 @@ use super::setup::Setup;
 use super::shutdown::Shutdown;
 use super::start::Start;
 use super::startup::Startup;
-use super::steps;
+use super::step_server;
 use super::summary::{Counts, Summary};
 use crate::address::Address;
 use crate::error::Result;
@@ -94,7 +94,7 @@ impl<S: Send + Sync + 'static> Branches<S> {
         let setup = &self.setup;
         let held = Arc::new(HeldLeases::of(address.clone()));
         let address = hardened(address, &self.name, setup.lease);
-        let steps = steps::serve(address.clone());
+        let steps = step_server::serve(address.clone());
         // The answer to a claim may be lost, so the heartbeat reports which jobs have begun.
         let mut options = ClaimOptions::new()
             .worker(self.name.clone())

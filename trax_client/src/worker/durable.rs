@@ -110,8 +110,8 @@ impl<S> Context<S> {
         self.over(waited.await?).await.map(|_| ())
     }
 
-    /// Takes the next signal of a name, and suspends the job until there is one. Returns `None` when
-    /// the time was up before.
+    /// Takes the next signal of a name, and suspends the job until there is one. Returns `None`
+    /// when the time was up before.
     ///
     /// # Errors
     /// When the lease is lost, the server refuses the call, or the payload does not fit the type.
@@ -130,8 +130,8 @@ impl<S> Context<S> {
         }
     }
 
-    /// Queues a child of this job, once, and returns its id; a later attempt gets the id of the same
-    /// child.
+    /// Queues a child of this job, once, and returns its id; a later attempt gets the id of the
+    /// same child.
     ///
     /// # Errors
     /// When the lease is lost, or the server refuses the child.

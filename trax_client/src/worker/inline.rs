@@ -15,7 +15,7 @@ use super::context::Context;
 use super::handler::attempt;
 use super::held_leases::HeldLeases;
 use super::outcome::Verdict;
-use super::steps;
+use super::step_server;
 use super::unreported::{Answer, UnreportedOutcome, report};
 use crate::client::Client;
 use crate::clock::Moment;
@@ -84,7 +84,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             tokio::select! {
                 biased;
                 verdict = &mut execution => break verdict,
-                Some(call) = calls.recv() => steps::answer(&client, call).await,
+                Some(call) = calls.recv() => step_server::answer(&client, call).await,
                 reason = &mut stop, if !stopped => {
                     stopped = true;
                     trigger.cancel(reason);

@@ -43,6 +43,7 @@ mod setup;
 mod shutdown;
 mod start;
 mod startup;
+mod step_server;
 mod steps;
 mod summary;
 mod systemd;

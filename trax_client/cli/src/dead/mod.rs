@@ -21,7 +21,7 @@ commands! {
     /// Everything about a dead letter
     Show(show::Arguments) => show::run,
     /// Queue the work of dead letters again, each as a fresh job with fresh attempts
-    Requeue(resolve::Arguments) => resolve::requeue,
+    Requeue(resolve::RequeueArguments) => resolve::requeue,
     /// Resolve dead letters without running anything
     Ack(resolve::Arguments) => resolve::acknowledge,
 }

@@ -35,9 +35,19 @@ pub(crate) struct Arguments {
     output: Options,
 }
 
+#[derive(clap::Args)]
+pub(crate) struct RequeueArguments {
+    #[command(flatten)]
+    of: Arguments,
+    /// Begin from the start, without the recorded steps
+    #[arg(long)]
+    fresh: bool,
+}
+
 #[derive(Clone, Copy, PartialEq)]
 enum Resolution {
     Requeue,
+    RequeueFresh,
     Acknowledge,
 }
 
@@ -51,9 +61,13 @@ struct ResolvedDeadLetter {
 
 pub(crate) async fn requeue(
     url: Option<String>,
-    arguments: Arguments,
+    arguments: RequeueArguments,
 ) -> Result<ExitCode, Failure> {
-    all(url, arguments, Resolution::Requeue).await
+    let resolution = match arguments.fresh {
+        true => Resolution::RequeueFresh,
+        false => Resolution::Requeue,
+    };
+    all(url, arguments.of, resolution).await
 }
 
 pub(crate) async fn acknowledge(
@@ -134,7 +148,7 @@ async fn chosen(
         .map(|row| row.try_get(0))
         .collect::<Result<_, _>>()?;
     let verb = match resolution {
-        Resolution::Requeue => "Requeue",
+        Resolution::Requeue | Resolution::RequeueFresh => "Requeue",
         Resolution::Acknowledge => "Acknowledge",
     };
     let letters = match ids.len() {
@@ -163,6 +177,10 @@ async fn resolve(
             "select i.id, true, trax.requeue_dead_letter(i.id, $2) \
              from unnest($1::bigint[]) with ordinality i (id, n) order by i.n"
         }
+        Resolution::RequeueFresh => {
+            "select i.id, true, trax.requeue_dead_letter(i.id, $2, fresh => true) \
+             from unnest($1::bigint[]) with ordinality i (id, n) order by i.n"
+        }
         Resolution::Acknowledge => {
             "select i.id, trax.acknowledge_dead_letter(i.id, $2), null::bigint \
              from unnest($1::bigint[]) with ordinality i (id, n) order by i.n"
@@ -175,7 +193,7 @@ async fn resolve(
         .map(|row| {
             let (now, requeued_job_id) = (row.try_get(1)?, row.try_get(2)?);
             let result = match (resolution, now) {
-                (Resolution::Requeue, _) => "requeued",
+                (Resolution::Requeue | Resolution::RequeueFresh, _) => "requeued",
                 (Resolution::Acknowledge, true) => "acknowledged",
                 (Resolution::Acknowledge, false) => "resolved before",
             };

@@ -129,6 +129,8 @@ impl Job {
             (None, None, Some("time")) => format!("due {}", self.run_at.relative(now)),
             (None, None, Some("key")) => "for its key".to_owned(),
             (None, None, Some("manifest")) => "for its manifest".to_owned(),
+            (None, None, Some("signal")) => "for a signal".to_owned(),
+            (None, None, Some("jobs")) => "for other jobs".to_owned(),
             (None, None, _) => self.run_at.relative(now),
         }
     }

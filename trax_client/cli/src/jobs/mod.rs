@@ -1,9 +1,11 @@
 //! `trax jobs`: lists, shows, cancels, retries and watches jobs.
 
 mod cancel;
+mod fork;
 mod list;
 mod retry;
 mod show;
+mod step;
 mod watch;
 mod why;
 
@@ -23,6 +25,8 @@ commands! {
     Cancel(cancel::Arguments) => cancel::run,
     /// Run jobs again: ended ones as a fresh job, those that wait for their next attempt now
     Retry(retry::Arguments) => retry::run,
+    /// Queue a job like an ended one, with its recorded steps up to a place
+    Fork(fork::Arguments) => fork::run,
     /// Follow jobs until they have ended; the exit code shows how
     Watch(watch::Arguments) => watch::run,
 }
@@ -39,7 +43,7 @@ pub(crate) fn tone(state: &str) -> Tone {
 }
 
 /// Returns the error for an unknown job id.
-fn unknown(session: &Session, job_id: i64) -> Failure {
+pub(crate) fn unknown(session: &Session, job_id: i64) -> Failure {
     let failure = Failure::new(format!("job {job_id} does not exist"))
         .hint("ended jobs are kept for trax.run_retention; see: trax jobs list");
     session.absent(failure)

@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use trax_client::Json;
 
+use super::step::Step;
 use super::{tone, unknown};
 use crate::dead::last_of;
 use crate::output::{Cell, Column, Facts, Moment, Options, Record, elapsed, json, say};
@@ -17,6 +18,7 @@ use trax_terminal::sql_output::{as_psql, statement};
 const JOB_SHOW: &str = include_str!("../query/job_show.sql");
 const JOB_DEAD_LETTER: &str = include_str!("../query/job_dead_letter.sql");
 const JOB_ATTEMPTS: &str = include_str!("../query/job_attempts.sql");
+const JOB_STEPS: &str = include_str!("../query/job_steps.sql");
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -59,6 +61,8 @@ pub(super) struct Job {
     dead_letter_reason: Option<String>,
     pub(super) requeued_job_id: Option<i64>,
     attempts: Vec<Attempt>,
+    parent_job_id: Option<i64>,
+    steps: Vec<Step>,
 }
 
 /// An ended attempt.
@@ -113,6 +117,9 @@ pub(super) async fn find(session: &Session, id: i64) -> Result<Option<Job>, Fail
     for row in session.find(JOB_ATTEMPTS, &[(&id, Type::INT8)]).await? {
         job.attempts.push(Attempt::read(&row)?);
     }
+    for row in session.find(JOB_STEPS, &[(&id, Type::INT8)]).await? {
+        job.steps.push(Step::read(&row)?);
+    }
     Ok(Some(job))
 }
 
@@ -148,6 +155,8 @@ impl Job {
             dead_letter_reason: row.try_get("dead_letter_reason")?,
             requeued_job_id: row.try_get("requeued_job_id")?,
             attempts: Vec::new(),
+            parent_job_id: row.try_get("parent_job_id")?,
+            steps: Vec::new(),
         })
     }
 
@@ -167,6 +176,10 @@ impl Job {
         facts.add("task", &self.task);
         facts.add("group", &self.group_name);
         facts.maybe("manifest", self.manifest.as_deref());
+        facts.maybe(
+            "parent",
+            self.parent_job_id.map(|parent| format!("job {parent}")),
+        );
         facts.add("priority", self.priority);
         facts.add("attempts", self.attempts_text());
         facts.maybe("unique key", self.unique_key.as_deref());
@@ -196,6 +209,7 @@ impl Job {
                 None => facts.json("output", output),
             }
         }
+        facts.rows("steps", &self.steps, now);
         facts.rows("ended attempts", &self.attempts, now);
         if let Some(error) = &self.error {
             facts.block("error", error);
@@ -231,6 +245,8 @@ impl Job {
             Some("time") => format!("until {}", self.run_at.full(now)),
             Some("key") => "until a job with its concurrency key ends".to_owned(),
             Some("manifest") => "until another job of its manifest ends".to_owned(),
+            Some("signal") => "for a signal".to_owned(),
+            Some("jobs") => "until other jobs end".to_owned(),
             _ => "for a worker".to_owned(),
         }
     }

@@ -49,7 +49,7 @@ pub(super) const FAMILIES: [(&str, Kind, &str); 52] = [
     (
         "trax_queue_depth",
         Gauge,
-        "Jobs that wait in a group: ready, delayed until a time, blocked behind a key, or behind_manifest: behind others of their manifest; estimated in a long queue.",
+        "Jobs that wait in a group: ready, delayed until a time, blocked behind a key, behind_manifest: behind others of their manifest, or suspended: in a wait for a signal or for jobs; estimated in a long queue.",
     ),
     (
         "trax_queue_oldest_age_seconds",

@@ -17,6 +17,7 @@ select
     j.error,
     j.output,
     j.progress,
+    j.parent_job_id,
     q.waits_for,
     coalesce(q.unique_key, l.unique_key) as unique_key,
     coalesce(q.concurrency_key, l.concurrency_key) as concurrency_key,

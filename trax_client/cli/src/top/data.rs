@@ -194,7 +194,7 @@ impl Snapshot {
                 let group = self.group(label("group"));
                 match (name, label("state")) {
                     ("trax_queue_depth", "ready") => group.ready += value,
-                    ("trax_queue_depth", "delayed") => group.delayed += value,
+                    ("trax_queue_depth", "delayed" | "suspended") => group.delayed += value,
                     ("trax_queue_depth", "blocked" | "behind_manifest") => group.blocked += value,
                     ("trax_queue_oldest_age_seconds", _) => {
                         group.oldest = Some(group.oldest.unwrap_or(0.0).max(value));
