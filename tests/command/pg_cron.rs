@@ -67,6 +67,26 @@ async fn the_jobs_of_a_real_pg_cron_are_imported_as_they_are() {
     let (code, _, errors) = run(on(&server, &app).args(import).args(["--apply", "--yes"]));
     assert_eq!(code, Some(0), "{errors}");
 
+    // A job that pg_cron no longer has is named.
+    source
+        .get("select cron.schedule('short-lived', '0 0 * * *', 'select 7')")
+        .await;
+    let apply = |more: &[&str]| {
+        run(on(&server, &app)
+            .args(import)
+            .args(["--apply", "--yes"])
+            .args(more))
+    };
+    apply(&[]);
+    source.get("select cron.unschedule('short-lived')").await;
+    let (_, _, errors) = apply(&["--prune"]);
+    assert!(
+        errors.contains(
+            "\"pg_cron:short-lived\" of source \"pg_cron\" has no line any more, and is removed"
+        ),
+        "{errors}"
+    );
+
     // The expected manifests, from pg_cron's own table: jobs of this database become statements,
     // and those of another database or server run by a worker with psql.
     let wanted = format!(

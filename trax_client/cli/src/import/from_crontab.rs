@@ -7,8 +7,9 @@ use std::process::ExitCode;
 use jiff::tz::TimeZone;
 use serde_json::json;
 
+use super::apply::{Import, preview_and_apply};
 use super::crontab::{self, CrontabLine, Form, Job};
-use super::proposal::{ImportOptions, Proposal, UniqueNames, manifest, preview_and_apply};
+use super::proposal::{ImportOptions, Proposal, UniqueNames, manifest};
 use super::run::Input;
 use crate::session::Session;
 use trax_terminal::Failure;
@@ -57,15 +58,19 @@ pub(super) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         None => local_zone()?,
     };
     let mut names = UniqueNames::default();
-    let mut proposals = Vec::new();
+    let mut imports = Vec::new();
     for file in &arguments.files {
         let text = read(file)?;
-        for line in crontab::read(&text, arguments.form(file)) {
-            proposals.push(arguments.proposal(&mut names, file, &zone, line));
-        }
+        let lines = crontab::read(&text, arguments.form(file)).into_iter();
+        imports.push(Import {
+            source: arguments.source(file)?,
+            proposals: lines
+                .map(|line| arguments.proposal(&mut names, file, &zone, line))
+                .collect(),
+        });
     }
     let session = Session::open(url.as_deref(), &arguments.how.output).await?;
-    preview_and_apply(&session, &arguments.how, proposals).await
+    preview_and_apply(&session, &arguments.how, imports).await
 }
 
 fn read(file: &str) -> Result<String, Failure> {
@@ -102,6 +107,18 @@ impl Arguments {
         } else {
             Form::User
         }
+    }
+
+    /// Returns the source of the manifests of a crontab: "crontab /etc/crontab".
+    fn source(&self, file: &str) -> Result<String, Failure> {
+        let path = match file {
+            "-" => file.to_owned(),
+            file => std::path::absolute(file)?.display().to_string(),
+        };
+        Ok(match &self.user {
+            Some(user) => format!("crontab {path} of {user}"),
+            None => format!("crontab {path}"),
+        })
     }
 
     fn proposal(

@@ -8,10 +8,9 @@ use serde_json::json;
 use tokio_postgres::config::Host;
 use tokio_postgres::{Config, Row};
 
+use super::apply::{Import, preview_and_apply};
 use super::pg_cron_schedule::{When, read};
-use super::proposal::{
-    ImportOptions, Proposal, UniqueNames, manifest, preview_and_apply, statement,
-};
+use super::proposal::{ImportOptions, Proposal, UniqueNames, manifest, statement};
 use super::run::Input;
 use crate::session::Session;
 use trax_client::Neighbor;
@@ -104,8 +103,8 @@ pub(super) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let jobs: Vec<Job> = rows.iter().map(Job::read).collect::<Result<_, _>>()?;
     let here = session.connection.query_typed(HERE, &[]).await?;
     let there = source.query_typed(HERE, &[]).await?;
-    let same_server =
-        here[0].try_get::<_, i64>("server")? == there[0].try_get::<_, i64>("server")?;
+    let server: i64 = there[0].try_get("server")?;
+    let same_server = here[0].try_get::<_, i64>("server")? == server;
     let database: String = here[0].try_get("database")?;
     let mut names = UniqueNames::default();
     let proposal = |job: Job| {
@@ -115,8 +114,14 @@ pub(super) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         };
         proposal(&arguments.how, &mut names, place, job)
     };
-    let proposals = jobs.into_iter().map(proposal).collect();
-    preview_and_apply(&session, &arguments.how, proposals).await
+    let import = Import {
+        source: match same_server {
+            true => "pg_cron".to_owned(),
+            false => format!("pg_cron of server {server}"),
+        },
+        proposals: jobs.into_iter().map(proposal).collect(),
+    };
+    preview_and_apply(&session, &arguments.how, vec![import]).await
 }
 
 /// The place where a job's statements run.

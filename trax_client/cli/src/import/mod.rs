@@ -3,6 +3,7 @@
 //! A *line* is an entry of the other scheduler: a line of a crontab or a row of `cron.job`. A
 //! *proposal* is the resulting manifest, or the reason why there is none.
 
+mod apply;
 mod crontab;
 mod from_crontab;
 mod from_pg_cron;
@@ -18,14 +19,17 @@ the next runs, for which it creates the manifests in a transaction that is rolle
 
 A worker on the machine with the programs runs them:
 
-  trax worker --task shell --exec 'trax import run --like-cron'
+  trax worker --task shell --exec 'trax import run'
+
+The manifests of an import belong to its source, the crontab or pg_cron. After a change, import again: manifests whose \
+line is gone are named, and --prune removes them.
 
 As with cron: missed runs are skipped, nothing is retried, a command may take a day. Unlike cron: a command does not \
-start while its previous run continues; it starts once when that ends. No mail is sent: what a command prints is in \
-the output of its job, with its exit code. Without --like-cron the standard error of a command that fails is the error \
-of its job, which becomes a dead letter; the next run comes at its time all the same, unless the import was made with \
---on-dead-letter stop. Schedules that are made otherwise stop by default; as with cron for all that come: alter \
-database ... set trax.on_dead_letter = continue";
+start while its previous run continues; it starts once when that ends. No mail is sent: the standard error of a command \
+that fails is the error of its job, which becomes a dead letter; the next run comes at its time all the same, unless the \
+import was made with --on-dead-letter stop. With --like-cron behind run the job completes: what the command printed is \
+in its output, with the exit code, and the log of the worker names one other than 0. Schedules that are made otherwise \
+stop by default; as with cron for all that come: alter database ... set trax.on_dead_letter = continue";
 
 commands! {
     /// Crontabs of users, /etc/crontab and files of /etc/cron.d

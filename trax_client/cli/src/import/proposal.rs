@@ -1,25 +1,27 @@
-//! Proposals: the conversion of each line, shown with its next runs and applied on request.
+//! Proposals: the conversion of each line.
 
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio_postgres::types::Type;
 
-use crate::output::{
-    self, Consent, Moment, Options, Tone, confirmed, one_line, paint, plain, say, width,
-};
-use crate::session::Session;
+use crate::output::{Consent, Moment, Options, Tone, one_line, paint, plain, width};
 use trax_terminal::print;
-use trax_terminal::{Connection, FAILED, Failure};
 
 /// The options for making and applying proposals; part of the arguments of each source.
 #[derive(clap::Args)]
 pub(super) struct ImportOptions {
     /// Create the manifests; asks for confirmation on a terminal
     #[arg(long)]
-    apply: bool,
+    pub(super) apply: bool,
+    /// With --apply: also remove the manifests that an earlier import of the same source created
+    /// and no line has any more
+    #[arg(long)]
+    pub(super) prune: bool,
+    /// The source that the manifests belong to; default: the crontab with its path, or pg_cron. No
+    /// prune of another source removes them
+    #[arg(long, value_name = "NAME")]
+    pub(super) source: Option<String>,
     /// The task of the jobs, for which a worker runs trax import run
     #[arg(long, value_name = "TASK", default_value = "shell")]
     pub(super) task: String,
@@ -32,9 +34,9 @@ pub(super) struct ImportOptions {
     on_dead_letter: String,
     /// How many future runs of each to show
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(i32).range(1..=100))]
-    count: i32,
+    pub(super) count: i32,
     #[command(flatten)]
-    consent: Consent,
+    pub(super) consent: Consent,
     #[command(flatten)]
     pub(super) output: Options,
 }
@@ -51,9 +53,9 @@ pub(super) struct Proposal {
     pub(super) left_out: Option<String>,
     /// The differences from the original.
     pub(super) notes: Vec<String>,
-    next_runs: Vec<Moment>,
+    pub(super) next_runs: Vec<Moment>,
     #[serde(skip)]
-    local_times: Vec<String>,
+    pub(super) local_times: Vec<String>,
 }
 
 impl Proposal {
@@ -76,17 +78,17 @@ impl Proposal {
         }
     }
 
-    fn leave_out(&mut self, reason: String) {
+    pub(super) fn leave_out(&mut self, reason: String) {
         self.left_out = Some(reason);
         self.manifest = Value::Null;
     }
 
-    fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         self.manifest["name"].as_str().unwrap_or_default()
     }
 
     /// Returns several lines of text.
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         // Indented, so that no line of the command can pass for a line of this output.
         let line = plain(&self.line).replace('\n', "\n        ");
         let source = paint(&one_line(&self.source), Tone::Strong);
@@ -198,121 +200,6 @@ fn of_work(how: &ImportOptions, name: &str, work: Value) -> Value {
         manifest["group_name"] = json!(group);
     }
     manifest
-}
-
-/// Shows the proposals with their next runs, as computed by the server, and applies them on
-/// request.
-pub(super) async fn preview_and_apply(
-    session: &Session,
-    how: &ImportOptions,
-    mut proposals: Vec<Proposal>,
-) -> Result<ExitCode, Failure> {
-    // Through a router each call commits on a shard. A trial must be rolled back, so it runs on a
-    // shard.
-    let databases = session.databases().await?;
-    let connection = *databases.first().ok_or_else(|| {
-        Failure::new("no shard can be reached to test the lines")
-            .hint("to see which shards are unreachable: trax status")
-    })?;
-    connection.begin().await?;
-    let tried = try_out(connection, how.count, &mut proposals).await;
-    connection.roll_back().await?;
-    tried?;
-    let manifests: Vec<&Value> = proposals
-        .iter()
-        .filter(|proposal| proposal.left_out.is_none())
-        .map(|proposal| &proposal.manifest)
-        .collect();
-    let (output, count) = (how.output, manifests.len());
-    if output.json {
-        output::json(&proposals)?;
-    } else if output.quiet {
-        let names = manifests.iter().filter_map(|m| m["name"].as_str());
-        output.keys(names.map(str::to_owned))?;
-    } else if !proposals.is_empty() {
-        let texts: Vec<String> = proposals.iter().map(Proposal::text).collect();
-        say(&texts.join("\n\n"))?;
-    }
-    let of = proposals.len();
-    if !how.apply {
-        output.note(&format!(
-            "{count} of {of} lines can become manifests; use --apply to create them"
-        ));
-        return Ok(ExitCode::SUCCESS);
-    }
-    if count > 0 && !confirmed(how.consent, &format!("Create {count} manifests?"))? {
-        output.note("nothing was changed");
-        return Ok(ExitCode::from(FAILED));
-    }
-    apply(&session.connection, &json!({ "manifests": manifests })).await?;
-    output.note(&format!("{count} of {of} lines are now manifests"));
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Creates each manifest in a transaction that is rolled back, and reads its next runs.
-async fn try_out(
-    connection: &Connection,
-    count: i32,
-    proposals: &mut [Proposal],
-) -> Result<(), Failure> {
-    // If no line can be applied, the error does not belong to a line.
-    apply(connection, &json!({ "manifests": [] })).await?;
-    for proposal in proposals.iter_mut().filter(|p| p.left_out.is_none()) {
-        connection.batch_execute("savepoint line").await?;
-        let tried = try_one(connection, count, proposal).await;
-        connection
-            .batch_execute("rollback to savepoint line")
-            .await?;
-        match tried {
-            Ok(()) => {}
-            Err(error) if is_of_the_line(&error) => {
-                let hint = error.report().and_then(|report| report.hint.clone());
-                let hint = hint.map_or(String::new(), |hint| format!(". {hint}"));
-                proposal.leave_out(format!("the server refused it: {error}{hint}"));
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
-}
-
-/// Returns whether the server refused the content of a line: a time, a statement, a role that does
-/// not exist.
-fn is_of_the_line(error: &trax_client::Error) -> bool {
-    let class = error.report().and_then(|report| report.sqlstate.get(..2));
-    matches!(class, Some("0A" | "22" | "23" | "28" | "42" | "54"))
-}
-
-async fn try_one(
-    connection: &Connection,
-    count: i32,
-    proposal: &mut Proposal,
-) -> Result<(), trax_client::Error> {
-    let mut manifest = proposal.manifest.clone();
-    // The runs of a disabled manifest are shown too.
-    if let Some(members) = manifest.as_object_mut() {
-        members.remove("enabled");
-    }
-    apply(connection, &json!({ "manifests": [manifest] })).await?;
-    let sql =
-        "select p.run_at, p.local_time from trax.preview($1, pg_catalog.clock_timestamp(), $2) p";
-    let name = proposal.name().to_owned();
-    let rows = connection
-        .query_typed(sql, &[(&name, Type::TEXT), (&count, Type::INT4)])
-        .await?;
-    for row in &rows {
-        proposal.next_runs.push(row.try_get(0)?);
-        proposal.local_times.push(row.try_get(1)?);
-    }
-    Ok(())
-}
-
-async fn apply(connection: &Connection, document: &Value) -> Result<(), trax_client::Error> {
-    let sql = "select a.action from trax.apply(document => $1) a";
-    connection
-        .query_typed(sql, &[(document, Type::JSONB)])
-        .await?;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ const TIMES: [(&str, &str); 9] = [
     ("created", "created_at"),
     ("changed", "updated_at"),
 ];
-const TEXTS: [(&str, &str); 21] = [
+const TEXTS: [(&str, &str); 22] = [
     ("task", "task"),
     ("runs as", "run_as"),
     ("group", "group_name"),
@@ -45,6 +45,7 @@ const TEXTS: [(&str, &str); 21] = [
     ("misfire limit", "misfire_limit"),
     ("on dead letter", "on_dead_letter"),
     ("variance", "variance"),
+    ("source", "source"),
     ("parked on", "parked_on"),
     ("disabled because", "disabled_reason"),
     ("cannot be evaluated", "evaluation_error"),
