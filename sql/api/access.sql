@@ -113,6 +113,17 @@ as $$
 declare
     granted record;
     role_name text := (select r.rolname from pg_roles r where r.oid = role);
+    -- A function that only this level and admin may call tells which level the role has.
+    had constant text := (
+        select l.level
+        from (
+            values (1, 'admin', 'schedule'), (2, 'worker', 'claim_next'), (3, 'producer', 'trigger'), (4, 'reader', 'explain_manifest')
+        ) l (rank, level, only_its)
+        join pg_proc p on p.pronamespace = 'trax'::regnamespace and p.proname = l.only_its
+        join trax.granted_rights() g on g.kind = 'routine' and g.oid = p.oid and g.grantee = role
+        order by l.rank
+        limit 1
+    );
     is_limited boolean := tasks is not null or groups is not null;
     named record;
 begin
@@ -218,6 +229,17 @@ begin
         from trax.lease l
         where l.run_as = role_name;
     end if;
+    if had <> level and level not in ('none', 'admin') then
+        raise notice 'role "%" no longer has the level "%"', role_name, had
+            using detail = format('A role has one level: %s replaces %s.', level, had),
+                hint = case had
+                    when 'admin' then format('An admin has every level; to grant it again: select trax.grant_access(%L, ''admin'')', quote_ident(role_name))
+                    else format(
+                        'To keep both, grant %s to a role that %I is a member of; then: select trax.grant_access(%L, %L)',
+                        level, role_name, quote_ident(role_name), had
+                    )
+                end;
+    end if;
     insert into trax.audit (action, kind, name, note)
     values (
         case level when 'none' then 'revoke' else 'grant' end,
@@ -228,7 +250,7 @@ begin
 end;
 $$;
 comment on function trax.grant_access(regrole, text, text[], text[]) is
-    'Sets what a role may do, more or less than before, from its next transaction on: tasks and groups limit a producer or worker to jobs of these tasks in these groups, and revoke the right to tokens; null is every one. The levels: reader (tables without tokens, status, check, diagnose, metrics, results), producer (enqueue, limit_queue_time, trigger, cancel, run_now, results, tokens), worker (claim and outcomes, enqueue, results, tokens), admin (everything), none. For two levels grant one of them to a role that the other is a member of.';
+    'Sets what a role may do, more or less than before, from its next transaction on: tasks and groups limit a producer or worker to jobs of these tasks in these groups, and revoke the right to tokens; null is every one. The levels: reader (tables without tokens, status, check, diagnose, metrics, results), producer (enqueue, limit_queue_time, trigger, cancel, run_now, results, tokens), worker (claim and outcomes, enqueue, results, tokens), admin (everything), none. A notice names a level that is taken away. For two levels grant one of them to a role that the other is a member of.';
 
 create function trax.revoke_access(
     role regrole

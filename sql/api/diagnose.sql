@@ -319,14 +319,27 @@ select
     'missing_grants', 'warning',
     format('Role "%s" may call trax.%s() as level %s does, but not %s.', $2, m.known, m.level, m.missing),
     format('select trax.grant_access(%s, %s)', quote_literal(quote_ident($2)), quote_literal(m.level))
+        || case when m.has_another then '; this replaces another level of the role: to keep both, grant one of them to a role that it is a member of' else '' end
 from (
     select
         l.level,
         l.known,
+        l.level <> 'admin' and l.levels > 1 as has_another,
         string_agg(format('trax.%s()', p.proname), ', ' order by p.proname) as missing
     from (
-        values ('reader', 'status'), ('producer', 'trigger'), ('worker', 'claim_next'), ('admin', 'schedule')
-    ) l (level, known)
+        -- The levels whose best known function the role may call; an admin may call all of them.
+        select v.level, v.known, count(*) over () as levels, bool_or(v.level = 'admin') over () as is_admin
+        from (
+            values ('reader', 'status'), ('producer', 'trigger'), ('worker', 'claim_next'), ('admin', 'schedule')
+        ) v (level, known)
+        where exists (
+            select
+            from pg_proc k
+            where k.pronamespace = 'trax'::regnamespace
+                and k.proname = v.known
+                and has_function_privilege($2, k.oid, 'execute')
+        )
+    ) l
     join pg_proc p on p.pronamespace = 'trax'::regnamespace and p.proname = any (trax.functions_of(
         case
             when l.level in ('producer', 'worker') and has_function_privilege($2, 'trax.limited_access()', 'execute')
@@ -335,14 +348,8 @@ from (
         end
     ))
     where not has_function_privilege($2, p.oid, 'execute')
-        and exists (
-            select
-            from pg_proc k
-            where k.pronamespace = 'trax'::regnamespace
-                and k.proname = l.known
-                and has_function_privilege($2, k.oid, 'execute')
-        )
-    group by 1, 2
+        and (l.level = 'admin' or not l.is_admin)
+    group by 1, 2, 3
 ) m
 union all
 select

@@ -1,6 +1,8 @@
 //! A role's limits to tasks and groups: they apply to enqueueing, changing and claiming, and cannot
 //! be bypassed.
 
+mod level;
+
 use harness::process::{Scratch, run_quietly};
 use harness::session::{Refusal, Session, session};
 use harness::{database, shared_server};

@@ -1,6 +1,6 @@
 //! `trax group`, `workers`, `pause`, `resume` and `grant`.
 
-use super::{bare, names, objects, refused, said};
+use super::{bare, names, objects, refused, said, trax};
 use harness::process::run;
 use harness::scheduler::new_name;
 use harness::session::session;
@@ -159,7 +159,9 @@ async fn a_granted_reader_reads_and_changes_nothing() {
     let changes = objects(&db, &limited);
     assert_eq!(
         changes,
-        [json!({"role": role, "level": "producer", "tasks": ["mail"], "groups": ["a", "b"]})]
+        [
+            json!({"role": role, "level": "producer", "replaces": "reader", "tasks": ["mail"], "groups": ["a", "b"]})
+        ]
     );
     let (code, _, errors) = as_role(&["enqueue", "mail", "--group", "a"]);
     assert_eq!(code, Some(0), "{errors}");
@@ -171,6 +173,12 @@ async fn a_granted_reader_reads_and_changes_nothing() {
         assert_eq!(code, Some(1), "{other:?}");
         assert!(errors.contains("42501"), "{errors}");
     }
+    let (_, _, errors) = run(&mut trax(&db, &["grant", &role, "reader"]));
+    assert!(
+        errors.contains("no longer has the level producer")
+            && errors.contains(&format!("a member of; then: trax grant {role} producer")),
+        "{errors}"
+    );
     refused(&db, 1, &["grant", &role, "reader", "--task", "mail"]);
     let errors = refused(&db, 1, &["grant", "no_such_role_anywhere", "reader"]);
     assert!(

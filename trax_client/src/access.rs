@@ -23,6 +23,10 @@ pub enum Access {
 }
 
 impl Access {
+    /// Belongs after advice to grant a level: how a role keeps the level that it has.
+    pub const KEEPS_BOTH: &str = "; this replaces another level of the role: to keep both, grant one \
+        of them to a role that it is a member of";
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Access::Nothing => "none",

@@ -5,6 +5,7 @@ use std::{fmt, io};
 
 use tokio_postgres::error::{DbError, SqlState};
 
+use crate::access::Access;
 use crate::level;
 use crate::tls_refusal::explain;
 
@@ -196,7 +197,8 @@ impl Error {
             Error::NotPermitted(mut report) if report.hint.is_none() => {
                 let level = level::of(function);
                 report.hint = Some(format!(
-                    "As an admin of trax, type: select trax.grant_access('ROLE', '{level}')"
+                    "As an admin of trax, type: select trax.grant_access('ROLE', '{level}'){}",
+                    Access::KEEPS_BOTH
                 ));
                 Error::NotPermitted(report)
             }

@@ -4,13 +4,16 @@ use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
 use serde::Serialize;
+use tokio_postgres::types::Type;
 use trax_client::{Access, Error};
 
 use crate::output::Options;
 use crate::session::Session;
 use crate::similar::{Kind, similar_to};
 use trax_terminal::Failure;
-use trax_terminal::quote::identifier;
+use trax_terminal::quote::{identifier, word};
+
+const ROLE_LEVEL: &str = include_str!("query/role_level.sql");
 
 const LEVELS: [(&str, Access); 5] = [
     ("none", Access::Nothing),
@@ -50,6 +53,9 @@ pub(crate) struct Arguments {
 struct GrantedAccess {
     role: String,
     level: String,
+    /// The level that it had before, if it is another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replaces: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tasks: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,6 +69,8 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         .map(|(_, level)| *level)
         .ok_or_else(|| Failure::usage(format!("no level \"{}\"", arguments.level)))?;
     let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let had = level_of(&session, &arguments.role).await?;
+    let replaces = had.filter(|had| *had != arguments.level);
     let only = |names: &Vec<String>| (!names.is_empty()).then(|| names.clone());
     let (tasks, groups) = (only(&arguments.tasks), only(&arguments.groups));
     let granted = session
@@ -85,21 +93,56 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let change = GrantedAccess {
         role: arguments.role,
         level: arguments.level,
+        replaces,
         tasks,
         groups,
     };
-    arguments.output.changes(&[change], |change| {
-        let only = |what: &str, names: &Option<Vec<String>>| match names {
-            Some(names) => format!(", {what} {}", names.join(", ")),
-            None => String::new(),
-        };
-        format!(
-            "role \"{}\" has the level {}{}{}",
-            change.role,
-            change.level,
-            only("tasks", &change.tasks),
-            only("groups", &change.groups)
-        )
-    })?;
+    arguments
+        .output
+        .changes(std::slice::from_ref(&change), |change| {
+            let only = |what: &str, names: &Option<Vec<String>>| match names {
+                Some(names) => format!(", {what} {}", names.join(", ")),
+                None => String::new(),
+            };
+            format!(
+                "role \"{}\" has the level {}{}{}",
+                change.role,
+                change.level,
+                only("tasks", &change.tasks),
+                only("groups", &change.groups)
+            )
+        })?;
+    change.say_what_is_lost(&arguments.output);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the level that was granted to a role, which need not exist.
+async fn level_of(session: &Session, role: &str) -> Result<Option<String>, Failure> {
+    let rows = session
+        .connection
+        .query_typed(ROLE_LEVEL, &[(&role, Type::TEXT)])
+        .await?;
+    Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
+}
+
+impl GrantedAccess {
+    /// Notes the level that the new one has replaced, and how the role gets both.
+    fn say_what_is_lost(&self, output: &Options) {
+        let Some(had) = self.replaces.as_deref() else {
+            return;
+        };
+        if matches!(self.level.as_str(), "none" | "admin") {
+            return;
+        }
+        let (role, level) = (word(&self.role), &self.level);
+        let again = match had {
+            "admin" => {
+                format!("an admin has every level; to grant it again: trax grant {role} admin")
+            }
+            had => format!(
+                "to keep both, grant {level} to a role that this one is a member of; then: trax grant {role} {had}"
+            ),
+        };
+        output.note(&format!("it no longer has the level {had}: {again}"));
+    }
 }

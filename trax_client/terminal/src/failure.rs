@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use trax_client::{Error, Report};
+use trax_client::{Access, Error, Report};
 
 use crate::{as_commands, as_members, print};
 
@@ -135,9 +135,8 @@ impl Failure {
         let hint = match &error {
             Error::NotPermitted(_) => hint.or_else(|| {
                 let grant = "as an admin of trax, type: trax grant ROLE LEVEL";
-                Some(format!(
-                    "{grant}; the levels are reader, producer, worker and admin"
-                ))
+                let levels = "the levels are reader, producer, worker and admin";
+                Some(format!("{grant}{}; {levels}", Access::KEEPS_BOTH))
             }),
             _ => hint,
         };

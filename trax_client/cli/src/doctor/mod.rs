@@ -196,8 +196,9 @@ async fn inside(reached: &Reached, patience: Duration) -> Result<Vec<Finding>, F
                 reached.role
             ),
             format!(
-                "As an administrator of trax: select trax.grant_access({}, 'reader')",
-                literal(&quote::name(&reached.role))
+                "As an administrator of trax: select trax.grant_access({}, 'reader'){}",
+                literal(&quote::name(&reached.role)),
+                trax_client::Access::KEEPS_BOTH
             ),
         )]),
         // The library's version differs.

@@ -66,8 +66,10 @@ async fn begin<'d>(database: &'d Database, visit: &Visit) -> Result<(Work<'d>, R
         return Ok((work, reader));
     }
     Err(
-        Trouble::forbidden(format!("role \"{}\" may not read trax", reader.role))
-            .hint("As an admin of trax, type: trax grant ROLE reader"),
+        Trouble::forbidden(format!("role \"{}\" may not read trax", reader.role)).hint(format!(
+            "As an admin of trax, type: trax grant ROLE reader{}",
+            trax_client::Access::KEEPS_BOTH
+        )),
     )
 }
 
@@ -94,6 +96,7 @@ pub(crate) async fn show(
         work: &work,
         reader: &reader,
     };
+    refuse_unknown(visit, words)?;
     let name;
     let (title, body) = match words {
         [""] => {
@@ -122,12 +125,37 @@ pub(crate) async fn show(
     Ok(markup)
 }
 
+/// Refuses a query with a name that the page does not have: a filter with a mistake in its name
+/// would show every row.
+fn refuse_unknown(visit: &Visit, words: &[&str]) -> Result<(), Trouble> {
+    let jobs = job_list::names();
+    let known: &[&str] = match words {
+        [""] => &["charts"],
+        ["jobs"] => &jobs,
+        ["dead"] => &dead::NAMES,
+        ["manifests"] => &["task", "group", "after"],
+        ["groups"] => &["after"],
+        ["workers"] => &["state"],
+        ["doctor"] => &["check"],
+        ["audit"] => &["before"],
+        _ => &[],
+    };
+    let Some(name) = visit.query.names().find(|name| !known.contains(name)) else {
+        return Ok(());
+    };
+    let hint = match known {
+        [] => "Leave it out: this page has none.".to_owned(),
+        known => format!("Use one of: {}", known.join(", ")),
+    };
+    Err(Trouble::invalid(format!("this page has no filter \"{name}\"")).hint(hint))
+}
+
 /// Returns the title of a list, and the part above it.
 fn head(visit: &Visit, list: &str) -> Result<(&'static str, Markup), Trouble> {
     let plain = |title: &'static str| Ok((title, html! { h1 { (title) } }));
     match list {
         "jobs" => Ok(("Jobs", job_list::head(visit)?)),
-        "dead" => Ok(("Dead letters", dead::head(visit))),
+        "dead" => Ok(("Dead letters", dead::head(visit)?)),
         "manifests" => plain("Manifests"),
         "groups" => plain("Groups"),
         "workers" => Ok(("Workers", worker::head(visit)?)),
