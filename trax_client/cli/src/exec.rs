@@ -27,18 +27,25 @@ use tokio::time::Instant;
 use trax_client::{Context, HandlerResult, JobError, Json, Outcome};
 
 use crate::credentials::PassedVariables;
+use crate::executable::Executable;
 use crate::printed::{END, JSON_LIMIT, PIPE_PATIENCE, Printed};
 use crate::process_group::Groups;
 use crate::stored::{self, Source, StoredInput};
-use trax_terminal::print;
+use trax_terminal::{LONGEST, print};
 
 /// EX_DATAERR: the input is invalid, and a retry would fail again.
 const DATA_ERROR: i32 = 65;
 /// EX_TEMPFAIL: try again.
 const TEMPORARY_FAILURE: i32 = 75;
+/// The exit codes of a shell that cannot execute a program or does not find it.
+const NOT_EXECUTABLE: i32 = 126;
+const NOT_FOUND: i32 = 127;
+/// The delay of a job that is released because its program cannot be started.
+const RELEASED_FOR: Duration = Duration::from_secs(5);
 
 pub(crate) struct Program {
     command: String,
+    executable: Option<Executable>,
     grace: Duration,
     retry_delay: Option<Duration>,
     passed: PassedVariables,
@@ -59,6 +66,7 @@ impl Program {
         stored: StoredInput,
     ) -> Self {
         Program {
+            executable: Executable::of(&command),
             command,
             grace,
             retry_delay,
@@ -74,7 +82,15 @@ impl Program {
             source = self.stored.source(&ctx) => source,
             _ = ctx.cancelled() => Source::Unknown,
         };
-        let mut child = self.start(&ctx, source)?;
+        let mut child = match self.start(&ctx, source) {
+            Ok(child) => child,
+            Err(error) => {
+                return Err(not_now(
+                    &ctx,
+                    &format!("no process can be started: {error}"),
+                ));
+            }
+        };
         let group = self.running.enter(child.id());
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -138,6 +154,23 @@ impl Program {
                 &ctx,
                 "standard output is longer than 1 MiB; its end is kept",
             );
+        }
+        if matches!(status.code(), Some(NOT_EXECUTABLE | NOT_FOUND))
+            && let Some(program) = &self.executable
+            && !program.exists()
+        {
+            let what = format!(
+                "the program \"{}\" is gone or not executable",
+                program.name()
+            );
+            return Err(not_now(&ctx, &what));
+        }
+        if status.success()
+            && let Some(code) = failed_code(&out)
+        {
+            let said = out.end();
+            let end = said.lines().last().unwrap_or_default();
+            note(&ctx, &format!("{}: exit code {code}: {end}", ctx.task()));
         }
         judge(status, &out, &err, self.retry_delay)
     }
@@ -203,6 +236,15 @@ fn note(ctx: &Context, text: &str) {
     print::log("trax", &format!("job {}: {text}", ctx.job_id()));
 }
 
+/// Returns the outcome of a job that this machine cannot run now; the job is not at fault.
+fn not_now(ctx: &Context, what: &str) -> JobError {
+    note(
+        ctx,
+        &format!("{what}; it is released for {} s", RELEASED_FOR.as_secs()),
+    );
+    JobError::snooze(RELEASED_FOR)
+}
+
 async fn at(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment).await,
@@ -236,13 +278,15 @@ fn judge(
     };
     let printed = out.json();
     let detail: Value = printed.read().unwrap_or_default();
-    if let Some(delay) = seconds(&detail, "snooze") {
+    let mut mistakes = Vec::new();
+    if let Some(delay) = seconds(&detail, "snooze", &mut mistakes) {
         return Err(JobError::snooze(delay));
     }
     if let Some(reason) = detail.get("cancel").and_then(Value::as_str) {
         return Err(JobError::cancelled(reason.replace('\0', "\u{fffd}")));
     }
-    let mut retry_in = seconds(&detail, "retry_in");
+    let mut retry_in = seconds(&detail, "retry_in", &mut mistakes);
+    let with = |what: String| [vec![with(what)], mistakes.clone()].concat().join("\n");
     let error = match (status.code(), status.signal()) {
         (Some(DATA_ERROR), _) => {
             retry_in = None;
@@ -266,10 +310,27 @@ fn judge(
     })
 }
 
-/// Returns a member of a failing program's output if it is a duration in seconds.
-fn seconds(detail: &Value, member: &str) -> Option<Duration> {
-    let seconds = detail.get(member)?.as_f64()?;
-    Duration::try_from_secs_f64(seconds).ok()
+/// Returns a member of a failing program's output if it is a duration in seconds; another value is
+/// a mistake.
+fn seconds(detail: &Value, member: &str, mistakes: &mut Vec<String>) -> Option<Duration> {
+    let value = detail.get(member).filter(|value| !value.is_null())?;
+    let delay = value.as_f64().map(Duration::try_from_secs_f64);
+    let delay = delay.and_then(Result::ok).filter(|delay| *delay <= LONGEST);
+    if delay.is_none() {
+        let most = LONGEST.as_secs();
+        mistakes.push(format!(
+            "its \"{member}\" is {value}, but must be a number of seconds from 0 to {most}"
+        ));
+    }
+    delay
+}
+
+/// Returns the exit code in the output of a completed program, such as `trax import run
+/// --like-cron`, unless it is 0.
+fn failed_code(out: &Printed) -> Option<i64> {
+    let output: Value = out.json().read().ok()?;
+    let code = output.get("exit_code")?.as_i64();
+    code.filter(|code| *code != 0)
 }
 
 #[cfg(test)]
@@ -322,6 +383,17 @@ mod tests {
         assert!(!kept(said(1, "{\"cancel\": true}"), "Cancel"));
         assert!(kept(said(1, "{\"line\": 7}"), "\"line\": 7"));
         assert!(kept(said(1, "step 3\n"), "detail: Some(\"step 3\")"));
+        for wrong in ["1e12", "-1", "\"5m\"", "true"] {
+            let text = judged(1, &format!("{{\"retry_in\": {wrong}}}"), "trouble");
+            let text = text.map_err(|error| error.to_string()).err();
+            assert!(kept(text.clone(), "exit code 1: trouble\n"), "{text:?}");
+            assert!(
+                kept(text.clone(), "a number of seconds from 0 to 315360000"),
+                "{text:?}"
+            );
+        }
+        let text = judged(1, "{\"snooze\": 1e12}", "").map_err(|error| error.to_string());
+        assert!(text.is_err_and(|text| text.contains("its \"snooze\" is")));
         let delay = Some(Duration::from_secs(7));
         let outcome = judge(
             ExitStatus::from_raw(75 << 8),

@@ -13,6 +13,7 @@ mod demo;
 mod doctor;
 mod enqueue;
 mod exec;
+mod executable;
 mod grant;
 mod group;
 mod guard;

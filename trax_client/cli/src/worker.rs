@@ -8,6 +8,7 @@ use trax_client::{Address, Context, Event, Worker};
 
 use crate::credentials::{self, PassedVariables};
 use crate::exec::Program;
+use crate::executable::Executable;
 use crate::output::json;
 use crate::stored::StoredInput;
 use trax_terminal::address;
@@ -36,6 +37,11 @@ A failing program can print {\"retry_in\": SECONDS} to set when it is retried,
 {\"snooze\": SECONDS} to wait that long without using up an attempt, or
 {\"cancel\": REASON} to end the job as cancelled. Other output is stored as the
 detail of the failure, and the last 4 KiB of standard error as its error.
+Of a completed job whose output has an exit_code other than 0, as trax import run
+--like-cron prints it, the log has a line.
+
+A command that begins with a program that does not exist is refused. If that
+program vanishes later, or no process can be started, jobs are released.
 
 It runs in its own process group, which gets SIGTERM when the job is cancelled,
 times out or loses its lease, and SIGKILL after the grace period. Processes that
@@ -126,6 +132,16 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             Failure::usage("the command of --exec is empty: every job would complete")
                 .hint("type --exec COMMAND, such as --exec ./handle-job"),
         );
+    }
+    if let Some(program) = Executable::of(&arguments.exec)
+        && !program.exists()
+    {
+        let name = program.name();
+        let failure =
+            format!("the program \"{name}\" of --exec does not exist or is not executable");
+        return Err(Failure::usage(failure).hint(
+            "type its path, such as --exec ./handle-job, or the interpreter: --exec 'sh handle-job'",
+        ));
     }
     if arguments.tasks.is_empty() && !arguments.all_tasks {
         return Err(Failure::usage("no task is specified: every job would run COMMAND").hint(
