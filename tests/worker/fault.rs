@@ -275,6 +275,31 @@ async fn a_crash_of_the_server_and_the_end_of_its_sessions_under_load_lose_nothi
 }
 
 #[tokio::test]
+async fn a_delay_that_no_job_can_have_costs_neither_the_error_nor_the_report() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let sql = "select trax.enqueue(t, 'null', max_retries => 1) from unnest('{plain,detailed}'::text[]) t";
+    execute(&client, sql).await;
+    let far = |detailed: bool| {
+        move |_: (), _: Context| async move {
+            let error = JobError::new("it broke").retry_in(Duration::MAX);
+            HandlerResult::<()>::Err(match detailed {
+                true => error.detail(serde_json::json!({"line": 7})),
+                false => error,
+            })
+        }
+    };
+    let worker = worker(&database).handle("plain", far(false));
+    let summary = run(worker.handle("detailed", far(true))).await;
+    assert_eq!((summary.retrying, summary.unreported), (2, 0), "{summary}");
+    let runs = "select count(*) from trax.run where state = 'failed' and error = 'it broke'";
+    assert_eq!(value::<i64>(&client, runs).await, 2);
+    let left_out = "select detail ->> 'detail' from trax.run where task = 'detailed'";
+    let said = value::<String>(&client, left_out).await;
+    assert!(said.starts_with("left out, "), "{said}");
+}
+
+#[tokio::test]
 async fn two_megabytes_of_output_are_refused_and_harm_no_other_job() {
     let database = database().await;
     let client = connect(&database).await;

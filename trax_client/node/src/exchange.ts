@@ -338,7 +338,7 @@ export class Exchange {
         const ours = translated(error);
         if (!isOfTheValues(ours)) throw ours;
         this.#options.log.warn(`job ${outcome.jobId}: its outcome is refused: ${ours.message}`);
-        verdict = instead(verdict, ours.message);
+        verdict = instead(verdict, ours.message, verdict !== outcome.verdict);
       }
     }
     return "unreported";

@@ -110,13 +110,13 @@ export function failure(
 }
 
 /** Returns the replacement for an outcome that the server would refuse each time. A completion becomes a permanent
- * failure, so that finished work does not run again. A failure loses its detail, and then its delay; whether to retry
- * stays as the handler requested. */
-export function instead(refused: Verdict, why: string): Verdict & { kind: "fail" } {
+ * failure, so that finished work does not run again. A failure loses its detail, and at the second refusal its delay;
+ * whether to retry stays as the handler requested. */
+export function instead(refused: Verdict, why: string, again = false): Verdict & { kind: "fail" } {
   if (refused.kind !== "fail") return failure(`the outcome was refused: ${why}`, { permanent: true });
   const { error, detail, retryIn, permanent } = refused;
   const stays = permanent === undefined ? {} : { permanent };
-  if (detail === undefined) return failure(error, stays);
+  if (detail === undefined || again) return failure(error, { ...stays, detail });
   const leftOut = sendable(`left out, ${detail.length} bytes: ${why}`);
   return failure(error, { ...stays, ...(retryIn !== undefined && { retryIn }), detail: detailOf({ detail: leftOut }) });
 }

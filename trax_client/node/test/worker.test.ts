@@ -104,6 +104,7 @@ test("what a handler throws says what becomes of its job", async () => {
     plain: new Error("it broke", { cause: new Error("a disk") }),
     permanent: new Permanent("never", { code: 7 }),
     later: new RetryIn("10 min", "not now"),
+    far: new RetryIn("100 years", "too far", { code: 8 }),
     snooze: new Snooze("10 min"),
     cancel: new Cancel("no longer wanted"),
   };
@@ -119,7 +120,9 @@ test("what a handler throws says what becomes of its job", async () => {
     seen[names[at] ?? ""] = [String(state).replace(/(?<=completed|failed|cancelled).*/, ""), await runOf(job)];
   }
   assert.equal((seen["plain"] as string[])[1], "failed error: it broke: a disk");
+  assert.equal((seen["far"] as string[])[1], "failed error: too far", "the error outlives its delay");
   delete seen["plain"];
+  delete seen["far"];
   assert.deepEqual(seen, {
     permanent: ["1 failed", "failed error: never"],
     later: ["1 queued10 min", "failed error: not now"],

@@ -4,7 +4,7 @@
 //! (`Error::is_of_the_values`), so at the first refusal a replacement is reported. A completion
 //! that counts without its output is recorded without it, and its detail names the missing part.
 //! Any other completion becomes a permanent failure, so that finished work does not run again. A
-//! failure loses its detail, and then its delay.
+//! failure loses its detail, and at the second refusal its delay.
 
 use serde_json::json;
 use tokio_postgres::GenericClient;
@@ -101,7 +101,10 @@ pub(crate) async fn report<C: GenericClient + Sync>(
             Err(error) if error.is_of_the_values() => error.to_string(),
             answer => return answer,
         };
-        let next = instead(verdict, &why);
+        let next = match &in_its_place {
+            Some(Verdict::Fail(failure)) => Verdict::Fail(undelayed(failure)),
+            _ => instead(verdict, &why),
+        };
         events.emit(Event::Refused { job_id, error: why });
         in_its_place = Some(next);
     }
@@ -116,7 +119,7 @@ fn instead(verdict: &Verdict, why: &str) -> Verdict {
         {
             Verdict::Complete(Completion::without_output(left_out(verdict, why)))
         }
-        // The retry stays as the handler requested. If this is refused too, the delay is the cause.
+        // The retry stays as the handler requested.
         Verdict::Fail(failure) => {
             let (kept, detail) = match failure.detail {
                 Some(_) => (
@@ -133,6 +136,14 @@ fn instead(verdict: &Verdict, why: &str) -> Verdict {
             })
         }
         _ => Verdict::Fail(Failure::new(format!("the outcome was refused: {why}")).permanent()),
+    }
+}
+
+/// Returns a replacement whose delay, the cause if it was refused too, is left out.
+fn undelayed(failure: &Failure) -> Failure {
+    Failure {
+        retry_in: None,
+        ..failure.clone()
     }
 }
 

@@ -215,7 +215,7 @@ class Exchange:
                 if not is_of_the_values(error):
                     raise
                 log.warning("job %d: its outcome was refused: %s", job_id, error)
-                verdict = instead(verdict, error)
+                verdict = instead(verdict, error, again=verdict is not outcome.verdict)
             else:
                 self._answered(outcome, held=rows[0][0] not in (False, "lost"))
                 return

@@ -129,16 +129,17 @@ def fail(error: str, *, permanent: bool = False, detail: str | None = None) -> V
     return Verdict(Kind.FAIL, error=sendable(error), permanent=permanent, detail=detail)
 
 
-def instead(refused: Verdict, why: object) -> Verdict:
+def instead(refused: Verdict, why: object, *, again: bool = False) -> Verdict:
     """Return the replacement for an outcome that the server would refuse each time.
 
     A completion becomes a permanent failure, so that finished work does not run again. A failure
-    loses its detail, and then its delay; whether to retry stays as the handler requested.
+    loses its detail, and at the second refusal its delay; whether to retry stays as the handler
+    requested.
     """
     if refused.kind is not Kind.FAIL:
         return fail(f"the outcome was refused: {why}", permanent=True)
-    if refused.detail is None:
-        return fail(refused.error, permanent=refused.permanent)
+    if refused.detail is None or again:
+        return fail(refused.error, permanent=refused.permanent, detail=refused.detail)
     left_out = f"left out, {len(refused.detail)} bytes: {why}"
     return Verdict(
         Kind.FAIL,
