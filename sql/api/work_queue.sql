@@ -98,7 +98,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue_many';
 comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb, interval, interval) is
-    'Queues one job for each input and returns their ids in the order of the inputs.';
+    'Queues one job for each input and returns their ids in the order of the inputs. A unique_key is of one job: with several inputs it is refused.';
 
 create function trax.enqueue_sql(
     command text,

@@ -120,11 +120,26 @@ async fn a_unique_key_that_waits_gives_its_job_and_queues_nothing() {
 }
 
 #[tokio::test]
-async fn enqueue_many_with_a_unique_key_queues_one_job() {
+async fn a_unique_key_of_several_inputs_is_refused_as_only_one_would_have_a_job() {
     let (_db, s) = session().await;
-    let ids = s.get("select * from trax.enqueue_many('a', array['1', '2', '3']::jsonb[], unique_key => 'k')").await;
-    let id = s.get("select job_id from trax.work_queue").await;
-    assert_eq!(ids, format!("{id}\n{id}\n{id}"));
+    let many = |inputs: &str| {
+        format!("select * from trax.enqueue_many('a', '{inputs}', unique_key => 'k')")
+    };
+    for inputs in ["{1,2,3}", "{1,1}"] {
+        let refusal = s.refusal(&many(inputs)).await;
+        assert_eq!(refusal.code, "22023", "{refusal}");
+        for words in [
+            "unique_key",
+            "the others would have no job",
+            "trax.enqueue(task, input, unique_key => ...)",
+        ] {
+            assert!(refusal.to_string().contains(words), "{refusal}");
+        }
+    }
+    assert_eq!(s.number("select count(*) from trax.work_queue").await, 0);
+    let id = s.get(&many("{1}")).await;
+    assert_eq!(s.get(&many("{2}")).await, id, "the live job has the key");
+    assert_eq!(s.get(&many("{}")).await, "");
     s.assert_healthy().await;
 }
 
@@ -434,7 +449,7 @@ async fn run_now_makes_a_job_claimable_before_its_time_and_says_where_a_job_is()
 async fn a_unique_key_whose_job_has_ended_is_free_for_an_older_snapshot_too() {
     let queue = [
         "select trax.enqueue('a', unique_key => 'k')",
-        "select * from trax.enqueue_many('a', '{1,2}', unique_key => 'k')",
+        "select * from trax.enqueue_many('a', '{1}', unique_key => 'k')",
         "insert into trax.new_job (task, unique_key) values ('a', 'k')",
     ];
     for queue in queue {

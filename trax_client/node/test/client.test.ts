@@ -43,6 +43,18 @@ test("many jobs have their ids in the order of their inputs", async () => {
   assert.deepEqual(rows, texts);
 });
 
+test("a unique key of several inputs is refused", async () => {
+  await assert.rejects(client.enqueueMany("keyed", [1, 2], { uniqueKey: "of two" }), InvalidArgumentError);
+  const [job] = await client.enqueueMany("keyed", [1], { uniqueKey: "of one" });
+  assert.equal(await client.enqueue("keyed", 2, { uniqueKey: "of one" }), job);
+});
+
+test("null is the input null, and no input is an empty object", async () => {
+  const ids = [await client.enqueue("bare"), await client.enqueue("bare", undefined), await client.enqueue("bare", null)];
+  const inputs = await Promise.all(ids.map((id) => value("select input::text from trax.job where job_id = $1", id)));
+  assert.deepEqual(inputs, ["{}", "{}", "null"]);
+});
+
 test("errors have a class for each SQLSTATE, with detail and hint", async () => {
   await assert.rejects(client.enqueue("a", {}, { priority: 99 }), (error: unknown) => {
     assert.ok(error instanceof InvalidArgumentError);

@@ -67,6 +67,24 @@ def test_many_jobs_have_ids_in_the_order_of_their_inputs(client: trax.Client, ta
     assert len(set(ids)) == 20
 
 
+def test_a_unique_key_of_several_inputs_is_refused(client: trax.Client, task: str) -> None:
+    with pytest.raises(trax.InvalidArgumentError, match="unique_key"):
+        client.enqueue_many(task, [1, 2], unique_key=task)
+    assert client.enqueue_many(task, [1], unique_key=task) == [
+        client.enqueue(task, unique_key=task)
+    ]
+
+
+def test_none_is_the_input_null(client: trax.Client, task: str) -> None:
+    first, second = client.enqueue(task, None), client.enqueue(task)
+    third, _ = client.enqueue_many(task, [None, {}])
+    rows = client._connection.execute(
+        "select input::text from trax.work_queue where job_id = any (%s) order by job_id",
+        [[first, second, third]],
+    ).fetchall()
+    assert rows == [("null",), ("{}",), ("null",)]
+
+
 def test_an_error_of_the_server_has_its_class_detail_and_hint(
     client: trax.Client, task: str
 ) -> None:

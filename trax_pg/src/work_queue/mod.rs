@@ -56,10 +56,7 @@ sql_function!(trax_enqueue, pg_finfo_trax_enqueue, |call| {
     as_owner(call, |caller| {
         let job = NewJob::from_call(call, Timestamp::now())?;
         // A null input is the same as an omitted one.
-        let input = match call.datum(1) {
-            Some(input) => input,
-            None => empty_object(),
-        };
+        let input = call.datum(1).unwrap_or_else(empty_object);
         check_size("input", input)?;
         let id = spi::connected(|spi| {
             let scope = access_scope::of_caller(spi, caller);
@@ -77,10 +74,13 @@ sql_function!(trax_enqueue_many, pg_finfo_trax_enqueue_many, |call| {
             .ok_or_else(|| Error::null_argument("inputs"))?;
         let inputs = array_elements(pg_sys::JSONBOID, inputs)?;
         for input in &inputs {
-            check_size(
-                "input",
-                input.ok_or_else(|| Error::null_argument("inputs"))?,
-            )?;
+            let input = input.ok_or_else(|| Error::null_argument("inputs"))?;
+            check_size("input", input)?;
+        }
+        if inputs.len() > 1 && job.unique_key.is_some() {
+            return Err(Error::invalid("argument \"unique_key\" must be omitted for several inputs")
+                .detail("The first input would have the key, and the others would have no job.")
+                .hint("Enqueue each input with a key of its own: trax.enqueue(task, input, unique_key => ...)"));
         }
         let mut rows = call.rows();
         if !inputs.is_empty() {

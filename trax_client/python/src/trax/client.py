@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 import psycopg
 from psycopg.rows import tuple_row
@@ -44,6 +44,10 @@ class JobOptions(TypedDict, total=False):
     trace: Mapping[str, Any] | None
     retry_delay: Seconds | None
     unique_for: Seconds | None
+
+
+_EMPTY: Final[dict[str, Any]] = {}
+"""The input of a job for which the caller gave none."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +90,8 @@ class Client:
         _check(connection, psycopg.Connection)
         self._connection = connection
 
-    def enqueue(self, task: str, input: Any = None, **options: Unpack[JobOptions]) -> int:
-        """Queue one job and return its id."""
+    def enqueue(self, task: str, input: Any = _EMPTY, **options: Unpack[JobOptions]) -> int:
+        """Queue one job and return its id; without an input it gets `{}`, None is null."""
         parameters = _enqueue(task, options, input=_input(input))
         with telemetry.sending(task, "enqueue") as trace:
             return int(self._all(sql.ENQUEUE, _traced(parameters, trace))[0][0])
@@ -142,7 +146,7 @@ class AsyncClient:
         self._connection = connection
 
     async def enqueue(self, task: str, input: Any = None, **options: Unpack[JobOptions]) -> int:
-        """Queue one job and return its id."""
+        """Queue one job and return its id; without an input it gets `{}`, None is null."""
         parameters = _enqueue(task, options, input=_input(input))
         with telemetry.sending(task, "enqueue") as trace:
             return int((await self._all(sql.ENQUEUE, _traced(parameters, trace)))[0][0])
@@ -213,7 +217,7 @@ def _check_autocommit(autocommit: bool) -> None:
 
 
 def _input(value: Any) -> str:
-    return "{}" if value is None else (typed.dumps(value) or "null")
+    return typed.dumps(value) or "null"
 
 
 def _inputs(values: Iterable[Any]) -> list[str]:
