@@ -21,9 +21,27 @@ with waiting as materialized (
         g.max_active_jobs,
         l.executed,
         coalesce(l.executed >= g.max_active_jobs, false) as group_full,
-        coalesce(g.max_per_key, 1) as max_per_key
+        coalesce(g.max_per_key, 1) as max_per_key,
+        -- A job is marked as waiting for its key or manifest by the first claim that looks at it.
+        case
+            when q.waits_for is not null then q.waits_for
+            when l.executed >= g.max_active_jobs then null
+            when k.executed >= coalesce(g.max_per_key, 1) then 'key'
+            when n.executed >= m.max_concurrency then 'manifest'
+        end as blocked_by
     from trax.work_queue q
     left join trax.manifest_group g on g.name = q.group_name
+    left join trax.manifest m on m.manifest_id = q.manifest_id
+    left join lateral (
+        select count(*) as executed
+        from trax.lease l
+        where l.concurrency_key = q.concurrency_key
+    ) k on q.concurrency_key is not null
+    left join lateral (
+        select count(*) as executed
+        from trax.lease l
+        where l.manifest_id = q.manifest_id
+    ) n on q.manifest_id is not null
     left join lateral (
         select count(*) as executed
         from trax.lease l
@@ -37,7 +55,7 @@ with waiting as materialized (
         select l.job_id
         from waiting w
         join trax.lease l on l.concurrency_key = w.concurrency_key
-        where w.waits_for = 'key'
+        where w.blocked_by = 'key'
         order by l.job_id
         limit 20
     )
@@ -46,7 +64,7 @@ with waiting as materialized (
         select l.job_id
         from waiting w
         join trax.lease l on l.manifest_id = w.manifest_id
-        where w.waits_for = 'manifest'
+        where w.blocked_by = 'manifest'
         order by l.job_id
         limit 20
     )
@@ -98,7 +116,7 @@ select
     w.ready_at, 'Nothing: wait.'
 from waiting w
 cross join held h
-where w.waits_for = 'key'
+where w.blocked_by = 'key'
 union all
 select
     'manifest',
@@ -109,7 +127,7 @@ select
 from waiting w
 join trax.manifest m on m.manifest_id = w.manifest_id
 cross join held h
-where w.waits_for = 'manifest'
+where w.blocked_by = 'manifest'
 union all
 select
     'signal',
@@ -149,7 +167,7 @@ select
         || format('alter database %I set trax.max_sql_workers = ', current_database())
         || 2 * greatest(current_setting('trax.max_sql_workers', true)::int, 1)
 from waiting w
-where w.waits_for is null
+where w.blocked_by is null
     and w.group_enabled
     and not w.group_full
     and w.run_as is not null
@@ -205,7 +223,7 @@ cross join lateral (
         limit 1001
     ) q
 ) b
-where w.waits_for is null
+where w.blocked_by is null
     and w.group_enabled
     and not w.group_full
     and w.run_as is null
@@ -390,7 +408,11 @@ begin
     where g.name = m.group_name
         and not g.enabled;
     return query
-    select r.reason, r.detail, r.since, r.action
+    select
+        r.reason,
+        r.detail || ' Its schedule stands still until then; one that goes on after failures, as with cron, has on_dead_letter => ''continue'', '
+            || 'which trax.on_dead_letter sets for all that do not say.',
+        r.since, r.action
     from trax.dead_letter d
     cross join lateral trax.reasons_of_job(d.job_id) r
     where d.manifest_id = m.manifest_id

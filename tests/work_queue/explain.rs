@@ -98,6 +98,46 @@ async fn a_job_behind_its_key_names_the_job_that_has_it() {
 }
 
 #[tokio::test]
+async fn a_job_behind_a_busy_key_or_manifest_says_so_before_a_claim_has_looked_at_it() {
+    let (_db, s) = session().await;
+    s.get("select trax.schedule('m', 'b'), trax.configure_group('wide', max_per_key => 2)")
+        .await;
+    let first = s
+        .enqueue("'a', concurrency_key => 'k', group_name => 'wide'")
+        .await;
+    s.claim_one("").await;
+    let free = s
+        .enqueue("'a', concurrency_key => 'k', group_name => 'wide'")
+        .await;
+    assert_reasons(&s, free, "worker").await;
+    let behind = s.enqueue("'a', concurrency_key => 'k'").await;
+    let said = assert_reasons(&s, behind, "key").await;
+    assert!(
+        said.contains(&format!("now executed: job {first}.")),
+        "{said}"
+    );
+    s.claim_one("tasks => '{a}', groups => '{wide}'").await;
+    let third = s
+        .enqueue("'a', concurrency_key => 'k', group_name => 'wide'")
+        .await;
+    let said = assert_reasons(&s, third, "key").await;
+    assert!(
+        said.contains(": 2 may run at once; now executed: job "),
+        "{said}"
+    );
+    let runs = s.number("select trax.trigger('m')").await;
+    s.claim_one("tasks => '{b}'").await;
+    let next = s.number("select trax.trigger('m')").await;
+    let said = assert_reasons(&s, next, "manifest").await;
+    assert!(
+        said.contains(&format!("now executed: job {runs}.")),
+        "{said}"
+    );
+    let marked = "select count(*) from trax.work_queue where waits_for is null";
+    assert_eq!(s.number(marked).await, 3, "no claim has marked them");
+}
+
+#[tokio::test]
 async fn a_job_behind_its_manifest_names_the_job_that_runs() {
     let (_db, s) = session().await;
     s.get("select trax.schedule('m', 'a')").await;
