@@ -36,6 +36,33 @@ async fn manifests(s: &Session, list: &str, options: &str) -> String {
 }
 
 #[tokio::test]
+async fn a_time_without_a_zone_is_in_the_zone_of_its_manifest() {
+    let (_db, s) = session().await;
+    for zone in ["UTC", "America/New_York", "Asia/Kathmandu"] {
+        s.get(&format!("set timezone = '{zone}'; select count(*) from (select trax.unschedule(name) from trax.manifest) u"))
+            .await;
+        let times = [
+            ("2089-06-01 11:00", "2089-06-01 09:00:00"),
+            ("2089-01-01T10:00:00", "2089-01-01 09:00:00"),
+            ("2089-06-01 11:00 UTC", "2089-06-01 11:00:00"),
+            ("2089-06-01T11:00:00Z", "2089-06-01 11:00:00"),
+            ("2089-06-01 11:00+05", "2089-06-01 06:00:00"),
+            ("2089-06-01 11:00 Asia/Tokyo", "2089-06-01 02:00:00"),
+        ];
+        for (text, stored) in times {
+            let manifest = format!(
+                r#"{{"name": "m", "task": "t", "cron": "@daily", "timezone": "Europe/Berlin", "ends_at": "{text}"}}"#
+            );
+            manifests(&s, &manifest, "").await;
+            let seen = s
+                .get("select ends_at at time zone 'UTC' from trax.manifest")
+                .await;
+            assert_eq!(seen, stored, "{text} in {zone}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_document_creates_what_it_says() {
     let (_db, s) = session().await;
     let seen = apply(&s, DOCUMENT, "").await;

@@ -412,13 +412,15 @@ impl<'a> Entry<'a> {
             object.name("run_as")?,
             self.caller,
         )?;
+        let timezone = object.text("timezone")?;
+        let zone = timezone.as_deref().unwrap_or("UTC");
         let change = Change {
             name: self.name.clone(),
             work,
             group: object.new_name("group_name")?,
             cron: object.text("cron")?,
             every: object.interval(spi, "every", 1)?,
-            run_at: object.time(spi, "run_at")?,
+            run_at: object.time(spi, "run_at", zone)?,
             depends_on: self.depends_on.clone(),
             depends_mode: one_of(
                 object.text("depends_mode")?,
@@ -426,7 +428,6 @@ impl<'a> Entry<'a> {
                 &["all", "any"],
             )?,
             dormant: object.boolean("dormant")?,
-            timezone: object.text("timezone")?,
             priority: object.within("priority", 0, HIGHEST_PRIORITY)?,
             max_retries: object.within("max_retries", 0, i32::MAX - 1)?,
             retry_delay: object.interval(spi, "retry_delay", 0)?,
@@ -446,14 +447,15 @@ impl<'a> Entry<'a> {
             max_concurrency: object.within("max_concurrency", 1, i32::MAX)?,
             variance: object.interval(spi, "variance", 0)?,
             exclusions: object.json("exclusions"),
-            starts_at: object.time(spi, "starts_at")?,
-            ends_at: object.time(spi, "ends_at")?,
+            starts_at: object.time(spi, "starts_at", zone)?,
+            ends_at: object.time(spi, "ends_at", zone)?,
             enabled: object.boolean("enabled")?,
             on_dead_letter: one_of(
                 object.text("on_dead_letter")?,
                 "on_dead_letter",
                 &ON_DEAD_LETTER,
             )?,
+            timezone: timezone.clone(),
             replace: true,
             applied: true,
             source: self.source.map(str::to_owned),

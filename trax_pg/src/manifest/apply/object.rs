@@ -138,25 +138,23 @@ impl<'a> Object<'a> {
         Ok(datum)
     }
 
-    pub(super) fn time(&self, spi: &Spi, key: &str) -> Result<Option<Timestamp>> {
+    /// Returns a time: one without a zone is in `zone`, as the times of the schedule are.
+    pub(super) fn time(&self, spi: &Spi, key: &str, zone: &str) -> Result<Option<Timestamp>> {
         let Some(text) = self.text(key)? else {
             return Ok(None);
         };
-        spi::isolated(|| {
-            let time = spi
-                .query(TextTime {
-                    text: arg(text.as_str()),
-                })
-                .one();
-            Ok(Some(time))
-        })
-        .map_err(|_| {
-            wrong_type(
-                key,
-                &Value::String(text),
-                "a time such as \"2026-12-24 18:00 UTC\"",
-            )
-        })
+        let read = |text: &str| spi::isolated(|| Ok(spi.query(TextTime { text: arg(text) }).one()));
+        // The server refuses a second zone.
+        read(&format!("{text} {zone}"))
+            .or_else(|_| read(&text))
+            .map(Some)
+            .map_err(|_| {
+                wrong_type(
+                    key,
+                    &Value::String(text),
+                    "a time such as \"2026-12-24 18:00 UTC\"",
+                )
+            })
     }
 }
 
