@@ -110,6 +110,15 @@ async fn mistakes_of_the_setup_are_reported_before_anything_is_claimed() {
     assert!(said.contains(".task("), "{said}");
     let twice = worker(&database).task(sweep).task(sweep);
     assert!(mistake(twice.run().await).contains("\"sweep\" has two handlers"));
+    for name in ["", " sweep", "sweep\n"] {
+        let nobody =
+            worker(&database).handle(name, |_: (), _: Context| async { HandlerResult::Ok(()) });
+        let said = mistake(nobody.run().await);
+        assert!(
+            said.contains("is empty, or begins or ends with a space"),
+            "{said}"
+        );
+    }
     let elsewhere = worker(&database)
         .task(sweep)
         .schedule(Manifest::new("nightly", "report").cron("0 2 * * *"));

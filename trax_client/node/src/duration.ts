@@ -38,8 +38,11 @@ export function milliseconds<Name extends string>(
     throw new UsageError(`${name} is "${text}"; write a number with its unit, such as ${name}: "90 s" or ${name}Ms: 90000`);
   }
   if (read < least) throw new UsageError(`${name} is ${text}; write at least ${name}: "${least} ms" or ${name}Ms: ${least}`);
-  return read;
+  return Math.min(read, longestTimer);
 }
+
+/** Timers of Node take 32 bits; a longer one would end at once. */
+const longestTimer = 2 ** 31 - 1;
 
 const units = new Map([
   ...each(0.001, "us", "usec", "microsecond"),

@@ -78,10 +78,11 @@ export class Worker {
   task<Input, Output = unknown>(name: string, decoder: Decoder<Input>, handler: Handler<Input, Output>): this;
   task(name: string, ...rest: unknown[]): this {
     const [decoder, handler] = (rest.length === 2 ? rest : [undefined, ...rest]) as [Decoder<unknown> | undefined, Handler];
-    if (this.#tasks.has(name)) throw new UsageError(`the task "${name}" has a handler already; a task has one`);
     if (typeof name !== "string" || name === "" || typeof handler !== "function") {
       throw new UsageError("task() takes a name, a decoder if you like, and a function");
     }
+    if (name !== name.trim()) throw new UsageError(`the task "${name}" begins or ends with a space; write "${name.trim()}"`);
+    if (this.#tasks.has(name)) throw new UsageError(`the task "${name}" has a handler already; a task has one`);
     this.#tasks.set(name, { handler, decoder });
     return this;
   }

@@ -51,6 +51,8 @@ test("a list is no text, and a text no list", async () => {
   await refused("inputs is an object; write enqueueMany(", () => client.enqueueMany("a", any(new Set())));
   await refused('task is a list; write enqueue("', () => client.enqueue(any(["a", "b"])));
   await refused("task() takes a name", () => it.worker().task(any(["a", "b"]), () => 1));
+  await refused("task() takes a name", () => it.worker().task("", () => 1));
+  await refused('the task " mail" begins or ends with a space; write "mail"', () => it.worker().task(" mail", () => 1));
 });
 
 test("an option that does not exist is refused by name, with the nearest", async () => {

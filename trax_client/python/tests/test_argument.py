@@ -14,6 +14,8 @@ import pydantic
 import pytest
 
 import trax
+from trax.connection import bounded
+from trax.outcome import Kind, Verdict, instead
 
 Call = Callable[..., Any]
 
@@ -191,7 +193,16 @@ def test_a_duration_is_a_number_of_seconds_or_a_timedelta(name: str, call: Call)
         (b"90", "bytes"),
     ]:
         refused(call, value, TypeError, f"{name} is {said}; {example}")
-    for value in (float("nan"), float("inf"), -1, -0.5, timedelta(seconds=-1), 10**20, 10**400):
+    for value in (
+        float("nan"),
+        float("inf"),
+        -1,
+        -0.5,
+        timedelta(seconds=-1),
+        1e12,
+        10**20,
+        10**400,
+    ):
         refused(call, value, ValueError, f"{name} is {value}; write a finite duration")
     for value in (90, 1.5, timedelta(minutes=1)):
         accepted(call, value)
@@ -241,3 +252,39 @@ def test_a_checked_option_is_sent_as_it_was_given() -> None:
     wanted = {"run_at": at, "priority": 7, "timeout": timeout, "trace": '{"b":"c"}'}
     assert given == {"task": "a", "input": "{}", **wanted}
     assert parameters.keys() == {"task", "input", *trax.JobOptions.__annotations__}
+
+
+@pytest.mark.parametrize("worker", WORKERS)
+def test_a_task_is_named_as_the_server_takes_it(worker: Call) -> None:
+    for name in ("", " mail", "mail\n", "a\0b"):
+        said = f'task is "{name}"; write a name that neither is empty nor begins'
+        refused(worker().task, name, ValueError, said)
+
+
+def test_none_is_null_and_no_input_is_an_empty_object() -> None:
+    def sent(call: Call, *args: Any) -> Any:
+        with pytest.raises(Sent) as arrived:
+            call("a", *args)
+        return arrived.value.args[0]
+
+    for call in (CLIENT.enqueue, awaited(ASYNC.enqueue)):
+        assert sent(call)["input"] == "{}"
+        assert sent(call, None)["input"] == "null"
+        assert sent(call, {})["input"] == "{}"
+    for call in MANY:
+        assert sent(call, [None, {}])["inputs"] == ["null", "{}"]
+
+
+def test_a_long_lease_has_keepalives_that_the_system_takes() -> None:
+    for lease, probe in [(30.0, 7), (1.0, 1), (172_800.0, 30)]:
+        parameters = bounded("host=a", "w", lease)
+        assert parameters["keepalives_idle"] == parameters["keepalives_interval"] == probe
+
+
+def test_a_refused_failure_loses_its_detail_and_then_its_delay() -> None:
+    failure = Verdict(Kind.FAIL, error="oops", detail='{"a":1}', delay=5.0)
+    first = instead(failure, "why")
+    assert (first.error, first.delay) == ("oops", 5.0)
+    assert "why" in (first.detail or "")
+    second = instead(first, "still", again=True)
+    assert (second.error, second.detail, second.delay) == ("oops", first.detail, None)

@@ -60,6 +60,12 @@ impl<S: Send + Sync + 'static> Handlers<S> {
                     .to_owned(),
             );
         }
+        let is_no_name = |task: &&String| task.is_empty() || task.trim() != **task;
+        if let Some(task) = self.by_task.keys().find(is_no_name) {
+            return Some(format!(
+                "task \"{task}\" is empty, or begins or ends with a space, as no task does; correct the name"
+            ));
+        }
         let (task, _) = self
             .task_layers
             .iter()

@@ -15,6 +15,8 @@ from typing import Any
 from .clock import span
 from .errors import WrongTypeError, WrongValueError
 
+_LONGEST = timedelta(days=3650)
+"""The server refuses longer durations."""
 _KINDS = {str: "a text", type(None): "None", bool: "True or False", bytes: "bytes"}
 
 
@@ -56,8 +58,10 @@ def duration(name: str, value: object) -> timedelta:
         length = span(value)
     except (ValueError, OverflowError):  # NaN, infinite, or longer than a timedelta
         length = timedelta(-1)
-    if length < timedelta(0):
-        raise WrongValueError(f"{name} is {value}; write a finite duration of 0 s or more")
+    if not timedelta(0) <= length <= _LONGEST:
+        raise WrongValueError(
+            f"{name} is {value}; write a finite duration from 0 s to {_LONGEST.days} days"
+        )
     return length
 
 
@@ -86,6 +90,16 @@ def text(name: str, value: object, example: str) -> str:
     if not isinstance(value, str):
         raise _wrong(name, value, f'"{example}"')
     return value
+
+
+def task(value: object) -> str:
+    """Return the name of a task as the server takes it."""
+    name = text("task", value, "mail.send")
+    if not name or name != name.strip() or "\0" in name:
+        raise WrongValueError(
+            f'task is "{name}"; write a name that neither is empty nor begins or ends with a space'
+        )
+    return name
 
 
 def flag(name: str, value: object) -> bool:

@@ -57,7 +57,8 @@ def checked_address(address: str | None) -> str:
 
 def bounded(address: str, name: str, lease: float) -> dict[str, Any]:
     """Return connection parameters: the caller's, with a limit on every wait."""
-    probe = max(1, int(lease / 4))
+    # Linux refuses more than 32,767 s.
+    probe = max(1, int(min(120.0, lease) / 4))
     defaults: dict[str, Any] = {
         "application_name": f"trax worker {name}",
         "connect_timeout": CONNECT_SECONDS,

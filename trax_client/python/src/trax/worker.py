@@ -90,6 +90,7 @@ class _Worker:
             raise WrongTypeError(
                 'the decorator takes the name of a task: @worker.task("mail.send")'
             )
+        argument.task(name)
 
         def add(function: Function) -> Function:
             if name in self._handlers:
