@@ -1,7 +1,7 @@
 //! The output of a program under `trax worker --exec`: JSON stays as it is, other text is kept up
 //! to a bound.
 
-use super::{text, trax};
+use super::{said, text, trax};
 use harness::process::{Scratch, run};
 use harness::scheduler::{connect, execute, value};
 use harness::{database, shared_server};
@@ -37,6 +37,16 @@ async fn output_that_is_not_json_is_kept_as_the_end_of_its_text() {
     };
     assert_eq!(of("text").await, "completed|done!");
     assert_eq!(of("lines").await, "completed|{\"a\": 1}\n{\"a\": 2}");
+    for (task, shown) in [
+        ("text", "output\n  done!\n"),
+        ("lines", "output\n  {\"a\": 1}\n  {\"a\": 2}\n"),
+        ("failed", "detail of the error\n  step 3\n"),
+    ] {
+        let sql = format!("select job_id::text from trax.run where task = '{task}'");
+        let job = text(&client, &sql).await;
+        let job = said(&database, &["jobs", "show", &job]);
+        assert!(job.contains(shown), "{job}");
+    }
     assert_eq!(of("silent").await, "completed");
     assert_eq!(of("nothing").await, "completed");
     assert_eq!(of("bytes").await, "completed|caf\u{fffd} \u{fffd}");

@@ -206,7 +206,7 @@ impl Job {
         if let Some(output) = &self.output {
             match statement.and_then(|_| as_psql(output)) {
                 Some(text) => facts.verbatim("output", &text),
-                None => facts.json("output", output),
+                None => facts.printed("output", output),
             }
         }
         facts.rows("steps", &self.steps, now);
@@ -220,7 +220,7 @@ impl Job {
             } else {
                 ""
             };
-            facts.json(&format!("detail{of}"), detail);
+            facts.printed(&format!("detail{of}"), detail);
         }
         facts.text()
     }

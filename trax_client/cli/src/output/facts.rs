@@ -73,6 +73,14 @@ impl Facts {
         }
     }
 
+    /// Adds JSON that a program may have printed: a string is the program's text as it was.
+    pub(crate) fn printed(&mut self, heading: &str, json: &Json) {
+        match json.read::<String>() {
+            Ok(text) => self.verbatim(heading, &text),
+            Err(_) => self.json(heading, json),
+        }
+    }
+
     pub(crate) fn text(&self) -> String {
         let widest = self.facts.iter().map(|(label, _, _)| label.len()).max();
         let indent = widest.unwrap_or(0) + 2;

@@ -9,7 +9,8 @@ select
     r.started_at,
     r.finished_at,
     pg_catalog.left(r.error, $2) as error,
-    pg_catalog.left(pg_catalog.jsonb_pretty(r.detail), $2) as detail
+    -- A text that a program has printed is shown as it was.
+    pg_catalog.left(case pg_catalog.jsonb_typeof(r.detail) when 'string' then r.detail #>> '{}' else pg_catalog.jsonb_pretty(r.detail) end, $2) as detail
 from trax.run r
 where r.job_id = $1
 order by r.finished_at, r.attempt

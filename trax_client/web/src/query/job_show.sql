@@ -16,7 +16,8 @@ select
     j.finished_at,
     j.worker,
     pg_catalog.left(j.error, $2) as error,
-    pg_catalog.left(pg_catalog.jsonb_pretty(j.output), $2) as output,
+    -- A text that a program has printed is shown as it was.
+    pg_catalog.left(case pg_catalog.jsonb_typeof(j.output) when 'string' then j.output #>> '{}' else pg_catalog.jsonb_pretty(j.output) end, $2) as output,
     case
         when j.task = 'sql' and pg_catalog.octet_length(j.output::text) <= 1000000 then j.output::text
     end as sql_output,
