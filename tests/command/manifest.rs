@@ -346,6 +346,53 @@ async fn enable_disable_and_delete_take_several_and_go_on_after_a_mistake() {
 }
 
 #[tokio::test]
+async fn enabling_names_the_dead_letter_that_stops_the_schedule_all_the_same() {
+    let (db, s) = session().await;
+    s.get(
+        "select trax.schedule('m', 'a', cron => '@daily', max_retries => 0), trax.trigger('m');
+        select trax.fail(job_id, token, 'it broke') from trax.claim_next();
+        select trax.disable_manifest('m')",
+    )
+    .await;
+    let letter = s.get("select id from trax.dead_letter").await;
+    let enabled = said(&db, &["manifest", "enable", "m"]);
+    assert_eq!(
+        enabled.trim(),
+        format!(
+            "manifest \"m\" enabled, but dead letter {letter} stops its schedule: it broke; \
+             type: trax dead requeue {letter}, or trax dead ack {letter}"
+        )
+    );
+    let changes = objects(&db, &["manifest", "enable", "m"]);
+    assert_eq!(changes[0]["stopped_by"]["error"], json!("it broke"));
+    let why = said(&db, &["manifest", "why", "m"]);
+    assert!(why.contains("trax.on_dead_letter"), "{why}");
+    said(&db, &["dead", "ack", &letter]);
+    let enabled = said(&db, &["manifest", "enable", "m"]);
+    assert_eq!(enabled.trim(), "manifest \"m\" enabled");
+}
+
+#[tokio::test]
+async fn a_time_without_a_zone_is_in_the_zone_of_its_manifest() {
+    let (db, s) = session().await;
+    let files = Scratch::new("zones");
+    let toml = "[[manifests]]\nname = \"m\"\ntask = \"a\"\ntimezone = \"Asia/Tokyo\"\nrun_at = 2089-01-01T09:00:00\n\
+                [[manifests]]\nname = \"text\"\ntask = \"a\"\ntimezone = \"Asia/Tokyo\"\nrun_at = \"2089-01-01 09:00\"\n\
+                [[manifests]]\nname = \"utc\"\ntask = \"a\"\nrun_at = 2089-01-01T00:00:00\n\
+                [[manifests]]\nname = \"own\"\ntask = \"a\"\ntimezone = \"Asia/Tokyo\"\nrun_at = 2089-01-01T02:00:00+02:00\n";
+    let document = file(&files, "m.toml", toml);
+    for zone in ["UTC", "America/New_York"] {
+        let mut command = trax(&db, &["manifest", "apply", &document, "--yes"]);
+        let (code, _, errors) = run(command
+            .env("PGTZ", zone)
+            .env("PGOPTIONS", format!("-c timezone={zone}")));
+        assert_eq!(code, Some(0), "{errors}");
+        let times = "select string_agg(distinct (run_at at time zone 'UTC')::text, ', '), count(*) from trax.manifest";
+        assert_eq!(s.get(times).await, "2089-01-01 00:00:00|4", "{zone}");
+    }
+}
+
+#[tokio::test]
 async fn trigger_prints_the_id_of_the_job() {
     let (db, s) = session().await;
     s.get("select trax.schedule('m', 'a', '{\"own\": 1}')")

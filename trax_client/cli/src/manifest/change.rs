@@ -13,6 +13,8 @@ use crate::similar::explained;
 use trax_terminal::print;
 use trax_terminal::{FAILED, Failure, duration};
 
+const MANIFEST_LETTER: &str = include_str!("../query/manifest_letter.sql");
+
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The manifests
@@ -52,6 +54,24 @@ pub(crate) struct TriggerArguments {
 struct ManifestChange<'a> {
     name: &'a str,
     action: &'static str,
+    /// The dead letter because of which an enabled schedule queues nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stopped_by: Option<DeadLetter>,
+}
+
+#[derive(Serialize)]
+struct DeadLetter {
+    id: i64,
+    error: String,
+}
+
+impl DeadLetter {
+    fn text(&self) -> String {
+        let DeadLetter { id, error } = self;
+        format!(
+            ", but dead letter {id} stops its schedule: {error}; type: trax dead requeue {id}, or trax dead ack {id}"
+        )
+    }
 }
 
 pub(crate) async fn enable(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {
@@ -82,7 +102,26 @@ async fn switch(
         };
         record(&session, switched, name, action, &mut changes, &mut refused).await;
     }
+    if enabled {
+        for change in &mut changes {
+            change.stopped_by = letter(&session, change.name).await?;
+        }
+    }
     print_changes(&arguments.output, &changes, refused)
+}
+
+/// Returns the dead letter that stops the schedule of an enabled manifest, if the role may see it.
+async fn letter(session: &Session, name: &str) -> Result<Option<DeadLetter>, Failure> {
+    let Ok(rows) = session.find(MANIFEST_LETTER, &[(&name, Type::TEXT)]).await else {
+        return Ok(None);
+    };
+    let Some(row) = rows.first() else {
+        return Ok(None);
+    };
+    Ok(Some(DeadLetter {
+        id: row.try_get("id")?,
+        error: row.try_get("error")?,
+    }))
 }
 
 pub(crate) async fn delete(
@@ -129,7 +168,11 @@ async fn record<'a>(
     refused: &mut bool,
 ) {
     match result {
-        Ok(()) => changes.push(ManifestChange { name, action }),
+        Ok(()) => changes.push(ManifestChange {
+            name,
+            action,
+            stopped_by: None,
+        }),
         Err(error) => {
             explained(session, name, error).await.report();
             *refused = true;
@@ -143,7 +186,9 @@ fn print_changes(
     refused: bool,
 ) -> Result<ExitCode, Failure> {
     output.changes(changes, |change| {
-        format!("manifest \"{}\" {}", change.name, change.action)
+        let stopped = change.stopped_by.as_ref().map(DeadLetter::text);
+        let stopped = stopped.unwrap_or_default();
+        format!("manifest \"{}\" {}{stopped}", change.name, change.action)
     })?;
     Ok(if refused {
         ExitCode::from(FAILED)

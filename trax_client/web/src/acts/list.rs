@@ -143,7 +143,7 @@ pub(super) const ACTS: [Act; 16] = [
         name: "enable",
         title: "Enable this manifest",
         function: "enable_manifest",
-        sql: "select trax.enable_manifest(name => $1)::text",
+        sql: include_str!("../query/manifest_enable.sql"),
         fields: MANIFEST,
         back: "manifests/{}",
     },
