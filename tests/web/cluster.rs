@@ -43,6 +43,10 @@ async fn the_overview_of_a_router_adds_up_its_shards() {
     let dies = "select trax.enqueue('dies', max_retries => 0);
         select trax.fail(job_id, token, 'no') from trax.claim_next('w', tasks => '{dies}')";
     cluster.shard(2).get(dies).await;
+    let ran = "insert into trax.run (job_id, queued_at, run_at, started_at, finished_at, attempt, priority, final, state, task, group_name, input)
+        select 1000 + i, at, at, at - i * interval '1 s', at, 1, 0, true, 'completed', 't', 'g', '1'
+        from generate_series(1, 20) i cross join (select now() - interval '1 min') a (at)";
+    cluster.shard(1).get(ran).await;
     let plan = format!(
         "select trax.schedule('first', 't', run_at => now() + interval '1 day', group_name => '{}');
         select trax.schedule('second', 't', cron => '@hourly', group_name => '{}')",
@@ -73,6 +77,13 @@ async fn the_overview_of_a_router_adds_up_its_shards() {
         page.contains("failed</a> <b>below 0.01</b> a second, 1 in all"),
         "{page}"
     );
+    // The durations of each shard, which are no sum.
+    let durations = between(&page, "aria-label=\"Durations\"", "</table>");
+    let (first, second) = durations.split_once("href=\"/shards/2\"").expect("both");
+    for quantile in ["10 s", "19 s", "20 s"] {
+        assert!(first.contains(&format!("<div>{quantile}</div>")), "{first}");
+    }
+    assert_eq!(second.matches("<div>none</div>").count(), 3, "{second}");
     // The page of a shard equals that of its database.
     let one = web.page("/shards/2").await;
     assert!(one.contains("data-number=\"ready\">2</span>"), "{one}");
@@ -136,6 +147,10 @@ async fn a_list_of_a_router_has_a_part_for_each_shard_and_leads_to_it() {
         ("/shards/2/nothing", 404),
         ("/nothing", 404),
         ("/jobs?state=odd", 400),
+        ("/jobs?from=abc", 400),
+        ("/jobs?stat=queued", 400),
+        ("/shards/2/jobs?from=abc", 400),
+        ("/?from=abc", 400),
     ] {
         let answer = web.get(path).await;
         assert_eq!(answer.status, status, "{path}: {}", answer.body);

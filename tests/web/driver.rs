@@ -141,6 +141,9 @@ impl Browser {
     /// Types into a field, key by key.
     pub(super) async fn types(&self, css: &str, text: &str) {
         let element = self.element(css).await;
+        // A form may have the stored value.
+        self.post(&format!("element/{element}/clear"), json!({}))
+            .await;
         self.post(&format!("element/{element}/value"), json!({"text": text}))
             .await;
     }

@@ -56,6 +56,20 @@ async fn a_change_of_times_is_tried_before_it_is_made() {
     .await;
     let web = Web::of(shared_server(), &database, &[]).await;
     let ask = "/act/reschedule?manifest=m";
+    let page = web.page("/manifests/m").await;
+    let change = page
+        .split("href=\"")
+        .find(|part| part.contains(">Change its times<"));
+    let (link, _) = change
+        .and_then(|part| part.split_once('"'))
+        .expect("a link");
+    let form = web.page(&link.replace("&amp;", "&")).await;
+    for value in ["0 2 * * *", "Europe/Berlin"] {
+        assert!(
+            form.contains(&format!("value=\"{value}\"")),
+            "its times are in the form: {form}"
+        );
+    }
     let fields = "manifest=m&cron=30+4+*+*+*&timezone=Asia%2FTokyo";
     let tried = web.act(ask, &format!("{fields}&try=1"), &[]).await;
     assert_eq!(tried.status, 200, "{}", tried.body);
@@ -83,6 +97,28 @@ async fn a_change_of_times_is_tried_before_it_is_made() {
     let every = web.act(ask, "manifest=m&every=2+hours", &[]).await;
     assert_eq!(every.status, 200, "{}", every.body);
     assert_eq!(s.get(stored).await, "|02:00:00|Asia/Tokyo");
+}
+
+#[tokio::test]
+async fn enabling_names_the_dead_letter_that_stops_the_schedule_all_the_same() {
+    let (database, s) = session().await;
+    s.get(
+        "select trax.schedule('m', 'a', cron => '@daily', max_retries => 0), trax.trigger('m');
+        select trax.fail(job_id, token, 'it broke') from trax.claim_next();
+        select trax.disable_manifest('m')",
+    )
+    .await;
+    let web = Web::of(shared_server(), &database, &[]).await;
+    let letter = s.get("select id from trax.dead_letter").await;
+    let stopped = format!("stands still until dead letter {letter} is requeued");
+    let enabled = web.act("/act/enable?manifest=m", "manifest=m", &[]).await;
+    assert!(enabled.body.contains(&stopped), "{}", enabled.body);
+    let page = web.page("/manifests/m").await;
+    assert!(page.contains("trax.on_dead_letter"), "{page}");
+    s.get(&format!("select trax.acknowledge_dead_letter({letter})"))
+        .await;
+    let enabled = web.act("/act/enable?manifest=m", "manifest=m", &[]).await;
+    assert!(!enabled.body.contains("stands still"), "{}", enabled.body);
 }
 
 #[tokio::test]

@@ -20,3 +20,4 @@ mod people;
 mod plan;
 mod rights;
 mod script;
+mod table;

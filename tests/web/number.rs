@@ -14,7 +14,7 @@ fn runs(count: i64, ago: i64, state: &str, kind: &str, is_final: bool) -> String
 }
 
 /// A database in which every number of the pages is another.
-async fn filled(s: &Session) {
+pub(super) async fn filled(s: &Session) {
     s.get(
         &[
             runs(30, 1_000, "completed", "null", true),

@@ -61,6 +61,64 @@ async fn every_page_opens_in_an_empty_database_and_a_full_one() {
 }
 
 #[tokio::test]
+async fn a_filter_that_is_mistyped_is_refused_and_never_shows_everything() {
+    let (database, s) = session().await;
+    s.enqueue("'mine'").await;
+    let web = Web::of(shared_server(), &database, &[]).await;
+    for (path, words) in [
+        ("/jobs?state=foo", "state is one of: queued, in_progress"),
+        ("/jobs?waits=foo", "waits is one of: worker, time, job"),
+        ("/jobs?from=abc", "invalid input syntax for type timestamp"),
+        ("/jobs?to=abc", "invalid input syntax for type timestamp"),
+        ("/jobs?within=abc", "invalid input syntax for type interval"),
+        ("/jobs?path=%5B", "syntax error"),
+        ("/jobs?before=x", "before is not a number"),
+        ("/jobs?zone=Mars", "Mars"),
+        (
+            "/jobs?stat=queued",
+            "this page has no filter &quot;stat&quot;",
+        ),
+        ("/jobs?State=", "this page has no filter &quot;State&quot;"),
+        (
+            "/dead?status=foo",
+            "status is one of: awaiting_intervention, requeued",
+        ),
+        (
+            "/dead?state=foo",
+            "this page has no filter &quot;state&quot;",
+        ),
+        ("/dead?id=x", "id is not a number"),
+        ("/workers?state=foo", "state is one of: alive, gone"),
+        (
+            "/workers?task=t",
+            "this page has no filter &quot;task&quot;",
+        ),
+        ("/?charts=foo", "charts is one of: 1h, 6h, 1d, 7d"),
+        ("/?from=abc", "Use one of: charts"),
+        (
+            "/audit?before=abc",
+            "invalid input syntax for type timestamp",
+        ),
+        (
+            "/audit?from=abc",
+            "this page has no filter &quot;from&quot;",
+        ),
+        ("/manifests?state=foo", "Use one of: task, group, after"),
+        (
+            "/groups?group=g",
+            "this page has no filter &quot;group&quot;",
+        ),
+        ("/tokens?name=t", "this page has none"),
+        ("/jobs/1?state=foo", "this page has none"),
+    ] {
+        let answer = web.get(path).await;
+        assert_eq!(answer.status, 400, "{path}: {}", answer.body);
+        assert!(answer.body.contains(words), "{path}: {}", answer.body);
+        assert!(!answer.body.contains("mine"), "{path}: {}", answer.body);
+    }
+}
+
+#[tokio::test]
 async fn what_a_job_carries_is_text_however_hostile() {
     let (database, s) = session().await;
     let evil = "<script>alert(1)</script><img src=x onerror=alert(2)>\"''&";

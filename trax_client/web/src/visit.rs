@@ -174,6 +174,11 @@ impl Values {
         named.map(|(_, value)| value.as_str())
     }
 
+    /// Returns the names of all values.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
     /// Returns a value as a number.
     pub(crate) fn number(&self, name: &str) -> Result<Option<i64>, Trouble> {
         match self.get(name).map(str::parse) {

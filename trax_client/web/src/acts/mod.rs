@@ -175,6 +175,9 @@ impl Form<'_, '_> {
                 }
                 @if shows_times { (perform) }
                 a href=(act.back(visit, self.rows)) { "Back" }
+                @if !can_be_tried {
+                    p .hint { "It cannot be tried: it goes through the router, where a shard commits by itself." }
+                }
             }
             (tried)
         }

@@ -9,7 +9,7 @@ use tokio_postgres::types::Type;
 
 use super::overview::{self, BUSY, COMING, COMING_COLUMNS, GROUP_COLUMNS, Overview};
 use super::rates::{self, Rates};
-use super::{Page, as_of, begin, dead, decoded, doctor, head, list};
+use super::{Page, as_of, begin, dead, decoded, doctor, head, list, refuse_unknown};
 use crate::cluster::Shards;
 use crate::layout::{self, Reader, button_of_all, table};
 use crate::moment::Moment;
@@ -125,6 +125,7 @@ pub(crate) async fn show_all(
     let [name] = words else {
         return Err(Trouble::missing("there is no such page"));
     };
+    refuse_unknown(visit, words)?;
     let (mut router, mut trouble) = (None, shards.trouble.clone());
     if trouble.is_none() {
         match reader(shared, visit).await {
@@ -144,6 +145,14 @@ pub(crate) async fn show_all(
     }
     let (title, head) = head(visit, name)?;
     let parts = Parts::read(shards, visit, |page| Box::pin(list(page))).await;
+    // A filter that one shard refuses, all refuse.
+    if let Some(refusal) = parts
+        .away
+        .iter()
+        .find(|away| away.status == StatusCode::BAD_REQUEST)
+    {
+        return Err(refusal.clone());
+    }
     let may = |function: &str| parts.may(visit, function);
     let body = html! {
         (head)
@@ -176,6 +185,7 @@ impl Parts<Overview> {
     fn overview(&self, visit: &Visit) -> Markup {
         let (mut numbers, mut rates) = (Numbers::default(), Rates::default());
         let (mut groups, mut coming, mut shown) = (Vec::new(), Vec::new(), Vec::new());
+        let mut durations = Vec::new();
         for (number, reader, part) in &self.answers {
             numbers.add(part.numbers);
             rates.add(&part.rates);
@@ -188,6 +198,8 @@ impl Parts<Overview> {
                     .map(|busy| (busy.jobs, placed(&busy.cells))),
             );
             coming.extend(part.coming.iter().map(|one| (one.at, placed(&one.cells))));
+            let [p50, p95, p99] = part.rates.in_all();
+            durations.push(vec![shard(), p50, p95, p99]);
             let mut cells = vec![shard(), html! { (reader.database) }];
             cells.extend(NAMES.map(|name| html! { (part.numbers.get(name)) }));
             shown.push(cells);
@@ -215,6 +227,8 @@ impl Parts<Overview> {
             h2 { "Shards" }
             (table("Shards", &columns(&[&["database"], NAMES.as_slice()].concat()), &shown, "No shard answers."))
             (rates::show(visit, &rates))
+            h3 { "Durations of completed attempts, on each shard" }
+            (table("Durations", &["shard", "p50", "p95", "p99"], &durations, "No shard answers."))
             (overview::busiest(visit, &columns(&GROUP_COLUMNS), &groups))
             (overview::fires(&columns(&COMING_COLUMNS), &coming))
             @for (number, _, part) in &self.answers {

@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 use tokio_postgres::types::Type;
 
+use super::job_list::one_of;
 use super::{Page, ROWS, letter_path, manifest_path};
 use crate::layout::{button, pick, selection, state, table, text};
 use crate::moment::Moment;
@@ -18,6 +19,17 @@ const COUNTED: i64 = 10_000;
 /// The filters beside the status, by their names in the URL.
 const FILTERS: [&str; 5] = ["task", "group", "manifest", "error", "id"];
 
+/// The names that the query of this page may have.
+pub(super) const NAMES: [&str; 7] = [
+    "status", "task", "group", "manifest", "error", "id", "before",
+];
+const STATUSES: [(&str, &str); 4] = [
+    ("awaiting_intervention", "awaiting"),
+    ("requeued", "requeued"),
+    ("acknowledged", "acknowledged"),
+    ("any", "any"),
+];
+
 /// Returns the filters of the visit, the status first.
 fn filters(visit: &Visit) -> Vec<(&str, &str)> {
     let status = visit.query.get("status").unwrap_or("awaiting_intervention");
@@ -27,16 +39,14 @@ fn filters(visit: &Visit) -> Vec<(&str, &str)> {
 }
 
 /// Returns the part above the list.
-pub(super) fn head(visit: &Visit) -> Markup {
+pub(super) fn head(visit: &Visit) -> Result<Markup, Trouble> {
     let filters = filters(visit);
     let status = filters[0].1;
-    html! {
+    one_of("status", Some(status), &STATUSES.map(|(value, _)| value))?;
+    Ok(html! {
         h1 { "Dead letters" }
         p .filters {
-            @for (value, name) in [
-                ("awaiting_intervention", "awaiting"), ("requeued", "requeued"),
-                ("acknowledged", "acknowledged"), ("any", "any")
-            ] {
+            @for (value, name) in STATUSES {
                 a href=(visit.link_with("dead", &[&[("status", value)], &filters[1..]].concat()))
                     aria-current=[(value == status).then_some("true")] { (name) }
             }
@@ -64,7 +74,7 @@ pub(super) fn head(visit: &Visit) -> Markup {
                 button type="submit" { "Filter" }
             }
         }
-    }
+    })
 }
 
 /// Returns the buttons for all matching rows. `button` makes a link for one shard or for all.

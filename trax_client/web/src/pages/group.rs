@@ -46,6 +46,11 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
             visit.link_with("jobs", &all)
         };
         let group = [("group", name.as_str())];
+        let most = limit.map(|limit| limit.to_string());
+        let limited: Vec<(&str, &str)> = group
+            .into_iter()
+            .chain(most.as_deref().map(|most| ("most", most)))
+            .collect();
         shown.push(vec![
             html! {
                 a href=(visit.link_with("jobs", &group)) { (name) }
@@ -64,7 +69,7 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
                 @if reader.may(visit, "configure_group") {
                     @if enabled { (button_of_all(visit, "pause-group", &group, "Pause")) }
                     @else { (button_of_all(visit, "resume-group", &group, "Resume")) }
-                    " " (button_of_all(visit, "limit-group", &group, "Limit"))
+                    " " (button_of_all(visit, "limit-group", &limited, "Limit"))
                 }
             },
         ]);

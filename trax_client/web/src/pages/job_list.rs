@@ -48,6 +48,12 @@ const WITHIN: [(&str, &str); 3] = [
 /// The number of jobs of each table that a page examines for matches.
 const LOOK: i64 = 20_000;
 
+/// Returns the names that the query of this page may have.
+pub(super) fn names() -> Vec<&'static str> {
+    let filters = FILTERS.iter().map(|(name, _)| *name);
+    filters.chain(["zone", "before"]).collect()
+}
+
 /// Returns the part above the list.
 pub(super) fn head(visit: &Visit) -> Result<Markup, Trouble> {
     one_of("state", visit.query.get("state"), &STATES)?;
@@ -162,7 +168,7 @@ fn acts(page: &Page<'_>) -> Vec<(&'static str, &'static str)> {
     may.map(|(act, text, _)| (act, text)).collect()
 }
 
-fn one_of(name: &str, value: Option<&str>, known: &[&str]) -> Result<(), Trouble> {
+pub(super) fn one_of(name: &str, value: Option<&str>, known: &[&str]) -> Result<(), Trouble> {
     match value {
         Some(value) if !known.contains(&value) => Err(Trouble::invalid(format!(
             "{name} is one of: {}",

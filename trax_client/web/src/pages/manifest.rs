@@ -30,6 +30,15 @@ pub(super) async fn show(page: &Page<'_>, name: &str) -> Result<Markup, Trouble>
     let parents: Vec<String> = row.try_get("parents")?;
     let children: Vec<String> = row.try_get("children")?;
     let manifest = [("manifest", name)];
+    let (cron, every): (Option<String>, Option<String>) =
+        (row.try_get("cron")?, row.try_get("every")?);
+    let zone: String = row.try_get("timezone")?;
+    let zone = cron.as_ref().map(|_| zone);
+    let now = [("cron", &cron), ("every", &every), ("timezone", &zone)];
+    let now = now
+        .iter()
+        .filter_map(|(field, value)| Some((*field, value.as_deref()?)));
+    let times: Vec<(&str, &str)> = manifest.into_iter().chain(now).collect();
     let names = |names: &[String]| {
         (!names.is_empty()).then(|| {
             html! {
@@ -41,7 +50,7 @@ pub(super) async fn show(page: &Page<'_>, name: &str) -> Result<Markup, Trouble>
         h1 { (name) }
         p {
             @if reader.may(visit, "trigger") { (button(visit, "trigger", &manifest, "Trigger")) " " }
-            @if reader.may(visit, "schedule") { (button(visit, "reschedule", &manifest, "Change its times")) " " }
+            @if reader.may(visit, "schedule") { (button(visit, "reschedule", &times, "Change its times")) " " }
             @if enabled && reader.may(visit, "disable_manifest") { (button(visit, "disable", &manifest, "Disable")) }
             @if !enabled && reader.may(visit, "enable_manifest") { (button(visit, "enable", &manifest, "Enable")) }
             " " a href=(visit.link_with("export", &manifest)) { "Export" }

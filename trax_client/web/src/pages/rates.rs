@@ -76,6 +76,15 @@ impl Rates {
         Ok(rates)
     }
 
+    /// Returns the durations in the whole window: p50, p95 and p99.
+    pub(super) fn in_all(&self) -> [Markup; QUANTILES.len()] {
+        let whole = |all: &Vec<Option<f64>>| all.get(PARTS).copied().flatten();
+        let whole = self.durations.as_ref().map(|all| all.each_ref().map(whole));
+        whole.unwrap_or_default().map(|seconds| {
+            html! { (seconds.map_or("none".to_owned(), length)) }
+        })
+    }
+
     /// Adds the rates of another database.
     pub(super) fn add(&mut self, other: &Rates) {
         self.is_estimated |= other.is_estimated;
@@ -125,7 +134,8 @@ pub(super) fn show(visit: &Visit, rates: &Rates) -> Markup {
             (chart("retried", None, retried))
             @match &rates.durations {
                 Some(durations) => (duration_chart(durations, words, (since, now))),
-                None => p .empty { "Durations are on the page of each shard." },
+                // Those of several databases cannot be combined.
+                None => {}
             }
         }
     }
