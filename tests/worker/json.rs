@@ -5,8 +5,8 @@ use harness::database;
 use harness::scheduler::{connect, execute, value};
 use serde::Deserialize;
 use serde_json::Value;
-use std::time::Duration;
-use trax_client::{Context, HandlerResult, JobOptions, Json, NewJob, NewJobs};
+use std::time::{Duration, SystemTime};
+use trax_client::{Context, HandlerResult, JobOptions, Json, Manifest, NewJob, NewJobs};
 
 /// A number out of range, 200 arrays, 1000 digits, a long id.
 const STRANGE: &str = "select trax.enqueue_many('t', array[
@@ -129,4 +129,28 @@ async fn every_call_of_the_client_keeps_every_digit() {
         count("select count(*) from trax.run where output::text = $1").await,
         6
     );
+}
+
+#[tokio::test]
+async fn a_time_or_a_lease_of_ages_is_refused_in_words_or_kept() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let trax = Trax::new(&client);
+    let ages = Duration::from_secs(1 << 60);
+    for at in [SystemTime::UNIX_EPOCH + ages, SystemTime::UNIX_EPOCH - ages] {
+        let job = NewJob::new("t", &1).with(JobOptions::new().run_at(at));
+        let error = trax
+            .enqueue(&job)
+            .await
+            .expect_err("no job can wait so long");
+        assert!(error.to_string().contains("\"run_at\""), "{error}");
+        let manifest = Manifest::new("m", "t").run_at(at);
+        let error = trax.schedule(&manifest).await.expect_err("nor a manifest");
+        assert!(error.to_string().contains("\"run_at\""), "{error}");
+    }
+    enqueue(&client, "t", 1).await;
+    let any = |_: Value, _: Context| async { HandlerResult::Ok(()) };
+    let leased = worker(&database).lease(Duration::MAX).handle("t", any);
+    let summary = run(leased).await;
+    assert_eq!(summary.completed, 1, "{summary}");
 }

@@ -3,13 +3,13 @@
 use std::time::{Duration, SystemTime};
 
 use crate::json::Json;
-use crate::sql::{Call, Interval};
+use crate::sql::{Call, Interval, Time};
 use crate::trace::TraceContext;
 
 /// The options of a job. Options that are not set take the server's defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobOptions {
-    pub(crate) run_at: Option<SystemTime>,
+    pub(crate) run_at: Option<Time>,
     pub(crate) group_name: Option<String>,
     pub(crate) priority: Option<i32>,
     pub(crate) max_retries: Option<i32>,
@@ -29,7 +29,7 @@ impl JobOptions {
 
     /// Sets the time before which the job cannot be claimed.
     pub fn run_at(mut self, at: SystemTime) -> Self {
-        self.run_at = Some(at);
+        self.run_at = Some(Time(at));
         self
     }
 

@@ -9,7 +9,7 @@ use tokio_postgres::GenericClient;
 
 use crate::error::Result;
 use crate::json::Json;
-use crate::sql::{Call, Interval};
+use crate::sql::{Call, Interval, Time};
 use crate::task::Task;
 
 /// A manifest to create or change. Values that are not set keep their current value.
@@ -33,7 +33,7 @@ pub struct Manifest {
     input: Option<Json>,
     cron: Option<String>,
     every: Option<Interval>,
-    run_at: Option<SystemTime>,
+    run_at: Option<Time>,
     depends_on: Option<Vec<String>>,
     depends_mode: Option<String>,
     dormant: Option<bool>,
@@ -50,8 +50,8 @@ pub struct Manifest {
     max_concurrency: Option<i32>,
     variance: Option<Interval>,
     exclusions: Option<Value>,
-    starts_at: Option<SystemTime>,
-    ends_at: Option<SystemTime>,
+    starts_at: Option<Time>,
+    ends_at: Option<Time>,
     enabled: Option<bool>,
     on_dead_letter: Option<String>,
 }
@@ -118,7 +118,7 @@ impl Manifest {
 
     /// Schedules a single run at this time.
     pub fn run_at(mut self, at: SystemTime) -> Self {
-        self.run_at = Some(at);
+        self.run_at = Some(Time(at));
         self
     }
 
@@ -223,13 +223,13 @@ impl Manifest {
 
     /// Sets the time before which no run is scheduled.
     pub fn starts_at(mut self, at: SystemTime) -> Self {
-        self.starts_at = Some(at);
+        self.starts_at = Some(Time(at));
         self
     }
 
     /// Sets the time after which no run is scheduled.
     pub fn ends_at(mut self, at: SystemTime) -> Self {
-        self.ends_at = Some(at);
+        self.ends_at = Some(Time(at));
         self
     }
 
@@ -250,7 +250,7 @@ impl Manifest {
         let text = |text: &Option<String>| text.clone().map(Value::from);
         let number = |number: Option<i32>| number.map(Value::from);
         let truth = |truth: Option<bool>| truth.map(Value::from);
-        let time = |at: Option<SystemTime>| at.map(|at| Value::from(utc(at)));
+        let time = |at: Option<Time>| at.map(|at| Value::from(utc(at.0)));
         let span = |span: Option<Interval>| span.map(|span| Value::from(span.text()));
         let members = [
             ("name", Some(Value::from(self.name.as_str()))),

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::id::JobId;
 use crate::json::Json;
 use crate::manifest::{self, Manifest};
-use crate::sql::{Call, Interval};
+use crate::sql::{Call, Interval, Time};
 
 /// A future run of a manifest.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -66,7 +66,7 @@ pub struct DeadLetters {
     task: Option<String>,
     manifest: Option<String>,
     group_name: Option<String>,
-    since: Option<SystemTime>,
+    since: Option<Time>,
     max_count: Option<i32>,
 }
 
@@ -96,7 +96,7 @@ impl DeadLetters {
 
     /// Limits the selection to jobs that died at this time or later.
     pub fn since(mut self, time: SystemTime) -> Self {
-        self.since = Some(time);
+        self.since = Some(Time(time));
         self
     }
 
@@ -222,13 +222,13 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         after: SystemTime,
         count: i32,
     ) -> Result<Vec<Upcoming>> {
-        self.previewed(name, Some(after), count).await
+        self.previewed(name, Some(Time(after)), count).await
     }
 
     async fn previewed(
         &self,
         name: &str,
-        after: Option<SystemTime>,
+        after: Option<Time>,
         count: i32,
     ) -> Result<Vec<Upcoming>> {
         let rows = Call::new("preview")

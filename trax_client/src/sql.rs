@@ -75,6 +75,42 @@ impl<'a> FromSql<'a> for Interval {
     }
 }
 
+/// A time as PostgreSQL's `timestamptz`. The driver's own conversion overflows for a time that is
+/// 300,000 years away; here it becomes `infinity`, which the server refuses by name.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Time(pub(crate) SystemTime);
+
+/// PostgreSQL counts from 2000-01-01.
+const EPOCH: Duration = Duration::from_secs(946_684_800);
+
+impl Time {
+    fn micros(self) -> i64 {
+        let epoch = SystemTime::UNIX_EPOCH + EPOCH;
+        let micros = |span: Duration| i64::try_from(span.as_micros());
+        match self.0.duration_since(epoch) {
+            Ok(after) => micros(after).unwrap_or(i64::MAX),
+            Err(before) => micros(before.duration()).map_or(i64::MIN, |micros| -micros),
+        }
+    }
+}
+
+impl ToSql for Time {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {
+        out.extend_from_slice(&self.micros().to_be_bytes());
+        Ok(IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::TIMESTAMPTZ
+    }
+
+    to_sql_checked!();
+}
+
 /// A Rust type that maps to exactly one SQL type.
 pub(crate) trait Argument: ToSql + Sync {
     const TYPE: Type;
@@ -94,7 +130,7 @@ arguments! {
     i64 => INT8,
     Uuid => UUID,
     Value => JSONB,
-    SystemTime => TIMESTAMPTZ,
+    Time => TIMESTAMPTZ,
     Interval => INTERVAL,
     Vec<String> => TEXT_ARRAY,
     Vec<i64> => INT8_ARRAY,
@@ -239,11 +275,24 @@ mod tests {
     }
 
     #[test]
+    fn a_time_of_any_age_is_sent() {
+        let day = Duration::from_secs(86_400);
+        let at = |time: SystemTime| Time(time).micros();
+        let start = SystemTime::UNIX_EPOCH;
+        assert_eq!(at(start + EPOCH), 0);
+        assert_eq!(at(start + EPOCH + day), 86_400_000_000);
+        assert_eq!(at(start), -946_684_800_000_000);
+        let far = Duration::from_secs(1 << 60);
+        assert_eq!(at(start + far), i64::MAX);
+        assert_eq!(at(start - far), i64::MIN);
+    }
+
+    #[test]
     fn a_call_names_only_the_arguments_that_were_given() {
         let task = "t".to_owned();
         let call = Call::new("enqueue")
             .arg("task", &task)
-            .option("run_at", &None::<SystemTime>)
+            .option("run_at", &None::<Time>)
             .option("priority", &Some(3));
         assert_eq!(call.text(), "trax.enqueue(task => $1, priority => $2)");
         let timeout = "5ms".to_owned();

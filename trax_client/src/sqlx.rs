@@ -106,7 +106,7 @@ impl Call {
     fn add_options(&mut self, options: &JobOptions, trace: Option<Json>) {
         let span = Interval::text;
         let given = [
-            ("run_at", "timestamptz", options.run_at.map(utc)),
+            ("run_at", "timestamptz", options.run_at.map(|at| utc(at.0))),
             ("group_name", "text", options.group_name.clone()),
             ("priority", "int", options.priority.map(|n| n.to_string())),
             (

@@ -25,6 +25,10 @@ const READ_TIME: Duration = Duration::from_millis(100);
 /// How long a connection no longer in use may take to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Linux refuses pauses of more than nine hours between probes; a dead connection is noticed well
+/// before a long lease ends.
+const LONGEST_PROBE: Duration = Duration::from_secs(150);
+
 /// Returns the address for a worker's connections: the caller's, with a limit on every wait.
 pub(crate) fn hardened(mut address: Address, name: &str, lease: Duration) -> Address {
     if address.get_application_name().is_none() {
@@ -43,7 +47,7 @@ pub(crate) fn hardened(mut address: Address, name: &str, lease: Duration) -> Add
     // A dead connection must be noticed before the lease ends, and the driver's default first probe
     // comes after two hours. A value set by the caller is kept.
     if address.get_keepalives_idle() == Config::new().get_keepalives_idle() {
-        let probe = (lease / 4).max(Duration::from_secs(1));
+        let probe = (lease / 4).clamp(Duration::from_secs(1), LONGEST_PROBE);
         address
             .keepalives_idle(probe)
             .keepalives_interval(probe)
@@ -303,6 +307,8 @@ mod tests {
             let unheard = limit.max(config.get_keepalives_idle()) + probe;
             assert!(unheard <= lease, "{unheard:?} of {lease:?}");
         }
+        let config = hardened(Config::new().into(), "w", Duration::from_secs(2 * 86_400));
+        assert_eq!(config.get_keepalives_idle(), LONGEST_PROBE);
         let lease = Duration::from_secs(30);
         let mut own = Config::new();
         own.keepalives_idle(Duration::from_secs(7));
