@@ -145,7 +145,7 @@ class AsyncClient:
         _check(connection, psycopg.AsyncConnection)
         self._connection = connection
 
-    async def enqueue(self, task: str, input: Any = None, **options: Unpack[JobOptions]) -> int:
+    async def enqueue(self, task: str, input: Any = _EMPTY, **options: Unpack[JobOptions]) -> int:
         """Queue one job and return its id; without an input it gets `{}`, None is null."""
         parameters = _enqueue(task, options, input=_input(input))
         with telemetry.sending(task, "enqueue") as trace:
