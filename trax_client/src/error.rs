@@ -196,9 +196,14 @@ impl Error {
         match self {
             Error::NotPermitted(mut report) if report.hint.is_none() => {
                 let level = level::of(function);
-                report.hint = Some(format!(
-                    "As an admin of trax, type: select trax.grant_access('ROLE', '{level}'){}",
+                // An admin has every level.
+                let keeps = if level == "admin" {
+                    ""
+                } else {
                     Access::KEEPS_BOTH
+                };
+                report.hint = Some(format!(
+                    "As an admin of trax, type: select trax.grant_access('ROLE', '{level}'){keeps}"
                 ));
                 Error::NotPermitted(report)
             }
