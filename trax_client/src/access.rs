@@ -5,6 +5,7 @@ use std::error::Error as StdError;
 use bytes::BytesMut;
 use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 
+use crate::level;
 use crate::sql::{Argument, quoted};
 
 /// The rights of a role.
@@ -24,8 +25,7 @@ pub enum Access {
 
 impl Access {
     /// Belongs after advice to grant a level: how a role keeps the level that it has.
-    pub const KEEPS_BOTH: &str = "; this replaces another level of the role: to keep both, grant one \
-        of them to a role that it is a member of";
+    pub const KEEPS_BOTH: &str = level::KEEPS_BOTH;
 
     pub(crate) fn name(self) -> &'static str {
         match self {

@@ -5,7 +5,6 @@ use std::{fmt, io};
 
 use tokio_postgres::error::{DbError, SqlState};
 
-use crate::access::Access;
 use crate::level;
 use crate::tls_refusal::explain;
 
@@ -200,7 +199,7 @@ impl Error {
                 let keeps = if level == "admin" {
                     ""
                 } else {
-                    Access::KEEPS_BOTH
+                    level::KEEPS_BOTH
                 };
                 report.hint = Some(format!(
                     "As an admin of trax, type: select trax.grant_access('ROLE', '{level}'){keeps}"

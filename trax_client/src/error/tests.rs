@@ -38,7 +38,7 @@ fn a_sqlstate_has_one_kind() {
 fn a_missing_extension_or_right_says_what_to_type() {
     let missing = sorted("3F000").to_string();
     assert!(missing.starts_with("m (3F000). ") && missing.contains("create extension trax"));
-    let both = Access::KEEPS_BOTH;
+    let both = level::KEEPS_BOTH;
     for (function, level, keeps) in [("apply", "admin", ""), ("enqueue", "producer", both)] {
         let refused = sorted("42501").of_call(function).to_string();
         let typed = format!("type: select trax.grant_access('ROLE', '{level}'){keeps}");
