@@ -30,14 +30,15 @@ returns table (
     settings jsonb,
     has_work boolean,
     has_rest boolean,
-    departs boolean
+    departs boolean,
+    has_left boolean
 )
 language plproxy volatile
 set search_path = pg_catalog, pg_temp
 set client_min_messages = warning
 as $$
     connect trax_router.address($1);
-    select s.settings, s.has_work, s.has_rest, s.departs from trax.survey_group($2::text) s;
+    select s.settings, s.has_work, s.has_rest, s.departs, s.has_left from trax.survey_group($2::text) s;
 $$;
 comment on function trax_router.survey_group(int, text) is
     'Internal. Calls trax.survey_group() on a shard.';
@@ -48,6 +49,7 @@ create type trax_router.group_on_shard as (
     has_work boolean,
     has_rest boolean,
     departs boolean,
+    has_left boolean,
     failure trax_router.failure
 );
 comment on type trax_router.group_on_shard is 'Internal. What a shard has of a group, or why it could not be asked.';
@@ -70,8 +72,8 @@ begin
         known := null;
         known.shard := shard;
         begin
-            select s.settings, s.has_work, s.has_rest, s.departs
-            into known.settings, known.has_work, known.has_rest, known.departs
+            select s.settings, s.has_work, s.has_rest, s.departs, s.has_left
+            into known.settings, known.has_work, known.has_rest, known.departs, known.has_left
             from trax_router.survey_group(shard, group_name) s;
         exception
             when others or query_canceled then

@@ -202,9 +202,10 @@ begin
                 settings := one.settings;
                 exit;
             end if;
-            -- Returns from a shard that cannot be reached now: this shard has its settings, and is
-            -- disabled.
-            if one.failure is not null and to_shard = any (left_from) then
+            -- Returns from a shard that cannot be reached now. The target has its settings, and is
+            -- disabled, unless all of it has left there and the mover ended before that was
+            -- written down.
+            if one.failure is not null and to_shard = any (left_from) and not target.has_left then
                 settings := '{"enabled": true}';
             elsif one.failure is not null then
                 perform trax_router.raise(one.failure);

@@ -63,7 +63,8 @@ returns table (
     settings jsonb,
     has_work boolean,
     has_rest boolean,
-    departs boolean
+    departs boolean,
+    has_left boolean
 )
 language sql stable
 set search_path = pg_catalog, pg_temp
@@ -86,10 +87,11 @@ as $$
                 where k.ended
                     and r.group_name = $1
             ),
-        exists (select from trax.departure d where d.group_name = $1)
+        exists (select from trax.departure d where d.group_name = $1),
+        exists (select from trax.group_home h where h.group_name = $1 and h.has_left)
 $$;
 comment on function trax.survey_group(text) is
-    'Internal. Returns what this database has of a group: its settings, whether it has manifests or live jobs, unresolved dead letters or living keys of ended jobs, and a batch on its way to another shard. Called by trax_router.move_group().';
+    'Internal. Returns what this database has of a group: its settings, whether it has manifests or live jobs, unresolved dead letters or living keys of ended jobs, a batch on its way to another shard, and whether all of it has left since it was placed here. Called by trax_router.move_group().';
 
 create function trax.put_settings(
     group_name text,
@@ -108,7 +110,7 @@ begin
     insert into trax.group_home as h (group_name, placed_at)
     values (group_name, placed_at)
     on conflict on constraint group_home_pkey do update
-    set placed_at = excluded.placed_at
+    set placed_at = excluded.placed_at, has_left = false
     where h.placed_at <= excluded.placed_at;
     -- A late call of a mover that is gone.
     if not found then
@@ -248,6 +250,10 @@ begin
         return query select null::uuid, null::int, 0, null::jsonb, false;
         return;
     end if;
+    insert into trax.group_home as h (group_name, placed_at, has_left)
+    values (group_name, coalesce(placed_at, 0), true)
+    on conflict on constraint group_home_pkey do update
+    set has_left = true;
     delete from trax.manifest_group g
     where g.name = group_name;
     if found then

@@ -60,11 +60,13 @@ comment on column trax.arrival.arrived_at is 'When it came.';
 create table trax.group_home (
     group_name text collate "C",
     placed_at bigint not null,
+    has_left boolean not null default false,
     constraint group_home_pkey primary key (group_name)
 );
-comment on table trax.group_home is 'Groups that a router has placed here.';
+comment on table trax.group_home is 'Groups that a router has placed here, or that have left.';
 comment on column trax.group_home.group_name is 'The group.';
 comment on column trax.group_home.placed_at is 'When it was placed here last, by the clock of the router: microseconds since 1970.';
+comment on column trax.group_home.has_left is 'All of it has left since, with its settings.';
 
 select pg_catalog.pg_extension_config_dump('trax.departure', '');
 select pg_catalog.pg_extension_config_dump('trax.arrival', '');

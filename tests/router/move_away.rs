@@ -124,6 +124,42 @@ async fn a_group_that_came_back_has_what_it_left_on_the_shard_that_was_away() {
 }
 
 #[tokio::test]
+async fn a_group_does_not_come_back_without_its_limit_to_a_shard_that_it_had_left() {
+    if !has_plproxy() {
+        return;
+    }
+    for has_late_jobs in [false, true] {
+        let cluster = Cluster::of(2).await;
+        let group = cluster.group_on(1).await;
+        let (s, first) = (&cluster.router, cluster.shard(1));
+        s.get(&format!(
+            "select trax.configure_group('{group}', max_active_jobs => 3);
+            select trax_router.begin_move('{group}', 2)"
+        ))
+        .await;
+        // The router does not learn that all has left: its mover is killed.
+        let depart = format!("select is_over from trax.depart('{group}', 2)");
+        first.get(&depart).await;
+        assert_eq!(first.get(&depart).await, "t");
+        if has_late_jobs {
+            let late = format!("select trax.enqueue('late', group_name => '{group}')");
+            first.get(&late).await;
+            assert_eq!(first.get(&depart).await, "f", "it is disabled again");
+        }
+        let address = hide(&cluster, 2).await;
+        let refusal = s.refusal(&call(&group, 1)).await;
+        assert_eq!(refusal.message, "shard 2 cannot be reached");
+        let home = format!("select trax_router.shard_of_group('{group}')");
+        assert_eq!(s.get(&home).await, "2", "nothing has changed");
+        assert!(first.claim("worker => 'w', max_jobs => 9").await.is_empty());
+        show(&cluster, 2, &address).await;
+        s.get(&call(&group, 1)).await;
+        let settings = "select max_active_jobs, enabled from trax.manifest_group";
+        assert_eq!(first.get(settings).await, "3|t");
+    }
+}
+
+#[tokio::test]
 async fn what_other_shards_have_is_carried_before_one_that_is_away_is_told_of() {
     if !has_plproxy() {
         return;
