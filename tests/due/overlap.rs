@@ -151,6 +151,24 @@ async fn allow_goes_on_as_soon_as_the_entry_that_waited_is_claimed() {
 }
 
 #[tokio::test]
+async fn allow_goes_on_when_its_state_was_locked_while_the_entry_that_waited_was_claimed() {
+    let (db, s) = session().await;
+    let (claimer, other) = (Session::of(&db).await, Session::of(&db).await);
+    parked_on_a_waiting_entry(&s).await;
+    other
+        .get("begin; select from trax.manifest_state for update")
+        .await;
+    claimer.get("begin").await;
+    claimer.claim_one("").await;
+    assert_eq!(s.tick("queue_due").await, 0, "the entry may still wait");
+    claimer.get("commit").await;
+    assert_eq!(s.tick("queue_due").await, 0, "the state is locked");
+    other.get("rollback").await;
+    assert_eq!(s.tick("queue_due").await, 1);
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
 async fn allow_goes_on_under_a_new_name_when_the_entry_that_waited_is_claimed() {
     let (_db, s) = session().await;
     parked_on_a_waiting_entry(&s).await;

@@ -1,7 +1,9 @@
 //! Every end of the job that holds a concurrency key lets the next one in.
 
-use harness::scheduler::scheduling;
+use harness::scheduler::{live_database, scheduling};
 use harness::session::{Claimed, Session, session};
+use harness::{PATIENCE, eventually};
+use std::time::Duration;
 use trax_client::testkit::Database;
 
 /// Runs a job of a key while another waits behind it, then runs `end`, with `$` for the job and
@@ -205,4 +207,65 @@ async fn jobs_that_were_passed_beside_a_prepared_transaction_are_claimed_after_i
     for open in OPEN {
         assert_flows(&db, open, PREPARED, 50).await;
     }
+}
+
+/// Runs a job of a key, or of a manifest, whose other job is blocked and locked by `lock` when the
+/// first ends; checks that the other is claimed after the rollback, with no repair in between.
+async fn assert_frees_locked(enqueue: &str, lock: &str) {
+    let (db, s) = session().await;
+    let other = Session::of(&db).await;
+    s.get(&format!("{enqueue}; {enqueue}")).await;
+    let job = s.claim_one("max_jobs => 9").await;
+    let blocked = "select job_id from trax.work_queue where waits_for is not null";
+    let blocked = s.number(blocked).await;
+    // The cycle performs the repair of this minute.
+    s.get("select * from trax.tick()").await;
+    other.get("begin").await;
+    other.get(&lock.replace('#', &blocked.to_string())).await;
+    s.get(&format!("select trax.complete({})", job.key())).await;
+    s.get("select * from trax.tick()").await;
+    other.get("rollback").await;
+    assert!(s.claim("max_jobs => 9").await.is_empty(), "{lock}");
+    s.get("select * from trax.tick()").await;
+    assert_eq!(s.claim_ids("max_jobs => 9").await, [blocked], "{lock}");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_job_that_is_locked_when_its_key_or_manifest_becomes_free_waits_for_no_repair() {
+    const LOCK: &str = "select from trax.work_queue where job_id = # for update";
+    let key = "select trax.enqueue('a', concurrency_key => 'k')";
+    for lock in [
+        LOCK,
+        "select trax.cancel(#)",
+        "select trax.limit_queue_time(#, '1 h')",
+    ] {
+        assert_frees_locked(key, lock).await;
+    }
+    let manifest = "select trax.schedule('m', 'a', every => '1 h'), trax.trigger('m')";
+    assert_frees_locked(manifest, LOCK).await;
+}
+
+#[tokio::test]
+async fn the_scheduler_is_woken_for_a_job_that_was_locked_when_its_key_became_free() {
+    let db = live_database().await;
+    let (s, other) = (Session::of(&db).await, Session::of(&db).await);
+    let job = holder(&s).await;
+    // The first cycle of the scheduler performs the repair of this minute.
+    let cycled =
+        "select count(*) from trax.tallies() where name = 'trax_last_cycle_timestamp_seconds'";
+    let is_seen = |count: i64| (count > 0).then_some(()).ok_or(count.to_string());
+    eventually("a cycle", PATIENCE, async || {
+        is_seen(s.number(cycled).await)
+    })
+    .await;
+    other
+        .get("begin; select from trax.work_queue for update")
+        .await;
+    s.get(&format!("select trax.complete({})", job.key())).await;
+    other.get("rollback").await;
+    eventually("a claim", Duration::from_secs(20), async || {
+        is_seen(s.claim("max_jobs => 9").await.len() as i64)
+    })
+    .await;
 }

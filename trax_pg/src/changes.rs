@@ -9,8 +9,9 @@
 use crate::columns::HIGHEST_PRIORITY;
 use crate::memory;
 use crate::memory::CANCELS_AT_MOST;
+use crate::memory::left::Left;
 use crate::memory::{Bound, Section};
-use crate::memory::{prepared, waiting};
+use crate::memory::{left, prepared, waiting};
 use crate::server::spi::{Rows, row};
 use crate::wake;
 use std::cell::RefCell;
@@ -35,6 +36,8 @@ struct PendingChanges {
     too_many_ended: bool,
     /// Jobs whose workers are asked to stop.
     cancel_requested: Vec<i64>,
+    /// Work that is left to the next cycle, and how often it is to be done.
+    left: HashMap<Left, i64>,
     /// Leases were granted outside the limit of the database.
     beside_limit: bool,
     /// A user's statement has written to the queue, to leases or to groups.
@@ -157,6 +160,16 @@ pub(crate) fn cancel_requested(job_ids: impl Iterator<Item = i64>) {
     });
 }
 
+/// Records work that the next cycle after the commit does, this often.
+pub(crate) fn left(left: Left, count: i64) {
+    record(0, |pending| *pending.left.entry(left).or_default() += count);
+}
+
+/// Returns whether this transaction has left work to the next cycle.
+pub(crate) fn has_left() -> bool {
+    PENDING.with_borrow(|pending| !pending.left.is_empty())
+}
+
 /// Records that this transaction grants leases without knowing a limit of the database.
 pub(crate) fn granted_beside_limit() {
     record(0, |pending| pending.beside_limit = true);
@@ -221,6 +234,7 @@ pub(crate) fn committed() {
         bell.configure();
     }
     open_gates(&pending);
+    left::add(pending.left.into_iter());
     if let Some(bell) = memory::bell() {
         bell.add_cancelled(&pending.cancel_requested);
     }
@@ -236,6 +250,7 @@ pub(crate) fn committed() {
 pub(crate) fn prepared(name: u64) {
     let pending = PENDING.take();
     open_gates(&pending);
+    left::add(pending.left.into_iter());
     let rows = pending.claimable.iter();
     let claimable = prepared::claimable(rows.map(|(&section, &job_id)| (section, job_id)));
     let claimable = claimable.filter(|_| !pending.manual);

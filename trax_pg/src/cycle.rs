@@ -24,8 +24,8 @@ use crate::server::spi::{Spi, arg};
 use crate::server::table::Table;
 use crate::server::version;
 use crate::{
-    cleanup, dead_letter, due, job_needs, limit, metrics, outcome, prepared, repair, setting, step,
-    work_queue,
+    changes, cleanup, dead_letter, due, job_needs, memory, metrics, outcome, prepared, repair,
+    setting, step, work_queue,
 };
 use std::time::Duration;
 
@@ -101,8 +101,9 @@ fn run(spi: &Spi, now: Timestamp, jump: Jump, reap_from: ReapFrom) -> Result<Opt
         now,
         failed: false,
     };
-    if limit::has_left() {
-        steps.run("jobs behind limits", || limit::free_left(spi))?;
+    let left = memory::left::take();
+    if !left.is_empty() {
+        steps.run("left_work", || repair::left(spi, &left))?;
     }
     let cancelled = steps.run("cancel_timed_out", || {
         lease::cancel_timed_out(spi, ended_by, reap_from)
@@ -197,7 +198,7 @@ pub(crate) fn run_for_scheduler(reap_from: &mut ReapFrom) -> Result<Duration> {
                 let wait = until(work_queue::next_due(spi), now).min(interval);
                 Ok(wait.max(FAILED_WAIT))
             }
-            Some(_) if limit::has_left() => Ok(HELD_WAIT),
+            Some(_) if changes::has_left() => Ok(HELD_WAIT),
             Some(_) => Ok(until(work_queue::next_due(spi), now).min(interval)),
             None => Ok(interval),
         }

@@ -1,9 +1,10 @@
 //! The repair: does again what an event should have done, in case it did not.
 //!
 //! Words: an *event* is the end of a job, of a lease, of a reason to park a manifest, a commit that
-//! makes rows claimable. Each event does its work at once; the repair is the fallback, for rows
-//! that a person has deleted or written without triggers, for keys that a reaper found locked if
-//! its backend runs no other cycle, and for blocked jobs whose rows an event found locked.
+//! makes rows claimable. Each event does its work at once, and leaves to the next cycle the rows
+//! that another transaction has locked (`memory/left.rs`). The repair is the fallback, for rows
+//! that a person has deleted or written without triggers, and for work that was left without shared
+//! memory, or by a cycle that failed.
 //!
 //! Enters: one pass a minute (`cleanup`). Leaves: starts of sections that no row precedes, jobs in
 //! their lanes that have room, parked manifests that are due again, a dead letter for each job that
@@ -20,10 +21,21 @@
 //! | `job_steps` | 1,000 signals |
 //! | `dead_letter` | the jobs that failed for good since the last pass |
 
+use crate::memory::left::Left;
 use crate::server::clock::Timestamp;
 use crate::server::spi::Spi;
 use crate::{claim, dead_letter, job_needs, job_steps, limit, manifest_state, step};
 use std::cell::Cell;
+
+/// Does the work that transactions have left to this cycle, and leaves again what is still locked.
+pub(crate) fn left(spi: &Spi, left: &[(Left, i64)]) {
+    limit::free_left(spi, left);
+    let manifests = left.iter().filter_map(|&(left, _)| match left {
+        Left::Overlap(manifest_id) => Some(manifest_id),
+        _ => None,
+    });
+    claim::unpark(spi, manifests.collect());
+}
 
 /// Runs one pass; returns how many dead letters were missing.
 pub(crate) fn run(spi: &Spi, now: Timestamp) -> usize {

@@ -33,11 +33,13 @@ mod wait;
 
 use crate::access_scope;
 use crate::access_scope::Scope;
+use crate::changes;
 use crate::columns::Waiting;
 use crate::error::Result;
 use crate::lease::Held;
 use crate::limit;
 use crate::limit::{Blocked, Counter, Room, Shared, group};
+use crate::memory::left::Left;
 use crate::server::backend::session_name;
 use crate::server::call::{Call, sql_function};
 use crate::server::clock::{Timestamp, micros};
@@ -64,7 +66,14 @@ const UNREADABLE_AT_MOST: usize = 100;
 /// Columns of a claimed job, as `trax.claim_next` returns them.
 const COLUMNS: usize = 14;
 
-statement!(ClaimUnpark, "claim/unpark.sql", { manifest_ids: INT8ARRAYOID });
+row! {
+    /// A manifest that allows overlap.
+    struct Overlapping {
+        manifest_id: i64,
+        is_unparked: bool,
+    }
+}
+statement!(ClaimUnpark, "claim/unpark.sql", { manifest_ids: INT8ARRAYOID } -> Overlapping);
 row! {
     /// A task in a group.
     struct Lane {
@@ -257,17 +266,26 @@ fn unpark_manifests(spi: &Spi, picked: &[Picked]) {
         .iter()
         .filter_map(|job| job.row.get(Waiting::ManifestId))
         .collect();
-    if manifests.is_empty() {
-        return;
-    }
     manifests.sort_unstable();
     manifests.dedup();
-    if spi.execute(ClaimUnpark {
-        manifest_ids: arg(manifests),
-    }) > 0
-    {
+    if unpark(spi, manifests) {
         wake::mark(wake::DUE);
     }
+}
+
+/// Continues manifests that allow overlap; returns whether there are any. Those with a locked state
+/// are left to the next cycle: whoever locked it may have decided before the claim.
+pub(crate) fn unpark(spi: &Spi, manifests: Vec<i64>) -> bool {
+    if manifests.is_empty() {
+        return false;
+    }
+    let rows = spi.query(ClaimUnpark {
+        manifest_ids: arg(manifests),
+    });
+    for row in rows.iter().filter(|row| !row.is_unparked) {
+        changes::left(Left::Overlap(row.manifest_id), 1);
+    }
+    rows.len() > 0
 }
 
 /// A job that this transaction has taken from the queue.

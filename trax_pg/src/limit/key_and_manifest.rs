@@ -10,26 +10,36 @@ use super::{Counter, Held};
 use crate::changes::Claimable;
 use crate::columns::Group;
 use crate::memory::Bound;
+use crate::memory::left::{Left, Name};
 use crate::server::lock::{Lock, Mode};
 use crate::server::running::Running;
-use crate::server::spi::{Spi, arg, array_arg, statement};
+use crate::server::spi::{Rows, Spi, arg, array_arg, row, statement};
 use crate::server::table::{Key, View};
 use crate::{changes, wake};
 use pgrx::pg_sys;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 statement!(KeyBlock, "limit/key_block.sql", { tids: TIDARRAYOID, waits_for: TEXTARRAYOID });
 statement!(
     KeyUnblock, "limit/unblock.sql" with { reason: "'key'", shared: "concurrency_key" },
-    { shared: TEXTOID, at_most: INT8OID } -> Claimable
+    { shared: TEXTOID, at_most: INT8OID } -> Unblocked
 );
 statement!(KeyUnblockGroup, "limit/key_unblock_group.sql", { group: TEXTOID } -> Claimable);
 statement!(ManifestConcurrency, "limit/manifest_concurrency.sql", { manifest_id: INT8OID } -> i32);
 statement!(
     ManifestUnblock, "limit/unblock.sql" with { reason: "'manifest'", shared: "manifest_id" },
-    { shared: INT8OID, at_most: INT8OID } -> Claimable
+    { shared: INT8OID, at_most: INT8OID } -> Unblocked
 );
+statement!(UnblockJobs, "limit/unblock_jobs.sql", { job_ids: INT8ARRAYOID } -> Unblocked);
+row! {
+    /// A blocked job that a statement has unblocked, or has found locked.
+    struct Unblocked {
+        lane_id: i64,
+        priority: i16,
+        job_id: i64,
+        is_unblocked: bool,
+    }
+}
 
 /// A concurrency key or a manifest, which jobs share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,6 +75,14 @@ impl Shared {
         match self {
             Self::Key(key) => Bound::first_lease("key", key),
             Self::Manifest(id) => Bound::first_lease("manifest", &id.to_string()),
+        }
+    }
+
+    /// Returns the record that jobs of it have ended; `None` for a name that is too long.
+    fn left(&self) -> Option<Left> {
+        match self {
+            Self::Key(key) => Name::of(key).map(Left::Key),
+            Self::Manifest(id) => Some(Left::Manifest(*id)),
         }
     }
 
@@ -176,10 +194,6 @@ fn counted(ended: impl Iterator<Item = Shared>) -> BTreeMap<Shared, i64> {
     counts
 }
 
-/// The keys and manifests of jobs that this backend's cycle has ended while a claim had the lock,
-/// with the number of jobs.
-static LEFT: Mutex<BTreeMap<Shared, i64>> = Mutex::new(BTreeMap::new());
-
 /// Unblocks the next jobs after jobs that share their key or manifest have ended: in each lane as
 /// many as have ended, because the next job of one lane may be held back by its group, or no worker
 /// may claim it. Claims block the surplus again.
@@ -187,8 +201,9 @@ static LEFT: Mutex<BTreeMap<Shared, i64>> = Mutex::new(BTreeMap::new());
 /// A claim that has counted the ended leases may be blocking jobs now, under the lock; this
 /// function waits for the lock, and then sees these jobs. The lock is released at once: later
 /// claims see that the leases are being deleted, and block no job behind them. If `may_wait` is
-/// false, locked keys and manifests are left to the next cycle, because a cycle must not wait for a
-/// worker's open transaction.
+/// false, locked keys and manifests are left to the next cycle (`memory/left.rs`), because a cycle
+/// must not wait for a worker's open transaction. So is a lane in which another transaction has
+/// locked the rows of all such jobs.
 pub(crate) fn free(spi: &Spi, ended: impl Iterator<Item = Shared>, may_wait: bool) {
     for (shared, count) in counted(ended) {
         // A claim that saw the lease being deleted has left such jobs in their lanes.
@@ -197,8 +212,9 @@ pub(crate) fn free(spi: &Spi, ended: impl Iterator<Item = Shared>, may_wait: boo
         if may_wait {
             lock.take(Mode::Share);
         } else if !lock.take_if_free(Mode::Share) {
-            let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
-            *left.entry(shared).or_default() += count;
+            if let Some(left) = shared.left() {
+                changes::left(left, count);
+            }
             continue;
         }
         unblock(spi, &shared, Some(count));
@@ -206,22 +222,26 @@ pub(crate) fn free(spi: &Spi, ended: impl Iterator<Item = Shared>, may_wait: boo
     }
 }
 
-/// Unblocks the next jobs of the keys and manifests that earlier cycles of this backend have left.
-/// If that fails, the repair unblocks them.
-pub(crate) fn free_left(spi: &Spi) {
-    let left = std::mem::take(&mut *LEFT.lock().unwrap_or_else(PoisonError::into_inner));
-    let ended = left
-        .into_iter()
-        .flat_map(|(shared, count)| std::iter::repeat_n(shared, count as usize));
-    free(spi, ended, false);
-}
-
-/// Returns whether keys or manifests are left to the next cycle.
-pub(crate) fn has_left() -> bool {
-    !LEFT
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .is_empty()
+/// Unblocks the jobs that earlier transactions have left blocked.
+pub(crate) fn free_left(spi: &Spi, left: &[(Left, i64)]) {
+    let ended = left.iter().filter_map(|&(left, count)| {
+        let shared = match left {
+            Left::Key(name) => Shared::Key(name.text()),
+            Left::Manifest(id) => Shared::Manifest(id),
+            Left::Job(_) | Left::Overlap(_) => return None,
+        };
+        Some(std::iter::repeat_n(shared, count as usize))
+    });
+    free(spi, ended.flatten(), false);
+    let jobs = left.iter().filter_map(|&(left, _)| match left {
+        Left::Job(job_id) => Some(job_id),
+        _ => None,
+    });
+    let job_ids: Vec<i64> = jobs.collect();
+    if !job_ids.is_empty() {
+        let job_ids = arg(job_ids);
+        unblocked(&spi.change_latest(UnblockJobs { job_ids }));
+    }
 }
 
 /// Unblocks the next jobs after waiting jobs have ended, because one of these may have been the job
@@ -234,17 +254,33 @@ pub(crate) fn let_next_in(spi: &Spi, ended: impl Iterator<Item = Shared>) {
 
 fn unblock(spi: &Spi, shared: &Shared, at_most: Option<i64>) {
     let at_most = at_most.and_then(arg);
-    let rows = match shared {
-        Shared::Key(key) => spi.change_latest(KeyUnblock {
+    let has_left = match shared {
+        Shared::Key(key) => unblocked(&spi.change_latest(KeyUnblock {
             shared: arg(key.as_str()),
             at_most,
-        }),
-        Shared::Manifest(id) => spi.change_latest(ManifestUnblock {
+        })),
+        Shared::Manifest(id) => unblocked(&spi.change_latest(ManifestUnblock {
             shared: arg(*id),
             at_most,
-        }),
+        })),
     };
-    changes::rows_claimable(&rows);
+    if has_left {
+        wake::mark(wake::DUE);
+    }
+}
+
+/// Leaves the jobs that are locked to the next cycle; returns whether there are any.
+fn unblocked(rows: &Rows<Unblocked>) -> bool {
+    let mut has_left = false;
+    for row in rows.iter() {
+        if row.is_unblocked {
+            changes::claimable(row.lane_id, row.priority, row.job_id);
+        } else {
+            changes::left(Left::Job(row.job_id), 1);
+            has_left = true;
+        }
+    }
+    has_left
 }
 
 /// Unblocks all jobs of a manifest, because its limit has changed.

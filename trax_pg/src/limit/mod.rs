@@ -28,8 +28,8 @@ mod repair;
 
 pub(crate) use counter::{Counter, Held};
 pub(crate) use key_and_manifest::{
-    Blocked, Shared, allowed, block, free, free_left, has_left, held, holders_of, let_next_in,
-    unblock_group, unblock_manifest,
+    Blocked, Shared, allowed, block, free, free_left, held, holders_of, let_next_in, unblock_group,
+    unblock_manifest,
 };
 pub(crate) use repair::repair;
 

@@ -4,7 +4,7 @@
 //! preloaded ([`available`]): so it has only state that can be lost or rebuilt. This file has the
 //! *slots*: a slot is the record of a database that has a scheduler, or that a statement has
 //! *closed* because it needs the database without one. A *poke* asks the launcher to look at a
-//! database again. The other files have bells, lanes, bounds, waits, executors and so on.
+//! database again. The other files have bells, lanes, bounds, waits, work that was left and so on.
 //!
 //! Holds: nothing here raises an error while a lock is held, so that the lock is always released.
 
@@ -15,6 +15,7 @@ pub(crate) mod counters;
 pub(crate) mod executor;
 pub(crate) mod failed_start;
 mod lane;
+pub(crate) mod left;
 pub(crate) mod prepared;
 mod process;
 pub(crate) mod waiting;
@@ -37,6 +38,7 @@ use counters::{TALLIES, empty_tallies};
 use executor::EXECUTORS;
 use failed_start::FAILED;
 use lane::{LANES, LOCK as LANES_LOCK};
+use left::LEFT;
 use pgrx::pg_sys::{self, Oid};
 use pgrx::{AssertPGRXSharedMemory, PgLwLock};
 use prepared::{LOCK as PREPARED_LOCK, PREPARED};
@@ -152,6 +154,7 @@ pub(crate) fn request() {
     pg_shmem_init!(WAITS_LOCK = 0);
     pg_shmem_init!(EXECUTORS = executor::none());
     pg_shmem_init!(FAILED = failed_start::none());
+    pg_shmem_init!(LEFT = left::none());
     pg_shmem_init!(LINE = worker_slot::empty());
     REQUESTED.store(true, Ordering::Relaxed);
 }
