@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import os
+import secrets
 import sys
 import time
 from collections.abc import Iterator
@@ -37,17 +39,20 @@ class Count:
     count: int
 
 
-def say(what: str, ctx: trax.Context, how: str = "") -> None:
+def say(what: str, ctx: Any, how: str = "") -> None:
     text = f"{what} {ctx.job_id} {ctx.attempt} {time.time_ns() // 1_000_000} {how}"
     os.write(LOG, text.strip().encode() + b"\n")
 
 
 @contextlib.contextmanager
-def logged(ctx: trax.Context) -> Iterator[None]:
+def logged(ctx: Any) -> Iterator[None]:
     say("begin", ctx)
     how = "done"
     try:
         yield
+    except trax.Suspended:
+        how = "suspended"
+        raise
     except (asyncio.CancelledError, trax.Stopped):
         how = "stopped"
         raise
@@ -102,6 +107,70 @@ def typed(job: Count, ctx: trax.Context) -> Count:
         return Count(job.count + 1)
 
 
+async def steps(job: list[dict[str, Any]], ctx: Any) -> list[Any]:
+    """Do what the input lists; `ctx` is that of an event loop, or looks like it."""
+    with logged(ctx):
+        return [await act(one, ctx) for one in job]
+
+
+async def act(one: dict[str, Any], ctx: Any) -> Any:
+    limit = {"timeout": one["ms"] / 1000} if "ms" in one else {}
+    match one["do"]:
+        case "step" if ctx.attempt <= one.get("until_attempt", ctx.attempt):
+
+            def work() -> str:
+                say("step", ctx, one["name"])
+                time.sleep(one.get("ms", 0) / 1000)
+                return secrets.token_hex(8)
+
+            return await ctx.step(one["name"], work, undo=one.get("undo"))
+        case "fail" if ctx.attempt <= one["until_attempt"]:
+            raise RuntimeError("not yet")
+        case "sleep":
+            return await ctx.sleep(one["name"], one["ms"] / 1000)
+        case "signal":
+            try:
+                return await ctx.signal(one["name"], **limit)
+            except TimeoutError:
+                return "timed out"
+            except Exception as error:  # noqa: BLE001 - a suspension must not end here
+                return f"caught {error!r}"
+        case "spawn":
+            return await ctx.spawn(one["name"], one["task"], one["input"])
+        case "children":
+            return [dataclasses.asdict(child) for child in await ctx.children(**limit)]
+    return None
+
+
+class Awaitables:
+    """The context of a thread, with the methods of the context of an event loop."""
+
+    def __init__(self, ctx: trax.Context) -> None:
+        self._ctx = ctx
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._ctx, name)
+        if name not in ("step", "sleep", "signal", "spawn", "children"):
+            return value
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return value(*args, **kwargs)
+
+        return call
+
+
+def steps_in_thread(job: list[dict[str, Any]], ctx: trax.Context) -> Any:
+    try:
+        steps(job, Awaitables(ctx)).send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("nothing else is awaited")
+
+
+async def steps_on_loop(job: list[dict[str, Any]], ctx: trax.AsyncContext) -> Any:
+    return await steps(job, ctx)
+
+
 SHORT = {
     "echo": echo,
     "fail": fail,
@@ -128,6 +197,7 @@ def run_sync() -> None:
     for name, function in SHORT.items():
         worker.task(f"conformance.{name}")(function)
     worker.task("conformance.wait")(wait)
+    worker.task("conformance.steps")(steps_in_thread)
     worker.run()
 
 
@@ -136,6 +206,7 @@ def run_async() -> None:
     for name, function in SHORT.items():
         worker.task(f"conformance.{name}")(as_async(function))
     worker.task("conformance.wait")(wait_async)
+    worker.task("conformance.steps")(steps_on_loop)
     asyncio.run(worker.run())
 
 

@@ -64,15 +64,32 @@ OF_A_JOB: list[Call] = [
     CLIENT.job,
     CLIENT.cancel,
     lambda job_id: CLIENT.await_job(job_id, 1),
+    CLIENT.read_steps,
+    CLIENT.fork,
+    lambda job_id: CLIENT.send_signal(job_id, "paid"),
     awaited(ASYNC.job),
     awaited(ASYNC.cancel),
+    awaited(ASYNC.read_steps),
+    awaited(ASYNC.fork),
+    lambda job_id: awaited(ASYNC.send_signal)(job_id, "paid"),
     lambda job_id: awaited(ASYNC.await_job)(job_id, 1),
 ]
 
 
 def wait(delay: Any) -> None:
+    context().wait(delay)
+
+
+def sent(_attempt: Any, call: Any) -> None:
+    raise Sent(call)
+
+
+def context() -> trax.Context:
     attempt: Any = SimpleNamespace(stopped=SimpleNamespace(wait=lambda _: None), reason=None)
-    trax.Context(attempt, print).wait(delay)
+    attempt.is_suspended, attempt.reached, attempt.kept = False, set(), {}
+    attempt.job_id, attempt.token = 1, ""
+    calls: Any = SimpleNamespace(lock_timeout="1", start=sent)
+    return trax.Context(attempt, print, calls)
 
 
 def by_name(calls: list[Call], *names: str) -> list[tuple[str, Call]]:
@@ -94,11 +111,23 @@ DURATIONS += [
     ("timeout", lambda value: CLIENT.await_job(1, value)),
     ("timeout", lambda value: awaited(ASYNC.await_job)(1, value)),
 ]
+DURATIONS += [
+    ("timeout", lambda value: context().sleep("nap", value)),
+    ("timeout", lambda value: context().signal("paid", timeout=value)),
+    ("timeout", lambda value: context().children(timeout=value)),
+]
 INTEGERS = by_name(ENQUEUE, "priority", "max_retries") + by_name(WORKERS, "concurrency")
 INTEGERS += [("job_id", call) for call in OF_A_JOB]
 TEXTS = by_name(ENQUEUE, "task", "group_name", "unique_key", "concurrency_key")
 TEXTS += by_name(WORKERS, "name", "address")
-FLAGS = by_name(WORKERS, "obey_signals")
+TEXTS += [
+    ("name", lambda value: context().step(value, print)),
+    ("name", lambda value: context().signal(value)),
+    ("name", lambda value: CLIENT.send_signal(1, value)),
+    ("from_step", lambda value: CLIENT.fork(1, value)),
+    ("undo task", lambda value: context().step("charge", print, undo={"task": value})),
+]
+FLAGS = [("tree", lambda tree: CLIENT.cancel(1, tree=tree)), *by_name(WORKERS, "obey_signals")]
 FLAGS += by_name([lambda kind=kind, **flags: kind(object(), **flags) for kind in KINDS], "decimals")
 FLAGS += by_name([lambda **flags: trax.Worker("").run(**flags)], "until_empty")
 FLAGS += by_name([lambda **flags: asyncio.run(trax.AsyncWorker("").run(**flags))], "until_empty")

@@ -27,6 +27,7 @@ WORKERS: dict[str, tuple[str, Any, Any]] = {
     "worker.py": ("hello", {"name": "ada"}, "greeted ada"),
     "threads_worker.py": ("report.build", {"pages": 3}, {"printed": 3}),
     "once_worker.py": ("account.pay", {"cents": 3}, {"paid": True}),
+    "step_worker.py": ("card.charge", {"cents": 3}, {"charged": 3}),
 }
 
 Start = Callable[[str], "subprocess.Popen[str]"]
@@ -65,7 +66,21 @@ def test_a_worker_of_the_page_works_and_ends_at_sigterm(
     assert worker.returncode == 0
 
 
-@pytest.mark.parametrize("name", sorted(BLOCKS.keys() - WORKERS.keys() - {"enqueue.py"}))
+def test_a_job_of_the_page_sleeps_and_waits_for_a_signal(start: Start) -> None:
+    worker = start("signup_worker.py")
+    try:
+        said = start("click.py").communicate(timeout=PATIENCE)[0]
+        steps = ["create", "pause", "clicked", "letter", "letter#2", "children"]
+        assert said == f"{ {'link': 'in the mail'} }\n{steps}\n"
+    finally:
+        worker.kill()
+        worker.communicate()
+
+
+OTHERS = BLOCKS.keys() - WORKERS.keys() - {"enqueue.py", "signup_worker.py", "click.py"}
+
+
+@pytest.mark.parametrize("name", sorted(OTHERS))
 def test_a_producer_of_the_page_enqueues_its_jobs(
     name: str, start: Start, db: psycopg.Connection[Any]
 ) -> None:

@@ -5,7 +5,7 @@ A worker::
     worker = trax.AsyncWorker("postgresql://localhost/shop")
 
     @worker.task("mail.send")
-    async def send_mail(mail: Mail, ctx: trax.Context) -> dict[str, bool]:
+    async def send_mail(mail: Mail, ctx: trax.AsyncContext) -> dict[str, bool]:
         ...
 
     asyncio.run(worker.run())
@@ -16,8 +16,8 @@ A producer, in the caller's own transaction::
         trax.Client(connection).enqueue("mail.send", {"to": "ada@example.org"})
 """
 
-from .client import AsyncClient, Client, Job, JobOptions, JobResult
-from .context import Context
+from .client import AsyncClient, Client, Job, JobResult, RecordedStep, Step
+from .context import AsyncContext, Context
 from .errors import (
     BusyError,
     ConflictError,
@@ -26,6 +26,7 @@ from .errors import (
     NotInstalledError,
     NotPermittedError,
     ServerError,
+    TimedOutError,
     TooLargeError,
     TraxError,
     UnknownNameError,
@@ -34,16 +35,20 @@ from .errors import (
     VersionError,
     WrongStateError,
 )
-from .outcome import RECORDED, Cancel, Permanent, Reason, RetryIn, Snooze, Stopped
+from .options import JobOptions
+from .outcome import RECORDED, Cancel, Permanent, Reason, RetryIn, Snooze, Stopped, Suspended
+from .steps import Child
 from .version import __version__
 from .worker import AsyncWorker, Worker
 
 __all__ = [
     "RECORDED",
     "AsyncClient",
+    "AsyncContext",
     "AsyncWorker",
     "BusyError",
     "Cancel",
+    "Child",
     "Client",
     "ConflictError",
     "Context",
@@ -56,10 +61,14 @@ __all__ = [
     "NotPermittedError",
     "Permanent",
     "Reason",
+    "RecordedStep",
     "RetryIn",
     "ServerError",
     "Snooze",
+    "Step",
     "Stopped",
+    "Suspended",
+    "TimedOutError",
     "TooLargeError",
     "TraxError",
     "UnknownNameError",

@@ -22,6 +22,15 @@ Key = tuple[int, str]
 REPORT_DELAY = 0.25
 
 
+@dataclass(frozen=True)
+class Kept:
+    """A step that is recorded, with its output as JSON."""
+
+    kind: str
+    output: str | None
+    timed_out: bool
+
+
 @dataclass(eq=False)
 class Attempt:
     """A claimed job, its lease, and whether its handler should stop."""
@@ -39,6 +48,14 @@ class Attempt:
     timeout: float | None
     trace: dict[str, Any] | None
     valid_until: float
+    # How many steps the job has recorded before this attempt; their contents, once they were read;
+    # and the names that the handler has used.
+    steps: int = 0
+    kept: dict[str, Kept] | None = None
+    reached: set[str] = field(default_factory=set)
+    # Whether the server is asked to suspend the job, and whether it has: the attempt is over.
+    is_waiting: bool = False
+    is_suspended: bool = False
     # When to ask a handler that has begun to stop.
     times_out_at: float | None = None
     # When a handler began, until the server knows of it.
@@ -88,7 +105,7 @@ class HeldAttempts:
     def stop(self, attempt: Attempt, reason: Reason) -> None:
         """Ask the handler to stop; the first of several reasons is kept."""
         with self._lock:
-            if attempt.reason is not None:
+            if attempt.reason is not None or attempt.is_suspended:
                 return
             attempt.reason = reason
         attempt.stopped.set()
@@ -125,6 +142,9 @@ class HeldAttempts:
     ) -> None:
         """Record the answers to a heartbeat sent at `sent`, in the order of `asked`."""
         for attempt, (_job_id, held, cancel_requested) in zip(asked, rows, strict=True):
+            if not held and attempt.is_waiting:
+                # The answer to its own call says whether it is suspended.
+                continue
             if not held:
                 self.stop(attempt, Reason.LEASE_LOST)
                 self.remove(attempt.key)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
-from typing import Any, Final, TypedDict
+from typing import Any
 
 import psycopg
 from psycopg.rows import tuple_row
@@ -18,36 +18,15 @@ from psycopg.types.string import TextLoader
 
 from . import argument, sql, telemetry, typed
 from .clock import Seconds
-from .context import Context
+from .context import BaseContext
 from .errors import UsageError, translated
+from .options import EMPTY, JobOptions, enqueue_parameters, input_text, input_texts
+from .steps import undo_text
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
 else:  # a dependency of psycopg
     from typing_extensions import Unpack
-
-
-class JobOptions(TypedDict, total=False):
-    """The options of a job, as the arguments of `trax.enqueue`; each is optional.
-
-    A time has a time zone. A duration (`timeout`, `retry_delay`, `unique_for`) is a number of
-    seconds or a timedelta.
-    """
-
-    run_at: datetime | None
-    group_name: str | None
-    priority: int | None
-    max_retries: int | None
-    timeout: Seconds | None
-    unique_key: str | None
-    concurrency_key: str | None
-    trace: Mapping[str, Any] | None
-    retry_delay: Seconds | None
-    unique_for: Seconds | None
-
-
-_EMPTY: Final[dict[str, Any]] = {}
-"""The input of a job for which the caller gave none."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +60,28 @@ class JobResult:
     error: str | None
 
 
+@dataclass(frozen=True)
+class Step:
+    """A step of a job; `recorded_at` is None for the wait in which the job is suspended."""
+
+    step: str
+    kind: str
+    output: Any
+    attempt: int
+    recorded_at: datetime | None
+    timed_out: bool
+    wait: Any
+    undo: Any
+
+
+@dataclass(frozen=True)
+class RecordedStep:
+    """The answer to `record_step`: whether this call recorded it, and the output that is kept."""
+
+    recorded: bool
+    output: Any
+
+
 class Client:
     """Calls over a psycopg connection, within its transaction."""
 
@@ -90,9 +91,9 @@ class Client:
         _check(connection, psycopg.Connection)
         self._connection = connection
 
-    def enqueue(self, task: str, input: Any = _EMPTY, **options: Unpack[JobOptions]) -> int:
+    def enqueue(self, task: str, input: Any = EMPTY, **options: Unpack[JobOptions]) -> int:
         """Queue one job and return its id; without an input it gets `{}`, None is null."""
-        parameters = _enqueue(task, options, input=_input(input))
+        parameters = enqueue_parameters(task, options, input=input_text(input))
         with telemetry.sending(task, "enqueue") as trace:
             return int(self._all(sql.ENQUEUE, _traced(parameters, trace))[0][0])
 
@@ -100,8 +101,8 @@ class Client:
         self, task: str, inputs: Iterable[Any], **options: Unpack[JobOptions]
     ) -> list[int]:
         """Queue one job for each input and return their ids in the order of the inputs."""
-        texts = _inputs(inputs)
-        parameters = _enqueue(task, options, inputs=texts)
+        texts = input_texts(inputs)
+        parameters = enqueue_parameters(task, options, inputs=texts)
         with telemetry.sending(task, "enqueue_many", len(texts)) as trace:
             rows = self._all(sql.ENQUEUE_MANY, _traced(parameters, trace))
         return [row[0] for row in rows]
@@ -119,11 +120,55 @@ class Client:
         """Return a job in any state, or None if it does not exist."""
         return _job(self._all(sql.JOB, _of_job(job_id)), decimals=self._decimals)
 
-    def cancel(self, job_id: int) -> str:
-        """Cancel a job; return 'cancelled', 'requested', 'finished' or 'unknown'."""
-        return str(self._all(sql.CANCEL, _of_job(job_id))[0][0])
+    def cancel(self, job_id: int, *, tree: bool = True) -> str:
+        """Cancel a job; return 'cancelled', 'requested', 'finished' or 'unknown'.
 
-    def complete(self, context: Context, output: Any = None) -> bool:
+        With `tree`, also the living jobs that it and its children have spawned.
+        """
+        statement = sql.CANCEL if argument.flag("tree", tree) else sql.CANCEL_ALONE
+        return str(self._all(statement, _of_job(job_id))[0][0])
+
+    def send_signal(
+        self, job_id: int, name: str, payload: Any = None, signal_id: str | None = None
+    ) -> str:
+        """Send a signal to a job; return 'sent', 'duplicate', 'ended' or 'unknown'.
+
+        A second signal with the same `signal_id` to the job is a duplicate.
+        """
+        parameters = _signal(job_id, name, payload, signal_id)
+        return str(self._all(sql.SEND_SIGNAL, parameters)[0][0])
+
+    def read_steps(self, job_id: int) -> list[Step]:
+        """Return the steps of a job, also of one that has ended, in the order of recording."""
+        rows = self._all(sql.READ_STEPS, _of_job(job_id))
+        return [_step(row, decimals=self._decimals) for row in rows]
+
+    def fork(self, job_id: int, from_step: str | None = None, input: Any = None) -> int:
+        """Queue a new job like one that has ended, and return its id.
+
+        The steps before `from_step`, by default all, are already recorded. The input is that of
+        the ended job if none is given.
+        """
+        return int(self._all(sql.FORK, _fork(job_id, from_step, input))[0][0])
+
+    def record_step(
+        self,
+        context: BaseContext,
+        name: str,
+        output: Any = None,
+        *,
+        undo: Mapping[str, Any] | None = None,
+    ) -> RecordedStep | None:
+        """Record a step of a handler's job in this transaction, with the handler's writes.
+
+        The first record wins: if `recorded` is False, take the kept output and write nothing. None
+        means that the lease is lost: roll back.
+        """
+        parameters = _record(context, name, output, undo)
+        rows = self._all(sql.RECORD_STEP_IN_TRANSACTION, parameters)
+        return _recorded(rows, decimals=self._decimals)
+
+    def complete(self, context: BaseContext, output: Any = None) -> bool:
         """Record the completion of a handler's job in this transaction, with the handler's writes.
 
         The handler commits and returns `RECORDED`. False means that the lease is lost: roll back.
@@ -145,9 +190,9 @@ class AsyncClient:
         _check(connection, psycopg.AsyncConnection)
         self._connection = connection
 
-    async def enqueue(self, task: str, input: Any = _EMPTY, **options: Unpack[JobOptions]) -> int:
+    async def enqueue(self, task: str, input: Any = EMPTY, **options: Unpack[JobOptions]) -> int:
         """Queue one job and return its id; without an input it gets `{}`, None is null."""
-        parameters = _enqueue(task, options, input=_input(input))
+        parameters = enqueue_parameters(task, options, input=input_text(input))
         with telemetry.sending(task, "enqueue") as trace:
             return int((await self._all(sql.ENQUEUE, _traced(parameters, trace)))[0][0])
 
@@ -155,8 +200,8 @@ class AsyncClient:
         self, task: str, inputs: Iterable[Any], **options: Unpack[JobOptions]
     ) -> list[int]:
         """Queue one job for each input and return their ids in the order of the inputs."""
-        texts = _inputs(inputs)
-        parameters = _enqueue(task, options, inputs=texts)
+        texts = input_texts(inputs)
+        parameters = enqueue_parameters(task, options, inputs=texts)
         with telemetry.sending(task, "enqueue_many", len(texts)) as trace:
             rows = await self._all(sql.ENQUEUE_MANY, _traced(parameters, trace))
         return [row[0] for row in rows]
@@ -174,11 +219,55 @@ class AsyncClient:
         """Return a job in any state, or None if it does not exist."""
         return _job(await self._all(sql.JOB, _of_job(job_id)), decimals=self._decimals)
 
-    async def cancel(self, job_id: int) -> str:
-        """Cancel a job; return 'cancelled', 'requested', 'finished' or 'unknown'."""
-        return str((await self._all(sql.CANCEL, _of_job(job_id)))[0][0])
+    async def cancel(self, job_id: int, *, tree: bool = True) -> str:
+        """Cancel a job; return 'cancelled', 'requested', 'finished' or 'unknown'.
 
-    async def complete(self, context: Context, output: Any = None) -> bool:
+        With `tree`, also the living jobs that it and its children have spawned.
+        """
+        statement = sql.CANCEL if argument.flag("tree", tree) else sql.CANCEL_ALONE
+        return str((await self._all(statement, _of_job(job_id)))[0][0])
+
+    async def send_signal(
+        self, job_id: int, name: str, payload: Any = None, signal_id: str | None = None
+    ) -> str:
+        """Send a signal to a job; return 'sent', 'duplicate', 'ended' or 'unknown'.
+
+        A second signal with the same `signal_id` to the job is a duplicate.
+        """
+        parameters = _signal(job_id, name, payload, signal_id)
+        return str((await self._all(sql.SEND_SIGNAL, parameters))[0][0])
+
+    async def read_steps(self, job_id: int) -> list[Step]:
+        """Return the steps of a job, also of one that has ended, in the order of recording."""
+        rows = await self._all(sql.READ_STEPS, _of_job(job_id))
+        return [_step(row, decimals=self._decimals) for row in rows]
+
+    async def fork(self, job_id: int, from_step: str | None = None, input: Any = None) -> int:
+        """Queue a new job like one that has ended, and return its id.
+
+        The steps before `from_step`, by default all, are already recorded. The input is that of
+        the ended job if none is given.
+        """
+        return int((await self._all(sql.FORK, _fork(job_id, from_step, input)))[0][0])
+
+    async def record_step(
+        self,
+        context: BaseContext,
+        name: str,
+        output: Any = None,
+        *,
+        undo: Mapping[str, Any] | None = None,
+    ) -> RecordedStep | None:
+        """Record a step of a handler's job in this transaction, with the handler's writes.
+
+        The first record wins: if `recorded` is False, take the kept output and write nothing. None
+        means that the lease is lost: roll back.
+        """
+        parameters = _record(context, name, output, undo)
+        rows = await self._all(sql.RECORD_STEP_IN_TRANSACTION, parameters)
+        return _recorded(rows, decimals=self._decimals)
+
+    async def complete(self, context: BaseContext, output: Any = None) -> bool:
         """Record the completion of a handler's job in this transaction, with the handler's writes.
 
         The handler commits and returns `RECORDED`. False means that the lease is lost: roll back.
@@ -216,49 +305,6 @@ def _check_autocommit(autocommit: bool) -> None:
         )
 
 
-def _input(value: Any) -> str:
-    return typed.dumps(value) or "null"
-
-
-def _inputs(values: Iterable[Any]) -> list[str]:
-    return [_input(one) for one in argument.items("inputs", values, '[{"to": "ada"}]')]
-
-
-def _text(name: str, value: object) -> str:
-    return argument.text(name, value, "mail")
-
-
-def _integer(name: str, value: object) -> int:
-    return argument.integer(name, value, 5)
-
-
-def _trace(name: str, value: object) -> str | None:
-    return typed.dumps(dict(argument.mapping(name, value, '{"traceparent": "00-..."}')) or None)
-
-
-_CHECKS: dict[str, Callable[[str, object], object]] = {
-    "run_at": argument.moment,
-    "group_name": _text,
-    "priority": _integer,
-    "max_retries": _integer,
-    "timeout": argument.duration,
-    "unique_key": _text,
-    "concurrency_key": _text,
-    "trace": _trace,
-    "retry_delay": argument.duration,
-    "unique_for": argument.duration,
-}
-
-
-def _enqueue(task: str, options: JobOptions, **inputs: Any) -> dict[str, Any]:
-    argument.unlisted(options, _CHECKS)
-    parameters: dict[str, Any] = {"task": argument.text("task", task, "mail.send"), **inputs}
-    for name, check in _CHECKS.items():
-        value = options.get(name)
-        parameters[name] = None if value is None else check(name, value)
-    return parameters
-
-
 def _traced(parameters: dict[str, Any], trace: dict[str, str] | None) -> dict[str, Any]:
     return {**parameters, "trace": parameters["trace"] or typed.dumps(trace)}
 
@@ -267,12 +313,59 @@ def _of_job(job_id: int) -> dict[str, Any]:
     return {"job_id": argument.integer("job_id", job_id, 17)}
 
 
-def _completion(context: Context, output: Any) -> dict[str, Any]:
+def _completion(context: BaseContext, output: Any) -> dict[str, Any]:
     return {
         "job_id": context.job_id,
         "token": context.token,
         "output": typed.dumps(output),
     }
+
+
+def _signal(job_id: int, name: str, payload: Any, signal_id: str | None) -> dict[str, Any]:
+    return {
+        **_of_job(job_id),
+        "name": argument.text("name", name, "paid"),
+        "payload": typed.dumps(payload),
+        "signal_id": None if signal_id is None else argument.text("signal_id", signal_id, "mail-7"),
+    }
+
+
+def _fork(job_id: int, from_step: str | None, input: Any) -> dict[str, Any]:
+    from_step = None if from_step is None else argument.text("from_step", from_step, "charge")
+    return {**_of_job(job_id), "from_step": from_step, "input": typed.dumps(input)}
+
+
+def _record(
+    context: BaseContext, name: str, output: Any, undo: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    step = argument.text("name", name, "charge")
+    context.reach(step)
+    return {**_completion(context, output), "step": step, "undo": undo_text(undo)}
+
+
+def _recorded(rows: Sequence[tuple[Any, ...]], *, decimals: bool) -> RecordedStep | None:
+    if not rows:
+        return None
+    recorded, output = rows[0]
+    return RecordedStep(recorded, _loads(output, decimals=decimals))
+
+
+def _step(row: tuple[Any, ...], *, decimals: bool) -> Step:
+    step, kind, output, attempt, recorded_at, timed_out, wait, undo = row
+    return Step(
+        step=step,
+        kind=kind,
+        output=_loads(output, decimals=decimals),
+        attempt=attempt,
+        recorded_at=_time(recorded_at),
+        timed_out=timed_out,
+        wait=_loads(wait, decimals=decimals),
+        undo=_loads(undo, decimals=decimals),
+    )
+
+
+def _time(epoch: float | None) -> datetime | None:
+    return None if epoch is None else datetime.fromtimestamp(epoch, timezone.utc)
 
 
 def _loads(text: str | None, *, decimals: bool) -> Any:
@@ -289,8 +382,7 @@ def _job(rows: Sequence[tuple[Any, ...]], *, decimals: bool) -> Job | None:
         return None
     values = dict(zip((field.name for field in fields(Job)), rows[0], strict=True))
     for name in ("run_at", "scheduled_for", "queued_at", "started_at", "finished_at"):
-        epoch = values[name]
-        values[name] = None if epoch is None else datetime.fromtimestamp(epoch, timezone.utc)
+        values[name] = _time(values[name])
     for name in ("output", "progress"):
         values[name] = _loads(values[name], decimals=decimals)
     return Job(**values)

@@ -19,3 +19,8 @@ def now() -> float:
 def span(value: Seconds) -> timedelta:
     """Return a span of time in the form that the driver sends."""
     return value if isinstance(value, timedelta) else timedelta(seconds=value)
+
+
+def millis(seconds: float) -> str:
+    """Return a time limit in the form of a setting of the server."""
+    return str(max(1, int(seconds * 1000)))

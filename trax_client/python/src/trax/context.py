@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from . import typed
 from .argument import duration
 from .attempt import Attempt
+from .calls import Call, Calls, Rows
 from .clock import Seconds
-from .outcome import Reason, Stopped
+from .errors import UsageError
+from .options import EMPTY, JobOptions
+from .outcome import Reason
+from .steps import Child, Run, Steps, Work, check
+
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+else:  # a dependency of psycopg
+    from typing_extensions import Unpack
+
+Value = TypeVar("Value")
 
 
-class Context:
-    """An attempt of a job, passed to handlers that have a parameter of this type."""
+class BaseContext:
+    """The common part of `Context` and `AsyncContext`."""
 
-    def __init__(self, attempt: Attempt, reported: Callable[[], None]) -> None:
+    def __init__(self, attempt: Attempt, reported: Callable[[], None], calls: Calls) -> None:
         self._attempt = attempt
         self._reported = reported
+        self._calls = calls
+        self._steps = Steps(attempt, calls.lock_timeout)
 
     @property
     def job_id(self) -> int:
@@ -88,12 +104,11 @@ class Context:
     @property
     def is_stopped(self) -> bool:
         """Return whether the attempt should stop: cancelled, timeout, lease lost, or shutdown."""
-        return self._attempt.reason is not None
+        return self._attempt.reason is not None or self._attempt.is_suspended
 
     def check(self) -> None:
         """Raise `Stopped` if the attempt should stop; call it often in long-running threads."""
-        if self._attempt.reason is not None:
-            raise Stopped(self._attempt.reason)
+        check(self._attempt)
 
     def wait(self, delay: Seconds) -> None:
         """Sleep in a thread; raise `Stopped` as soon as the attempt should stop.
@@ -111,3 +126,196 @@ class Context:
         """
         self._attempt.progress = typed.dumps(value)
         self._reported()
+
+    def reach(self, step: str) -> None:
+        """Note a step that the handler records in a transaction of its own."""
+        self._attempt.reached.add(step)
+
+
+class Context(BaseContext):
+    """An attempt of a job, passed to handlers that have a parameter of this type."""
+
+    @overload
+    def step(
+        self, name: str, function: Callable[[], Any], *, undo: Mapping[str, Any] | None = None
+    ) -> Any: ...
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[[], Any],
+        *,
+        returns: type[Value],
+        undo: Mapping[str, Any] | None = None,
+    ) -> Value: ...
+    def step(
+        self,
+        name: str,
+        function: Callable[[], Any],
+        *,
+        returns: Any = None,
+        undo: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run a function once, and return its result as it is recorded, now and in later attempts.
+
+        The result is JSON, converted to the type `returns` as inputs are. `undo` (`{"task": ...,
+        "input": ...}`) is the job that is queued to undo the step if the job fails for good or is
+        cancelled. A name that is used again in an attempt becomes `name#2`.
+        """
+        return self._do(self._steps.step(name, function, undo, returns))
+
+    def sleep(self, name: str, until: Seconds | datetime) -> None:
+        """Suspend the job for a number of seconds or a timedelta, or until a time.
+
+        Raise `Suspended`: the attempt ends without being spent, and the next one gets past here.
+        """
+        self._do(self._steps.sleep(name, until))
+
+    def signal(
+        self,
+        name: str,
+        *,
+        timeout: Seconds | None = None,
+        until: datetime | None = None,
+        step: str | None = None,
+        returns: Any = None,
+    ) -> Any:
+        """Return the payload of the next signal of a name; suspend the job until one is sent.
+
+        Raise `TimedOutError` when the time is up. The step has the name of the signal, or `step`.
+        """
+        return self._do(self._steps.signal(name, timeout, until, step, returns))
+
+    def spawn(self, name: str, task: str, input: Any = EMPTY, **options: Unpack[JobOptions]) -> int:
+        """Queue a job as a child of this one, once, and return its id; options as in `enqueue`."""
+        return int(self._do(self._steps.spawn(name, task, input, options)))
+
+    def children(
+        self,
+        name: str = "children",
+        *,
+        mode: str = "all",
+        timeout: Seconds | None = None,
+        until: datetime | None = None,
+    ) -> list[Child]:
+        """Suspend the job until all its children, or any of them (`mode`), have ended.
+
+        Raise `TimedOutError`, which has the `children`, when the time is up.
+        """
+        children: list[Child] = self._do(self._steps.children(name, mode, timeout, until))
+        return children
+
+    def _do(self, work: Work) -> Any:
+        try:
+            request = next(work)
+            while True:
+                try:
+                    result = self._perform(request)
+                except BaseException as error:  # noqa: BLE001 - the generator raises it again
+                    request = work.throw(error)
+                else:
+                    request = work.send(result)
+        except StopIteration as end:
+            return end.value
+
+    def _perform(self, request: Call | Run) -> Any:
+        if isinstance(request, Call):
+            return self._calls.start(self._attempt, request).result()
+        result = request.function()
+        if inspect.isawaitable(result):
+            if isinstance(result, Coroutine):
+                result.close()
+            raise UsageError("the function of a step is async: use trax.AsyncWorker")
+        return result
+
+
+class AsyncContext(BaseContext):
+    """An attempt of a job, passed to async handlers that have a parameter of this type."""
+
+    @overload
+    async def step(
+        self, name: str, function: Callable[[], Any], *, undo: Mapping[str, Any] | None = None
+    ) -> Any: ...
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[[], Any],
+        *,
+        returns: type[Value],
+        undo: Mapping[str, Any] | None = None,
+    ) -> Value: ...
+    async def step(
+        self,
+        name: str,
+        function: Callable[[], Any],
+        *,
+        returns: Any = None,
+        undo: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Do as `Context.step` does; the function may be async."""
+        return await self._do(self._steps.step(name, function, undo, returns))
+
+    async def sleep(self, name: str, until: Seconds | datetime) -> None:
+        """Do as `Context.sleep` does."""
+        await self._do(self._steps.sleep(name, until))
+
+    async def signal(
+        self,
+        name: str,
+        *,
+        timeout: Seconds | None = None,
+        until: datetime | None = None,
+        step: str | None = None,
+        returns: Any = None,
+    ) -> Any:
+        """Do as `Context.signal` does."""
+        return await self._do(self._steps.signal(name, timeout, until, step, returns))
+
+    async def spawn(
+        self, name: str, task: str, input: Any = EMPTY, **options: Unpack[JobOptions]
+    ) -> int:
+        """Do as `Context.spawn` does."""
+        return int(await self._do(self._steps.spawn(name, task, input, options)))
+
+    async def children(
+        self,
+        name: str = "children",
+        *,
+        mode: str = "all",
+        timeout: Seconds | None = None,
+        until: datetime | None = None,
+    ) -> list[Child]:
+        """Do as `Context.children` does."""
+        children: list[Child] = await self._do(self._steps.children(name, mode, timeout, until))
+        return children
+
+    async def _do(self, work: Work) -> Any:
+        try:
+            request = next(work)
+            while True:
+                try:
+                    result = await self._perform(request)
+                except BaseException as error:  # noqa: BLE001 - the generator raises it again
+                    request = work.throw(error)
+                else:
+                    request = work.send(result)
+        except StopIteration as end:
+            return end.value
+
+    async def _perform(self, request: Call | Run) -> Any:
+        if isinstance(request, Call):
+            return await self._answer(request)
+        result = request.function()
+        return await result if isinstance(result, Awaitable) else result
+
+    async def _answer(self, call: Call) -> Rows:
+        answer = asyncio.wrap_future(self._calls.start(self._attempt, call))
+        try:
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            # A step that has been done is recorded before the worker acknowledges the cancel.
+            await asyncio.wait([answer])
+            if not answer.cancelled():
+                answer.exception()
+            raise

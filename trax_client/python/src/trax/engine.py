@@ -8,6 +8,7 @@ then in the outbox until the server has answered. Its lease is extended all that
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -18,9 +19,9 @@ import psycopg
 
 from . import sql
 from .attempt import Attempt, HeldAttempts
+from .calls import Calls
 from .clock import now
 from .connection import Backoff, Link, Watchdog, bounded
-from .context import Context
 from .errors import (
     Blame,
     NotPermittedError,
@@ -33,9 +34,10 @@ from .errors import (
 from .exchange import BATCH, Claim, Exchange, Outcome
 from .handler import Handler
 from .heartbeat import Heartbeat, extend
-from .outcome import Kind, Reason, Verdict, complete, fail, on_error, on_stop
+from .outcome import Kind, Reason, Suspended, Verdict, complete, fail, on_error, on_stop
 from .polling import Polling
 from .shutdown import Phase
+from .steps import unreached
 from .typed import MisfitError
 from .version import __version__
 
@@ -43,8 +45,9 @@ log = logging.getLogger("trax")
 
 # Newer versions are accepted, as functions are only added to the contract.
 OLDEST_EXTENSION = (0, 1)
-# The errors of a server whose SQL is older: an unknown function, or the library's own refusal.
-OF_OLDER_SQL = ("42883", "55000")
+# The errors of a server whose SQL is older: an unknown column or function, or the library's own
+# refusal.
+OF_OLDER_SQL = ("42703", "42883", "55000")
 # The time between asking handlers to stop and releasing their jobs anyway.
 STOP_PATIENCE = 1.0
 # The time after that until an unreachable server is given up on.
@@ -101,6 +104,13 @@ class Engine:
             lease=settings.lease,
             info={**info, "concurrency": settings.concurrency},
         )
+        self._calls = Calls(
+            self._parameters,
+            self._held,
+            self._watchdog,
+            limit=self._exchange.limit,
+            ask=self._heartbeat.begun,
+        )
         self._running: set[Attempt] = set()
         self._ended: deque[tuple[Attempt, Any, BaseException | None]] = deque()
         self._link: Link | None = None
@@ -149,6 +159,7 @@ class Engine:
                 self._wait()
         finally:
             self._heartbeat.end()
+            self._calls.end()
             self._watchdog.end()
             if self._link is not None:
                 self._link.close()
@@ -270,8 +281,9 @@ class Engine:
                 self._report(attempt, Verdict(Kind.RELEASE))
                 continue
             try:
-                context = Context(attempt, self._heartbeat.progressed)
-                call = self._handlers[attempt.task].bind(attempt.input, context)
+                handler = self._handlers[attempt.task]
+                context = handler.context_type(attempt, self._heartbeat.progressed, self._calls)
+                call = handler.bind(attempt.input, context)
             except MisfitError as misfit:
                 # Not permanent: during a rolling deployment the next attempt may run in newer code.
                 self._report(attempt, fail(f"the input does not fit this handler: {misfit}"))
@@ -295,15 +307,29 @@ class Engine:
             if attempt not in self._running:
                 continue  # abandoned
             self._running.remove(attempt)
+            if attempt.is_suspended:
+                self._check_unwound(attempt, error)
+                continue
             verdict = complete(value) if error is None else on_error(error, attempt.reason)
+            if verdict.kind in (Kind.COMPLETE, Kind.NOTHING) and (missed := unreached(attempt)):
+                text = "job %d (%s) completed without %s: was its code changed meanwhile?"
+                log.warning(text, attempt.job_id, attempt.task, missed)
             if verdict.kind is Kind.NOTHING:
                 self._held.remove(attempt.key)
                 continue
             self._report(attempt, verdict, error)
 
+    @staticmethod
+    def _check_unwound(attempt: Attempt, error: BaseException | None) -> None:
+        if not isinstance(error, Suspended | asyncio.CancelledError):
+            text = "job %d (%s) is suspended, but its handler went on: let trax.Suspended pass"
+            log.warning(text, attempt.job_id, attempt.task, exc_info=error)
+
     def _report(
         self, attempt: Attempt, verdict: Verdict, error: BaseException | None = None
     ) -> None:
+        if attempt.is_suspended:
+            return
         if verdict.kind in (Kind.FAIL, Kind.TIMED_OUT):
             job = (attempt.job_id, attempt.task, attempt.attempt, attempt.max_attempts)
             text = "job %d (%s) failed in attempt %d of %d: %s"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import Enum
+from typing import Any
 
 import psycopg
 
@@ -26,6 +28,14 @@ class WrongValueError(UsageError, ValueError):
 
 class VersionError(TraxError):
     """The extension in the database is older than this package needs."""
+
+
+class TimedOutError(TraxError, TimeoutError):
+    """The time of a wait was up: no signal was sent, or not all `children` have ended."""
+
+    def __init__(self, message: str, children: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.children = list(children)
 
 
 class ServerError(TraxError):

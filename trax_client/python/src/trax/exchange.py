@@ -21,7 +21,7 @@ import psycopg
 
 from . import sql
 from .attempt import Attempt
-from .clock import now, span
+from .clock import millis, now, span
 from .connection import Link
 from .errors import Blame, blame, is_of_the_values
 from .outcome import Kind, Verdict, instead
@@ -158,13 +158,13 @@ class Exchange:
 
     def _claim_alone(self, link: Link, wanted: int) -> list[Attempt]:
         sent = now()
-        parameters = {**self._claim.parameters(wanted), "lock_timeout": _millis(self.limit / 5)}
+        parameters = {**self._claim.parameters(wanted), "lock_timeout": millis(self.limit / 5)}
         rows = link.call(sql.CLAIM, parameters, self.limit)
         return [_attempt(row, sent, self._claim.lease) for row in rows]
 
     def _completions(self, batch: list[Outcome]) -> dict[str, Any]:
         return {
-            "lock_timeout": _millis(self.limit / 5),
+            "lock_timeout": millis(self.limit / 5),
             "job_ids": [one.attempt.job_id for one in batch],
             "tokens": [one.attempt.token for one in batch],
             "outputs": [one.verdict.output for one in batch],
@@ -228,7 +228,7 @@ class Exchange:
         slow = not (outcome.again or hasty)
         lock = self.limit / 5 if slow else max(SHORTEST_PAUSE, outcome.pause / 5)
         parameters = {
-            "lock_timeout": _millis(min(lock, self.limit / 5)),
+            "lock_timeout": millis(min(lock, self.limit / 5)),
             "job_id": outcome.attempt.job_id,
             "token": outcome.attempt.token,
             "output": verdict.output,
@@ -280,10 +280,6 @@ def _first_batch(outcomes: Sequence[Outcome]) -> list[Outcome]:
     return batch
 
 
-def _millis(seconds: float) -> str:
-    return str(max(1, int(seconds * 1000)))
-
-
 def _time(epoch: float | None) -> datetime | None:
     return None if epoch is None else datetime.fromtimestamp(epoch, timezone.utc)
 
@@ -304,4 +300,5 @@ def _attempt(row: Sequence[Any], sent: float, lease: float) -> Attempt:
         timeout=row[10],
         trace=trace if isinstance(trace, dict) else None,
         valid_until=sent + lease,
+        steps=row[12],
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import telemetry
-from .context import Context
+from .context import AsyncContext, BaseContext, Context
 from .errors import UsageError
 from .typed import Decoder, decoder, loads, names_decimal
 
@@ -25,13 +25,14 @@ class Handler:
                 else f'the handler of "{task}" is async: write def, or use trax.AsyncWorker'
             )
         self.task = task
+        self.context_type = AsyncContext if is_async else Context
         self._run = telemetry.around_async(function) if is_async else telemetry.around(function)
         self._context: str | None = None
         self._input: tuple[str, Decoder] | None = None
         self._decimals = False
         self._read_signature(function)
 
-    def bind(self, text: str, context: Context) -> Callable[[], Any]:
+    def bind(self, text: str, context: BaseContext) -> Callable[[], Any]:
         """Return a call of the function for an input given as JSON text.
 
         Raise MisfitError if the input does not fit the annotation.
@@ -57,9 +58,13 @@ class Handler:
                 inspect.Parameter.KEYWORD_ONLY,
             ):
                 raise UsageError(f"{where} takes *{name}: name its input and its context")
-            if hints.get(name) is Context and self._context is None:
+            hint = hints.get(name)
+            if hint is AsyncContext and self.context_type is Context:
+                raise UsageError(f'{where} is not async: annotate the context as "trax.Context"')
+            is_context = hint in (Context, AsyncContext)
+            if is_context and self._context is None:
                 self._context = name
-            elif self._input is None and hints.get(name) is not Context:
+            elif self._input is None and not is_context:
                 try:
                     self._input = (name, decoder(hints.get(name, Any)))
                     self._decimals = names_decimal(hints.get(name))

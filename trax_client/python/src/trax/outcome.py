@@ -38,6 +38,14 @@ class Stopped(BaseException):
         self.reason = reason
 
 
+class Suspended(BaseException):
+    """Raised by a wait of the context when the job is suspended: the attempt has ended.
+
+    The worker reports no outcome, and the next attempt gets past the wait. Derived from
+    BaseException, so that `except Exception` in a handler does not catch it; let it pass.
+    """
+
+
 class Snooze(Exception):
     """Raise it to postpone the job by this delay, without using up an attempt.
 

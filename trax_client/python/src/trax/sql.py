@@ -18,7 +18,7 @@ _OPTIONS = """
 
 _CLAIMED = """job_id, token::text, attempt, max_attempts, task, input::text, manifest, group_name,
     extract(epoch from scheduled_for)::float8, extract(epoch from queued_at)::float8,
-    extract(epoch from timeout)::float8, trace::text"""
+    extract(epoch from timeout)::float8, trace::text, coalesce(steps, 0)"""
 
 # With no places, no job counts as begun before a heartbeat reports it, so a lost answer uses up no
 # attempt.
@@ -41,6 +41,14 @@ JOB = """select job_id, state, attempt, task, manifest, group_name, priority,
     extract(epoch from finished_at)::float8, worker, error, output::text, progress::text
 from trax.get_jobs(array[%(job_id)s::bigint])"""
 CANCEL = "select trax.cancel(%(job_id)s::bigint)"
+CANCEL_ALONE = "select trax.cancel(job_id => %(job_id)s::bigint, tree => false)"
+SEND_SIGNAL = """select trax.send_signal(job_id => %(job_id)s::bigint, name => %(name)s::text,
+    payload => %(payload)s::jsonb, signal_id => %(signal_id)s::text)"""
+READ_STEPS = """select step, kind, output::text, attempt,
+    extract(epoch from recorded_at)::float8, timed_out, wait::text, undo::text
+from trax.read_steps(job_id => %(job_id)s::bigint)"""
+FORK = """select trax.fork(job_id => %(job_id)s::bigint, from_step => %(from_step)s::text,
+    input => %(input)s::jsonb)"""
 
 VERSION = """select pg_catalog.current_database()::text, (
     select e.extversion::text from pg_catalog.pg_extension e where e.extname = 'trax')"""
@@ -60,6 +68,24 @@ TIMED_OUT = f"""select case when trax.acknowledge_cancel({_LEASE}) then 'failed'
     else trax.fail(job_id => %(job_id)s::bigint, token => %(token)s::uuid, error => %(error)s::text)
     end"""
 CANCEL_OWN = f"select trax.cancel_own({_LEASE}, reason => %(error)s::text)"
+
+_STEP = f"{_LEASE}, step => %(step)s::text"
+_UNTIL = """until => coalesce(%(until)s::timestamptz,
+    pg_catalog.now() + %(timeout)s::interval)"""
+READ_RECORDED_STEPS = """select step, kind, output::text, timed_out
+from trax.read_steps(job_id => %(job_id)s::bigint) where recorded_at is not null"""
+RECORD_STEP = f"""select recorded, output::text from trax.record_step({_STEP},
+    output => %(output)s::jsonb, undo => %(undo)s::jsonb)"""
+RECORD_STEP_IN_TRANSACTION = """select recorded, output::text from trax.record_step(
+    job_id => %(job_id)s::bigint, token => %(token)s::uuid, step => %(step)s::text,
+    output => %(output)s::jsonb, undo => %(undo)s::jsonb)"""
+SLEEP = f"select trax.sleep({_STEP}, {_UNTIL})"
+AWAIT_SIGNAL = f"""select state, payload::text
+from trax.await_signal({_STEP}, name => %(name)s::text, {_UNTIL})"""
+SPAWN = f"""select trax.spawn({_STEP}, task => %(task)s::text, input => %(input)s::jsonb,
+    {_OPTIONS})"""
+AWAIT_CHILDREN = f"""select state, children::text
+from trax.await_children({_STEP}, mode => %(mode)s::text, {_UNTIL})"""
 
 HEARTBEAT = """select job_id, held, cancel_requested
 from trax.heartbeat(job_ids => %(job_ids)s::bigint[], tokens => %(tokens)s::text[]::uuid[],

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
-
-from .context import Context
+from typing import Any, Protocol
 
 try:
     from opentelemetry import trace as otel
@@ -22,10 +20,21 @@ else:
     _IS_THERE = True
 
 
-def around(function: Callable[..., Any]) -> Callable[[Context, dict[str, Any]], Any]:
+class Traced(Protocol):
+    """The properties of an attempt that its span has."""
+
+    @property
+    def job_id(self) -> int: ...  # noqa: D102
+    @property
+    def task(self) -> str: ...  # noqa: D102
+    @property
+    def trace(self) -> dict[str, Any] | None: ...  # noqa: D102
+
+
+def around(function: Callable[..., Any]) -> Callable[[Traced, dict[str, Any]], Any]:
     """Return a function that runs a handler inside its span."""
 
-    def run(context: Context, arguments: dict[str, Any]) -> Any:
+    def run(context: Traced, arguments: dict[str, Any]) -> Any:
         with _execution(context):
             return function(**arguments)
 
@@ -34,10 +43,10 @@ def around(function: Callable[..., Any]) -> Callable[[Context, dict[str, Any]], 
 
 def around_async(
     function: Callable[..., Awaitable[Any]],
-) -> Callable[[Context, dict[str, Any]], Awaitable[Any]]:
+) -> Callable[[Traced, dict[str, Any]], Awaitable[Any]]:
     """Return a function that runs an async handler inside its span."""
 
-    async def run(context: Context, arguments: dict[str, Any]) -> Any:
+    async def run(context: Traced, arguments: dict[str, Any]) -> Any:
         with _execution(context):
             return await function(**arguments)
 
@@ -62,7 +71,7 @@ def sending(task: str, operation: str, jobs: int | None = None) -> Iterator[dict
 
 
 @contextmanager
-def _execution(context: Context) -> Iterator[None]:
+def _execution(context: Traced) -> Iterator[None]:
     if not _IS_THERE:
         yield
         return

@@ -1,0 +1,79 @@
+"""The options of a job, as the arguments of `trax.enqueue`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final, TypedDict
+
+from . import argument, typed
+from .clock import Seconds
+
+
+class JobOptions(TypedDict, total=False):
+    """The options of a job, as the arguments of `trax.enqueue`; each is optional.
+
+    A time has a time zone. A duration (`timeout`, `retry_delay`, `unique_for`) is a number of
+    seconds or a timedelta.
+    """
+
+    run_at: datetime | None
+    group_name: str | None
+    priority: int | None
+    max_retries: int | None
+    timeout: Seconds | None
+    unique_key: str | None
+    concurrency_key: str | None
+    trace: Mapping[str, Any] | None
+    retry_delay: Seconds | None
+    unique_for: Seconds | None
+
+
+EMPTY: Final[dict[str, Any]] = {}
+"""The input of a job for which the caller gave none."""
+
+
+def input_text(value: Any) -> str:
+    """Return an input as JSON; None is null."""
+    return typed.dumps(value) or "null"
+
+
+def input_texts(values: Iterable[Any]) -> list[str]:
+    """Return the inputs of several jobs as JSON."""
+    return [input_text(one) for one in argument.items("inputs", values, '[{"to": "ada"}]')]
+
+
+def _text(name: str, value: object) -> str:
+    return argument.text(name, value, "mail")
+
+
+def _integer(name: str, value: object) -> int:
+    return argument.integer(name, value, 5)
+
+
+def _trace(name: str, value: object) -> str | None:
+    return typed.dumps(dict(argument.mapping(name, value, '{"traceparent": "00-..."}')) or None)
+
+
+_CHECKS: dict[str, Callable[[str, object], object]] = {
+    "run_at": argument.moment,
+    "group_name": _text,
+    "priority": _integer,
+    "max_retries": _integer,
+    "timeout": argument.duration,
+    "unique_key": _text,
+    "concurrency_key": _text,
+    "trace": _trace,
+    "retry_delay": argument.duration,
+    "unique_for": argument.duration,
+}
+
+
+def enqueue_parameters(task: str, options: JobOptions, **inputs: Any) -> dict[str, Any]:
+    """Return the parameters of a call that queues jobs, with its options checked."""
+    argument.unlisted(options, _CHECKS)
+    parameters: dict[str, Any] = {"task": argument.text("task", task, "mail.send"), **inputs}
+    for name, check in _CHECKS.items():
+        value = options.get(name)
+        parameters[name] = None if value is None else check(name, value)
+    return parameters
