@@ -1,9 +1,9 @@
 //! Tests of the suite itself: each faulty worker must fail the scenario about its fault. The
 //! workers are the Python example with a few words replaced.
 
-use super::program::{Kind, Language, example};
+use super::program::{Kind, Language, example, package};
 use super::scenario::Scenario;
-use super::{judge, verdict};
+use super::{PYTHON, PYTHON_WORKER, judge, verdict};
 
 /// A fault, and the scenario that must detect it.
 struct Fault {
@@ -164,5 +164,46 @@ fn each_fault_is_seen_by_the_scenario_that_is_about_it() {
         };
         let wrong = said.split("\n-- printed:").next().unwrap_or_default();
         assert!(wrong.contains(fault.words), "{}: {said}", fault.name);
+    }
+}
+
+/// Faults with steps, put into the Python package: words of Python in which `s` is its class.
+const FAULTS_OF_STEPS: [(&str, &str, Scenario, &str); 3] = [
+    (
+        "runs a recorded step again",
+        "s._kept = lambda self, step, kind: iter(())",
+        Scenario::Steps,
+        "steps run",
+    ),
+    (
+        "takes a signal twice",
+        "s._named = lambda self, name: name",
+        Scenario::Waits,
+        "results",
+    ),
+    (
+        "queues a child again",
+        "f = s.spawn; s.spawn = lambda self, name, *rest: f(self, name + secrets.token_hex(4), *rest)",
+        Scenario::Steps,
+        "results",
+    ),
+];
+
+#[test]
+fn each_fault_with_steps_is_seen() {
+    let trials = FAULTS_OF_STEPS.map(|(name, fault, scenario, words)| {
+        let program = package(&format!(
+            "{PYTHON} -c \"import runpy, secrets, sys; from trax.steps import Steps as s; {fault}; \
+            sys.argv = ['', 'async']; runpy.run_path('{PYTHON_WORKER}', run_name='__main__')\""
+        ));
+        (name, words, judge(program, scenario))
+    });
+    for (name, words, trial) in trials {
+        let said = match verdict(trial) {
+            Ok(()) => panic!("nobody sees a worker that {name}"),
+            Err(said) => said,
+        };
+        let wrong = said.split("\n-- printed:").next().unwrap_or_default();
+        assert!(wrong.contains(words), "{name}: {said}");
     }
 }

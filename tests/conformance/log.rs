@@ -6,7 +6,7 @@ use std::path::Path;
 /// A line of the log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Line {
-    /// `begin`, or the way in which the handler ended: `done` or `stopped`.
+    /// `begin`, `step NAME`, or the way in which the handler ended: `done` or `stopped`.
     pub(super) what: String,
     pub(super) job: i64,
     pub(super) attempt: i32,
@@ -26,6 +26,7 @@ fn line(text: &str) -> Result<Line, String> {
     let words: Vec<&str> = text.split(' ').collect();
     let (what, rest) = match words[..] {
         ["begin", ref rest @ ..] => ("begin", rest),
+        ["step", ref rest @ .., _] => ("step ", rest),
         ["end", ref rest @ .., how @ ("done" | "stopped")] => (how, rest),
         _ => return Err(format!("no line of a log: {text:?}")),
     };
@@ -36,8 +37,13 @@ fn line(text: &str) -> Result<Line, String> {
         _ => None,
     };
     let ((job, attempt), at) = parsed.ok_or(format!("no line of a log: {text:?}"))?;
+    let name = if what == "step " {
+        words[words.len() - 1]
+    } else {
+        ""
+    };
     Ok(Line {
-        what: what.to_owned(),
+        what: format!("{what}{name}"),
         job,
         attempt,
         at,

@@ -13,6 +13,7 @@ mod log;
 mod program;
 mod refusal;
 mod scenario;
+mod steps;
 mod trial;
 mod unheard;
 
@@ -132,16 +133,17 @@ fn the_command_conforms() {
 
 /// Followed by `sync` or `async`.
 const PYTHON: &str = "PYTHONPATH=trax_client/python/src PYTHONDONTWRITEBYTECODE=1 \
-    exec \"$PYTHON\" trax_client/python/tests/conformance_worker.py";
+    exec \"$PYTHON\"";
+const PYTHON_WORKER: &str = "trax_client/python/tests/conformance_worker.py";
 
 #[test]
 fn the_package_for_python_conforms() {
-    conforms(program::package(&format!("{PYTHON} sync")));
+    conforms(program::package(&format!("{PYTHON} {PYTHON_WORKER} sync")));
 }
 
 #[test]
 fn the_package_for_python_with_an_event_loop_conforms() {
-    conforms(program::package(&format!("{PYTHON} async")));
+    conforms(program::package(&format!("{PYTHON} {PYTHON_WORKER} async")));
 }
 
 #[test]

@@ -13,6 +13,8 @@ pub(super) struct Program {
     pub(super) kind: Kind,
     /// Whether a job still completes when the server refuses its output.
     pub(super) leaves_out: bool,
+    /// Whether it has the task `conformance.steps`.
+    pub(super) has_steps: bool,
     /// Files made for the program.
     files: Option<Arc<Scratch>>,
 }
@@ -33,6 +35,7 @@ impl Program {
             command: command.into(),
             kind,
             leaves_out: false,
+            has_steps: false,
             files: None,
         }
     }
@@ -138,7 +141,10 @@ pub(super) fn exec() -> Program {
 
 /// A package for another language, given by the command line of its conformance worker.
 pub(super) fn package(command: &str) -> Program {
-    Program::new(Kind::Whole, command)
+    Program {
+        has_steps: true,
+        ..Program::new(Kind::Whole, command)
+    }
 }
 
 /// A one-page example with the suite's tasks in place of its own, and parts of it replaced.
@@ -217,7 +223,8 @@ fn with_tasks(page: &str, tasks: &str) -> String {
     format!("{before}-- The tasks\n{tasks}\n{after}")
 }
 
-/// The worker named by CONFORMANCE_WORKER; judged as a one-page example if CONFORMANCE_KIND=short.
+/// The worker named by CONFORMANCE_WORKER; judged as a one-page example if CONFORMANCE_KIND=short,
+/// and on its steps if CONFORMANCE_STEPS is set.
 pub(super) fn named() -> Option<Program> {
     let command = std::env::var("CONFORMANCE_WORKER").ok()?;
     let kind = match std::env::var("CONFORMANCE_KIND").as_deref() {
@@ -225,5 +232,8 @@ pub(super) fn named() -> Option<Program> {
         Ok("short") => Kind::Short,
         Ok(other) => panic!("CONFORMANCE_KIND is whole or short, not {other:?}"),
     };
-    Some(Program::new(kind, command))
+    Some(Program {
+        has_steps: std::env::var_os("CONFORMANCE_STEPS").is_some(),
+        ..Program::new(kind, command)
+    })
 }

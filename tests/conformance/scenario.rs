@@ -2,7 +2,7 @@
 
 use super::log::most_at_once;
 use super::trial::{Start, Trial, Verdict, is, now, promptly, within};
-use super::{refusal, unheard};
+use super::{refusal, steps, unheard};
 use harness::PATIENCE;
 use harness::scheduler::{connect, scheduler_of};
 use std::time::Duration;
@@ -47,6 +47,12 @@ pub(super) enum Scenario {
     Poison,
     /// After the server restarts, outcomes are sent again and work continues.
     Restart,
+    /// Steps are recorded once, and later attempts get what is kept.
+    Steps,
+    /// Waits end the attempt, spend nothing, and end by time, signal, timeout or cancel.
+    Waits,
+    /// A step whose lease is lost while it runs is not recorded.
+    StepStops,
     /// SIGTERM: running jobs end within the grace period.
     StopFinishes,
     /// SIGTERM: jobs that exceed the grace period are released.
@@ -56,7 +62,7 @@ pub(super) enum Scenario {
 }
 
 impl Scenario {
-    pub(super) const ALL: [Scenario; 19] = [
+    pub(super) const ALL: [Scenario; 22] = [
         Scenario::Claims,
         Scenario::Concurrency,
         Scenario::Heartbeats,
@@ -73,6 +79,9 @@ impl Scenario {
         Scenario::Update,
         Scenario::Poison,
         Scenario::Restart,
+        Scenario::Steps,
+        Scenario::Waits,
+        Scenario::StepStops,
         Scenario::StopFinishes,
         Scenario::StopReleases,
         Scenario::Killed,
@@ -99,6 +108,14 @@ impl Scenario {
             (Scenario::Unheard, _) => unheard::unheard(trial).await,
             (Scenario::Update, _) => unheard::update(trial).await,
             (Scenario::Poison, _) => poison(trial).await,
+            (Scenario::Steps | Scenario::Waits | Scenario::StepStops, _)
+                if !trial.program.has_steps =>
+            {
+                Ok(())
+            }
+            (Scenario::Steps, _) => steps::steps(trial).await,
+            (Scenario::Waits, _) => steps::waits(trial).await,
+            (Scenario::StepStops, _) => steps::step_stops(trial).await,
             (Scenario::StopFinishes, _) => stop_finishes(trial).await,
             (Scenario::StopReleases, _) => stop_releases(trial).await,
         }?;
@@ -186,7 +203,7 @@ async fn heartbeats(trial: &Trial) -> Verdict {
 }
 
 /// Takes away the lease of a running job; returns the statement's answer.
-async fn take_away(trial: &Trial, job: i64, call: &str) -> Verdict<String> {
+pub(super) async fn take_away(trial: &Trial, job: i64, call: &str) -> Verdict<String> {
     let sql = format!("select trax.{call} from trax.lease where job_id = {job}");
     trial.value(&sql).await
 }

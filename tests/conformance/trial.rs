@@ -200,8 +200,19 @@ impl Trial {
         Running(Process::start(command))
     }
 
+    /// The beginnings and ends of handlers.
     pub(super) fn log(&self) -> Verdict<Vec<Line>> {
-        log::read(&self.files.path().join("log"))
+        let mut lines = log::read(&self.files.path().join("log"))?;
+        lines.retain(|line| !line.what.starts_with("step "));
+        Ok(lines)
+    }
+
+    /// The names of the steps of a job whose functions have begun, in order.
+    pub(super) fn steps_run(&self, job: i64) -> Verdict<Vec<String>> {
+        let lines = log::read(&self.files.path().join("log"))?;
+        let of_job = lines.iter().filter(|line| line.job == job);
+        let names = of_job.filter_map(|line| line.what.strip_prefix("step "));
+        Ok(names.map(str::to_owned).collect())
     }
 
     /// The output of the workers.

@@ -1,12 +1,12 @@
 // Enqueues jobs and reads their state over a connection of the caller, in its transaction if there is one.
 
-import type { Trace } from "./context.js";
-import { type Duration, interval } from "./duration.js";
+import type { Duration } from "./duration.js";
+import { type EnqueueOptions, argumentsOf, inputOf, jsonOf, optionNames } from "./enqueue.js";
 import { TraxError, UsageError, translated } from "./errors.js";
-import { describe } from "./outcome.js";
-import { toJson } from "./json.js";
+import { dateOf, fromJson } from "./json.js";
 import { checkList, checkOptions, checkText, nearest, noOption } from "./options.js";
 import * as sql from "./sql.js";
+import { type Undo, reach, undoOf } from "./steps.js";
 import { Telemetry } from "./telemetry.js";
 
 /** Runs statements with numbered parameters: a `Client`, `PoolClient` or `Pool` of `pg`, or an adapter for the
@@ -14,36 +14,6 @@ import { Telemetry } from "./telemetry.js";
 export interface Queryable {
   query(text: string, values: unknown[]): PromiseLike<{ rows: unknown[] }>;
 }
-
-/** The options of `trax.enqueue`. Times are texts (`5 min`), or milliseconds in options whose names end in `Ms`. */
-export interface EnqueueOptions {
-  /** The time before which the job cannot be claimed. */
-  runAt?: Date | string;
-  groupName?: string;
-  /** 0 to 31; a higher priority is claimed first. */
-  priority?: number;
-  maxRetries?: number;
-  /** The time limit of an attempt. */
-  timeout?: Duration;
-  timeoutMs?: number;
-  /** While a job with this key is alive, its id is returned and nothing is queued. */
-  uniqueKey?: string;
-  /** The minimum time that the unique key stays alive, counted from enqueueing. */
-  uniqueFor?: Duration;
-  uniqueForMs?: number;
-  /** Jobs with the same key run one at a time. */
-  concurrencyKey?: string;
-  retryDelay?: Duration;
-  retryDelayMs?: number;
-  /** `traceparent` and `tracestate`; by default those of OpenTelemetry's active span, if there is one. */
-  trace?: Trace;
-}
-
-/** The names of all options; the compiler reports a missing one. */
-const optionNames = Object.keys({
-  runAt: 0, groupName: 0, priority: 0, maxRetries: 0, timeout: 0, timeoutMs: 0, uniqueKey: 0, uniqueFor: 0, uniqueForMs: 0,
-  concurrencyKey: 0, retryDelay: 0, retryDelayMs: 0, trace: 0,
-} satisfies Record<keyof EnqueueOptions, 0>);
 
 export type JobState = "queued" | "in_progress" | "completed" | "failed" | "cancelled";
 
@@ -66,6 +36,20 @@ export interface Job<Output = unknown> {
   error: string | undefined;
   output: Output | undefined;
   progress: unknown;
+}
+
+/** A step of a job. */
+export interface Step {
+  step: string;
+  kind: "step" | "sleep" | "signal" | "child" | "jobs";
+  output: unknown;
+  attempt: number;
+  /** Undefined for the wait in which the job is suspended. */
+  recordedAt: Date | undefined;
+  timedOut: boolean;
+  /** Of a wait: since when, and for what. */
+  wait: unknown;
+  undo: unknown;
 }
 
 /** The result of a job. */
@@ -120,15 +104,68 @@ export class Client {
     return { state, output: job?.output, error: textOf(row?.["error"]) };
   }
 
-  /** Cancels a waiting job, or asks the worker of an executing job to stop. */
-  async cancel(jobId: number): Promise<"cancelled" | "requested" | "finished" | "unknown"> {
-    return (await this.#value("cancel", { job_id: ["bigint", jobId] })) as "cancelled" | "requested" | "finished" | "unknown";
+  /** Cancels a waiting job, or asks the worker of an executing job to stop; also the living jobs that it and its
+   * children have spawned, unless `tree` is false. */
+  async cancel(jobId: number, { tree = true } = {}): Promise<"cancelled" | "requested" | "finished" | "unknown"> {
+    const named = { job_id: ["bigint", jobId], tree: ["boolean", tree ? undefined : false] } as const;
+    return (await this.#value("cancel", named)) as "cancelled" | "requested" | "finished" | "unknown";
+  }
+
+  /** Sends a signal to a job. A second one with the same `signalId` to the job is a duplicate. */
+  async sendSignal(
+    jobId: number,
+    name: string,
+    payload?: unknown,
+    { signalId }: { signalId?: string } = {},
+  ): Promise<"sent" | "duplicate" | "ended" | "unknown"> {
+    checkText("name", name, 'sendSignal(jobId, "paid")');
+    const named = {
+      job_id: ["bigint", jobId],
+      name: ["text", name],
+      payload: ["jsonb", jsonOf("payload", payload)],
+      signal_id: ["text", signalId],
+    } as const;
+    return (await this.#value("send_signal", named)) as "sent" | "duplicate" | "ended" | "unknown";
+  }
+
+  /** Returns the steps of a job, also of one that has ended, in the order of recording. */
+  async readSteps(jobId: number): Promise<Step[]> {
+    return (await this.#rows(sql.readSteps(jobId))).map(stepOf);
+  }
+
+  /** Queues a new job like one that has ended and returns its id. The steps before `fromStep`, by default all, are
+   * already recorded. The input is that of the ended job if none is given. */
+  async fork(jobId: number, { fromStep, input }: { fromStep?: string; input?: unknown } = {}): Promise<number> {
+    const named = { job_id: ["bigint", jobId], from_step: ["text", fromStep], input: ["jsonb", jsonOf("input", input)] } as const;
+    return Number(await this.#value("fork", named));
+  }
+
+  /** Records a step of an attempt in the caller's transaction, with its writes. The first record wins: if `recorded` is
+   * false, take the kept output and write nothing. Returns undefined if the lease is lost: roll back. */
+  async recordStep<Output = unknown>(
+    attempt: { jobId: number; token: string },
+    name: string,
+    output?: Output,
+    { undo }: { undo?: Undo } = {},
+  ): Promise<{ recorded: boolean; output: Output } | undefined> {
+    checkAttempt(attempt, "recordStep(ctx, name, output)");
+    checkText("name", name, 'recordStep(ctx, "charge")');
+    reach(attempt, name);
+    const named = {
+      job_id: ["bigint", attempt.jobId],
+      token: ["uuid", attempt.token],
+      step: ["text", name],
+      output: ["jsonb", jsonOf("output", output)],
+      undo: ["jsonb", undoOf(undo)],
+    } as const;
+    const [row] = await this.#rows(sql.recordStep(named));
+    return row && { recorded: Boolean(row["state"]), output: fromJson(row["output"]) as Output };
   }
 
   /** Records the completion of an attempt in the caller's transaction, so that its effects happen exactly once. The
    * handler then returns `RECORDED`. Returns false if the lease is lost: roll back. */
   async complete(attempt: { jobId: number; token: string }, output?: unknown): Promise<boolean> {
-    checkAttempt(attempt);
+    checkAttempt(attempt, "complete(ctx, output)");
     const named = {
       job_id: ["bigint", attempt.jobId],
       token: ["uuid", attempt.token],
@@ -165,40 +202,12 @@ export class Client {
 }
 
 /** Refuses an attempt without its id or its token. A context has more than those, so other names are no mistake. */
-function checkAttempt(attempt: { jobId: number; token: string }): void {
+function checkAttempt(attempt: { jobId: number; token: string }, example: string): void {
   const given = Object(attempt) as Record<string, unknown>;
   const missing = ["jobId", "token"].filter((name) => given[name] === undefined);
   const [name] = Object.keys(given).filter((name) => nearest(name, missing) !== undefined);
   if (name !== undefined) throw new UsageError(noOption(name, missing));
-  if (missing.length > 0) throw new UsageError("the attempt has no " + missing.join(" and no ") + "; write complete(ctx, output)");
-}
-
-function argumentsOf(options: EnqueueOptions): Record<string, sql.Argument> {
-  const { runAt } = options;
-  return {
-    run_at: ["timestamptz", runAt instanceof Date ? runAt.toISOString() : runAt],
-    group_name: ["text", options.groupName],
-    priority: ["int", options.priority],
-    max_retries: ["int", options.maxRetries],
-    timeout: ["interval", interval(options, "timeout")],
-    unique_key: ["text", options.uniqueKey],
-    unique_for: ["interval", interval(options, "uniqueFor")],
-    concurrency_key: ["text", options.concurrencyKey],
-    retry_delay: ["interval", interval(options, "retryDelay")],
-    trace: ["jsonb", jsonOf("trace", options.trace)],
-  };
-}
-
-function inputOf(input: unknown): string {
-  return jsonOf("input", input) ?? "null";
-}
-
-function jsonOf(what: string, value: unknown): string | undefined {
-  try {
-    return toJson(value);
-  } catch (error) {
-    throw new UsageError(`the ${what} is not JSON: ${describe(error)}`, { cause: error });
-  }
+  if (missing.length > 0) throw new UsageError("the attempt has no " + missing.join(" and no ") + `; write ${example}`);
 }
 
 function jobOf<Output>(row: Record<string, unknown>): Job<Output> {
@@ -222,10 +231,18 @@ function jobOf<Output>(row: Record<string, unknown>): Job<Output> {
   };
 }
 
+function stepOf(row: Record<string, unknown>): Step {
+  return {
+    step: String(row["step"]),
+    kind: row["kind"] as Step["kind"],
+    output: fromJson(row["output"]),
+    attempt: Number(row["attempt"]),
+    recordedAt: dateOf(row["recorded_at"]),
+    timedOut: Boolean(row["timed_out"]),
+    wait: fromJson(row["wait"]),
+    undo: fromJson(row["undo"]),
+  };
+}
+
 const textOf = (value: unknown): string | undefined => (typeof value === "string" ? value : undefined);
 
-const fromJson = (value: unknown): unknown => (typeof value === "string" ? JSON.parse(value) : undefined);
-
-/** Returns the date of seconds since 1970. */
-export const dateOf = (seconds: unknown): Date | undefined =>
-  seconds === null || seconds === undefined ? undefined : new Date(Number(seconds) * 1000);

@@ -18,11 +18,11 @@ export interface Opening {
   /** The time limits for connecting and for every call, in milliseconds. */
   connectLimit: number;
   limit: number;
-  /** The channel to listen on, and the callback for its notifications. */
-  channel: string;
-  onNotification: (payload: string) => void;
+  /** The channel to listen on, if any, and the callback for its notifications. */
+  channel?: string;
+  onNotification?: (payload: string) => void;
   /** Called when the connection is lost, other than by `close`. */
-  onEnd: () => void;
+  onEnd?: () => void;
 }
 
 /** A connection of a worker. Its calls run one after another, each with a time limit. */
@@ -103,11 +103,12 @@ export class Connection {
 
   async #listen({ channel, onNotification, onEnd }: Opening): Promise<void> {
     // A pooler may pass on notifications of other clients' channels.
-    this.#client.on("notification", (heard) => heard.channel === channel && onNotification(heard.payload ?? ""));
+    this.#client.on("notification", (heard) => heard.channel === channel && onNotification?.(heard.payload ?? ""));
     this.#client.on("end", () => {
       this.#closed = true;
-      if (!this.#closedByUs) onEnd();
+      if (!this.#closedByUs) onEnd?.();
     });
+    if (channel === undefined) return;
     try {
       await this.query({ text: `listen ${channel}`, values: [] });
     } catch (error) {

@@ -1,10 +1,56 @@
+import type { Duration } from "./duration.js";
+import type { EnqueueOptions } from "./enqueue.js";
 import type { Reason } from "./outcome.js";
 
 /** The span that enqueued a job, as stored with it. */
 export type Trace = Record<string, unknown>;
 
+/** The job that undoes a step. */
+export interface Undo {
+  task: string;
+  input?: unknown;
+}
+
+/** A job that the job has spawned; `output` and `error` once it has ended. */
+export interface Child {
+  step: string;
+  jobId: number;
+  state: "queued" | "in_progress" | "completed" | "failed" | "cancelled";
+  output: unknown;
+  error: string | undefined;
+}
+
+/** How long to wait: a text (`3 days`), milliseconds, or a time; without any, for ever. */
+export interface WaitOptions {
+  timeout?: Duration;
+  timeoutMs?: number;
+  until?: Date | string;
+}
+
+/** What a job remembers and waits for. A name that is used again in an attempt becomes `name#2`.
+ *
+ * When a wait suspends the job, the attempt has ended without being spent: the promise of the call never settles, so
+ * no code of the handler runs after it (also no `finally`), and the next attempt gets past the wait. */
+export interface Durable {
+  /** Runs a function once and returns its result as it is recorded, now and in later attempts: JSON, undefined for
+   * null. `undo` is the job that is queued to undo the step if the job fails for good or is cancelled. */
+  step<Output>(name: string, run: () => Output | Promise<Output>, options?: { undo?: Undo }): Promise<Output>;
+  /** Suspends the job for a length of time (`3 days`), or until a time. */
+  sleep(name: string, until: Duration | Date): Promise<void>;
+  /** Returns the payload of the next signal of a name; suspends the job until one is sent. The step has the name of
+   * the signal, or `step`.
+   * @throws TimedOutError when the time is up, in later attempts too. */
+  awaitSignal<Payload = unknown>(name: string, options?: WaitOptions & { step?: string }): Promise<Payload>;
+  /** Queues a job as a child of this one, once, and returns its id. */
+  spawn(name: string, task: string, input?: unknown, options?: EnqueueOptions): Promise<number>;
+  /** Suspends the job until all its children, or any of them (`mode`), have ended. The name of the step is
+   * `children`, or `name`.
+   * @throws TimedOutError, with the `children`, when the time is up. */
+  children(options?: WaitOptions & { name?: string; mode?: "all" | "any" }): Promise<Child[]>;
+}
+
 /** The context of an attempt, as a handler sees it. */
-export interface Context {
+export interface Context extends Durable {
   /** Exact, as ids stay below 2^53. */
   readonly jobId: number;
   /** The lease's fencing token, for a handler that calls `Client.complete` in its own transaction. */

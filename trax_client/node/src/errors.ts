@@ -1,5 +1,7 @@
 // The errors of calls, classified by SQLSTATE.
 
+import type { Child } from "./context.js";
+
 /** The base of all errors of this package. */
 export class TraxError extends Error {
   constructor(message: string, options?: ErrorOptions) {
@@ -13,6 +15,13 @@ export class UsageError extends TraxError {}
 
 /** The extension in the database is older than this package needs. */
 export class VersionError extends TraxError {}
+
+/** The time of a wait was up: no signal was sent, or not all `children` have ended. */
+export class TimedOutError extends TraxError {
+  constructor(message: string, readonly children: readonly Child[] = []) {
+    super(message);
+  }
+}
 
 /** The fields of a server's error. */
 export interface Report {

@@ -6,20 +6,22 @@
 // a call when the connection broke, are sent one by one.
 
 import type { HostConfig } from "./address.js";
-import { dateOf } from "./client.js";
 import { now } from "./clock.js";
 import { Backoff, Connection, type Row } from "./connection.js";
-import type { Context } from "./context.js";
+import type { Context, Durable } from "./context.js";
 import { NotPermittedError, ServerError, type TraxError, blame, isOfTheValues, notInstalled, translated } from "./errors.js";
 import type { Lease, LeaseAnswer } from "./heartbeat.js";
+import { dateOf } from "./json.js";
 import type { Logger } from "./logger.js";
 import { TIMED_OUT, type Verdict, instead } from "./outcome.js";
 import * as sql from "./sql.js";
 import { checkVersion, version } from "./version.js";
 
 /** A claimed attempt, with JSON as text. */
-export interface Claimed extends Omit<Context, "trace" | "signal" | "reason" | "progress"> {
+export interface Claimed extends Omit<Context, "trace" | "signal" | "reason" | "progress" | keyof Durable> {
   input: string;
+  /** How many steps the job has recorded before this attempt. */
+  steps: number;
   trace: string | undefined;
 }
 
@@ -79,8 +81,8 @@ const BATCH_TEXT = 4 << 20;
 const LONGEST_PAUSE = 10_000;
 /** Once the server had no time for this many outcomes of an exchange, the others are reported later. */
 const FAILURES_AT_MOST = 2;
-/** The errors of a server whose SQL is older: an unknown function, or the library's own refusal. */
-const OF_OLDER_SQL = new Set(["42883", "55000"]);
+/** The errors of a server whose SQL is older: an unknown column or function, or the library's own refusal. */
+const OF_OLDER_SQL = new Set(["42703", "42883", "55000"]);
 /** The number of consecutive times that an outcome may break the connection before it is recorded as failed. */
 const BREAKS_AT_MOST = 5;
 /** The number of times that an outcome larger than `LARGE` may stay unanswered. By the second time its lease has ended,
@@ -403,6 +405,7 @@ async function send(connection: Connection, { jobId, token }: Unreported, verdic
     case "cancel own":
       return held("cancelled", call("cancel_own", { reason: ["text", verdict.reason] }));
     case "recorded":
+    case "suspended":
       return "completed";
   }
 }
@@ -430,5 +433,6 @@ function claimedOf(row: Row): Claimed {
     queuedAt: dateOf(row["queued_at"]) ?? new Date(NaN),
     timeout: row["timeout"] === null ? undefined : Number(row["timeout"]) * 1000,
     trace: row["trace"] ?? undefined,
+    steps: Number(row["steps"]),
   };
 }

@@ -1,10 +1,16 @@
 // An attempt of a job: decodes the input, runs the handler, and determines the verdict.
 
+import { setTimeout as pause } from "node:timers/promises";
+
+import type { Called, Calls } from "./calls.js";
+import type { Row } from "./connection.js";
 import type { Context } from "./context.js";
 import { type Decoder, decode } from "./decoder.js";
 import type { Claimed } from "./exchange.js";
 import { toJson } from "./json.js";
 import { type Reason, Stopped, TIMED_OUT, type Verdict, describe, failure, onError, onOutput, onStop } from "./outcome.js";
+import type { Statement } from "./sql.js";
+import { Steps } from "./steps.js";
 import type { Telemetry } from "./telemetry.js";
 
 /** Runs for every job of a task. Its return value is the output. */
@@ -15,44 +21,87 @@ export interface Registered {
   decoder: Decoder<unknown> | undefined;
 }
 
+/** What an execution needs of its worker. */
+export interface Means {
+  progress: (progress: string) => void;
+  /** Asks for a heartbeat of the attempt now. */
+  ask: () => void;
+  calls: Calls;
+  telemetry: Telemetry;
+}
+
+/** How long to wait for the heartbeat that says why a job gets no child, in milliseconds. */
+const ANSWER_LIMIT = 5000;
+
 export class Execution {
   readonly claimed: Claimed;
   readonly #stop = new AbortController();
   readonly #ctx: Context;
+  readonly #steps: Steps;
+  readonly #calls: Calls;
+  readonly #telemetry: Telemetry;
+  readonly #ask: () => void;
   #reason: Reason | undefined;
+  /** How many calls that may suspend the job have no answer yet, and whether a heartbeat has said that it is lost. */
+  #waits = 0;
+  #isLost = false;
+  #isSuspended = false;
+  #suspend: (verdict: Verdict) => void = () => undefined;
+  readonly #suspension = new Promise<Verdict>((resolve) => (this.#suspend = resolve));
 
-  constructor(claimed: Claimed, report: (progress: string) => void) {
+  constructor(claimed: Claimed, { progress, ask, calls, telemetry }: Means) {
     this.claimed = claimed;
-    const { input: _, trace, ...rest } = claimed;
+    this.#ask = ask;
+    this.#calls = calls;
+    this.#telemetry = telemetry;
+    const { input: _, trace, steps: __, ...rest } = claimed;
     const reason = (): Reason | undefined => this.#reason;
+    this.#steps = new Steps(claimed, {
+      send: (statement, kind) => this.#send(statement, kind),
+      check: () => this.#stop.signal.throwIfAborted(),
+      lockTimeout: calls.lockTimeout,
+      telemetry,
+    });
     this.#ctx = {
       ...rest,
+      ...this.#steps.methods(),
       trace: traceOf(trace),
       signal: this.#stop.signal,
       get reason() {
         return reason();
       },
-      progress: (value) => report(toJson(value) ?? "null"),
+      progress: (value) => progress(toJson(value) ?? "null"),
     };
+    this.#steps.belongTo(this.#ctx);
+  }
+
+  /** Describes the recorded steps that a handler completed without. */
+  get unreached(): string | undefined {
+    return this.#steps.unreached;
   }
 
   /** Asks the handler to stop. The first of several reasons is kept. */
   stop(reason: Reason): void {
-    if (this.#reason !== undefined) return;
+    if (this.#reason !== undefined || this.#isSuspended) return;
+    if (reason === "lease lost" && this.#waits > 0) {
+      // The answer to its own call says whether it is suspended.
+      this.#isLost = true;
+      return;
+    }
     this.#reason = reason;
     this.#stop.abort(new Stopped(reason));
   }
 
   /** Runs the handler, which is abandoned if it does not stop within `patience` milliseconds after being asked to. */
-  async run(registered: Registered, telemetry: Telemetry, patience: number): Promise<Verdict> {
+  async run(registered: Registered, patience: number): Promise<Verdict> {
     let timer: NodeJS.Timeout | undefined;
     const overdue = new Promise<Verdict>((resolve) => {
       this.#stop.signal.addEventListener("abort", () => {
         timer = setTimeout(() => resolve(onStop(this.#reason ?? "shutdown")), patience);
       });
     });
-    return telemetry.executing(this.#ctx, async (failed) => {
-      const verdict = await Promise.race([this.#handle(registered), overdue]);
+    return this.#telemetry.executing(this.#ctx, async (failed) => {
+      const verdict = await Promise.race([this.#handle(registered), overdue, this.#suspension]);
       clearTimeout(timer);
       if (verdict.kind === "fail") failed("error", verdict.error);
       else if (verdict.kind === "timed out") failed("timeout", TIMED_OUT);
@@ -78,6 +127,47 @@ export class Execution {
     } catch (error) {
       return this.#verdictOn(error);
     }
+  }
+
+  /** Sends a call of the handler. When the job is suspended, the promise never settles: the worker ends the attempt. */
+  async #send(statement: Statement, kind: "read" | "record" | "wait"): Promise<Row[]> {
+    if (this.#isSuspended) return new Promise(() => undefined);
+    const maySuspend = kind === "wait";
+    if (maySuspend) this.#waits += 1;
+    let called: Called;
+    try {
+      called = await this.#calls.run(statement, () => this.#isLost || this.#reason === "lease lost");
+    } catch (error) {
+      if (maySuspend) this.#waits -= 1;
+      if (error instanceof Stopped) this.#giveUp();
+      throw error;
+    }
+    if (maySuspend) this.#waits -= 1;
+    const { rows, wasUnanswered } = called;
+    const state: unknown = rows[0]?.["state"];
+    // If an answer was lost before, the attempt has ended either way.
+    if (this.#isSuspended || (maySuspend && (state === "suspended" || (state === "lost" && wasUnanswered)))) {
+      this.#isSuspended = true;
+      this.#suspend({ kind: "suspended" });
+      return new Promise(() => undefined);
+    }
+    if (kind === "read") return rows;
+    // A job that is asked to stop gets no child either; a heartbeat says which it is.
+    if (state === null) await this.#askWhy();
+    if (state === null || state === undefined || state === "lost" || this.#isLost) this.#giveUp();
+    return rows;
+  }
+
+  #giveUp(): never {
+    this.stop("lease lost");
+    throw new Stopped(this.#reason ?? "lease lost");
+  }
+
+  async #askWhy(): Promise<void> {
+    const { signal } = this.#stop;
+    if (signal.aborted) return;
+    this.#ask();
+    await pause(ANSWER_LIMIT, undefined, { signal, ref: false }).catch(() => undefined);
   }
 
   #verdictOn(error: unknown): Verdict {

@@ -60,6 +60,11 @@ export class Heart {
     this.#send({ kind: "progress", token, progress });
   }
 
+  /** Asks for a heartbeat of this lease now. */
+  ask(token: string): void {
+    this.#send({ kind: "ask", token });
+  }
+
   stopping(): void {
     this.#send({ kind: "stopping" });
   }

@@ -44,6 +44,8 @@ export type ToHeart =
   | { kind: "hold"; leases: Lease[]; claimedAt: number }
   | { kind: "drop"; tokens: string[] }
   | { kind: "progress"; token: string; progress: string }
+  /** The worker wants to know about this lease. */
+  | { kind: "ask"; token: string }
   /** The worker has extended leases over its other connection. */
   | { kind: "extended"; answers: LeaseAnswer[]; sentAt: number }
   /** The worker no longer claims. */
@@ -137,6 +139,11 @@ export class Heartbeat {
       case "progress": {
         const held = this.#held.get(message.token);
         if (held !== undefined) held.progress = message.progress;
+        break;
+      }
+      case "ask": {
+        const held = this.#held.get(message.token);
+        if (held !== undefined) held.askedAt = now();
         break;
       }
       case "stopping":

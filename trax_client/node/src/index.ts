@@ -1,8 +1,9 @@
 export type { Address, ConnectionOptions } from "./address.js";
-export { Client, type EnqueueOptions, type Job, type JobResult, type JobState, type Queryable } from "./client.js";
-export type { Context, Trace } from "./context.js";
+export { Client, type Job, type JobResult, type JobState, type Queryable, type Step } from "./client.js";
+export type { Child, Context, Trace, Undo, WaitOptions } from "./context.js";
 export type { Decoder, StandardSchema } from "./decoder.js";
 export type { Duration } from "./duration.js";
+export type { EnqueueOptions } from "./enqueue.js";
 export {
   BusyError,
   ConflictError,
@@ -11,6 +12,7 @@ export {
   NotInstalledError,
   NotPermittedError,
   ServerError,
+  TimedOutError,
   TooLargeError,
   TraxError,
   UnknownNameError,

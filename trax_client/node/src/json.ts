@@ -11,3 +11,10 @@ export function toJson(value: unknown): string | undefined {
 export function sendable(text: string): string {
   return text.replaceAll("\0", "\ufffd").toWellFormed();
 }
+
+/** Returns the value of a JSON text; undefined for SQL's null. */
+export const fromJson = (value: unknown): unknown => (typeof value === "string" ? JSON.parse(value) : undefined);
+
+/** Returns the date of seconds since 1970. */
+export const dateOf = (seconds: unknown): Date | undefined =>
+  seconds === null || seconds === undefined ? undefined : new Date(Number(seconds) * 1000);

@@ -64,7 +64,9 @@ export type Verdict =
   | { kind: "acknowledge cancel" }
   | { kind: "timed out" }
   | { kind: "cancel own"; reason: string }
-  | { kind: "recorded" };
+  | { kind: "recorded" }
+  /** The server has ended the attempt already. */
+  | { kind: "suspended" };
 
 /**
  * Returns the verdict on a returned value. The handler has completed; the server decides whether the lease is still

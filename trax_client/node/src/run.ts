@@ -6,6 +6,7 @@
 
 import { setImmediate as loopTurn } from "node:timers/promises";
 
+import { Calls } from "./calls.js";
 import { now } from "./clock.js";
 import { type Answer, BATCH, Exchange, type ExchangeOptions, type Reply, type Unreported } from "./exchange.js";
 import { Execution, type Registered } from "./execution.js";
@@ -51,6 +52,7 @@ export class Run {
   readonly #polling: Polling;
   readonly #exchange: Exchange;
   readonly #heart: Heart;
+  readonly #calls: Calls;
   /** The running attempts by token. */
   readonly #running = new Map<string, Execution>();
   #outbox: Unreported[] = [];
@@ -73,6 +75,8 @@ export class Run {
     this.#setup = setup;
     this.#polling = new Polling(setup.pollInterval, now());
     this.#heart = new Heart(setup.heartbeat, setup.log, (token, reason) => this.#running.get(token)?.stop(reason));
+    const { hosts, lease, claim } = setup.exchange;
+    this.#calls = new Calls({ hosts, lease, worker: claim.worker });
     this.#exchange = new Exchange({
       ...setup.exchange,
       log: setup.log,
@@ -126,7 +130,7 @@ export class Run {
       // A heartbeat that had not begun, or was not answered, cannot remove the entry that the claims made for the
       // worker.
       if (!(await this.#heart.leave())) await this.#exchange.leave();
-      await this.#exchange.close();
+      await Promise.all([this.#exchange.close(), this.#calls.close()]);
     }
   }
 
@@ -214,7 +218,12 @@ export class Run {
       sentAt,
     );
     for (const one of claimed) {
-      const execution = new Execution(one, (progress) => this.#heart.progress(one.token, progress));
+      const execution = new Execution(one, {
+        progress: (progress) => this.#heart.progress(one.token, progress),
+        ask: () => this.#heart.ask(one.token),
+        calls: this.#calls,
+        telemetry: this.#setup.telemetry,
+      });
       this.#running.set(one.token, execution);
       if (this.#isStopping) this.#ended(execution, onStop("shutdown"));
       else void this.#execute(execution);
@@ -226,13 +235,22 @@ export class Run {
     const registered = this.#setup.tasks.get(task);
     // Claims are limited to tasks that have a handler, so this is not expected.
     if (registered === undefined) return this.#ended(execution, onStop("shutdown"));
-    this.#ended(execution, await execution.run(registered, this.#setup.telemetry, this.#setup.cancelPatience));
+    this.#ended(execution, await execution.run(registered, this.#setup.cancelPatience));
   }
 
   #ended(execution: Execution, verdict: Verdict): void {
     const { jobId, token, task, attempt } = execution.claimed;
     // An abandoned attempt has already been reported.
     if (!this.#running.delete(token)) return;
+    if (verdict.kind === "suspended") {
+      this.#heart.drop([token]);
+      this.#wakeup.wake();
+      return;
+    }
+    const missed = verdict.kind === "complete" || verdict.kind === "recorded" ? execution.unreached : undefined;
+    if (missed !== undefined) {
+      this.#setup.log.warn(`job ${jobId} (${task}) completed without ${missed}: was its code changed meanwhile?`);
+    }
     if (verdict.kind === "fail") this.#setup.log.warn(`job ${jobId} (${task}), attempt ${attempt}: ${verdict.error}`);
     if (verdict.kind === "timed out") this.#setup.log.warn(`job ${jobId} (${task}), attempt ${attempt}: ${TIMED_OUT}`);
     this.#outbox.push({ jobId, token, verdict, again: false, breaks: 0, unanswered: 0 });

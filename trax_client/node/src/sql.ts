@@ -11,7 +11,7 @@ export interface Statement {
 /** The columns of a claim. */
 const claimed = `job_id, token::text as token, attempt, max_attempts, task, input::text as input, manifest, group_name,
   extract(epoch from scheduled_for)::float8 as scheduled_for, extract(epoch from queued_at)::float8 as queued_at,
-  extract(epoch from timeout)::float8 as timeout, trace::text as trace`;
+  extract(epoch from timeout)::float8 as timeout, trace::text as trace, coalesce(steps, 0) as steps`;
 
 /** The columns of a job. */
 const job = `job_id, state, attempt, task, manifest, group_name, priority,
@@ -113,6 +113,32 @@ export const enqueueMany = (named: Record<string, Argument>): Statement =>
 
 export const getJobs = (jobIds: number[]): Statement =>
   selecting(job, call("get_jobs", { job_ids: ["bigint[]", jobIds] }));
+
+/** The statements of steps name their first column `state`: null, "lost" or no row if the lease is lost. */
+export const recordStep = (named: Record<string, Argument>, lockTimeout?: number): Statement =>
+  selecting("recorded as state, output::text as output", call("record_step", named, lockTimeout));
+
+export const sleep = (named: Record<string, Argument>, lockTimeout: number): Statement =>
+  selecting("sleep as state", call("sleep", named, lockTimeout));
+
+export const awaitSignal = (named: Record<string, Argument>, lockTimeout: number): Statement =>
+  selecting("state, payload::text as output", call("await_signal", named, lockTimeout));
+
+export const spawn = (named: Record<string, Argument>, lockTimeout: number): Statement =>
+  selecting("spawn as state", call("spawn", named, lockTimeout));
+
+export const awaitChildren = (named: Record<string, Argument>, lockTimeout: number): Statement =>
+  selecting("state, children::text as output", call("await_children", named, lockTimeout));
+
+export const readSteps = (jobId: number): Statement =>
+  selecting(
+    `step, kind, output::text as output, attempt, extract(epoch from recorded_at)::float8 as recorded_at, timed_out,
+  wait::text as wait, undo::text as undo`,
+    call("read_steps", { job_id: ["bigint", jobId] }),
+  );
+
+/** The type of an argument that is a time, given as the time from now. */
+export const FROM_NOW = "interval + pg_catalog.now()";
 
 export const waitingTasks = (groups: string[] | undefined): Statement =>
   selecting("task", call("waiting_tasks", { groups: ["text[]", groups] }));

@@ -1,9 +1,10 @@
 // The worker program of the conformance suite (tests/conformance/README.md) for this package.
 
+import { randomBytes } from "node:crypto";
 import { appendFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { type Context, Permanent, RetryIn, Snooze, Worker } from "../src/index.js";
+import { type Context, Permanent, RetryIn, Snooze, TimedOutError, type Undo, Worker } from "../src/index.js";
 
 function setting(name: string): string {
   const value = process.env[`CONFORMANCE_${name}`];
@@ -16,9 +17,12 @@ const say = (what: string, { jobId, attempt }: Context, how = ""): void =>
   appendFileSync(log, `${what} ${jobId} ${attempt} ${Date.now()}${how}\n`);
 
 /** Returns a handler that logs its begin and its end. */
-function logged<Input>(handler: (input: Input, ctx: Context) => unknown): (input: Input, ctx: Context) => Promise<unknown> {
+function logged<Input>(
+  handler: (input: Input, ctx: Context) => unknown,
+  { begins = true } = {},
+): (input: Input, ctx: Context) => Promise<unknown> {
   return async (input, ctx) => {
-    say("begin", ctx);
+    if (begins) say("begin", ctx);
     try {
       return await handler(input, ctx);
     } finally {
@@ -32,6 +36,42 @@ function counted(input: unknown): { count: number } {
     return { count: Number(input.count) };
   }
   throw new TypeError("count is not an integer");
+}
+
+type Act = { do: string; name: string; ms?: number; until_attempt?: number; undo?: Undo; task: string; input: unknown };
+
+async function act(one: Act, ctx: Context): Promise<unknown> {
+  const limit = one.ms === undefined ? {} : { timeoutMs: one.ms };
+  const isTooLate = ctx.attempt > (one.until_attempt ?? Infinity);
+  switch (one.do) {
+    case "step": {
+      const work = async (): Promise<string> => {
+        say("step", ctx, ` ${one.name}`);
+        await sleep(one.ms ?? 0);
+        return randomBytes(8).toString("hex");
+      };
+      return isTooLate ? null : ctx.step(one.name, work, one.undo && { undo: one.undo });
+    }
+    case "fail":
+      if (!isTooLate) throw new Error("not yet");
+      return null;
+    case "sleep":
+      return ctx.sleep(one.name, `${one.ms} ms`);
+    case "signal":
+      return ctx.awaitSignal(one.name, limit).catch((error: unknown) =>
+        error instanceof TimedOutError ? "timed out" : `caught ${String(error)}`,
+      );
+    case "spawn":
+      return ctx.spawn(one.name, one.task, one.input);
+    default:
+      return ctx.children(limit);
+  }
+}
+
+async function steps(all: Act[], ctx: Context): Promise<unknown[]> {
+  const results: unknown[] = [];
+  for (const one of all) results.push(await act(one, ctx));
+  return results;
 }
 
 const worker = new Worker({
@@ -59,6 +99,7 @@ worker
   .task("conformance.snooze", logged<{ seconds: number }>(({ seconds }) => {
     throw new Snooze(`${seconds} s`);
   }))
+  .task("conformance.steps", logged(steps, { begins: false }))
   .task("conformance.large", logged<{ bytes: number }>(({ bytes }) => "x".repeat(bytes)))
   .task("conformance.typed", counted, logged<{ count: number }>(({ count }) => ({ count: count + 1 })));
 

@@ -45,6 +45,11 @@ test("the transactions of the page work", async () => {
   assert.equal(await start("shop.mjs").end, "0: [ { cents: '300' } ]\n");
 });
 
+test("the job of the page that sleeps and waits for a signal works", async () => {
+  const output = "{ click: { link: 'in the mail' }, letters: [ 'welcome', 'terms' ] }";
+  assert.equal(await start("signup.mjs").end, `0: ${output}\n`);
+});
+
 test("the package has one version", () => {
   const { version: packaged } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { version: string };
   assert.equal(version, packaged);

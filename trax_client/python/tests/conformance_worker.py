@@ -45,19 +45,21 @@ def say(what: str, ctx: Any, how: str = "") -> None:
 
 
 @contextlib.contextmanager
-def logged(ctx: Any) -> Iterator[None]:
-    say("begin", ctx)
+def logged(ctx: Any, *, begins: bool = True) -> Iterator[None]:
+    if begins:
+        say("begin", ctx)
     how = "done"
     try:
         yield
     except trax.Suspended:
-        how = "suspended"
+        how = ""
         raise
     except (asyncio.CancelledError, trax.Stopped):
         how = "stopped"
         raise
     finally:
-        say("end", ctx, how)
+        if how:
+            say("end", ctx, how)
 
 
 def echo(job: Any, ctx: trax.Context) -> Any:
@@ -109,7 +111,7 @@ def typed(job: Count, ctx: trax.Context) -> Count:
 
 async def steps(job: list[dict[str, Any]], ctx: Any) -> list[Any]:
     """Do what the input lists; `ctx` is that of an event loop, or looks like it."""
-    with logged(ctx):
+    with logged(ctx, begins=False):
         return [await act(one, ctx) for one in job]
 
 

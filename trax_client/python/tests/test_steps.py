@@ -347,7 +347,11 @@ def test_a_step_of_another_kind_is_refused(fleet: Fleet, client: trax.Client) ->
 
 
 def test_a_step_is_recorded_in_the_transaction_of_the_handler(
-    fleet: Fleet, client: trax.Client, url: str, db: psycopg.Connection[Any]
+    fleet: Fleet,
+    client: trax.Client,
+    url: str,
+    db: psycopg.Connection[Any],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     table = fleet.task.replace(".", "_")
     db.execute(f"create table {table} (n int)")
@@ -368,6 +372,8 @@ def test_a_step_is_recorded_in_the_transaction_of_the_handler(
     assert ended(client, job_id).output == [False, {"paid": 3}]
     assert db.execute(f"select count(*) from {table}").fetchone() == (1,)
     db.execute(f"drop table {table}")
+    fleet.stop()
+    assert f"job {job_id} ({fleet.task}) completed without" not in caplog.text
 
 
 def test_steps_survive_the_end_of_every_connection(fleet: Fleet, client: trax.Client) -> None:

@@ -110,7 +110,8 @@ class Calls:
                     self._leave(link)
                     raise translated(error) from error
                 self._leave(link, is_broken=at_fault is Blame.CONNECTION)
-                was_unanswered = was_unanswered or link is not None
+                if link is not None and at_fault is Blame.CONNECTION:
+                    was_unanswered = True
                 self._over.wait(backoff.next())
             except UnicodeError:
                 self._leave(link)

@@ -188,7 +188,9 @@ def check(attempt: Attempt) -> None:
 def unreached(attempt: Attempt) -> str:
     """Describe the recorded steps that a handler completed without; empty if there are none."""
     if attempt.kept is None:
-        return f"its {attempt.steps} recorded steps" if attempt.steps > 0 else ""
+        # It has reached only what it recorded in transactions of its own.
+        missed = attempt.steps > len(attempt.reached)
+        return f"its {attempt.steps} recorded steps" if missed else ""
     names = [f'"{name}"' for name in attempt.kept if name not in attempt.reached]
     return f"its recorded steps {', '.join(names[:5])}" if names else ""
 

@@ -1,0 +1,73 @@
+// The options of a job, as the arguments of `trax.enqueue`.
+
+import type { Trace } from "./context.js";
+import { type Duration, interval } from "./duration.js";
+import { UsageError } from "./errors.js";
+import { toJson } from "./json.js";
+import { describe } from "./outcome.js";
+import type * as sql from "./sql.js";
+
+/** The options of `trax.enqueue`. Times are texts (`5 min`), or milliseconds in options whose names end in `Ms`. */
+export interface EnqueueOptions {
+  /** The time before which the job cannot be claimed. */
+  runAt?: Date | string;
+  groupName?: string;
+  /** 0 to 31; a higher priority is claimed first. */
+  priority?: number;
+  maxRetries?: number;
+  /** The time limit of an attempt. */
+  timeout?: Duration;
+  timeoutMs?: number;
+  /** While a job with this key is alive, its id is returned and nothing is queued. */
+  uniqueKey?: string;
+  /** The minimum time that the unique key stays alive, counted from enqueueing. */
+  uniqueFor?: Duration;
+  uniqueForMs?: number;
+  /** Jobs with the same key run one at a time. */
+  concurrencyKey?: string;
+  retryDelay?: Duration;
+  retryDelayMs?: number;
+  /** `traceparent` and `tracestate`; by default those of OpenTelemetry's active span, if there is one. */
+  trace?: Trace;
+}
+
+/** The names of all options; the compiler reports a missing one. */
+export const optionNames = Object.keys({
+  runAt: 0, groupName: 0, priority: 0, maxRetries: 0, timeout: 0, timeoutMs: 0, uniqueKey: 0, uniqueFor: 0, uniqueForMs: 0,
+  concurrencyKey: 0, retryDelay: 0, retryDelayMs: 0, trace: 0,
+} satisfies Record<keyof EnqueueOptions, 0>);
+
+/** Returns the arguments of `trax.enqueue` for the options. */
+export function argumentsOf(options: EnqueueOptions): Record<string, sql.Argument> {
+  const { runAt } = options;
+  return {
+    run_at: ["timestamptz", timeOf(runAt)],
+    group_name: ["text", options.groupName],
+    priority: ["int", options.priority],
+    max_retries: ["int", options.maxRetries],
+    timeout: ["interval", interval(options, "timeout")],
+    unique_key: ["text", options.uniqueKey],
+    unique_for: ["interval", interval(options, "uniqueFor")],
+    concurrency_key: ["text", options.concurrencyKey],
+    retry_delay: ["interval", interval(options, "retryDelay")],
+    trace: ["jsonb", jsonOf("trace", options.trace)],
+  };
+}
+
+/** Returns an input as JSON. */
+export function inputOf(input: unknown): string {
+  return jsonOf("input", input) ?? "null";
+}
+
+/** Returns a value as JSON, or undefined if it is left out.
+ * @throws UsageError if it is not JSON; `what` names it. */
+export function jsonOf(what: string, value: unknown): string | undefined {
+  try {
+    return toJson(value);
+  } catch (error) {
+    throw new UsageError(`the ${what} is not JSON: ${describe(error)}`, { cause: error });
+  }
+}
+
+/** Returns a time as the server reads it. */
+export const timeOf = (time: Date | string | undefined): string | undefined => (time instanceof Date ? time.toISOString() : time);

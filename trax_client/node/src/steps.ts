@@ -1,0 +1,224 @@
+// The steps of an attempt: what its job remembers, and what it waits for.
+//
+// The steps recorded by earlier attempts are read once, and only if the claim says that there are any.
+
+import type { Row } from "./connection.js";
+import type { Child, Context, Durable, Undo, WaitOptions } from "./context.js";
+import { interval } from "./duration.js";
+import { argumentsOf, inputOf, jsonOf, optionNames, timeOf } from "./enqueue.js";
+import { ServerError, TimedOutError, UsageError, isOfTheValues } from "./errors.js";
+import type { Claimed } from "./exchange.js";
+import { fromJson, toJson } from "./json.js";
+import { checkOptions, checkText } from "./options.js";
+import { Permanent, describe } from "./outcome.js";
+import * as sql from "./sql.js";
+import type { Telemetry } from "./telemetry.js";
+
+export type { Undo } from "./context.js";
+
+/** Sends a statement for an attempt; never returns if the attempt is suspended. */
+export type Send = (statement: sql.Statement, kind: "read" | "record" | "wait") => Promise<Row[]>;
+
+/** A recorded step, with its output as JSON. */
+interface Kept {
+  kind: string;
+  output: unknown;
+  timedOut: boolean;
+}
+
+/** The names of the steps that the handlers of these contexts have used. */
+const reachedBy = new WeakMap<object, Set<string>>();
+
+/** Notes a step that a handler records in a transaction of its own. */
+export function reach(ctx: object, name: string): void {
+  reachedBy.get(ctx)?.add(name);
+}
+
+export class Steps {
+  readonly #claimed: Claimed;
+  readonly #send: Send;
+  readonly #check: () => void;
+  readonly #lockTimeout: number;
+  readonly #telemetry: Telemetry;
+  readonly #reached = new Set<string>();
+  #kept: Promise<Map<string, Kept>> | undefined;
+  #names: string[] | undefined;
+
+  constructor(claimed: Claimed, how: { send: Send; check: () => void; lockTimeout: number; telemetry: Telemetry }) {
+    this.#claimed = claimed;
+    this.#send = how.send;
+    this.#check = how.check;
+    this.#lockTimeout = how.lockTimeout;
+    this.#telemetry = how.telemetry;
+  }
+
+  /** Returns the methods for a context. */
+  methods(): Durable {
+    return {
+      step: (name, run, options) => this.#step(name, run, options),
+      sleep: (name, until) => this.#sleep(name, until),
+      awaitSignal: (name, options) => this.#signal(name, options) as Promise<never>,
+      spawn: (name, task, input, options) => this.#spawn(name, task, input, options),
+      children: (options) => this.#children(options),
+    };
+  }
+
+  /** Lets `reach` find the steps of a context. */
+  belongTo(ctx: Context): void {
+    reachedBy.set(ctx, this.#reached);
+  }
+
+  /** Describes the recorded steps that a handler completed without. */
+  get unreached(): string | undefined {
+    const { steps } = this.#claimed;
+    if (this.#names === undefined) {
+      // It has reached only what it recorded in transactions of its own.
+      return steps > this.#reached.size ? `its ${steps} recorded steps` : undefined;
+    }
+    const names = this.#names.filter((name) => !this.#reached.has(name)).slice(0, 5);
+    return names.length === 0 ? undefined : `its recorded steps ${names.map((name) => `"${name}"`).join(", ")}`;
+  }
+
+  async #step<Output>(name: string, run: () => Output | Promise<Output>, options: { undo?: Undo } = {}): Promise<Output> {
+    if (typeof run !== "function") throw new UsageError(`step "${name}" has no function; write step("${name}", () => ...)`);
+    checkOptions(options, ["undo"], 'step("charge", charge, { undo: { task: "card.refund" } })');
+    const undo = undoOf(options.undo);
+    const step = this.#named(name);
+    const kept = await this.#find(step, "step");
+    if (kept !== undefined) return fromJson(kept.output) as Output;
+    const result = await run();
+    let output: string | undefined;
+    try {
+      output = toJson(result);
+    } catch (error) {
+      throw new Permanent(`the result of step "${step}" is not JSON: ${describe(error)}`);
+    }
+    try {
+      const named = { output: ["jsonb", output], undo: ["jsonb", undo] } as const;
+      const [row] = await this.#send(sql.recordStep(this.#of(step, named), this.#lockTimeout), "record");
+      return fromJson(row?.["output"]) as Output;
+    } catch (error) {
+      if (!(error instanceof ServerError) || !isOfTheValues(error)) throw error;
+      // Permanent, as another attempt would run the function again.
+      throw new Permanent(`the result of step "${step}" was refused: ${error.message}`);
+    }
+  }
+
+  async #sleep(name: string, until: string | Date): Promise<void> {
+    const isTime = until instanceof Date;
+    if (!isTime) checkText("until", until, 'sleep("pause", "3 days") or sleep("pause", new Date(...))');
+    const at: sql.Argument = isTime ? ["timestamptz", timeOf(until)] : [sql.FROM_NOW, until];
+    const step = this.#named(name);
+    if ((await this.#find(step, "sleep")) !== undefined) return;
+    await this.#send(sql.sleep(this.#of(step, { until: at }), this.#lockTimeout), "wait");
+  }
+
+  async #signal(name: string, options: WaitOptions & { step?: string } = {}): Promise<unknown> {
+    checkText("name", name, 'awaitSignal("paid")');
+    checkOptions(options, ["step", ...waitNames], 'awaitSignal("paid", { timeout: "3 days" })');
+    const named = { name: ["text", name], until: untilOf(options) } as const;
+    const step = this.#named(options.step ?? name);
+    const kept = await this.#wait(step, "signal", () => sql.awaitSignal(this.#of(step, named), this.#lockTimeout));
+    if (kept.timedOut) throw new TimedOutError(`no signal "${name}" was sent in time`);
+    return fromJson(kept.output);
+  }
+
+  async #spawn(name: string, task: string, input: unknown = {}, options: Parameters<Durable["spawn"]>[3] = {}): Promise<number> {
+    checkText("task", task, 'spawn("letter", "letter.send", { to: "ada" })');
+    checkOptions(options, optionNames, 'spawn("letter", "letter.send", { to: "ada" }, { priority: 7 })');
+    const text = inputOf(input);
+    const step = this.#named(name);
+    const kept = await this.#find(step, "child");
+    if (kept !== undefined) return Number(kept.output);
+    const [row] = await this.#telemetry.sending(task, "spawn", (trace) => {
+      const rest = argumentsOf({ ...(trace && { trace }), ...options });
+      const named = { task: ["text", task], input: ["jsonb", text], ...rest } as const;
+      return this.#send(sql.spawn(this.#of(step, named), this.#lockTimeout), "record");
+    });
+    return Number(row?.["state"]);
+  }
+
+  async #children(options: WaitOptions & { name?: string; mode?: "all" | "any" } = {}): Promise<Child[]> {
+    checkOptions(options, ["name", "mode", ...waitNames], 'children({ mode: "any" })');
+    const { name = "children", mode = "all" } = options;
+    if (mode !== "all" && mode !== "any") throw new UsageError(`mode is ${String(mode)}; write mode: "all" or mode: "any"`);
+    const named = { mode: ["text", mode], until: untilOf(options) } as const;
+    const step = this.#named(name);
+    const kept = await this.#wait(step, "jobs", () => sql.awaitChildren(this.#of(step, named), this.#lockTimeout));
+    const children = ((fromJson(kept.output) ?? []) as Record<string, unknown>[]).map(childOf);
+    if (kept.timedOut) throw new TimedOutError("not all awaited children ended in time", children);
+    return children;
+  }
+
+  async #wait(step: string, kind: string, statement: () => sql.Statement): Promise<Kept> {
+    const kept = await this.#find(step, kind);
+    if (kept !== undefined) return kept;
+    const [row] = await this.#send(statement(), "wait");
+    return { kind, output: row?.["output"], timedOut: row?.["state"] === "timed_out" };
+  }
+
+  /** Returns the name of a step; a name that is used again gets a number. */
+  #named(name: string): string {
+    this.#check();
+    checkText("name", name, 'step("charge", charge)');
+    let step = name;
+    for (let number = 2; this.#reached.has(step); number += 1) step = `${name}#${number}`;
+    this.#reached.add(step);
+    return step;
+  }
+
+  async #find(step: string, kind: string): Promise<Kept | undefined> {
+    if (this.#claimed.steps === 0) return undefined;
+    const kept = (await (this.#kept ??= this.#read())).get(step);
+    if (kept === undefined || kept.kind === kind) return kept;
+    const what = `step "${step}" of job ${this.#claimed.jobId} was recorded as ${kept.kind}, not as ${kind}`;
+    throw new UsageError(`${what}: give each step of a job a name of its own`);
+  }
+
+  async #read(): Promise<Map<string, Kept>> {
+    try {
+      const rows = await this.#send(sql.readSteps(this.#claimed.jobId), "read");
+      const recorded = rows.filter((row) => row["recorded_at"] !== null);
+      this.#names = recorded.map((row) => String(row["step"]));
+      const keptOf = (row: Row): Kept => ({ kind: row["kind"], output: row["output"], timedOut: row["timed_out"] });
+      return new Map(recorded.map((row) => [String(row["step"]), keptOf(row)]));
+    } catch (error) {
+      // The next call reads them again.
+      this.#kept = undefined;
+      throw error;
+    }
+  }
+
+  #of(step: string, named: Record<string, sql.Argument>): Record<string, sql.Argument> {
+    const { jobId, token } = this.#claimed;
+    return { job_id: ["bigint", jobId], token: ["uuid", token], step: ["text", step], ...named };
+  }
+}
+
+const waitNames = Object.keys({ timeout: 0, timeoutMs: 0, until: 0 } satisfies Record<keyof WaitOptions, 0>);
+
+function untilOf(options: WaitOptions): sql.Argument {
+  const timeout = interval(options, "timeout");
+  if (timeout === undefined) return ["timestamptz", timeOf(options.until)];
+  if (options.until !== undefined) throw new UsageError('timeout and until are both given; write timeout: "3 days" or until: date');
+  return [sql.FROM_NOW, timeout];
+}
+
+/** Returns the job that undoes a step as JSON, checked before the step is run. */
+export function undoOf(undo: Undo | undefined): string | undefined {
+  if (undo === undefined) return undefined;
+  const example = 'undo: { task: "card.refund", input: { order: 7 } }';
+  checkOptions(undo, ["task", "input"], example);
+  checkText("the task of undo", undo.task, example);
+  return jsonOf("input of undo", undo);
+}
+
+function childOf(given: Record<string, unknown>): Child {
+  return {
+    step: String(given["step"]),
+    jobId: Number(given["job_id"]),
+    state: given["state"] as Child["state"],
+    output: given["output"] ?? undefined,
+    error: (given["error"] as string | null | undefined) ?? undefined,
+  };
+}

@@ -1,0 +1,324 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
+
+import { type Context, Stopped, TimedOutError, UsageError, type WorkerOptions } from "../src/index.js";
+import { database, during, eventually } from "./database.js";
+
+const it = await database();
+const { client, value } = it;
+
+type Handler = (input: any, ctx: Context) => unknown;
+
+let tasks = 0;
+
+/** Runs a worker with a handler for a task of its own while the test runs. */
+async function handled(handler: Handler, run: (task: string) => Promise<void>, options: WorkerOptions = {}): Promise<void> {
+  const task = `steps.${(tasks += 1)}`;
+  await during(it.worker(options).task(task, handler), () => run(task));
+}
+
+const ended = async (job: number): Promise<unknown> => {
+  await eventually("its end", async () => ["completed", "failed", "cancelled"].includes((await client.job(job))?.state ?? ""));
+  const { state, output, error } = (await client.job(job)) ?? {};
+  return state === "completed" ? output : `${state}: ${error}`;
+};
+
+const suspended = (job: number, step: string): Promise<void> =>
+  eventually(`suspended in ${step}`, async () => {
+    const open = (await client.readSteps(job)).filter(({ recordedAt }) => recordedAt === undefined).map((one) => one.step);
+    return (await client.job(job))?.state === "queued" && open.join() === step ? true : open;
+  });
+
+test("a step runs once and later attempts get its result", async () => {
+  const ran: string[] = [];
+  const work = <T>(name: string, result: T): (() => T) => () => (ran.push(name), result);
+  await handled(
+    async (_input, ctx) => {
+      const first = await ctx.step("charge", work("1", { cents: 7 }));
+      const second = await ctx.step("charge", async () => work("2", [1, null])());
+      const nothing = await ctx.step("nothing", work("3", undefined));
+      if (ctx.attempt === 1) throw new Error("once");
+      return [first, second, nothing === undefined, await ctx.step("last", work("4", "end"))];
+    },
+    async (task) => {
+      const job = await client.enqueue(task, {}, { maxRetries: 1, retryDelayMs: 0 });
+      assert.deepEqual(await ended(job), [{ cents: 7 }, [1, null], true, "end"]);
+      assert.deepEqual(ran, ["1", "2", "3", "4"]);
+      const steps = (await client.readSteps(job)).map(({ step, kind, output, attempt }) => [step, kind, output, attempt]);
+      assert.deepEqual(steps, [
+        ["charge", "step", { cents: 7 }, 1],
+        ["charge#2", "step", [1, null], 1],
+        ["nothing", "step", undefined, 1],
+        ["last", "step", "end", 2],
+      ]);
+    },
+  );
+});
+
+test("a suspended job occupies no place, and nothing of its handler goes on", async () => {
+  const wentOn: string[] = [];
+  await handled(
+    async (input, ctx) => {
+      if (input === "short") return input;
+      try {
+        await ctx.sleep("nap", new Date(Date.now() + 3_600_000));
+      } catch {
+        wentOn.push("catch");
+      } finally {
+        wentOn.push("finally");
+      }
+      return undefined;
+    },
+    async (task) => {
+      const job = await client.enqueue(task, {});
+      await suspended(job, "nap");
+      assert.equal(await ended(await client.enqueue(task, "short")), "short");
+      assert.equal(await client.cancel(job), "cancelled");
+      const fork = await client.fork(job, { input: { forked: true } });
+      await suspended(fork, "nap");
+      assert.equal(await client.cancel(fork, { tree: false }), "cancelled");
+      assert.deepEqual(wentOn, []);
+    },
+    { concurrency: 1 },
+  );
+});
+
+test("waits end by time, signal and timeout", async () => {
+  const attempts: number[] = [];
+  await handled(
+    async (_input, ctx) => {
+      attempts.push(ctx.attempt);
+      const seen: unknown[] = [await ctx.awaitSignal("go")];
+      await ctx.sleep("nap", "300 ms");
+      seen.push(await ctx.awaitSignal("go"));
+      try {
+        await ctx.awaitSignal("never", { timeoutMs: 300, step: "patience" });
+      } catch (error) {
+        assert.ok(error instanceof TimedOutError);
+        seen.push(error.message);
+      }
+      return [...seen, await ctx.awaitSignal("end")];
+    },
+    async (task) => {
+      const job = await client.enqueue(task, {}, { maxRetries: 0, runAt: new Date(Date.now() + 500) });
+      assert.equal(await client.sendSignal(job, "go", { n: 1 }), "sent");
+      assert.equal(await client.sendSignal(job, "go", { n: 2 }, { signalId: "second" }), "sent");
+      assert.equal(await client.sendSignal(job, "go", { n: 3 }, { signalId: "second" }), "duplicate");
+      await suspended(job, "end");
+      await client.sendSignal(job, "end", { n: 4 });
+      assert.deepEqual(await ended(job), [{ n: 1 }, { n: 2 }, 'no signal "never" was sent in time', { n: 4 }]);
+      assert.deepEqual(attempts, [1, 1, 1, 1], "no attempt is spent");
+      const steps = (await client.readSteps(job)).map(({ step }) => step);
+      assert.deepEqual(steps, ["go", "nap", "go#2", "patience", "end"]);
+      assert.equal(await client.sendSignal(job, "go"), "ended");
+    },
+  );
+});
+
+test("children are spawned once and awaited, and a cancel reaches them", async () => {
+  await handled(
+    async (input, ctx) => {
+      if (input.child === 3) return ctx.awaitSignal("never");
+      if (input.child !== undefined) return input.child;
+      for (const child of input.children) await ctx.spawn("part", ctx.task, { child }, { priority: child });
+      if (ctx.attempt === 1) throw new Error("once");
+      return (await ctx.children()).map(({ step, state, output }) => [step, state, output]);
+    },
+    async (task) => {
+      const options = { maxRetries: 1, retryDelayMs: 0 };
+      const job = await client.enqueue(task, { children: [1, 2] }, options);
+      assert.deepEqual(await ended(job), [["part", "completed", 1], ["part#2", "completed", 2]]);
+      const parent = await client.enqueue(task, { children: [3] }, options);
+      await suspended(parent, "children");
+      const child = Number((await client.readSteps(parent)).find(({ kind }) => kind === "child")?.output);
+      await suspended(child, "never");
+      assert.equal(await client.cancel(parent), "cancelled");
+      assert.match(String(await ended(child)), /^cancelled/);
+    },
+  );
+});
+
+test("a wait for children times out with those that there are", async () => {
+  await handled(
+    async (_input, ctx) => {
+      await ctx.spawn("never", "test.nobody");
+      try {
+        return await ctx.children({ timeout: "200 ms" });
+      } catch (error) {
+        return error instanceof TimedOutError && error.children.map(({ state }) => state);
+      }
+    },
+    async (task) => assert.deepEqual(await ended(await client.enqueue(task)), ["queued"]),
+  );
+});
+
+test("a handler that goes on beside its suspension does no harm", async () => {
+  let went = 0;
+  await handled(
+    async (_input, ctx) => {
+      const payload = await Promise.race([ctx.awaitSignal("go"), pause(1000)]);
+      if (payload !== undefined) return payload;
+      went += 1;
+      await ctx.step("more", () => (went += 1));
+      return "swallowed";
+    },
+    async (task) => {
+      const job = await client.enqueue(task, {}, { maxRetries: 0 });
+      await eventually("its handler goes on", () => went === 1 || went === 2);
+      await suspended(job, "go");
+      await client.sendSignal(job, "go", 7);
+      assert.equal(await ended(job), 7);
+    },
+  );
+});
+
+test("a step with a lost lease is not recorded, and stops its handler", async () => {
+  const seen: unknown[] = [];
+  await handled(
+    async (_input, ctx) => {
+      const attempt = seen.length;
+      try {
+        return await ctx.step("work", async () => {
+          if (attempt === 0) await value("select trax.release(job_id, token) from trax.lease where job_id = $1", ctx.jobId);
+          return `done ${attempt}`;
+        });
+      } catch (error) {
+        seen.push([error instanceof Stopped, ctx.reason, ctx.signal.aborted]);
+        throw error;
+      }
+    },
+    async (task) => {
+      assert.equal(await ended(await client.enqueue(task, {}, { maxRetries: 0 })), "done 1");
+      assert.deepEqual(seen, [[true, "lease lost", true]]);
+    },
+    { concurrency: 1 },
+  );
+});
+
+test("a step that is done when a cancel comes is recorded and undone", async () => {
+  await handled(
+    async (_input, ctx) => {
+      const undo = { task: "steps.undo", input: { order: 7 } };
+      const until = (): Promise<void> => eventually("the stop", () => ctx.signal.aborted);
+      await ctx.step("charge", async () => (await until(), "charged"), { undo });
+      await ctx.step("ship", () => "shipped");
+    },
+    async (task) => {
+      const job = await client.enqueue(task);
+      await eventually("it runs", async () => (await client.job(job))?.state === "in_progress");
+      assert.equal(await client.cancel(job), "requested");
+      assert.match(String(await ended(job)), /^cancelled/);
+      const steps = (await client.readSteps(job)).map(({ step, output, undo }) => [step, output, undo]);
+      assert.deepEqual(steps, [["charge", "charged", { task: "steps.undo", input: { order: 7 } }]]);
+      assert.equal(await value("select count(*)::int from trax.work_queue where task = 'steps.undo'"), 1);
+    },
+  );
+});
+
+test("recorded steps that newer code does not reach are logged", async () => {
+  await handled(
+    async (input, ctx) => {
+      if (ctx.attempt === 1) {
+        await ctx.step("old", () => 1);
+        throw new Error("once");
+      }
+      return input === "all" ? ctx.step("new", () => 2) : 3;
+    },
+    async (task) => {
+      const jobs = await client.enqueueMany(task, ["all", "none"], { maxRetries: 1, retryDelayMs: 0 });
+      assert.deepEqual(await Promise.all(jobs.map(ended)), [2, 3]);
+      const said = (text: string): boolean => it.said.some((one) => one.includes(text));
+      await eventually("it is said", () => said(`${jobs[0]} (${task}) completed without its recorded steps "old"`));
+      await eventually("it is said", () => said(`${jobs[1]} (${task}) completed without its 1 recorded steps`));
+    },
+  );
+});
+
+test("a result that cannot be recorded fails the job for good, and a step of another kind is refused", async () => {
+  await handled(
+    async (input, ctx) => {
+      if (input === "kind" && ctx.attempt === 1) {
+        await ctx.step("go", () => 1);
+        throw new Error("once");
+      }
+      if (input === "kind") return ctx.awaitSignal("go");
+      return ctx.step("work", () => (input === "large" ? "x".repeat(2_000_000) : 7n));
+    },
+    async (task) => {
+      const error = async (input: string, maxRetries: number): Promise<string> =>
+        String(await ended(await client.enqueue(task, input, { maxRetries, retryDelayMs: 0 })));
+      assert.match(await error("large", 5), /failed: the result of step "work" was refused: the output is too large/);
+      assert.match(await error("bigint", 5), /failed: the result of step "work" is not JSON/);
+      assert.match(await error("kind", 1), /was recorded as step, not as signal: give each/);
+    },
+  );
+});
+
+test("a step is recorded in the transaction of the handler", async () => {
+  await it.db.query("create table paid (cents int)");
+  await handled(
+    async (_input, ctx) => {
+      const step = await client.recordStep(ctx, "pay", { paid: 3 });
+      if (step?.recorded) await it.db.query("insert into paid values (3)");
+      if (ctx.attempt === 1) throw new Error("once");
+      return step;
+    },
+    async (task) => {
+      const job = await client.enqueue(task, {}, { maxRetries: 1, retryDelayMs: 0 });
+      assert.deepEqual(await ended(job), { recorded: false, output: { paid: 3 } });
+      assert.equal(await value("select count(*)::int from paid"), 1);
+      assert.ok(!it.said.some((one) => one.includes(`job ${job} `) && one.includes("completed without")));
+    },
+  );
+});
+
+test("steps survive the end of every connection", async () => {
+  const ran: number[] = [];
+  await handled(
+    async (_input, ctx) => {
+      const results: number[] = [];
+      for (const n of [0, 1, 2, 3]) {
+        const work = async (): Promise<number> => {
+          ran.push(n);
+          await value(
+            "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database() and query ~ 'record_step' and pid <> pg_backend_pid()",
+          );
+          return n;
+        };
+        results.push(await ctx.step("n", work));
+      }
+      return results;
+    },
+    async (task) => {
+      assert.deepEqual(await ended(await client.enqueue(task, {}, { maxRetries: 0 })), [0, 1, 2, 3]);
+      assert.deepEqual(ran, [0, 1, 2, 3]);
+    },
+  );
+});
+
+test("mistakes in the arguments of steps are refused before anything is done", async () => {
+  const ran: string[] = [];
+  const work = (): void => void ran.push("work");
+  const calls: [(ctx: any) => unknown, RegExp][] = [
+    [(ctx) => ctx.step(7, work), /name is a number; write step\("charge", charge\)/],
+    [(ctx) => ctx.step("a"), /step "a" has no function/],
+    [(ctx) => ctx.step("a", work, { undo: { tasks: "b" } }), /there is no option "tasks"; did you mean "task"\?/],
+    [(ctx) => ctx.step("a", work, { undo: {} }), /the task of undo is undefined; write undo: \{ task/],
+    [(ctx) => ctx.sleep("a", 90), /until is a number; write sleep\("pause", "3 days"\)/],
+    [(ctx) => ctx.awaitSignal("a", { timeout: 90 }), /timeout is a number; write timeout: "90 s" or timeoutMs: 90000/],
+    [(ctx) => ctx.awaitSignal("a", { timeout: "90 s", until: new Date() }), /timeout and until are both given/],
+    [(ctx) => ctx.children({ mode: "some" }), /mode is some; write mode: "all"/],
+    [(ctx) => ctx.spawn("a", "b", {}, { prioriti: 7 }), /did you mean "priority"\?/],
+  ];
+  await handled(
+    async (_input, ctx) => {
+      for (const [call, said] of calls) {
+        await assert.rejects(async () => call(ctx), (error: Error) => error instanceof UsageError && said.test(error.message), String(said));
+      }
+      return "all";
+    },
+    async (task) => assert.equal(await ended(await client.enqueue(task, {}, { maxRetries: 0 })), "all"),
+  );
+  assert.deepEqual(ran, []);
+});
