@@ -233,7 +233,10 @@ def test_a_swallowed_suspension_does_no_harm(
     assert caught == ["Suspended"]
 
 
-def test_a_step_with_a_lost_lease_is_not_recorded(fleet: Fleet, client: trax.Client) -> None:
+@pytest.mark.parametrize("call", ["step", "sleep", "spawn"])
+def test_a_step_with_a_lost_lease_is_not_recorded(
+    fleet: Fleet, client: trax.Client, call: str
+) -> None:
     reasons: list[Any] = []
 
     async def handler(job: Any, ctx: Any) -> Any:
@@ -245,14 +248,22 @@ def test_a_step_with_a_lost_lease_is_not_recorded(fleet: Fleet, client: trax.Cli
             return f"done {len(reasons)}"
 
         try:
-            return await ctx.step("work", work)
+            if call == "step":
+                return await ctx.step("work", work)
+            done = work()
+            if call == "sleep":
+                await ctx.sleep("nap", 0)
+            else:
+                await ctx.spawn("part", "test.nobody")
+            return done
         finally:
             reasons.append(ctx.reason)
 
     job_id = client.enqueue(fleet.task, max_retries=0)
-    start(fleet, handler, concurrency=1)
+    start(fleet, handler, concurrency=1, lease=30)
     assert ended(client, job_id).output == "done 1"
     assert reasons == [trax.Reason.LEASE_LOST, None]
+    assert len(client.read_steps(job_id)) == 1
 
 
 def test_a_step_done_when_a_cancel_comes_is_recorded_and_undone(

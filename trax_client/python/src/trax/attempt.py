@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from .clock import now
-from .outcome import Reason
+from .outcome import Reason, Stopped, Suspended
 
 Key = tuple[int, str]
 """A job id and the token of its lease."""
@@ -77,6 +77,14 @@ class Attempt:
         self.begun_at = now()
         if self.timeout is not None:
             self.times_out_at = self.begun_at + self.timeout + REPORT_DELAY
+
+
+def check(attempt: Attempt) -> None:
+    """Raise `Suspended` or `Stopped` if the attempt is over or should stop."""
+    if attempt.is_suspended:
+        raise Suspended
+    if attempt.reason is not None:
+        raise Stopped(attempt.reason)
 
 
 class HeldAttempts:

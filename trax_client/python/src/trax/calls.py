@@ -17,7 +17,7 @@ from typing import Any
 
 import psycopg
 
-from .attempt import Attempt, HeldAttempts
+from .attempt import Attempt, HeldAttempts, check
 from .clock import millis, now
 from .connection import Backoff, Link, Watchdog
 from .errors import Blame, blame, translated
@@ -77,11 +77,13 @@ class Calls:
             self._idle.pop().close()
 
     def _run(self, attempt: Attempt, call: Call) -> Rows:
-        attempt.is_waiting = call.may_suspend
+        if call.may_suspend:
+            attempt.is_waiting = True
         try:
             return self._answered(attempt, call, *self._repeated(attempt, call))
         finally:
-            attempt.is_waiting = attempt.is_suspended
+            if call.may_suspend:
+                attempt.is_waiting = attempt.is_suspended
 
     def _answered(self, attempt: Attempt, call: Call, rows: Rows, was_unanswered: bool) -> Rows:
         state = rows[0][0] if rows else None
@@ -91,7 +93,10 @@ class Calls:
             self._held.remove(attempt.key)
             raise Suspended
         if call.is_fenced and state in (None, "lost"):
-            raise self._lost(attempt)
+            if rows and state is None:
+                self._ask_why(attempt)
+            self._held.stop(attempt, Reason.LEASE_LOST)
+            check(attempt)
         return rows
 
     def _repeated(self, attempt: Attempt, call: Call) -> tuple[Rows, bool]:
@@ -120,13 +125,11 @@ class Calls:
                 self._leave(link)
                 return rows, was_unanswered
 
-    def _lost(self, attempt: Attempt) -> Stopped:
+    def _ask_why(self, attempt: Attempt) -> None:
         # A job that is asked to stop gets no child either; a heartbeat says which it is.
         attempt.asked_at = now()
         self._ask()
         attempt.stopped.wait(self._limit)
-        self._held.stop(attempt, Reason.LEASE_LOST)
-        return Stopped(attempt.reason or Reason.LEASE_LOST)
 
     def _link(self) -> Link:
         try:

@@ -11,13 +11,13 @@ from typing import Any, TypeVar, overload
 
 from . import typed
 from .argument import duration
-from .attempt import Attempt
+from .attempt import Attempt, check
 from .calls import Call, Calls, Rows
 from .clock import Seconds
 from .errors import UsageError
 from .options import EMPTY, JobOptions
 from .outcome import Reason
-from .steps import Child, Run, Steps, Work, check
+from .steps import Child, Run, Steps, Work
 
 if sys.version_info >= (3, 11):
     from typing import Unpack

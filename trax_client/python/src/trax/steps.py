@@ -16,12 +16,12 @@ from typing import Any
 import psycopg
 
 from . import argument, sql, telemetry, typed
-from .attempt import Attempt, Kept
+from .attempt import Attempt, Kept, check
 from .calls import Call, Rows
 from .clock import Seconds, span
 from .errors import ServerError, TimedOutError, UsageError, WrongValueError, is_of_the_values
 from .options import JobOptions, enqueue_parameters, input_text
-from .outcome import Permanent, Stopped, Suspended
+from .outcome import Permanent
 
 
 @dataclass(frozen=True)
@@ -175,14 +175,6 @@ class Steps:
             "step": step,
         }
         return Call(statement, {**lease, **parameters}, may_suspend=may_suspend)
-
-
-def check(attempt: Attempt) -> None:
-    """Raise `Suspended` or `Stopped` if the attempt is over or should stop."""
-    if attempt.is_suspended:
-        raise Suspended
-    if attempt.reason is not None:
-        raise Stopped(attempt.reason)
 
 
 def unreached(attempt: Attempt) -> str:
