@@ -5,7 +5,7 @@
 import type { Row } from "./connection.js";
 import type { Child, Context, Durable, Undo, WaitOptions } from "./context.js";
 import { interval } from "./duration.js";
-import { argumentsOf, inputOf, jsonOf, optionNames, timeOf } from "./enqueue.js";
+import { type EnqueueOptions, argumentsOf, inputOf, jsonOf, optionNames, timeOf } from "./enqueue.js";
 import { ServerError, TimedOutError, UsageError, isOfTheValues } from "./errors.js";
 import type { Claimed } from "./exchange.js";
 import { fromJson, toJson } from "./json.js";
@@ -55,11 +55,12 @@ export class Steps {
   /** Returns the methods for a context. */
   methods(): Durable {
     return {
-      step: (name, run, options) => this.#step(name, run, options),
+      // As in the calls of the extension, null leaves an option out.
+      step: (name, run, options) => this.#step(name, run, options ?? {}),
       sleep: (name, until) => this.#sleep(name, until),
-      awaitSignal: (name, options) => this.#signal(name, options) as Promise<never>,
-      spawn: (name, task, input, options) => this.#spawn(name, task, input, options),
-      children: (options) => this.#children(options),
+      awaitSignal: (name, options) => this.#signal(name, options ?? {}) as Promise<never>,
+      spawn: (name, task, input, options) => this.#spawn(name, task, input, options ?? {}),
+      children: (options) => this.#children(options ?? {}),
     };
   }
 
@@ -79,7 +80,7 @@ export class Steps {
     return names.length === 0 ? undefined : `its recorded steps ${names.map((name) => `"${name}"`).join(", ")}`;
   }
 
-  async #step<Output>(name: string, run: () => Output | Promise<Output>, options: { undo?: Undo } = {}): Promise<Output> {
+  async #step<Output>(name: string, run: () => Output | Promise<Output>, options: { undo?: Undo }): Promise<Output> {
     if (typeof run !== "function") throw new UsageError(`step "${name}" has no function; write step("${name}", () => ...)`);
     checkOptions(options, ["undo"], 'step("charge", charge, { undo: { task: "card.refund" } })');
     const undo = undoOf(options.undo);
@@ -113,7 +114,7 @@ export class Steps {
     await this.#send(sql.sleep(this.#of(step, { until: at }), this.#lockTimeout), "wait");
   }
 
-  async #signal(name: string, options: WaitOptions & { step?: string } = {}): Promise<unknown> {
+  async #signal(name: string, options: WaitOptions & { step?: string }): Promise<unknown> {
     checkText("name", name, 'awaitSignal("paid")');
     checkOptions(options, ["step", ...waitNames], 'awaitSignal("paid", { timeout: "3 days" })');
     const named = { name: ["text", name], until: untilOf(options) } as const;
@@ -123,7 +124,7 @@ export class Steps {
     return fromJson(kept.output);
   }
 
-  async #spawn(name: string, task: string, input: unknown = {}, options: Parameters<Durable["spawn"]>[3] = {}): Promise<number> {
+  async #spawn(name: string, task: string, input: unknown = {}, options: EnqueueOptions): Promise<number> {
     checkText("task", task, 'spawn("letter", "letter.send", { to: "ada" })');
     checkOptions(options, optionNames, 'spawn("letter", "letter.send", { to: "ada" }, { priority: 7 })');
     const text = inputOf(input);
@@ -138,7 +139,7 @@ export class Steps {
     return Number(row?.["state"]);
   }
 
-  async #children(options: WaitOptions & { name?: string; mode?: "all" | "any" } = {}): Promise<Child[]> {
+  async #children(options: WaitOptions & { name?: string; mode?: "all" | "any" }): Promise<Child[]> {
     checkOptions(options, ["name", "mode", ...waitNames], 'children({ mode: "any" })');
     const { name = "children", mode = "all" } = options;
     if (mode !== "all" && mode !== "any") throw new UsageError(`mode is ${String(mode)}; write mode: "all" or mode: "any"`);
