@@ -137,10 +137,6 @@ class Context(BaseContext):
 
     @overload
     def step(
-        self, name: str, function: Callable[[], Any], *, undo: Mapping[str, Any] | None = None
-    ) -> Any: ...
-    @overload
-    def step(
         self,
         name: str,
         function: Callable[[], Any],
@@ -148,6 +144,15 @@ class Context(BaseContext):
         returns: type[Value],
         undo: Mapping[str, Any] | None = None,
     ) -> Value: ...
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[[], Any],
+        *,
+        returns: Any = None,
+        undo: Mapping[str, Any] | None = None,
+    ) -> Any: ...
     def step(
         self,
         name: str,
@@ -234,10 +239,6 @@ class AsyncContext(BaseContext):
 
     @overload
     async def step(
-        self, name: str, function: Callable[[], Any], *, undo: Mapping[str, Any] | None = None
-    ) -> Any: ...
-    @overload
-    async def step(
         self,
         name: str,
         function: Callable[[], Any],
@@ -245,6 +246,15 @@ class AsyncContext(BaseContext):
         returns: type[Value],
         undo: Mapping[str, Any] | None = None,
     ) -> Value: ...
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[[], Any],
+        *,
+        returns: Any = None,
+        undo: Mapping[str, Any] | None = None,
+    ) -> Any: ...
     async def step(
         self,
         name: str,
