@@ -4,8 +4,8 @@
 //! age. A *candidate* is the next row of a section that has been scanned.
 //!
 //! The list of the session (`lane`) has the sections in the order of the best row that each may
-//! have. A section is scanned when it is first in that order; then its candidate is in a heap, with
-//! the true order of its row. So a claim reads the index only for sections that may have rows that
+//! have. A section is scanned when it is first in that order; then its candidate is kept with the
+//! true order of its row. So a claim reads the index only for sections that may have rows that
 //! it takes. When the scan ends, before the commit, it publishes its *findings* in shared memory:
 //! the first row of each section that its snapshot showed. Rows that it takes itself count too,
 //! since a rollback gives them back; a later claim whose snapshot shows them deleted passes them.
@@ -23,8 +23,7 @@ use crate::memory::{Finding, LanesState, Peek, Section};
 use crate::server::clock::Timestamp;
 use crate::server::running::Running;
 use crate::server::table::{Index, Key, Scan, Table, View};
-use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 /// Most candidates that keep a scan; the others begin a new scan when they are the best. A scan
@@ -45,7 +44,8 @@ pub(super) struct Queue {
     pub(super) is_current: bool,
     /// How many candidates have their own scan.
     scans: usize,
-    candidates: BinaryHeap<Candidate>,
+    /// In the order of claiming.
+    candidates: BTreeMap<ClaimOrder, Candidate>,
     scanned: Vec<Scanned>,
     fronts: Fronts,
     now: Timestamp,
@@ -106,7 +106,7 @@ impl Queue {
             own,
             is_current,
             scans: 0,
-            candidates: BinaryHeap::new(),
+            candidates: BTreeMap::new(),
             scanned: Vec::new(),
             fronts: Fronts::default(),
             now,
@@ -118,13 +118,13 @@ impl Queue {
     pub(super) fn next(&mut self) -> Option<Candidate> {
         loop {
             pgrx::check_for_interrupts!();
-            let seen = self.candidates.peek().map(|candidate| candidate.order);
+            let seen = self.candidates.first_key_value().map(|(order, _)| *order);
             let best = self.list.best();
             if best.is_some_and(|best| seen.is_none_or(|seen| best <= seen)) {
                 self.scan_best();
                 continue;
             }
-            let mut candidate = self.candidates.pop()?;
+            let (_, mut candidate) = self.candidates.pop_first()?;
             if candidate.scan.is_none() {
                 candidate.scan = self.scan_of(candidate.section, candidate.order.job_id);
                 debug_assert!(candidate.scan.is_some(), "seen under the same snapshot");
@@ -166,7 +166,7 @@ impl Queue {
         if self.scans > SCANS_AT_MOST {
             self.end_scan(&mut candidate);
         }
-        self.candidates.push(candidate);
+        self.candidates.insert(candidate.order, candidate);
     }
 
     /// Drops `candidate`.
@@ -203,8 +203,12 @@ impl Queue {
             return;
         };
         let lane = lane::known(section.lane);
-        if let Some(lane) = lane.as_ref().filter(|lane| lane.gate.is_closed(self.now.0)) {
-            return self.list.put_behind(section, lane.gate);
+        if let Some(lane) = &lane {
+            if lane.gate.is_closed(self.now.0) {
+                return self.list.put_behind(section, lane.gate);
+            }
+            let gate = lane.gate.number();
+            self.list.put_next(gate..=gate, self.now.0);
         }
         let own = self.own.get(&section).copied();
         let from = match self.state.as_ref().map(|_| memory::peek(section)) {
@@ -300,13 +304,10 @@ impl Queue {
                 seen.expect("a front that was scanned").first = Some(bound);
             }
         }
-        for scan in self
-            .candidates
-            .into_iter()
+        let candidates = self.candidates.into_values();
+        candidates
             .filter_map(|candidate| candidate.scan)
-        {
-            scan.end();
-        }
+            .for_each(Scan::end);
         self.view.end();
         self.index.close();
         self.table.close();
@@ -345,24 +346,3 @@ impl Candidate {
         self.scan.as_ref()
     }
 }
-
-/// `BinaryHeap` returns its greatest element first: the candidate with the smallest order.
-impl Ord for Candidate {
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.order.cmp(&self.order)
-    }
-}
-
-impl PartialOrd for Candidate {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Candidate {
-    fn eq(&self, other: &Self) -> bool {
-        self.order == other.order
-    }
-}
-
-impl Eq for Candidate {}

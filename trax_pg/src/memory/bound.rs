@@ -37,10 +37,13 @@ use super::area::Area;
 use crate::server::backend::my_database;
 use crate::server::hash::name_hash;
 use std::cell::RefCell;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// Number of bounds of all databases; 32 bytes each.
 const ENTRIES: usize = 65_536;
+/// The first bits of a bound's tag, from this one on, are the index of its entry.
+const INDEX_AT: u32 = u128::BITS - ENTRIES.ilog2();
 /// Number of counters for databases, which share them by hash.
 const DATABASES: usize = 64;
 /// Number of opened gates that sessions can still read.
@@ -171,8 +174,13 @@ impl Bound {
     }
 
     /// Returns its index in the table.
-    pub(crate) fn index(self) -> usize {
-        (self.tag >> 64) as usize % ENTRIES
+    fn index(self) -> usize {
+        (self.tag >> INDEX_AT) as usize
+    }
+
+    /// Returns the number that identifies it among the bounds of this database.
+    pub(crate) fn number(self) -> u128 {
+        self.tag
     }
 
     /// Returns how often the bound was suspended or made void; `None` while it is suspended.
@@ -290,16 +298,10 @@ impl Bound {
     }
 }
 
-/// Returns how many gates have been opened.
-pub(crate) fn openings() -> u64 {
-    BOUNDS
-        .get()
-        .map_or(0, |memory| memory.opened.load(Ordering::SeqCst))
-}
-
-/// Returns the entries of the gates that were opened after the first `openings`, and updates that
-/// number; `None` if some of them are unknown: any gate may have been opened.
-pub(crate) fn opened_since(openings: &mut u64) -> Option<Vec<usize>> {
+/// Returns the gates that were opened after the first `openings`, and updates that number: for each
+/// opening the numbers of those that share an entry. `None` if some are unknown: any gate may have
+/// been opened.
+pub(crate) fn opened_since(openings: &mut u64) -> Option<Vec<RangeInclusive<u128>>> {
     let memory = BOUNDS.get()?;
     let (from, to) = (*openings, memory.opened.load(Ordering::SeqCst));
     *openings = to;
@@ -308,8 +310,10 @@ pub(crate) fn opened_since(openings: &mut u64) -> Option<Vec<usize>> {
     }
     let of = |opening: u64| {
         let entry = memory.openings[opening as usize % OPENINGS].load(Ordering::SeqCst);
+        let first = u128::from(entry % ENTRIES as u64) << INDEX_AT;
+        let last = first | ((1 << INDEX_AT) - 1);
         // Overwritten by a later opening, or not written yet.
-        (entry / ENTRIES as u64 == opening + 1).then_some(entry as usize % ENTRIES)
+        (entry / ENTRIES as u64 == opening + 1).then_some(first..=last)
     };
     (from..to).map(of).collect()
 }

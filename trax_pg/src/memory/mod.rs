@@ -23,7 +23,7 @@ pub(crate) mod worker_slot;
 
 pub(crate) use bell::{Bell, CANCELS_AT_MOST, bell, has_rung};
 pub(crate) use bound::{
-    Bound, GATE_MICROS, Reading, opened_since, openings, resume as resume_bounds,
+    Bound, GATE_MICROS, Reading, opened_since, resume as resume_bounds,
     suspend_all as suspend_bounds, void_all as void_bounds,
 };
 pub(crate) use lane::{

@@ -6,10 +6,10 @@
 //! recent changes and on the rows that it scans, and not on the number of lanes. If shared memory
 //! does not have all sections, the list is read from the index.
 //!
-//! The sections of a full group are *gated*: they wait behind its gate (`memory/bound.rs`). When
-//! the gate opens, the best of them returns to the order of the list. The next one returns when a
-//! claim begins to scan that one, and is gated again if the gate has closed meanwhile. So a claim
-//! that finds the group full again has scanned few of its sections, mostly one.
+//! The sections of a full group wait behind its gate (`memory/bound.rs`). When the gate opens, the
+//! best of them is put in front of it. The next one follows when a claim begins to scan that one,
+//! and is put back if the gate has closed meanwhile. So a claim that finds the group full again has
+//! scanned few of its sections, mostly one.
 //!
 //! The number of a lane is a hash of its group and task, whose names a session learns from the
 //! first row that it sees. Until then a section is sorted as if its group had the highest
@@ -26,11 +26,10 @@ use crate::columns::Waiting;
 use crate::memory;
 use crate::memory::{Bound, LanesState, Section};
 use crate::server::bounded_cache::BoundedCache;
-use crate::server::clock::Timestamp;
 use crate::server::spi::{Spi, row, statement};
 use crate::server::table::Scan;
 use std::cell::{Cell, RefCell};
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -101,10 +100,9 @@ thread_local! {
     static LANES: RefCell<BoundedCache<i64, Rc<Lane>, NAMES>> = RefCell::default();
     /// The last change that discarded all entries before these names were seen.
     static NAMES_SINCE: Cell<u64> = const { Cell::new(0) };
-    /// How often a list was kept.
-    static KEEPS: Cell<u64> = const { Cell::new(0) };
     static GROUPS: RefCell<Option<(Rc<Groups>, GroupsRead)>> = RefCell::default();
-    static KEPT: RefCell<HashMap<Filter, List>> = RefCell::default();
+    /// The list that was used last is at the end.
+    static KEPT: RefCell<Vec<List>> = RefCell::default();
     static LIMITED: RefCell<BoundedCache<String, bool, NAMES>> = RefCell::default();
 }
 
@@ -198,10 +196,12 @@ impl Groups {
                 return Rc::clone(groups);
             }
             LIMITED.take();
-            let mut groups = Rc::new(Self::read(spi));
-            if let Some((same, _)) = kept.take().filter(|(old, _)| *old == groups) {
-                groups = same;
-            }
+            let groups = Self::read(spi);
+            let groups = match kept.take() {
+                // The lists of the session stay valid.
+                Some((same, _)) if *same == groups => same,
+                _ => Rc::new(groups),
+            };
             let took = at.elapsed();
             let read = GroupsRead {
                 configured,
@@ -242,15 +242,12 @@ pub(super) struct List {
     /// is read.
     ages: bool,
     sections: HashMap<Section, KnownSection>,
-    /// The sections to be scanned, the best first; some more than once, after a change of their
-    /// order.
-    best: BinaryHeap<(Best, Section)>,
-    /// The sections of full groups, by the index of the gate; and when to check whether each gate
-    /// is still closed.
-    gated: HashMap<usize, Gated>,
-    gated_until: VecDeque<(i64, usize)>,
-    /// The number of openings of gates that were applied.
+    /// The sections to be scanned, the best first, then those behind gates.
+    ordered: BTreeSet<Ordered>,
+    /// The number of openings of gates that were applied, and when all gates were last taken for
+    /// opened.
     openings: u64,
+    opened_all_at: i64,
     /// The last change that discarded all entries, and the last change that was added.
     void: u64,
     seen: u64,
@@ -258,42 +255,18 @@ pub(super) struct List {
     is_whole: bool,
     /// When the list was read from the index, and how long that took.
     read: Option<(Instant, Duration)>,
-    /// The number of lists that had been kept before.
-    kept: u64,
 }
 
-/// The sections behind a gate.
-struct Gated {
-    gate: Bound,
-    /// When to check whether it is still closed.
-    until: i64,
-    /// The best first; some may have been put back or removed since, or are here more than once.
-    sections: BinaryHeap<(Best, Section)>,
-    /// The gate has opened: the best section is to be scanned.
-    is_open: bool,
-}
+/// Behind the gate with this number, or in front of all gates.
+type Place = u128;
+type Ordered = ((Place, ClaimOrder), Section);
 
 /// A section in a list.
 struct KnownSection {
     /// No row comes before this job.
     start: i64,
-    /// Its order while it is to be scanned; `None` while it is gated or being scanned.
-    order: Option<ClaimOrder>,
-}
-
-/// `BinaryHeap` returns its greatest element first: the smallest order.
-type Best = std::cmp::Reverse<ClaimOrder>;
-
-impl PartialOrd for Section {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Section {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.lane, self.priority).cmp(&(other.lane, other.priority))
-    }
+    /// Where it is in the order; `None` while it is being scanned.
+    at: Option<(Place, ClaimOrder)>,
 }
 
 impl List {
@@ -315,7 +288,10 @@ impl List {
 
     fn filtered(spi: &Spi, filter: Filter, ages: bool) -> Self {
         let groups = Groups::current(spi);
-        let kept = KEPT.with_borrow_mut(|lists| lists.remove(&filter));
+        let kept = KEPT.with_borrow_mut(|lists| {
+            let kept = lists.iter().position(|list| list.filter == filter);
+            kept.map(|kept| lists.remove(kept))
+        });
         if let Some(kept) = kept
             && Rc::ptr_eq(&kept.groups, &groups)
             && kept.ages == ages
@@ -327,15 +303,13 @@ impl List {
             groups,
             ages,
             sections: HashMap::new(),
-            best: BinaryHeap::new(),
-            gated: HashMap::new(),
-            gated_until: VecDeque::new(),
-            openings: memory::openings(),
+            ordered: BTreeSet::new(),
+            openings: 0,
+            opened_all_at: 0,
             void: 0,
             seen: 0,
             is_whole: false,
             read: None,
-            kept: 0,
         }
     }
 
@@ -344,20 +318,12 @@ impl List {
         // Frees memory after a list has shrunk.
         if self.sections.len() * 8 + 1024 < self.sections.capacity() {
             self.sections.shrink_to_fit();
-            self.best.shrink_to_fit();
         }
-        self.kept = KEEPS.replace(KEEPS.get() + 1);
         KEPT.with_borrow_mut(|lists| {
-            lists.insert(self.filter.clone(), self);
-            loop {
-                let sections: usize = lists.values().map(|list| list.sections.len()).sum();
-                let is_much = lists.len() > LISTS || lists.len() > 1 && sections > SECTIONS_KEPT;
-                let oldest = lists.values().min_by_key(|list| list.kept);
-                let Some(oldest) = oldest.filter(|_| is_much).map(|list| list.filter.clone())
-                else {
-                    break;
-                };
-                lists.remove(&oldest);
+            lists.push(self);
+            let mut sections: usize = lists.iter().map(|list| list.sections.len()).sum();
+            while lists.len() > LISTS || lists.len() > 1 && sections > SECTIONS_KEPT {
+                sections -= lists.remove(0).sections.len();
             }
         });
     }
@@ -420,9 +386,7 @@ impl List {
 
     pub(super) fn clear(&mut self) {
         self.sections.clear();
-        self.best.clear();
-        self.gated.clear();
-        self.gated_until.clear();
+        self.ordered.clear();
         self.seen = 0;
         self.is_whole = false;
         self.read = None;
@@ -431,22 +395,8 @@ impl List {
     /// Adds sections, and lowers the starts of known ones.
     pub(super) fn add(&mut self, rows: impl IntoIterator<Item = (Section, i64)>) {
         for (section, start) in rows {
-            if known(section.lane).is_some_and(|lane| !self.wants(&lane)) {
-                continue;
-            }
-            match self.sections.get_mut(&section) {
-                Some(known) if known.start <= start => {}
-                Some(known) => {
-                    known.start = start;
-                    let is_gated = known.order.is_none();
-                    match self.gate(section).filter(|_| is_gated) {
-                        Some(gate) if self.gated.contains_key(&gate.index()) => {
-                            self.put_behind(section, gate);
-                        }
-                        _ => self.put(section, start),
-                    }
-                }
-                None => self.put(section, start),
+            if known(section.lane).is_none_or(|lane| self.wants(&lane)) {
+                self.lower(section, start);
             }
         }
     }

@@ -1,15 +1,19 @@
-//! The order in which a list returns its sections: the best first, without those that are gated
-//! behind closed gates.
+//! The order in which a list returns its sections: the best first, without those behind gates.
 
 use super::*;
+use std::ops::RangeInclusive;
+
+/// The place in front of all gates.
+const IN_FRONT: Place = 0;
+
+/// Returns the gate of a section if it is known and closed.
+fn closed_gate(section: Section, now: i64) -> Option<Bound> {
+    let gate = known(section.lane).map(|lane| lane.gate);
+    gate.filter(|gate| gate.is_closed(now))
+}
 
 impl List {
-    /// Returns the gate of a section whose group is known.
-    pub(super) fn gate(&self, section: Section) -> Option<Bound> {
-        known(section.lane).map(|lane| lane.gate)
-    }
-
-    pub(super) fn order(&self, section: Section, start: i64) -> ClaimOrder {
+    fn order(&self, section: Section, start: i64) -> ClaimOrder {
         if self.ages {
             return ClaimOrder::BEST;
         }
@@ -19,119 +23,104 @@ impl List {
         ClaimOrder::new(of_group, section.priority, start)
     }
 
-    /// Puts a section into the order, to be scanned from the job `start` on.
-    pub(in crate::claim) fn put(&mut self, section: Section, start: i64) {
-        let order = self.order(section, start);
+    fn put_at(&mut self, place: Place, section: Section, start: i64) {
+        let at = (place, self.order(section, start));
         let known = KnownSection {
             start,
-            order: Some(order),
+            at: Some(at),
         };
-        self.sections.insert(section, known);
-        self.best.push((std::cmp::Reverse(order), section));
-        if self.best.len() > 2 * self.sections.len() + 64 {
-            let known = self.sections.iter();
-            self.best = known
-                .filter_map(|(section, known)| Some((std::cmp::Reverse(known.order?), *section)))
-                .collect();
+        let before = self.sections.insert(section, known);
+        self.remove(section, before);
+        self.ordered.insert((at, section));
+    }
+
+    fn remove(&mut self, section: Section, known: Option<KnownSection>) {
+        if let Some(at) = known.and_then(|known| known.at) {
+            self.ordered.remove(&(at, section));
         }
     }
 
-    /// Parks a section whose group is full behind the group's gate.
+    /// Puts a section into the order, to be scanned from the job `start` on.
+    pub(in crate::claim) fn put(&mut self, section: Section, start: i64) {
+        self.put_at(IN_FRONT, section, start);
+    }
+
+    /// Puts a section whose group is full behind the group's gate.
     pub(in crate::claim) fn put_behind(&mut self, section: Section, gate: Bound) {
-        let Some(KnownSection { start, .. }) = self.sections.get(&section) else {
-            return;
-        };
-        let order = self.order(section, *start);
-        let gated = self.gated.entry(gate.index()).or_insert_with(|| {
-            // A gate stays closed for this long at most.
-            let until = Timestamp::now().0 + memory::GATE_MICROS;
-            self.gated_until.push_back((until, gate.index()));
-            Gated {
-                gate,
-                until,
-                sections: BinaryHeap::new(),
-                is_open: false,
-            }
-        });
-        gated.is_open = false;
-        gated.sections.push((std::cmp::Reverse(order), section));
+        if let Some(known) = self.sections.get(&section) {
+            self.put_at(gate.number(), section, known.start);
+        }
     }
 
-    /// Puts the best section behind each gate that may be open back into the order.
+    /// Adds a section, or lowers its start; it stays behind its gate.
+    pub(super) fn lower(&mut self, section: Section, start: i64) {
+        let place = match self.sections.get(&section) {
+            Some(known) if known.start <= start => return,
+            Some(KnownSection { at: Some(at), .. }) => at.0,
+            _ => IN_FRONT,
+        };
+        self.put_at(place, section, start);
+    }
+
+    /// Puts the best section behind each gate that has opened in front of it; looks at all gates
+    /// again after [`memory::GATE_MICROS`], for which a gate stays closed at most.
     pub(in crate::claim) fn put_opened(&mut self, now: i64) {
-        if self.gated.is_empty() {
-            self.openings = memory::openings();
-            self.gated_until.clear();
-            return;
-        }
         let opened = memory::opened_since(&mut self.openings);
-        for slot in opened.unwrap_or_else(|| self.gated.keys().copied().collect()) {
-            self.open(slot);
-        }
-        // After the clock was set back, do not wait for the old time.
-        let is_over = |until| until <= now || until > now + 2 * memory::GATE_MICROS;
-        while let Some(&(until, slot)) = self.gated_until.front()
-            && is_over(until)
-        {
-            self.gated_until.pop_front();
-            let gated = self.gated.get_mut(&slot);
-            if let Some(gated) = gated.filter(|gated| gated.until == until) {
-                gated.until = now + memory::GATE_MICROS;
-                self.gated_until.push_back((gated.until, slot));
-                if !gated.gate.is_closed(now) {
-                    self.open(slot);
-                }
-            }
-        }
-    }
-
-    /// Puts the best section behind a gate back into the order; the others follow one by one.
-    pub(super) fn open(&mut self, slot: usize) {
-        if let Some(gated) = self.gated.get_mut(&slot) {
-            gated.is_open = true;
-            self.put_next_gated(slot);
-        }
-    }
-
-    pub(super) fn put_next_gated(&mut self, slot: usize) {
-        let Some(gated) = self.gated.get_mut(&slot).filter(|gated| gated.is_open) else {
-            return;
+        let is_recent = (0..memory::GATE_MICROS).contains(&(now - self.opened_all_at));
+        let Some(opened) = opened.filter(|_| is_recent) else {
+            self.opened_all_at = now;
+            return self.put_next(IN_FRONT + 1..=Place::MAX, now);
         };
-        while let Some((_, section)) = gated.sections.pop() {
-            if let Some(KnownSection { start, order: None }) = self.sections.get(&section) {
-                let start = *start;
-                return self.put(section, start);
-            }
+        for gates in opened {
+            self.put_next(gates, now);
         }
-        self.gated.remove(&slot);
+    }
+
+    /// Puts the best section behind each of these gates in front of it, unless it is closed. The
+    /// next one follows when this one is scanned.
+    pub(in crate::claim) fn put_next(&mut self, gates: RangeInclusive<Place>, now: i64) {
+        let (mut from, last) = gates.into_inner();
+        while self.has_gated()
+            && let Some(((place, _), section)) = self.first_from(from)
+            && place <= last
+        {
+            if let Some(known) = self.sections.get(&section)
+                && closed_gate(section, now).is_none()
+            {
+                self.put(section, known.start);
+            }
+            from = place.saturating_add(1);
+        }
+    }
+
+    fn has_gated(&self) -> bool {
+        let last = self.ordered.last();
+        last.is_some_and(|((place, _), _)| *place != IN_FRONT)
+    }
+
+    fn first_from(&self, place: Place) -> Option<Ordered> {
+        let least = ((place, ClaimOrder::BEST), Section::BEFORE_ALL);
+        self.ordered.range(least..).next().copied()
+    }
+
+    fn first(&self) -> Option<Ordered> {
+        let first = self.ordered.first().copied();
+        first.filter(|first| first.0.0 == IN_FRONT)
     }
 
     /// Returns the order of the best section to be scanned.
-    pub(in crate::claim) fn best(&mut self) -> Option<ClaimOrder> {
-        while let Some((order, section)) = self.best.peek() {
-            let known = self.sections.get(section);
-            if known.is_some_and(|known| known.order == Some(order.0)) {
-                return Some(order.0);
-            }
-            self.best.pop();
-        }
-        None
+    pub(in crate::claim) fn best(&self) -> Option<ClaimOrder> {
+        self.first().map(|((_, order), _)| order)
     }
 
     /// Returns the best section and the job to scan it from, and removes it from the order until it
-    /// is put back. The next section that is gated behind the same gate takes its place.
+    /// is put back.
     pub(in crate::claim) fn take_best(&mut self) -> Option<(Section, i64)> {
-        self.best()?;
-        let (_, section) = self.best.pop()?;
-        let of_section = self.sections.get_mut(&section)?;
-        of_section.order = None;
-        let start = of_section.start;
-        if !self.gated.is_empty()
-            && let Some(gate) = self.gate(section)
-        {
-            self.put_next_gated(gate.index());
-        }
-        Some((section, start))
+        let first = self.first()?;
+        self.ordered.remove(&first);
+        let known = self.sections.get_mut(&first.1)?;
+        known.at = None;
+        Some((first.1, known.start))
     }
 
     /// Puts a section back after a scan that found `first` as its first row; `holds` is false if
@@ -143,23 +132,24 @@ impl List {
         holds: bool,
         now: i64,
     ) {
-        let Some(of_section) = self.sections.get_mut(&section) else {
+        let Some(known) = self.sections.get_mut(&section) else {
             return;
         };
         match first {
             None if holds => return self.drop(section),
-            Some(first) if holds => of_section.start = first,
+            Some(first) if holds => known.start = first,
             _ => {}
         }
-        let start = of_section.start;
-        match self.gate(section) {
-            Some(gate) if gate.is_closed(now) => self.put_behind(section, gate),
-            _ => self.put(section, start),
+        let start = known.start;
+        match closed_gate(section, now) {
+            Some(gate) => self.put_behind(section, gate),
+            None => self.put(section, start),
         }
     }
 
     /// Removes a section that has no rows, or none that pass the filter.
     pub(in crate::claim) fn drop(&mut self, section: Section) {
-        self.sections.remove(&section);
+        let known = self.sections.remove(&section);
+        self.remove(section, known);
     }
 }

@@ -71,7 +71,7 @@ const NOWHERE: u32 = 0;
 const NO_DATABASE: u16 = u16::MAX;
 
 /// A priority of a lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Section {
     pub(crate) lane: i64,
     pub(crate) priority: i16,
