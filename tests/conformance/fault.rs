@@ -183,7 +183,8 @@ const FAULTS_OF_STEPS: [(&str, &str, Scenario, &str); 3] = [
     ),
     (
         "queues a child again",
-        "f = s.spawn; s.spawn = lambda self, name, *rest: f(self, name + secrets.token_hex(4), *rest)",
+        "f = s.spawn; s.spawn = lambda self, name, *rest: \
+            f(self, f'{name} {self._attempt.attempt}', *rest)",
         Scenario::Steps,
         "results",
     ),
@@ -193,7 +194,7 @@ const FAULTS_OF_STEPS: [(&str, &str, Scenario, &str); 3] = [
 fn each_fault_with_steps_is_seen() {
     let trials = FAULTS_OF_STEPS.map(|(name, fault, scenario, words)| {
         let program = package(&format!(
-            "{PYTHON} -c \"import runpy, secrets, sys; from trax.steps import Steps as s; {fault}; \
+            "{PYTHON} -c \"import runpy, sys; from trax.steps import Steps as s; {fault}; \
             sys.argv = ['', 'async']; runpy.run_path('{PYTHON_WORKER}', run_name='__main__')\""
         ));
         (name, words, judge(program, scenario))
