@@ -1,23 +1,12 @@
+import type { Child } from "./child.js";
 import type { Duration } from "./duration.js";
-import type { EnqueueOptions } from "./enqueue.js";
+import type { EnqueueOptions, Trace } from "./enqueue.js";
 import type { Reason } from "./outcome.js";
-
-/** The span that enqueued a job, as stored with it. */
-export type Trace = Record<string, unknown>;
 
 /** The job that undoes a step. */
 export interface Undo {
   task: string;
   input?: unknown;
-}
-
-/** A job that the job has spawned; `output` and `error` once it has ended. */
-export interface Child {
-  step: string;
-  jobId: number;
-  state: "queued" | "in_progress" | "completed" | "failed" | "cancelled";
-  output: unknown;
-  error: string | undefined;
 }
 
 /** How long to wait: a text (`3 days`), milliseconds, or a time; without any, for ever. */

@@ -1,11 +1,13 @@
 // The options of a job, as the arguments of `trax.enqueue`.
 
-import type { Trace } from "./context.js";
 import { type Duration, interval } from "./duration.js";
 import { UsageError } from "./errors.js";
 import { toJson } from "./json.js";
 import { describe } from "./outcome.js";
 import type * as sql from "./sql.js";
+
+/** The span that enqueued a job, as stored with it. */
+export type Trace = Record<string, unknown>;
 
 /** The options of `trax.enqueue`. Times are texts (`5 min`), or milliseconds in options whose names end in `Ms`. */
 export interface EnqueueOptions {

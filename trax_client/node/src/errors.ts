@@ -1,6 +1,6 @@
 // The errors of calls, classified by SQLSTATE.
 
-import type { Child } from "./context.js";
+import type { Child } from "./child.js";
 
 /** The base of all errors of this package. */
 export class TraxError extends Error {

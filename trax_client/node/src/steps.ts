@@ -2,8 +2,9 @@
 //
 // The steps recorded by earlier attempts are read once, and only if the claim says that there are any.
 
+import type { Child } from "./child.js";
 import type { Row } from "./connection.js";
-import type { Child, Context, Durable, Undo, WaitOptions } from "./context.js";
+import type { Context, Durable, Undo, WaitOptions } from "./context.js";
 import { interval } from "./duration.js";
 import { type EnqueueOptions, argumentsOf, inputOf, jsonOf, optionNames, timeOf } from "./enqueue.js";
 import { ServerError, TimedOutError, UsageError, isOfTheValues } from "./errors.js";

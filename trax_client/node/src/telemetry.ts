@@ -4,7 +4,8 @@
 
 import type * as Otel from "@opentelemetry/api";
 
-import type { Context, Trace } from "./context.js";
+import type { Context } from "./context.js";
+import type { Trace } from "./enqueue.js";
 import { ServerError } from "./errors.js";
 
 export class Telemetry {
