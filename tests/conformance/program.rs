@@ -111,7 +111,10 @@ pub(super) fn root() -> PathBuf {
 
 /// The worker on the Rust client (worker.rs).
 pub(super) fn rust() -> Program {
-    Program::new(Kind::Whole, "exec \"$RUST_WORKER\"")
+    Program {
+        has_steps: true,
+        ..Program::new(Kind::Whole, "exec \"$RUST_WORKER\"")
+    }
 }
 
 /// The `trax` command, with a bash handler (handler.sh) for every task.

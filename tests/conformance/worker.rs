@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use trax_client::{Address, Context, HandlerResult, JobError, Worker};
+use trax_client::{Address, Children, Context, HandlerResult, JobError, NewJob, Undo, Worker};
 
 #[derive(Deserialize)]
 struct Wait {
@@ -30,6 +30,28 @@ struct Large {
 #[derive(Deserialize)]
 struct Typed {
     count: i64,
+}
+
+/// An act of `conformance.steps`.
+#[derive(Deserialize)]
+struct Act {
+    #[serde(rename = "do")]
+    what: String,
+    #[serde(default)]
+    name: String,
+    ms: Option<u64>,
+    until_attempt: Option<i32>,
+    undo: Option<Undone>,
+    #[serde(default)]
+    task: String,
+    #[serde(default)]
+    input: Value,
+}
+
+#[derive(Clone, Deserialize)]
+struct Undone {
+    task: String,
+    input: Value,
 }
 
 fn setting(name: &str) -> String {
@@ -103,6 +125,66 @@ async fn typed(input: Typed, ctx: Context) -> HandlerResult<Value> {
     logged(&ctx, Ok(json!({ "count": input.count + 1 })))
 }
 
+async fn steps(input: Vec<Act>, ctx: Context) -> HandlerResult<Vec<Value>> {
+    let mut results = Vec::new();
+    for act in input {
+        match perform(act, &ctx).await {
+            Ok(result) => results.push(result),
+            Err(error) => {
+                let lost = error.to_string().contains("the lease is lost");
+                note("end", &ctx, if lost { " stopped" } else { " done" });
+                return Err(error);
+            }
+        }
+    }
+    note("end", &ctx, " done");
+    Ok(results)
+}
+
+async fn perform(act: Act, ctx: &Context) -> HandlerResult<Value> {
+    let is_over = act.until_attempt.is_some_and(|last| ctx.attempt() > last);
+    let time = act.ms.map(Duration::from_millis);
+    match act.what.as_str() {
+        "step" if !is_over => {
+            let work = async || {
+                note("step", ctx, &format!(" {}", act.name));
+                tokio::time::sleep(time.unwrap_or_default()).await;
+                std::io::Result::Ok(uuid::Uuid::new_v4().to_string())
+            };
+            let result = match act.undo.clone() {
+                None => ctx.step(&act.name, work).await?,
+                Some(undo) => {
+                    let undo = Undo::new(undo.task, undo.input)?;
+                    ctx.step_with_undo(&act.name, undo, work).await?
+                }
+            };
+            Ok(json!(result))
+        }
+        "fail" if !is_over => Err(JobError::new("not yet")),
+        "sleep" => {
+            ctx.sleep(&act.name, time.unwrap_or_default()).await?;
+            Ok(Value::Null)
+        }
+        "signal" => match ctx.signal::<Value>(&act.name, time).await {
+            Ok(payload) => Ok(payload.unwrap_or_else(|| json!("timed out"))),
+            Err(error) => Ok(json!(format!("caught {error}"))),
+        },
+        "spawn" => {
+            let child = NewJob::new(act.task, act.input);
+            Ok(json!(ctx.spawn(&act.name, &child).await?))
+        }
+        "children" => {
+            let children = ctx.children(Children::All).await?;
+            let shown = children.iter().map(|child| {
+                let output = child.output::<Value>().unwrap_or_default();
+                json!({ "state": child.state, "output": output })
+            });
+            Ok(shown.collect())
+        }
+        _ => Ok(Value::Null),
+    }
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address: Address = std::env::var("DATABASE_URL")?.parse()?;
@@ -119,6 +201,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .handle("conformance.snooze", snooze)
         .handle("conformance.large", large)
         .handle("conformance.typed", typed)
+        .handle("conformance.steps", steps)
         .run()
         .await?;
     println!("{summary}");

@@ -199,8 +199,8 @@ impl fmt::Display for Event {
             Event::StepsUnreached { job_id, steps } => {
                 write!(
                     f,
-                    "job {job_id}: completed without reaching recorded steps: {}",
-                    brief(&steps.join(", "))
+                    "job {job_id}: completed without its recorded steps {}",
+                    brief(&format!("\"{}\"", steps.join("\", \"")))
                 )
             }
             Event::At { database, event } => write!(f, "{}: {event}", one_line(database)),
