@@ -2,6 +2,7 @@
 
 use super::{place, running, steps};
 use harness::session::session;
+use harness::statement::statement;
 
 #[tokio::test]
 async fn a_job_sleeps_without_using_its_attempt() {
@@ -99,4 +100,28 @@ async fn a_place_under_a_limit_is_free_while_a_job_sleeps() {
     ))
     .await;
     assert_eq!(s.claim_ids("").await, [other]);
+}
+
+#[tokio::test]
+async fn a_job_that_was_suspended_by_a_clock_ahead_of_now_stays_suspended() {
+    let (_db, s) = session().await;
+    let job = running(&s).await;
+    let wait = |key: &str| {
+        format!("select state from trax.await_signal({key}, 'w', 'click', now() + interval '1 h')")
+    };
+    assert_eq!(s.get(&wait(&job.key())).await, "suspended");
+    // The effect of a suspension while the clock was a day ahead, and of the correction after it.
+    let correct = statement("ReadyTooEarly")
+        .replace("$1", "clock_timestamp()")
+        .replace("$2", "(clock_timestamp() + interval '1 h')");
+    s.get("update trax.work_queue set run_at = now() + interval '1 day'")
+        .await;
+    s.get(&correct).await;
+    assert_eq!(place(&s, job.id).await, "signal|0|1");
+    let corrected = "select run_at <= clock_timestamp() from trax.work_queue";
+    assert_eq!(s.get(corrected).await, "t");
+    s.get(&format!("select trax.send_signal({}, 'click')", job.id))
+        .await;
+    let again = s.claim_one("").await;
+    assert_eq!(s.get(&wait(&again.key())).await, "received");
 }

@@ -2,6 +2,7 @@
 -- not expire before they are tried again.
 update trax.work_queue q
 set waits_for = 'time',
+    wait_until = null,
     run_at = $run_at,
     expires_at = case when q.expires_at < $run_at then $run_at + interval '1 s' else q.expires_at end
 where q.job_id = any (array(
