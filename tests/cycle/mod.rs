@@ -338,7 +338,7 @@ async fn status_says_what_to_type() {
     let counts = "select item, value, healthy from trax.status()
                   where item not in ('version', 'library', 'scheduler', 'clock', 'jobs that cannot be read', 'manifests that cannot be evaluated', 'rows of the hot tables',
                       'cleanup steps that fail', 'stopped schedules') order by item";
-    let expected = "dead letters|1|f\nin progress|1|t\nmanifests|1|t\noverdue leases|1|f\noverdue manifests|1|f\nsql jobs|ready: 0|t\nwaiting, behind a key|0|t\nwaiting, behind a manifest|0|t\nwaiting, delayed|1|t\nwaiting, ready|1|t";
+    let expected = "dead letters|1|f\nin progress|1|t\nmanifests|1|t\noverdue leases|1|f\noverdue manifests|1|f\nsql jobs|ready: 0|t\nwaiting, behind a key|0|t\nwaiting, behind a manifest|0|t\nwaiting, delayed|1|t\nwaiting, ready|1|t\nwaiting, suspended|0|t";
     assert_eq!(s.get(counts).await, expected);
     assert_eq!(s.number(unhealthy).await, 0);
 }
@@ -346,7 +346,23 @@ async fn status_says_what_to_type() {
 /// Statements that break each invariant, and the rule that must report it. Each starts with a
 /// waiting job 1, an executing job 2, a completed job 3, a job 4 that failed for good, and the
 /// manifest `m`.
-const BREAKAGES: [(&str, &str); 21] = [
+const BREAKAGES: [(&str, &str); 25] = [
+    (
+        "a step belongs to a living job",
+        "insert into trax.step (job_id, recorded_at, attempt, step, kind) values (99, now(), 1, 's', 'step')",
+    ),
+    (
+        "a waiting job knows its number of steps",
+        "update trax.work_queue set steps = 7 where job_id = 1",
+    ),
+    (
+        "a waiting job knows its number of steps",
+        "insert into trax.step (job_id, recorded_at, attempt, step, kind) values (1, now(), 1, 's', 'step')",
+    ),
+    (
+        "a job that waits for a signal can receive it",
+        "update trax.work_queue set waits_for = 'signal' where job_id = 1",
+    ),
     (
         "a live job can be read",
         "insert into trax.unreadable_job select job_id, 'missing chunk', now() from trax.lease",

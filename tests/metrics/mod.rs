@@ -342,8 +342,8 @@ async fn more_groups_than_places_are_counted_together_and_those_without_jobs_go(
     )
     .await;
     let series = "select count(*), count(distinct labels ->> 'group') from trax.metrics() where labels ? 'group'";
-    // Four states, an age and leases for each.
-    assert_eq!(s.get(series).await, "606|101");
+    // Five states, an age and leases for each.
+    assert_eq!(s.get(series).await, "707|101");
     let depth = "select value from trax.metrics() where name = 'trax_queue_depth' and labels = ";
     let of = |group: &str| format!("{depth} '{{\"group\": \"{group}\", \"state\": \"ready\"}}'");
     assert_eq!(s.get(&of("many")).await, "3");
@@ -358,7 +358,7 @@ async fn more_groups_than_places_are_counted_together_and_those_without_jobs_go(
     s.get("select trax.complete_many(array_agg(job_id), array_agg(token)) from trax.lease")
         .await;
     // Only the configured group is left, without an age.
-    assert_eq!(s.get(series).await, "7|1");
+    assert_eq!(s.get(series).await, "8|1");
 }
 
 #[tokio::test]
