@@ -145,7 +145,7 @@ async fn a_reader_has_no_button_and_a_forged_act_is_refused() {
     assert_eq!(asked.status, 403, "{}", asked.body);
 
     // A form served while the role had the right, and submitted after the right was revoked.
-    let revoke = format!("revoke execute on function trax.cancel(bigint) from {reader}");
+    let revoke = format!("revoke execute on function trax.cancel(bigint, boolean) from {reader}");
     s.get(&revoke.replace("revoke", "grant").replace(" from ", " to "))
         .await;
     let form = web.get(&format!("/act/cancel?job={id}")).await;
