@@ -19,7 +19,7 @@ fn crontab(files: &Scratch, name: &str, commands: &[&str]) -> String {
     path.display().to_string()
 }
 
-/// Imports, and returns what is said on standard error.
+/// Imports, and returns the text on standard error.
 fn import(database: &Database, arguments: &[&str]) -> String {
     let all = [&["import", "crontab", "--timezone", "UTC"], arguments].concat();
     let (code, output, errors) = run(&mut trax(database, &all));

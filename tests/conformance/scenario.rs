@@ -47,7 +47,7 @@ pub(super) enum Scenario {
     Poison,
     /// After the server restarts, outcomes are sent again and work continues.
     Restart,
-    /// Steps are recorded once, and later attempts get what is kept.
+    /// Steps are recorded once, and later attempts get the kept results.
     Steps,
     /// Waits end the attempt, spend nothing, and end by time, signal, timeout or cancel.
     Waits,

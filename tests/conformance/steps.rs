@@ -1,4 +1,4 @@
-//! What a worker does with steps: it records, replays, waits, and stops.
+//! The scenarios with steps: a worker records, replays, waits, and stops.
 
 use super::scenario::{SOON, take_away};
 use super::trial::{Running, Start, Trial, Verdict, is, within};
@@ -20,7 +20,7 @@ async fn suspended(trial: &Trial, job: i64, step: &str, by: &Running) -> Verdict
     trial.works(by).await
 }
 
-/// Steps are recorded once, whatever their names, and later attempts get what is kept.
+/// Steps are recorded once, whatever their names, and later attempts get the kept results.
 pub(super) async fn steps(trial: &Trial) -> Verdict {
     let input = r#"[
         {"do": "step", "name": "a"},

@@ -1,6 +1,7 @@
 //! Handlers that record steps, sleep, wait for signals and have children.
 
-use super::worker;
+use super::{start, worker};
+use harness::scheduler::connect;
 use harness::session::Session;
 use harness::{PATIENCE, eventually};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,11 +29,9 @@ async fn ends_as(s: &Session, job: i64, state: &str) {
 
 /// Runs a worker until `work` ends.
 async fn beside<T>(worker: Worker, work: impl Future<Output = T>) -> T {
-    let shutdown = worker.shutdown();
-    let running = tokio::spawn(worker.run());
+    let running = start(worker);
     let done = work.await;
-    shutdown.release();
-    running.await.expect("it ends").expect("it ran");
+    running.drain().await;
     done
 }
 
@@ -93,12 +92,7 @@ async fn a_handler_waits_for_a_signal_and_cannot_go_on_while_it_is_suspended() {
         }
     });
     let job = s.enqueue("'flow', 'null'").await;
-    let (client, connection) = db
-        .config()
-        .connect(tokio_postgres::NoTls)
-        .await
-        .expect("it connects");
-    tokio::spawn(connection);
+    let client = connect(&db).await;
     beside(worker, async {
         let waits = format!("select waits_for from trax.work_queue where job_id = {job}");
         s.becomes(&waits, "signal").await;
@@ -207,12 +201,7 @@ async fn steps_run_inline_in_a_test_of_a_handler() {
         HandlerResult::Ok((name, click))
     });
     let job = s.enqueue("'flow', 'null'").await;
-    let (client, connection) = db
-        .config()
-        .connect(tokio_postgres::NoTls)
-        .await
-        .expect("it connects");
-    tokio::spawn(connection);
+    let client = connect(&db).await;
     let ran = worker.run_one(&client, "flow").await.expect("it runs");
     assert_eq!(
         ran.ended,

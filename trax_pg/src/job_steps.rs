@@ -156,17 +156,21 @@ fn undo_steps<'undo>(
     steps: impl Iterator<Item = &'undo Undo>,
     now: Timestamp,
 ) {
+    let mut steps = steps.peekable();
+    if steps.peek().is_none() {
+        return;
+    }
+    let of = spi.query(StepsEndedJob {
+        job_id: arg(job_id),
+    });
+    let Some(of) = of.first() else { return };
     let mut before: Option<i64> = None;
     for step in steps {
-        let of = spi.query(StepsEndedJob {
-            job_id: arg(job_id),
-        });
-        let Some(of) = of.first() else { return };
         let job = NewJob {
             priority: i32::from(of.priority),
             parent_job_id: Some(job_id),
             waits_for_jobs: before.is_some(),
-            ..NewJob::plain(step.task.clone(), of.group_name, now)
+            ..NewJob::plain(step.task.clone(), of.group_name.clone(), now)
         };
         let input = step.input.unwrap_or_else(work_queue::empty_object);
         let undo = work_queue::enqueue(spi, &job, &[Some(input)])[0];

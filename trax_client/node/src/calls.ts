@@ -1,8 +1,9 @@
 // The calls of handlers in the middle of an attempt: steps, waits and children.
 //
 // They run on a few connections of their own, opened when first needed, so that a call that waits for a lock delays
-// neither claims nor heartbeats. Each call may be repeated: the server answers what is recorded. A call is therefore
-// sent again, until the lease is lost, when the connection breaks or the server has no time, lock or room for it.
+// neither claims nor heartbeats. Each call may be repeated: the server answers with the recorded result. A call is
+// therefore sent again, until the lease is lost, when the connection breaks or the server has no time, lock or room for
+// it.
 
 import { setTimeout as pause } from "node:timers/promises";
 

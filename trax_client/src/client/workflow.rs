@@ -14,9 +14,9 @@ use crate::sql::{Call, Interval};
 use crate::workflow::{Child, Children, Recorded, RecordedStep, Sent, Undo, Waited};
 
 impl<C: GenericClient + Sync> Client<'_, C> {
-    /// Records the result of a step, unless the job has a step of this name, and returns what is
-    /// kept. In the transaction of the step's own writes, their effect happens exactly once. `None`
-    /// if the lease is lost.
+    /// Records the result of a step, unless the job has a step of this name, and returns the kept
+    /// result. In the transaction of the step's own writes, their effect happens exactly once.
+    /// `None` if the lease is lost.
     ///
     /// # Errors
     /// If the output cannot be represented as JSON or is too large, or the step is of another kind.

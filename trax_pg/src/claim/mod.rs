@@ -274,7 +274,7 @@ fn unpark_manifests(spi: &Spi, picked: &[Picked]) {
 }
 
 /// Continues manifests that allow overlap; returns whether there are any. Those with a locked state
-/// are left to the next cycle: whoever locked it may have decided before the claim.
+/// are left to the next cycle: the transaction that locked it may have decided before the claim.
 pub(crate) fn unpark(spi: &Spi, manifests: Vec<i64>) -> bool {
     if manifests.is_empty() {
         return false;

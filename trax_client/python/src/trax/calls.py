@@ -2,7 +2,7 @@
 
 They run in a few threads with connections of their own, opened when first needed, so that a call
 that waits for a lock delays neither claims nor heartbeats. Each call may be repeated: the server
-answers what is recorded. A call is therefore sent again, until the lease is lost, when the
+answers with the recorded result. A call is therefore sent again, until the lease is lost, when the
 connection breaks or the server has no time, lock or room for it.
 """
 
