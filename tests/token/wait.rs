@@ -291,6 +291,7 @@ async fn a_statement_timeout_ends_a_wait() {
     s.get("set statement_timeout = '300 ms'").await;
     let refusal = s.refusal(&wait_for("n", 1, "10 min")).await;
     assert_eq!(refusal.code, "57014");
+    s.get("reset statement_timeout").await;
     s.get("select * from trax.tick()").await;
     assert_eq!(s.get("select * from trax.concurrency_waiter").await, "");
 }
