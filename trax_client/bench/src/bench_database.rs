@@ -25,11 +25,15 @@ const PAYLOAD: &str =
 const LOAD_BATCH: i64 = 10_000;
 
 /// The tables of jobs and their history, of trax and of the floor.
-const CLEARED: [&str; 6] = [
+const CLEARED: [&str; 10] = [
     "trax.work_queue",
     "trax.lease",
     "trax.run",
     "trax.dead_letter",
+    "trax.step",
+    "trax.signal",
+    "trax.need",
+    "trax.need_event",
     "bench.plain",
     "bench.shape",
 ];

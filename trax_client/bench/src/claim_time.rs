@@ -143,12 +143,12 @@ async fn first_claim(bench: &BenchDatabase) -> Result<f64, Failure> {
 }
 
 /// Returns the number of jobs that one measurement claims.
-fn taken(bench: &BenchDatabase) -> i64 {
+pub(crate) fn taken(bench: &BenchDatabase) -> i64 {
     i64::from(bench.sizes.samples + WARM_UP) + 1
 }
 
 /// Returns the median of single claims in milliseconds; completions are not timed.
-async fn claim_time(bench: &BenchDatabase) -> Result<f64, Failure> {
+pub(crate) async fn claim_time(bench: &BenchDatabase) -> Result<f64, Failure> {
     let connection = bench.connect().await?;
     connection
         .batch_execute("set synchronous_commit = off")

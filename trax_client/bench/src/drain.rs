@@ -169,7 +169,7 @@ impl Drainer {
         Ok(())
     }
 
-    async fn until(mut self, jobs: i64, done: Arc<AtomicI64>) -> Result<(), Failure> {
+    pub(crate) async fn until(mut self, jobs: i64, done: Arc<AtomicI64>) -> Result<(), Failure> {
         while done.load(Ordering::Relaxed) < jobs {
             let (completed, claimed) = self.turn().await?;
             done.fetch_add(completed, Ordering::Relaxed);

@@ -17,9 +17,9 @@ use super::bench_database::{BenchDatabase, TASK, join, payload, spawn};
 use super::report::{Figure, Round, Sample, Unit};
 use trax_terminal::Failure;
 
-const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 /// The pause between two jobs, after which every process sleeps again.
-const PAUSE: Duration = Duration::from_millis(5);
+pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 
 const FLOOR: &str = "trax.claim_next alone, by a session that knows that the job is there";
 

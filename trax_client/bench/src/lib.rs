@@ -32,6 +32,8 @@ mod sizes;
 mod snapshot;
 mod sql_job;
 mod sql_peer;
+mod steps;
+mod suspended;
 mod web;
 
 use std::cell::RefCell;

@@ -14,6 +14,8 @@ pub(crate) enum Unit {
     JobsPerSecond,
     #[serde(rename = "transactions/s")]
     TransactionsPerSecond,
+    #[serde(rename = "steps/s")]
+    StepsPerSecond,
     #[serde(rename = "manifests/s")]
     ManifestsPerSecond,
     #[serde(rename = "ms")]
@@ -29,6 +31,7 @@ impl Unit {
         match self {
             Unit::JobsPerSecond => "jobs/s",
             Unit::TransactionsPerSecond => "tx/s",
+            Unit::StepsPerSecond => "steps/s",
             Unit::ManifestsPerSecond => "/s",
             Unit::Milliseconds => "ms",
             Unit::Kilobytes => "kB",

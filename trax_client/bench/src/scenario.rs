@@ -7,7 +7,7 @@ use super::bench_database::BenchDatabase;
 use super::report::Figure;
 use super::{
     await_jobs, claim_time, cycle, drain, enqueue, floor, latency, limit, producer, prune, relay,
-    scrape, shards, single, snapshot, sql_job, web,
+    scrape, shards, single, snapshot, sql_job, steps, suspended, web,
 };
 use trax_terminal::Failure;
 
@@ -149,6 +149,18 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         false,
         shards::run,
         "what a router adds to a call, and one fleet of several servers"
+    ),
+    scenario!(
+        "steps",
+        false,
+        steps::run,
+        "steps recorded, by SQL and in workflows; how soon a signal is received"
+    ),
+    scenario!(
+        "suspended",
+        false,
+        suspended::run,
+        "what very many suspended jobs add to others; sleepers; children"
     ),
     scenario!(
         "web",
