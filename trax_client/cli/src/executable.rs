@@ -11,15 +11,17 @@ use std::process::{Command, Stdio};
 pub(crate) struct Executable(String);
 
 impl Executable {
-    /// Returns `None` if only the shell can tell which one it is: the command begins with a
+    /// Returns `None` if only the shell can tell which one it is: what stands before its end has a
     /// variable, a quote or a bracket.
     pub(crate) fn of(command: &str) -> Option<Self> {
-        let mut words = command.split([' ', '\t']).filter(|word| !word.is_empty());
-        let word = words.find(|word| *word != "exec" && !is_assignment(word))?;
-        let word = word.trim_end_matches([';', '\n']);
-        let is_plain = |c: char| c.is_alphanumeric() || "_./+:@%,-".contains(c);
-        let is_name = !word.is_empty() && word.chars().all(is_plain);
-        is_name.then(|| Executable(word.to_owned()))
+        for word in command.split([' ', '\t']).filter(|word| !word.is_empty()) {
+            if is_assignment(word) || word == "exec" {
+                continue;
+            }
+            let word = word.trim_end_matches([';', '\n']);
+            return is_plain(word).then(|| Executable(word.to_owned()));
+        }
+        None
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -41,10 +43,20 @@ impl Executable {
     }
 }
 
-/// Returns whether a word sets a variable for the command: `A=b`.
+/// Returns whether a word sets a variable for the command to a plain value: `A=b`.
 fn is_assignment(word: &str) -> bool {
-    let name = word.split_once('=').map_or("", |(name, _)| name);
-    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    word.split_once('=').is_some_and(|(name, value)| {
+        let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        is_name && !name.is_empty() && (value.is_empty() || is_plain(value))
+    })
+}
+
+/// Returns whether the shell takes a word as it is.
+fn is_plain(word: &str) -> bool {
+    !word.is_empty()
+        && word
+            .chars()
+            .all(|c| c.is_alphanumeric() || "_./+:@%,-".contains(c))
 }
 
 fn may_execute(path: &str) -> bool {
@@ -76,6 +88,9 @@ mod tests {
             "(a; b)",
             "~/x",
             "A=b",
+            "A=$(date +%s) date",
+            "A='b c' date",
+            "A=`date +%s` date",
             "echo\ndate",
             "f() { a; }",
         ] {
