@@ -20,8 +20,6 @@ const BATCH: i64 = 1000;
 const CHILDREN: i64 = 1000;
 /// The waiting jobs beside the suspended ones, which claims take.
 const OTHERS: i64 = 1000;
-/// The time from the first sleep of a round to the time at which the first sleeper is due, a job.
-const SLEEP: Duration = Duration::from_micros(300);
 const LATEST_WAKE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
@@ -173,17 +171,15 @@ async fn sleepers(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
 async fn wake(bench: &BenchDatabase, count: i64) -> Result<Sample, Failure> {
     bench.clear().await?;
     bench.load(count, "").await?;
-    let micros = SLEEP.as_micros() as i64 * count + 1_000_000;
-    let sql = format!("select (clock_timestamp() + interval '1 us' * {micros}::float8)::text");
-    let from: String = bench.hand.query_typed_one(&sql, &[]).await?.try_get(0)?;
-    let call = format!(
-        "trax.sleep(c.job_id, c.token, 'nap', timestamptz '{from}' + interval '1 us' * (c.job_id % 1000000)::float8)"
-    );
-    suspend_all(bench, count, &call).await?;
-    bench.settle_queue().await?;
+    let call = "trax.sleep(c.job_id, c.token, 'nap', now() + interval '1 day')";
+    suspend_all(bench, count, call).await?;
     bench
-        .wait_for_zero("select count(*) from trax.work_queue where waits_for = 'time' and run_at > clock_timestamp()")
+        .sql(
+            "update trax.work_queue
+             set run_at = clock_timestamp() - interval '1 us' * (job_id % 1000000)::float8",
+        )
         .await?;
+    bench.settle_queue().await?;
     let connection = bench.connect().await?;
     let begun = bench.meter.begin().await?;
     let deadline = Instant::now() + LATEST_WAKE;

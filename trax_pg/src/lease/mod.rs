@@ -26,7 +26,7 @@ use crate::server::clock::{Timestamp, interval, later, micros};
 use crate::server::durability;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
-use crate::server::table::Table;
+use crate::server::table::{Index, Key, RowLock, Table, Taken, View};
 use crate::{setting, unseen, wake};
 pub(crate) use find_reported::Walk;
 pub(crate) use overdue::{
@@ -189,6 +189,48 @@ pub(crate) fn take(spi: &Spi, job_id: i64, token: Uuid) -> Option<Locked> {
         unseen::refuse_lease(spi, vec![job_id], vec![token]);
     }
     lease
+}
+
+/// A lease that this transaction keeps.
+pub(crate) struct Kept {
+    pub(crate) attempt: i32,
+    pub(crate) cancel_requested: bool,
+}
+
+/// Keeps the lease of a job until the transaction ends, if `token` still holds it. With
+/// [`RowLock::KeyShare`] only its end waits for that, with [`RowLock::Share`] each change.
+pub(crate) fn keep(spi: &Spi, job_id: i64, token: Uuid, lock: RowLock) -> Result<Option<Kept>> {
+    let leases = Table::open(Leased::TABLE, Leased::ALL);
+    let index = Index::open(&leases, c"lease_pkey");
+    let kept = loop {
+        let view = View::of_transaction();
+        let scan = index.scan(&view, 1);
+        scan.seek([Key::equals(1, job_id)]);
+        let is_held = scan.next() && scan.get::<Uuid>(Leased::Token) == Some(token);
+        let taken = if is_held {
+            leases.keep(scan.tid(), &view, lock)
+        } else {
+            Taken::No
+        };
+        let kept = (taken == Taken::Yes).then(|| Kept {
+            attempt: scan.get(Leased::Attempt).unwrap_or_default(),
+            cancel_requested: scan.get(Leased::CancelRequested).unwrap_or_default(),
+        });
+        scan.end();
+        view.end();
+        if taken != Taken::Changed {
+            break kept;
+        }
+        if spi::keeps_snapshot() {
+            return Err(Error::changed_since_snapshot());
+        }
+    };
+    index.close();
+    leases.close();
+    if kept.is_none() {
+        unseen::refuse_lease(spi, vec![job_id], vec![token]);
+    }
+    Ok(kept)
 }
 
 /// Extends the lease of a job until this many microseconds from now, if `token` still holds it.

@@ -74,6 +74,8 @@ pub(crate) enum Lock<'a> {
     TokenSlot(&'a str, i32),
     /// The wait of a session for a token.
     TokenWaiter(i64),
+    /// A name of a job's steps, while one is added; nothing is waited for under it.
+    Step(i64, &'a str),
 }
 
 /// The mode of a lock.
@@ -186,6 +188,7 @@ impl Lock<'_> {
             Self::Token(name) => (5, name_hash_64(&[name])),
             Self::TokenSlot(name, slot) => (6, name_hash_64(&[name, &slot.to_string()])),
             Self::TokenWaiter(id) => (7, id as u64),
+            Self::Step(job_id, name) => (8, name_hash_64(&[&job_id.to_string(), name])),
         };
         pg_sys::LOCKTAG {
             locktag_field1: my_database().to_u32(),

@@ -28,6 +28,28 @@ impl Running {
         }
     }
 
+    /// Waits until it has ended.
+    pub(crate) fn wait(self) {
+        let [first, _] = self.number;
+        // SAFETY: the numbers are those that `of` or `of_virtual` had.
+        unsafe {
+            if self.is_virtual {
+                let number = self.number;
+                pg_sys::VirtualXactLock(
+                    std::mem::transmute::<[u32; 2], pg_sys::VirtualTransactionId>(number),
+                    true,
+                );
+            } else {
+                pg_sys::XactLockTableWait(
+                    pg_sys::TransactionId::from_inner(first),
+                    std::ptr::null_mut(),
+                    std::ptr::null_mut(),
+                    pg_sys::XLTW_Oper::XLTW_None,
+                );
+            }
+        }
+    }
+
     /// Returns whether it has ended; a prepared transaction has not. Call it inside a transaction.
     pub(crate) fn has_ended(self) -> bool {
         let [first, _] = self.number;

@@ -6,15 +6,17 @@ use crate::access_scope;
 use crate::access_scope::Scope;
 use crate::error::{Error, Result};
 use crate::job_needs;
+use crate::lease;
 use crate::outcome::Return;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::rights::as_owner;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
+use crate::server::table::RowLock;
 use crate::setting;
+use crate::work_queue;
 use crate::work_queue::NewJob;
-use crate::{unseen, work_queue};
 use pgrx::{JsonB, pg_sys};
 use serde_json::json;
 
@@ -24,7 +26,6 @@ row! {
         is_alive: bool,
     }
 }
-statement!(ChildHeld, "workflow/held.sql", { job_id: INT8OID, token: UUIDOID } -> bool);
 statement!(ChildList, "workflow/children.sql", { job_id: INT8OID } -> Child);
 statement!(
     ChildrenShown, "workflow/children_shown.sql",
@@ -81,14 +82,10 @@ fn spawn(
     input: pg_sys::Datum,
 ) -> Result<Option<i64>> {
     scope.require(&job.task, &job.group)?;
-    let held = ChildHeld {
-        job_id: arg(place.job_id),
-        token: arg(place.token),
-    };
-    if spi.query(held).first().is_none() {
-        unseen::refuse_lease(spi, vec![place.job_id], vec![place.token]);
+    let kept = lease::keep(spi, place.job_id, place.token, RowLock::Share)?;
+    let Some(kept) = kept.filter(|kept| !kept.cancel_requested) else {
         return Ok(None);
-    }
+    };
     let id = work_queue::next_id();
     let output = arg(JsonB(json!(id)));
     let contents = Contents {
@@ -96,9 +93,7 @@ fn spawn(
         is_open: job.unique_key.is_some(),
         ..Contents::default()
     };
-    let Some(answer) = place.record(spi, contents)? else {
-        return Ok(None);
-    };
+    let answer = place.record_in(spi, kept.attempt, contents)?;
     if !answer.recorded {
         let kept = answer.output.ok_or_else(Error::changed_since_snapshot)?;
         return child_id(kept).map(Some);

@@ -18,6 +18,7 @@
 
 mod child;
 mod fork;
+mod record;
 mod signal;
 mod wait;
 
@@ -30,7 +31,8 @@ use crate::server::clock::Timestamp;
 use crate::server::rights::as_owner;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
-use crate::{unseen, work_queue};
+use crate::server::table::RowLock;
+use crate::work_queue;
 use pgrx::{PgSqlErrorCode, Uuid, pg_sys};
 use std::cell::Cell;
 
@@ -43,8 +45,8 @@ row! {
     /// The answer to an attempt to record a step.
     struct Answer {
         recorded: bool,
-        /// The kind of the job's step of this name; null when it is newer than the snapshot.
-        kind: Option<String>,
+        /// The kind of the job's step of this name.
+        kind: String,
         is_settled: bool,
         timed_out: bool,
         output: Option<pg_sys::Datum>,
@@ -65,21 +67,6 @@ row! {
         undo: Option<pg_sys::Datum>,
     }
 }
-statement!(
-    StepRecord, "workflow/record.sql",
-    {
-        job_id: INT8OID,
-        token: UUIDOID,
-        now: TIMESTAMPTZOID,
-        is_open: BOOLOID,
-        step: TEXTOID,
-        kind: TEXTOID,
-        output: JSONBOID,
-        undo: JSONBOID,
-        until: TIMESTAMPTZOID,
-        waited_for: TEXTOID,
-    } -> Answer
-);
 statement!(StepFind, "workflow/find.sql", { job_id: INT8OID, step: TEXTOID } -> Answer);
 statement!(
     StepSettle, "workflow/settle.sql",
@@ -245,43 +232,39 @@ impl Place {
     /// Records the step, unless the job has it; returns `None` when the lease is lost, and 22023
     /// when the job has a step of this name and of another kind.
     fn record(&self, spi: &Spi, contents: Contents<'_>) -> Result<Option<Answer>> {
+        match lease::keep(spi, self.job_id, self.token, RowLock::KeyShare)? {
+            Some(kept) => self.record_in(spi, kept.attempt, contents).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Records the step in an attempt whose lease this transaction keeps.
+    fn record_in(&self, spi: &Spi, attempt: i32, contents: Contents<'_>) -> Result<Answer> {
         require_room(spi, self.job_id)?;
-        let record = StepRecord {
+        if self.add(attempt, &contents) {
+            return Ok(Answer {
+                recorded: true,
+                kind: self.kind.name().to_owned(),
+                is_settled: !contents.is_open,
+                timed_out: false,
+                output: contents.output,
+                wait_until: contents.until,
+            });
+        }
+        let find = StepFind {
             job_id: arg(self.job_id),
-            token: arg(self.token),
-            now: arg(self.now),
-            is_open: arg(contents.is_open),
             step: arg(self.step.as_str()),
-            kind: arg(self.kind.name()),
-            output: contents.output,
-            undo: contents.undo,
-            until: contents.until.and_then(arg),
-            waited_for: contents.waited_for.and_then(arg),
         };
-        let Some(mut answer) = spi.query(record).first() else {
-            unseen::refuse_lease(spi, vec![self.job_id], vec![self.token]);
-            return Ok(None);
-        };
-        if answer.recorded {
-            return Ok(Some(answer));
-        }
-        if answer.kind.is_none() {
-            // Another call has just recorded it: the statement's snapshot does not show it.
-            let find = StepFind {
-                job_id: arg(self.job_id),
-                step: arg(self.step.as_str()),
-            };
-            answer = spi
-                .query_latest(find)
-                .first()
-                .ok_or_else(Error::changed_since_snapshot)?;
-        }
+        let answer = spi
+            .query_latest(find)
+            .first()
+            .ok_or_else(Error::changed_since_snapshot)?;
         self.require_kind(&answer)?;
-        Ok(Some(answer))
+        Ok(answer)
     }
 
     fn require_kind(&self, answer: &Answer) -> Result<()> {
-        let kind = answer.kind.as_deref().unwrap_or_default();
+        let kind = &answer.kind;
         if kind == self.kind.name() {
             return Ok(());
         }

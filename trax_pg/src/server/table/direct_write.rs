@@ -23,7 +23,7 @@ const OUR_TRIGGERS: [&CStr; 4] = [
 ];
 
 /// The extension's own check constraints, which each insert must satisfy by itself.
-const OUR_CHECKS: [&CStr; 23] = [
+const OUR_CHECKS: [&CStr; 26] = [
     c"work_queue_only_sql_runs_as_a_role",
     c"work_queue_waits_for_known",
     c"work_queue_priority_range",
@@ -47,6 +47,9 @@ const OUR_CHECKS: [&CStr; 23] = [
     c"run_failure_kind_only_when_failed",
     c"run_only_failures_are_retried",
     c"run_attempt_not_negative",
+    c"step_kind_known",
+    c"step_only_waits_are_open",
+    c"step_attempt_positive",
 ];
 
 /// A kind of statement that writes rows.

@@ -32,7 +32,7 @@ use known::relation_oid;
 pub(crate) use lock_all::{LockedTable, lock_all};
 pub(crate) use partition::history_obstacle;
 use pgrx::{direct_function_call, pg_sys};
-pub(crate) use scan::{Index, Key, Row, Scan, View};
+pub(crate) use scan::{Index, Key, Row, Scan, View, Written};
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
 use std::sync::Once;
@@ -183,29 +183,32 @@ impl Table {
         } else {
             pg_sys::LockWaitPolicy::LockWaitSkip
         };
-        match self.lock(tid, view, policy) {
-            pg_sys::TM_Result::TM_Ok => {
-                self.to_delete.borrow_mut().push(tid);
-                Taken::Yes
-            }
-            pg_sys::TM_Result::TM_Updated => Taken::Changed,
-            pg_sys::TM_Result::TM_WouldBlock | pg_sys::TM_Result::TM_BeingModified => Taken::Busy,
-            _ => Taken::No,
+        let taken = self.lock(tid, view, RowLock::Update, policy);
+        if taken == Taken::Yes {
+            self.to_delete.borrow_mut().push(tid);
         }
+        taken
     }
 
     /// Locks the row at `tid` unless another transaction has it; returns false when it does, or has
     /// changed it.
     pub(crate) fn lock_if_free(&self, tid: pg_sys::ItemPointerData, view: &View) -> bool {
-        self.lock(tid, view, pg_sys::LockWaitPolicy::LockWaitSkip) == pg_sys::TM_Result::TM_Ok
+        let policy = pg_sys::LockWaitPolicy::LockWaitSkip;
+        self.lock(tid, view, RowLock::Update, policy) == Taken::Yes
+    }
+
+    /// Locks the row at `tid`, which `view` sees; waits for transactions that have it.
+    pub(crate) fn keep(&self, tid: pg_sys::ItemPointerData, view: &View, lock: RowLock) -> Taken {
+        self.lock(tid, view, lock, pg_sys::LockWaitPolicy::LockWaitBlock)
     }
 
     fn lock(
         &self,
         tid: pg_sys::ItemPointerData,
         view: &View,
+        lock: RowLock,
         policy: pg_sys::LockWaitPolicy::Type,
-    ) -> pg_sys::TM_Result::Type {
+    ) -> Taken {
         let mut tid = tid;
         let mut failure = pg_sys::TM_FailureData::default();
         let slot = self.slot();
@@ -218,13 +221,13 @@ impl Table {
                 view.snapshot,
                 slot,
                 pg_sys::GetCurrentCommandId(true),
-                pg_sys::LockTupleMode::LockTupleExclusive,
+                lock.mode(),
                 policy,
-                0,
+                lock.flags(),
                 &raw mut failure,
             );
             pg_sys::ExecDropSingleTupleTableSlot(slot);
-            result
+            Taken::of(result)
         }
     }
 
@@ -254,7 +257,36 @@ fn refuse(name: &CStr, found: &str) -> ! {
     Error::of_another_version(&format!("does not match trax.{name}: {found}")).raise()
 }
 
-/// The result of deleting or changing a row.
+/// A lock of a row.
+#[derive(Clone, Copy)]
+pub(crate) enum RowLock {
+    /// For update.
+    Update,
+    /// For share: keeps the row from being changed.
+    Share,
+    /// For key share: keeps the row from being deleted.
+    KeyShare,
+}
+
+impl RowLock {
+    fn mode(self) -> pg_sys::LockTupleMode::Type {
+        match self {
+            Self::Update => pg_sys::LockTupleMode::LockTupleExclusive,
+            Self::Share => pg_sys::LockTupleMode::LockTupleShare,
+            Self::KeyShare => pg_sys::LockTupleMode::LockTupleKeyShare,
+        }
+    }
+
+    fn flags(self) -> u8 {
+        match self {
+            Self::Update => 0,
+            // Also locks newer versions of the row.
+            Self::Share | Self::KeyShare => pg_sys::TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS as u8,
+        }
+    }
+}
+
+/// The result of locking, deleting or changing a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     Yes,

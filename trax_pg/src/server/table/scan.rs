@@ -152,6 +152,14 @@ impl Key {
     }
 }
 
+/// The writer of a row.
+pub(crate) enum Written {
+    /// This transaction, or one that has committed.
+    Already,
+    /// One that has not ended.
+    By(Running),
+}
+
 /// An index of a table of the extension, open for scans.
 pub(crate) struct Index {
     relation: pg_sys::Relation,
@@ -188,6 +196,22 @@ impl Index {
     /// Returns whether another unfinished transaction has written a row whose current version meets
     /// the conditions.
     pub(crate) fn is_being_written<const N: usize>(&self, keys: [Key; N]) -> bool {
+        self.written(keys, |written| matches!(written, Written::By(_)))
+            .is_some()
+    }
+
+    /// Returns whether there is a row that meets the conditions, also one of a transaction that has
+    /// not ended.
+    pub(crate) fn any_written<const N: usize>(&self, keys: [Key; N]) -> Option<Written> {
+        self.written(keys, |_| true)
+    }
+
+    /// Returns the first row that meets the conditions and is the wanted one.
+    fn written<const N: usize>(
+        &self,
+        keys: [Key; N],
+        is_wanted: impl Fn(&Written) -> bool,
+    ) -> Option<Written> {
         let mut snapshot = pg_sys::SnapshotData {
             snapshot_type: pg_sys::SnapshotType::SNAPSHOT_DIRTY,
             ..Default::default()
@@ -197,11 +221,15 @@ impl Index {
         };
         let scan = self.scan(&view, N as i32);
         scan.seek(keys);
-        let mut found = false;
+        let mut found = None;
         // Each row that this snapshot shows sets its `xmin` to the transaction that is still
         // writing it.
-        while !found && scan.next() {
-            found = snapshot.xmin != pg_sys::InvalidTransactionId;
+        while found.is_none() && scan.next() {
+            let written = match snapshot.xmin {
+                pg_sys::InvalidTransactionId => Written::Already,
+                by => Written::By(Running::of(by)),
+            };
+            found = Some(written).filter(&is_wanted);
         }
         scan.end();
         found
