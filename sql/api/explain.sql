@@ -132,7 +132,7 @@ union all
 select
     'signal',
     format('Job %s waits for a signal', w.job_id) || coalesce(format(' "%s"', s.wait ->> 'name'), '')
-        || coalesce(format(', until %s.', w.wait_until), '.'),
+        || coalesce(', until ' || w.wait_until || '.', '.'),
     (s.wait ->> 'since')::timestamptz,
     format('Nothing: wait. To send it: select trax.send_signal(%s, %L)', w.job_id, coalesce(s.wait ->> 'name', '...'))
 from waiting w
@@ -143,7 +143,7 @@ select
     'jobs',
     format('Job %s waits for the end of %s jobs', w.job_id, count(n.needed_job_id))
         || coalesce(': ' || string_agg(n.needed_job_id::text, ', ' order by n.needed_job_id), '')
-        || coalesce(format(', until %s.', w.wait_until), '.'),
+        || coalesce(', until ' || w.wait_until || '.', '.'),
     w.ready_at, 'Nothing: wait. See why each waits: select * from trax.explain_job(...)'
 from waiting w
 left join lateral (

@@ -38,6 +38,16 @@ with fact as materialized (
             where trim(both '"' from l.name) in ('trax', '$libdir/trax')
         ) as preloaded,
         current_setting('trax.enabled', true) as enabled,
+        -- This session may have begun before the setting was changed.
+        exists (
+            select
+            from pg_db_role_setting s
+            cross join lateral unnest(s.setconfig) c (setting)
+            where s.setdatabase = (select d.oid from pg_database d where d.datname = current_database())
+                and s.setrole = 0
+                and c.setting like 'trax.enabled=%'
+                and not split_part(c.setting, '=', 2)::boolean
+        ) as disabled_here,
         (select count(*) from pg_stat_activity a where a.backend_type = 'trax launcher') as launchers,
         (
             select max(a.pid)
@@ -205,6 +215,7 @@ select
         when f.scheduler_pid is null and f.fresh then 'starting'
         when f.waits_for_turn then 'waiting for its turn'
         when f.scheduler_pid is null then 'not running'
+        when f.disabled_here then 'disabled in this database'
         when f.paused_at is not null then format(
             'paused since %s%s', date_trunc('second', f.paused_at), coalesce(': ' || f.pause_reason, '')
         )
@@ -213,7 +224,7 @@ select
         else 'running'
     end,
     f.standby
-        or (f.scheduler_pid is not null and f.at_home and f.paused_at is null and f.holder is null and not f.runs_code_of_others)
+        or (f.scheduler_pid is not null and f.at_home and f.paused_at is null and f.holder is null and not f.runs_code_of_others and not f.disabled_here)
         or (f.at_home and f.paused_at is null and (f.scheduler_pid is null and f.fresh or f.waits_for_turn)),
     case
         when f.standby then null
@@ -223,6 +234,9 @@ select
         )
         when not f.at_home then
             'These tables are a copy: restored, or made from another database. If the jobs should run here and nowhere else, type: select trax.adopt()'
+        when f.scheduler_pid is not null and f.disabled_here then format(
+            'trax.enabled is off for it. Type: alter database %I reset trax.enabled', current_database()
+        )
         when f.paused_at is not null then 'To resume it, type: select trax.resume()'
         when f.scheduler_pid is not null and f.holder is not null then format(
             'That session has called trax.tick() in a transaction that is still open: no other cycle runs until it ends. End it, or type: %s',

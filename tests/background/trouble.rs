@@ -293,6 +293,16 @@ async fn switched_off_for_one_database_its_scheduler_stays_and_does_nothing() {
         value::<i64>(&client, "select count(*) from trax.work_queue").await,
         0
     );
+    let status =
+        "select concat_ws('|', value, healthy, hint) from trax.status() where item = 'scheduler'";
+    assert_eq!(
+        value::<String>(&client, status).await,
+        format!(
+            "disabled in this database|f|trax.enabled is off for it. Type: alter database {name} reset trax.enabled"
+        )
+    );
+    let cause = "select count(*) from trax.diagnose() where cause = 'scheduler_not_running'";
+    assert_eq!(value::<i64>(&client, cause).await, 1);
     execute(
         &client,
         &format!("alter database {name} reset trax.enabled"),

@@ -27,6 +27,12 @@ fn import(database: &Database, arguments: &[&str]) -> String {
     errors
 }
 
+/// Returns the name of this machine.
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("it has a name");
+    name.trim().to_owned()
+}
+
 async fn manifests(s: &Session) -> String {
     s.get(MANIFESTS).await
 }
@@ -56,9 +62,15 @@ async fn what_was_imported_is_of_its_source_and_no_other_prune_removes_it() {
     assert!(errors.contains("removed: 1"), "{errors}");
     assert_eq!(manifests(&s).await, "own two:b");
     let sources = "select string_agg(source, ' ' order by name) from trax.manifest";
-    assert_eq!(s.get(sources).await, format!("shop crontab {two}"));
+    assert_eq!(
+        s.get(sources).await,
+        format!("shop crontab {}:{two}", host())
+    );
     let shown = said(&db, &["manifest", "show", "two:b"]);
-    assert!(shown.contains(&format!("crontab {two}")), "{shown}");
+    assert!(
+        shown.contains(&format!("crontab {}:{two}", host())),
+        "{shown}"
+    );
 }
 
 #[tokio::test]
@@ -68,7 +80,8 @@ async fn a_line_that_is_gone_is_named_with_what_to_type() {
     let file = crontab(&files, "work", &["a", "b", "c"]);
     import(&db, &[&file, "--apply", "--yes"]);
     let file = crontab(&files, "work", &["a", "c"]);
-    let named = format!("manifest \"work:b\" of source \"crontab {file}\" has no line any more");
+    let source = format!("crontab {}:{file}", host());
+    let named = format!("manifest \"work:b\" of source \"{source}\" has no line any more");
     for (options, fate) in [
         (&[][..], ", and stays: to remove it, add --prune"),
         (&["--prune"], ", and is removed with --apply"),
@@ -112,8 +125,9 @@ async fn a_name_of_another_source_is_left_out_and_can_be_taken_over() {
         "--apply",
         "--yes",
     ];
-    let shown = said(&db, &all);
-    let source = format!("crontab {first}");
+    let (code, shown, errors) = run(&mut trax(&db, &all));
+    assert_eq!(code, Some(1), "not all lines are manifests: {errors}");
+    let source = format!("crontab {}:{first}", host());
     assert!(
         shown.contains("left out: the server refused it") && shown.contains(&source),
         "{shown}"
@@ -132,4 +146,56 @@ async fn a_name_of_another_source_is_left_out_and_can_be_taken_over() {
         "work:a work:b",
         "that is of another source"
     );
+}
+
+#[tokio::test]
+async fn a_line_that_is_left_out_keeps_prune_from_removing_its_manifest() {
+    let (db, s) = session().await;
+    let files = Scratch::new("unreadable");
+    let file = crontab(&files, "work", &["a", "b"]);
+    import(&db, &[&file, "--apply", "--yes"]);
+    std::fs::write(&file, "0 3 * * * a\n@hourley b\n").expect("it is written");
+    for options in [&["--prune"][..], &["--prune", "--apply", "--yes"]] {
+        let all = [&["import", "crontab", "--timezone", "UTC", &file], options].concat();
+        let (code, _, errors) = run(&mut trax(&db, &all));
+        assert_eq!(code, Some(1), "{errors}");
+        assert!(
+            errors.contains("--prune would remove manifest \"work:b\"")
+                && errors.contains("@hourley"),
+            "{errors}"
+        );
+        assert_eq!(manifests(&s).await, "work:a work:b");
+    }
+    std::fs::write(&file, "0 3 * * * a\n").expect("it is written");
+    import(&db, &[&file, "--prune", "--apply", "--yes"]);
+    assert_eq!(manifests(&s).await, "work:a");
+}
+
+#[tokio::test]
+async fn the_crontabs_of_two_users_that_come_by_a_pipe_do_not_replace_each_other() {
+    let (db, s) = session().await;
+    let files = Scratch::new("piped");
+    let piped = |user: &str, line: &str| {
+        let file = files.path().join(user);
+        std::fs::write(&file, line).expect("it is written");
+        let all = "import crontab - --timezone UTC --apply --yes";
+        let output = trax(&db, &all.split(' ').collect::<Vec<_>>())
+            .env("USER", user)
+            .stdin(std::fs::File::open(&file).expect("it is there"))
+            .output()
+            .expect("it starts");
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code(), shown)
+    };
+    let (code, shown) = piped("ada", "0 3 * * * backup\n");
+    assert_eq!(code, Some(0), "{shown}");
+    let (code, shown) = piped("bob", "30 5 * * * backup\n");
+    assert_eq!(code, Some(1), "{shown}");
+    let owner = format!("crontab {} of ada", host());
+    assert!(
+        shown.contains("left out") && shown.contains(&owner),
+        "{shown}"
+    );
+    let stored = "select cron, source from trax.manifest";
+    assert_eq!(s.get(stored).await, format!("0 3 * * *|{owner}"));
 }

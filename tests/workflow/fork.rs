@@ -42,3 +42,40 @@ async fn a_fork_takes_over_the_steps_before_a_step() {
     );
     s.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn a_fork_does_not_take_over_a_step_that_is_undone() {
+    let (_db, s) = session().await;
+    let job = running(&s).await;
+    for (step, undo) in [
+        ("a", ""),
+        ("charge", ", undo => '{\"task\": \"refund\"}'"),
+        ("c", ""),
+    ] {
+        let record = format!(
+            "select trax.record_step({}, '{step}', '1'{undo})",
+            job.key()
+        );
+        s.get(&record).await;
+    }
+    let id = job.id;
+    s.get(&format!(
+        "select trax.fail({}, 'no', permanent => true)",
+        job.key()
+    ))
+    .await;
+    for from in ["", ", 'c'"] {
+        let refusal = s.refusal(&format!("select trax.fork({id}{from})")).await;
+        assert_eq!(refusal.code, "55000");
+        assert_eq!(
+            refusal.message,
+            format!("step \"charge\" of job {id} is undone")
+        );
+        assert!(refusal.hint.contains("from_step => 'charge'"), "{refusal}");
+    }
+    let fork = s.number(&format!("select trax.fork({id}, 'charge')")).await;
+    assert_eq!(steps(&s, fork).await, "a|step|1|t");
+    let refunds = "select count(*) from trax.work_queue where task = 'refund'";
+    assert_eq!(s.get(refunds).await, "1");
+    s.assert_healthy().await;
+}

@@ -166,6 +166,35 @@ async fn of_two_who_record_a_step_at_once_the_second_gets_what_the_first_kept() 
 }
 
 #[tokio::test]
+async fn sessions_that_record_the_same_steps_record_each_once() {
+    let (db, s) = session().await;
+    let job = running(&s).await;
+    s.get("create table recorded (number int)").await;
+    let all = format!(
+        "do $$
+         begin
+             for i in 1..300 loop
+                 insert into recorded
+                 select i from trax.record_step({}, 'step ' || i, to_jsonb(i)) r where r.recorded and r.output = to_jsonb(i);
+                 commit;
+             end loop;
+         end $$",
+        job.key()
+    );
+    let mut recorders = Vec::new();
+    for _ in 0..4 {
+        recorders.push(Session::of(&db).await.spawn(all.clone()));
+    }
+    for recorder in recorders {
+        recorder.await.expect("it ends").1.expect("it records");
+    }
+    let once = "select count(*), count(distinct number) from recorded";
+    assert_eq!(s.get(once).await, "300|300");
+    let kept = "select count(*), count(distinct step_id) from trax.step";
+    assert_eq!(s.get(kept).await, "300|300");
+}
+
+#[tokio::test]
 async fn an_attempt_that_ends_waits_for_its_open_step() {
     let (db, s) = session().await;
     let other = Session::of(&db).await;

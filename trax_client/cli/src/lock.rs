@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use trax_client::{Error, TokenGuard, TokenRequest};
 
 use crate::credentials::{self, PassedVariables};
+use crate::host;
 use crate::output::json;
 use crate::process_group::{Group, Groups};
 use trax_terminal::address;
@@ -377,10 +378,6 @@ impl Drop for Terminal {
 }
 
 fn default_holder() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = match host.trim() {
-        "" => "host",
-        host => host,
-    };
+    let host = host::name();
     format!("{host}:{}", std::process::id())
 }

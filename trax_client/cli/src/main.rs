@@ -17,6 +17,7 @@ mod executable;
 mod grant;
 mod group;
 mod guard;
+mod host;
 mod import;
 mod jobs;
 mod lock;

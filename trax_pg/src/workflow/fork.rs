@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::job_steps;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
+use crate::server::quote::literal;
 use crate::server::rights::as_owner;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
@@ -21,6 +22,7 @@ row! {
         priority: i16,
         input: Option<pg_sys::Datum>,
         steps: Option<pg_sys::Datum>,
+        succeeded: bool,
     }
 }
 statement!(ForkSource, "workflow/ended_job.sql", { job_id: INT8OID } -> Ended);
@@ -28,6 +30,10 @@ statement!(ForkLives, "workflow/lives.sql", { job_id: INT8OID } -> bool);
 statement!(
     ForkPlace, "workflow/place.sql",
     { steps: JSONBOID, step: TEXTOID } -> Option<i64>
+);
+statement!(
+    ForkUndone, "workflow/undone.sql",
+    { steps: JSONBOID, before: INT8OID } -> String
 );
 
 sql_function!(trax_fork, pg_finfo_trax_fork, |call| {
@@ -66,6 +72,9 @@ fn fork(
         Some(step) => Some(place_of(spi, job_id, &ended, step)?),
         None => None,
     };
+    if !ended.succeeded {
+        refuse_undone(spi, job_id, &ended, before)?;
+    }
     let now = Timestamp::now();
     let job = NewJob {
         priority: i32::from(ended.priority),
@@ -99,6 +108,24 @@ fn place_of(spi: &Spi, job_id: i64, ended: &Ended, step: &str) -> Result<i64> {
                 "List its steps: select step, kind from trax.read_steps({job_id})"
             ))
     })
+}
+
+/// Returns 55000 when one of the steps that a fork would take over is undone: the job would continue
+/// after work that does not hold any more.
+fn refuse_undone(spi: &Spi, job_id: i64, ended: &Ended, before: Option<i64>) -> Result<()> {
+    let undone = ForkUndone {
+        steps: ended.steps,
+        before: before.and_then(arg),
+    };
+    let Some(step) = spi.query(undone).first() else {
+        return Ok(());
+    };
+    let from = literal(&step);
+    Err(Error::wrong_state(format!("step \"{step}\" of job {job_id} is undone"))
+        .detail("The job has failed or was cancelled, and what undoes its steps was queued.")
+        .hint(format!(
+            "Fork from this step or from one before it: select trax.fork({job_id}, from_step => {from})"
+        )))
 }
 
 fn not_ended(spi: &Spi, job_id: i64) -> Error {

@@ -127,6 +127,9 @@ async fn all(
         .iter()
         .any(|change| change.result == "resolved before");
     print_resolved(&arguments, &changes)?;
+    if ids.is_empty() && arguments.all {
+        arguments.output.note("no dead letter matches");
+    }
     Ok(if refused {
         ExitCode::from(FAILED)
     } else {
@@ -207,9 +210,6 @@ async fn resolve(
 }
 
 fn print_resolved(arguments: &Arguments, changes: &[ResolvedDeadLetter]) -> Result<(), Failure> {
-    if changes.is_empty() && arguments.all {
-        arguments.output.note("no dead letter matches");
-    }
     arguments
         .output
         .changes(changes, |change| match change.requeued_job_id {

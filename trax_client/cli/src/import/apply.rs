@@ -59,6 +59,9 @@ pub(super) async fn preview_and_apply(
         gone.extend(without_line(&session.connection, import).await?);
     }
     let proposals: Vec<&Proposal> = imports.iter().flat_map(|i| &i.proposals).collect();
+    let kept = gone
+        .iter()
+        .find_map(|gone| Some((gone, proposals.iter().find(|p| p.may_be_of(&gone.name))?)));
     let applied = proposals.iter().filter(|p| p.left_out.is_none());
     let names: Vec<String> = applied.map(|p| p.name().to_owned()).collect();
     let (output, count, of) = (how.output, names.len(), proposals.len());
@@ -80,6 +83,16 @@ pub(super) async fn preview_and_apply(
         output.note(&format!(
             "manifest \"{name}\" of source \"{source}\" has no line any more, {fate}"
         ));
+    }
+    if let (true, Some((Gone { name, .. }, line))) = (how.prune, kept) {
+        let reason = line.left_out.as_deref().unwrap_or_default();
+        return Err(Failure::new(format!(
+            "--prune would remove manifest \"{}\", whose line may be {}, which is left out: {}",
+            one_line(name),
+            one_line(&line.source),
+            one_line(reason)
+        ))
+        .hint("correct or remove that line, or import without --prune; nothing was changed"));
     }
     if !how.apply {
         output.note(&format!(
@@ -105,7 +118,11 @@ pub(super) async fn preview_and_apply(
         0 => format!("{count} of {of} lines are now manifests"),
         removed => format!("{count} of {of} lines are now manifests; removed: {removed}"),
     });
-    Ok(ExitCode::SUCCESS)
+    Ok(if count == of {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(FAILED)
+    })
 }
 
 /// A manifest that an earlier import of its source created, and that no line has any more.

@@ -11,6 +11,7 @@ use super::apply::{Import, preview_and_apply};
 use super::crontab::{self, CrontabLine, Form, Job};
 use super::proposal::{ImportOptions, Proposal, UniqueNames, manifest};
 use super::run::Input;
+use crate::host;
 use crate::session::Session;
 use trax_terminal::Failure;
 
@@ -109,15 +110,24 @@ impl Arguments {
         }
     }
 
-    /// Returns the source of the manifests of a crontab: "crontab /etc/crontab".
+    /// Returns the source of the manifests of a crontab: "crontab web1:/etc/crontab". The input of
+    /// the command counts as the crontab of the user that runs it.
     fn source(&self, file: &str) -> Result<String, Failure> {
-        let path = match file {
-            "-" => file.to_owned(),
-            file => std::path::absolute(file)?.display().to_string(),
-        };
-        Ok(match &self.user {
-            Some(user) => format!("crontab {path} of {user}"),
-            None => format!("crontab {path}"),
+        let host = host::name();
+        let own = || std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
+        Ok(match (file, &self.user) {
+            ("-", None) => match own() {
+                Ok(user) => format!("crontab {host} of {user}"),
+                Err(_) => format!("crontab {host}"),
+            },
+            ("-", Some(user)) => format!("crontab {host} of {user}"),
+            (file, user) => {
+                let path = std::path::absolute(file)?.display().to_string();
+                let of = user
+                    .as_ref()
+                    .map_or(String::new(), |user| format!(" of {user}"));
+                format!("crontab {host}:{path}{of}")
+            }
         })
     }
 
@@ -131,7 +141,7 @@ impl Arguments {
         let source = format!("{file}:{}", line.number);
         let mut job = match line.job {
             Ok(job) => job,
-            Err(reason) => return Proposal::left_out(source, line.text, reason),
+            Err(reason) => return Proposal::left_out(source, line.text, reason, None),
         };
         let mut notes = notes(&mut job);
         let stem = Path::new(file).file_name().and_then(|name| name.to_str());

@@ -135,11 +135,11 @@ enum Place<'a> {
 fn proposal(how: &ImportOptions, names: &mut UniqueNames, place: Place<'_>, job: Job) -> Proposal {
     let source = format!("cron.job:{}", job.id);
     let line = format!("{} {}", job.schedule, job.command);
+    let name = names.of("pg_cron", job.name.as_deref().unwrap_or(&job.command));
     let (when, ignored) = match read(&job.schedule, job.both_days) {
         Ok(read) => read,
-        Err(reason) => return Proposal::left_out(source, line, reason),
+        Err(reason) => return Proposal::left_out(source, line, reason, Some(name)),
     };
-    let name = names.of("pg_cron", job.name.as_deref().unwrap_or(&job.command));
     let (mut manifest, note) = match place {
         Place::Here => {
             let note = format!("the server runs it by itself as \"{}\"", job.username);

@@ -18,7 +18,7 @@ pub(super) struct ImportOptions {
     /// and no line has any more
     #[arg(long)]
     pub(super) prune: bool,
-    /// The source that the manifests belong to; default: the crontab with its path, or pg_cron. No
+    /// The source that the manifests belong to; default: the crontab with its machine and path, or pg_cron. No
     /// prune of another source removes them
     #[arg(long, value_name = "NAME")]
     pub(super) source: Option<String>,
@@ -56,6 +56,9 @@ pub(super) struct Proposal {
     pub(super) next_runs: Vec<Moment>,
     #[serde(skip)]
     pub(super) local_times: Vec<String>,
+    /// The name of the manifest of a line that is left out; `None` when it cannot be told.
+    #[serde(skip)]
+    left_out_name: Option<String>,
 }
 
 impl Proposal {
@@ -68,19 +71,33 @@ impl Proposal {
             notes: Vec::new(),
             next_runs: Vec::new(),
             local_times: Vec::new(),
+            left_out_name: None,
         }
     }
 
-    pub(super) fn left_out(source: String, line: String, reason: String) -> Self {
+    pub(super) fn left_out(
+        source: String,
+        line: String,
+        reason: String,
+        name: Option<String>,
+    ) -> Self {
         Proposal {
             left_out: Some(reason),
+            left_out_name: name,
             ..Proposal::of(source, line, Value::Null)
         }
     }
 
     pub(super) fn leave_out(&mut self, reason: String) {
         self.left_out = Some(reason);
+        self.left_out_name = Some(self.name().to_owned());
         self.manifest = Value::Null;
+    }
+
+    /// Returns whether the line is left out, and may be that of a manifest.
+    pub(super) fn may_be_of(&self, manifest: &str) -> bool {
+        let of = self.left_out_name.as_deref();
+        self.left_out.is_some() && of.is_none_or(|name| name == manifest)
     }
 
     pub(super) fn name(&self) -> &str {
@@ -225,7 +242,12 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("\u{1b}[2J"), "{text}");
-        let left_out = Proposal::left_out("a".to_owned(), "b".to_owned(), "c\ntrax: d".to_owned());
+        let left_out = Proposal::left_out(
+            "a".to_owned(),
+            "b".to_owned(),
+            "c\ntrax: d".to_owned(),
+            None,
+        );
         assert_eq!(left_out.text().lines().count(), 2);
     }
 

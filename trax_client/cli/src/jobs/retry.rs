@@ -147,8 +147,12 @@ async fn now(session: &Session, job: &Job, scheduled: bool) -> Result<RetriedJob
         );
     }
     let blocked = || {
-        Failure::new(format!("job {id} is waiting until another job ends"))
-            .hint(format!("to see why: trax jobs show {id}"))
+        let wait = match job.waits_for.as_deref() {
+            Some("signal") => "for a signal",
+            _ => "until another job ends",
+        };
+        Failure::new(format!("job {id} is waiting {wait}"))
+            .hint(format!("to see more: trax jobs why {id}"))
     };
     match job.waits_for.as_deref() {
         Some("time") => {}
