@@ -182,6 +182,30 @@ where q.waits_for = 'signal'
             and n.sent_at is null
     )
 union all
+-- A parent lives when its child is queued, so that its end is as young. History may be dropped.
+select
+    'a child has a parent',
+    format(
+        'job %s: its parent %s neither lives nor has ended; update trax.%I set parent_job_id = null where job_id = %s',
+        c.job_id, c.parent_job_id, c.place, c.job_id
+    )
+from (
+    select q.job_id, q.parent_job_id, q.queued_at, 'work_queue' as place
+    from trax.work_queue q
+    where q.parent_job_id is not null
+    union all
+    select l.job_id, l.parent_job_id, l.queued_at, 'lease'
+    from trax.lease l
+    where l.parent_job_id is not null
+) c
+where c.queued_at > clock_timestamp() - least(
+        interval '1 day',
+        current_setting('trax.run_retention', true)::interval
+    )
+    and not exists (select from trax.work_queue q where q.job_id = c.parent_job_id)
+    and not exists (select from trax.lease l where l.job_id = c.parent_job_id)
+    and not exists (select from trax.run r where r.job_id = c.parent_job_id and r.final)
+union all
 select 'a manifest has a state', format('manifest "%s"', m.name)
 from trax.manifest m
 where not exists (

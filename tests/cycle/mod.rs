@@ -346,7 +346,7 @@ async fn status_says_what_to_type() {
 /// Statements that break each invariant, and the rule that must report it. Each starts with a
 /// waiting job 1, an executing job 2, a completed job 3, a job 4 that failed for good, and the
 /// manifest `m`.
-const BREAKAGES: [(&str, &str); 25] = [
+const BREAKAGES: [(&str, &str); 27] = [
     (
         "a step belongs to a living job",
         "insert into trax.step (job_id, recorded_at, attempt, step, kind) values (99, now(), 1, 's', 'step')",
@@ -363,6 +363,8 @@ const BREAKAGES: [(&str, &str); 25] = [
         "a job that waits for a signal can receive it",
         "update trax.work_queue set waits_for = 'signal' where job_id = 1",
     ),
+    ("a child has a parent", "update trax.work_queue set parent_job_id = 99 where job_id = 1"),
+    ("a child has a parent", "update trax.lease set parent_job_id = 99 where job_id = 2"),
     (
         "a live job can be read",
         "insert into trax.unreadable_job select job_id, 'missing chunk', now() from trax.lease",
