@@ -141,7 +141,7 @@ create function trax.kept_steps(
     bigint
 )
 returns jsonb
-language sql volatile parallel unsafe
+language sql stable parallel unsafe
 set search_path = pg_catalog, pg_temp
 set datestyle = 'ISO'
 set timezone = 'GMT'

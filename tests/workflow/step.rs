@@ -1,7 +1,8 @@
 //! Recording the results of steps.
 
 use super::{running, steps};
-use harness::session::{Session, session};
+use harness::session::{Claimed, Session, session};
+use trax_client::testkit::Database;
 
 #[tokio::test]
 async fn the_first_write_of_a_step_wins() {
@@ -216,6 +217,57 @@ async fn an_attempt_that_ends_waits_for_its_open_step() {
     );
     assert_eq!(other.get(&late).await, "0");
     other.assert_healthy().await;
+}
+
+/// Records a step in an open transaction, makes a call that waits for it, and commits; returns the
+/// session of the call.
+async fn ends_beside_a_step(db: &Database, s: &Session, job: &Claimed, sql: &str) -> Session {
+    let other = Session::of(db).await;
+    other
+        .get("set default_transaction_isolation = 'repeatable read'")
+        .await;
+    s.get("begin").await;
+    let step = format!("select trax.record_step({}, 'a', '1')", job.key());
+    s.get(&step).await;
+    let pid = other.pid();
+    let end = other.spawn(sql.replace('$', &job.key()));
+    s.sees_waiting(pid).await;
+    s.get("commit").await;
+    let (other, ended) = end.await.expect("it ends");
+    ended.expect("it is answered");
+    other
+}
+
+#[tokio::test]
+async fn a_job_that_goes_back_while_a_step_commits_knows_the_step() {
+    for sql in [
+        "select trax.release($)",
+        "select trax.sleep($, 'b', now() + interval '1 h')",
+        "select trax.fail($, 'no', retry_in => '0')",
+    ] {
+        let (db, s) = session().await;
+        let job = running(&s).await;
+        let other = ends_beside_a_step(&db, &s, &job, sql).await;
+        let counts = "select (select steps from trax.work_queue), (select count(*) from trax.step)";
+        let counts = other.get(counts).await;
+        assert!(["1|1", "2|2"].contains(&&*counts), "{sql}: {counts}");
+        other.assert_healthy().await;
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_ends_while_a_step_commits_keeps_the_step() {
+    for sql in [
+        "select trax.complete($)",
+        "select trax.fail($, 'no', permanent => true)",
+        "select trax.cancel_own($)",
+    ] {
+        let (db, s) = session().await;
+        let job = running(&s).await;
+        let other = ends_beside_a_step(&db, &s, &job, sql).await;
+        assert_eq!(steps(&other, job.id).await, "a|step|1|t", "{sql}");
+        other.assert_healthy().await;
+    }
 }
 
 #[tokio::test]

@@ -429,7 +429,8 @@ fn end_with(
     endings
         .iter()
         .for_each(|ending| changes::lease_ended(ending.lease.job_id));
-    changes::rows_claimable(&spi.query(fail));
+    // Steps that were recorded until the leases were locked are seen at any isolation level.
+    changes::rows_claimable(&spi.change_latest(fail));
     if endings
         .iter()
         .any(|ending| ending.retry_at.is_some_and(|at| at > now))

@@ -23,6 +23,7 @@ row! {
         manifest_id: Option<i64>,
     }
 }
+statement!(LeaseHold, "outcome/lease_hold.sql", { job_id: INT8OID, token: UUIDOID } -> bool);
 statement!(
     LeaseRelease, "outcome/lease_release.sql",
     { job_id: INT8OID, token: UUIDOID, now: TIMESTAMPTZOID, run_at: TIMESTAMPTZOID, waits_for: TEXTOID, wait_until: TIMESTAMPTZOID } -> Released
@@ -70,6 +71,15 @@ pub(crate) struct Return {
 fn return_job(spi: &Spi, job_id: i64, token: Uuid, back: &Return, now: Timestamp) -> bool {
     // Also for a delayed job: its place is free.
     wake::mark(wake::WORK | wake::DUE | wake::ENDED);
+    // The release counts the steps: one that another call records keeps the lease's row until it
+    // commits, and is seen only by a statement that begins after that.
+    let hold = LeaseHold {
+        job_id: arg(job_id),
+        token: arg(token),
+    };
+    if spi.change_latest(hold).first().is_none() {
+        return false;
+    }
     let release = LeaseRelease {
         job_id: arg(job_id),
         token: arg(token),
@@ -78,7 +88,7 @@ fn return_job(spi: &Spi, job_id: i64, token: Uuid, back: &Return, now: Timestamp
         waits_for: back.waits_for.and_then(arg),
         wait_until: back.wait_until.and_then(arg),
     };
-    let Some(row) = spi.query(release).first() else {
+    let Some(row) = spi.change_latest(release).first() else {
         return false;
     };
     if row.is_claimable {
