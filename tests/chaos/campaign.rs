@@ -18,6 +18,7 @@ use crate::testbed::{
     CALLERS, CHANGED, DATABASE_LIMIT, GROUPS, MANIFEST_LIMITS, PRODUCERS, Testbed, ZONED, now,
     schedules,
 };
+use crate::workflow::post::{self, Office};
 use harness::sweep::LimitChange;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -91,6 +92,8 @@ pub(crate) async fn run(order: &Order, mut shim: Shim) -> Vec<Violation> {
         enqueued: pages.enqueued,
         withdrawn: pages.withdrawn,
         completed: pages.completed,
+        signals: pages.signals,
+        felled: pages.felled,
         crashes: damage.crashes,
         losses: damage.losses,
         group_limits: limits(damage.limits),
@@ -166,7 +169,7 @@ fn limits(changes: Vec<LimitChange>) -> BTreeMap<&'static str, Vec<LimitChange>>
 
 type Tasks = Vec<JoinHandle<()>>;
 
-/// Returns the tasks of the producers, and those of the callers, holders and watchers.
+/// Returns the tasks of the producers, and those of the callers, holders, posts and watchers.
 fn crowd(seed: u64, testbed: &Testbed, journal: &Arc<Journal>, pace: &Arc<Pace>) -> (Tasks, Tasks) {
     let shared = || (Arc::clone(journal), Arc::clone(pace));
     let producers = (0..4).map(|number| {
@@ -203,12 +206,25 @@ fn crowd(seed: u64, testbed: &Testbed, journal: &Arc<Journal>, pace: &Arc<Pace>)
             pace,
         ))
     });
+    let posts = (0..2).map(|number| {
+        let (journal, pace) = shared();
+        let office = Office {
+            config: testbed.route(CALLERS, "caller"),
+            eyes: vec![testbed.address.clone()],
+            has_router: false,
+        };
+        tokio::spawn(post::run(
+            format!("post{number}"),
+            office,
+            seed,
+            journal,
+            pace,
+        ))
+    });
     let (journal, pace) = shared();
     let watch = tokio::spawn(watch(testbed.address.clone(), journal, pace));
-    (
-        producers.collect(),
-        callers.chain(holders).chain([watch]).collect(),
-    )
+    let others = callers.chain(holders).chain(posts).chain([watch]);
+    (producers.collect(), others.collect())
 }
 
 /// Looks at the tables throughout the campaign, to find violations that last only a moment.

@@ -126,7 +126,8 @@ pub(crate) async fn look_at(
     client: &Client,
     journal: &Journal,
 ) -> std::result::Result<u64, tokio_postgres::Error> {
-    let backlog = "select count(*) from trax.work_queue where waits_for is distinct from 'time'";
+    let backlog = "select count(*) from trax.work_queue
+        where waits_for is null or waits_for not in ('time', 'signal', 'jobs')";
     let backlog: i64 = client.query_one(backlog, &[]).await?.get(0);
     let complaints = "select rule || ': ' || coalesce(detail, '') || ' at ' || clock_timestamp() from trax.check()";
     let rows = client.query(complaints, &[]).await?;
@@ -164,8 +165,11 @@ pub(crate) async fn drain(
     fleet: &mut Fleet,
 ) -> Result<()> {
     let begun = Instant::now();
-    let open = "select job_id, state, attempt, task, group_name, run_at::text, coalesce(worker, '')
-        from trax.job where manifest is null and state in ('queued', 'in_progress') order by job_id";
+    let open = "select j.job_id, j.state, j.attempt, j.task, j.group_name, j.run_at::text, coalesce(j.worker, q.waits_for, '')
+        from trax.job j
+        left join trax.work_queue q on q.job_id = j.job_id
+        where j.manifest is null and j.state in ('queued', 'in_progress') order by j.job_id";
+    let mut last = String::new();
     loop {
         fleet.refill();
         let mut rows = Vec::new();
@@ -174,22 +178,26 @@ pub(crate) async fn drain(
             rows.extend(more.map_err(|error| error.to_string())?);
         }
         if rows.is_empty() {
+            if begun.elapsed() > LONG {
+                println!("        the last job to end: {last}");
+            }
             return Ok(());
         }
+        let first = |row: &tokio_postgres::Row| {
+            let text = |at: usize| row.get::<_, String>(at);
+            format!(
+                "job {} {} attempt {} {} {} {} {}",
+                row.get::<_, i64>(0),
+                text(1),
+                row.get::<_, i32>(2),
+                text(3),
+                text(4),
+                text(5),
+                text(6)
+            )
+        };
+        last = first(&rows[0]);
         if begun.elapsed() > DRAIN {
-            let first = |row: &tokio_postgres::Row| {
-                let text = |at: usize| row.get::<_, String>(at);
-                format!(
-                    "job {} {} attempt {} {} {} {} {}",
-                    row.get::<_, i64>(0),
-                    text(1),
-                    row.get::<_, i32>(2),
-                    text(3),
-                    text(4),
-                    text(5),
-                    text(6)
-                )
-            };
             let some: Vec<_> = rows.iter().take(10).map(first).collect();
             return Err(format!(
                 "{} jobs are left after {DRAIN:?}: {some:#?}",

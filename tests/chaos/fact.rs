@@ -3,6 +3,8 @@
 //! runs on one machine and by one clock.
 
 use crate::holder::Hold;
+use crate::workflow;
+use crate::workflow::fact::{Flow, Signal};
 use harness::sweep::LimitChange;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +50,8 @@ pub(crate) struct Execution {
     pub(crate) ended: Option<i64>,
     /// The result: `ok`, or the reason of the failure.
     pub(crate) word: String,
+    /// The steps whose work ran.
+    pub(crate) works: Vec<String>,
 }
 
 /// An attempt, from `trax.run`, or from `trax.lease` if it has not finished.
@@ -157,6 +161,13 @@ pub(crate) struct Facts {
     pub(crate) requeued: BTreeSet<i64>,
     /// Job and nonce of each effect that was committed with a completion.
     pub(crate) ledger: Vec<(i64, String)>,
+    /// The workflows and undo jobs that have ended.
+    pub(crate) flows: Vec<Flow>,
+    /// The workflow and the step of each row that was committed with the record of a step.
+    pub(crate) deeds: Vec<(String, String)>,
+    pub(crate) signals: Vec<Signal>,
+    /// Workflows that were cancelled with their descendants, and when that was acknowledged.
+    pub(crate) felled: Vec<(i64, i64)>,
     pub(crate) crashes: Vec<Crash>,
     /// Periods whose commits a promotion may have lost.
     pub(crate) losses: Vec<(i64, i64)>,
@@ -268,7 +279,7 @@ pub(crate) async fn read(
             .await?;
         facts.ledger = ledger.iter().map(|row| (row.get(0), row.get(1))).collect();
     }
-    Ok(())
+    workflow::fact::read(client, shard, facts).await
 }
 
 fn attempt(row: &Row, shard: i32) -> Attempt {

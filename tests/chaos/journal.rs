@@ -3,6 +3,7 @@
 use crate::fact::{Acknowledgement, Execution};
 use crate::holder::Hold;
 use crate::testbed::{SHARD, now};
+use crate::workflow::fact::Signal;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
@@ -25,6 +26,10 @@ pub(crate) struct Pages {
     pub(crate) cancelled: Vec<i64>,
     /// Acknowledged requeues: the dead letter and its new job.
     pub(crate) requeued: Vec<(i64, i64)>,
+    /// Attempts to send a signal to a workflow.
+    pub(crate) signals: Vec<Signal>,
+    /// Workflows that were cancelled with their descendants, and when that was acknowledged.
+    pub(crate) felled: Vec<(i64, i64)>,
     /// Manifests that run once and were stored.
     pub(crate) scheduled: Vec<String>,
     /// The number of calls with an unknown result.
@@ -87,6 +92,11 @@ impl Log {
         self.line("B", job, attempt, nonce, database);
     }
 
+    /// Records that the work of a step runs.
+    pub(crate) fn work(&self, job: i64, attempt: i32, nonce: &str, step: &str) {
+        self.line("W", job, attempt, nonce, step);
+    }
+
     /// Records that a handler ends.
     pub(crate) fn end(&self, job: i64, attempt: i32, nonce: &str, word: &str) {
         self.line("E", job, attempt, nonce, word);
@@ -122,12 +132,18 @@ pub(crate) fn executions(worker: &str, text: &str) -> Vec<Execution> {
                 began: at,
                 ended: None,
                 word: String::new(),
+                works: Vec::new(),
             }),
             _ => {
                 let is_it = |one: &&mut Execution| {
                     one.ended.is_none() && (one.job, one.attempt) == (job, attempt)
                 };
-                if let Some(open) = found.iter_mut().find(is_it) {
+                let Some(open) = found.iter_mut().find(is_it) else {
+                    continue;
+                };
+                if kind == "W" {
+                    open.works.push(word.to_owned());
+                } else {
                     open.ended = Some(at);
                     open.word = word.to_owned();
                 }
@@ -143,7 +159,7 @@ mod tests {
 
     #[test]
     fn what_a_killed_process_left_open_ended_when_the_next_began() {
-        let text = "S 1 0 0 - -\nB 2 7 1 a shard_3\nE 3 7 1 a ok\nB 4 8 1 b -\nS 9 0 0 - -\nB 10 8 2 b -\nB 11 9 1 c";
+        let text = "S 1 0 0 - -\nB 2 7 1 a shard_3\nW 2 7 1 a note.0\nE 3 7 1 a ok\nB 4 8 1 b -\nS 9 0 0 - -\nB 10 8 2 b -\nB 11 9 1 c";
         let found = executions("w", text);
         let short: Vec<_> = found
             .iter()
@@ -157,5 +173,6 @@ mod tests {
                 (8, 2, None, None, "")
             ]
         );
+        assert_eq!(found[0].works, ["note.0"]);
     }
 }

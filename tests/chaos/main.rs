@@ -37,6 +37,7 @@ mod target;
 mod testbed;
 mod wire;
 mod worker;
+mod workflow;
 
 use campaign::Order;
 use shim::Shim;

@@ -5,6 +5,7 @@ use crate::fact::Acknowledgement;
 use crate::journal::Journal;
 use crate::random::Random;
 use crate::testbed::{connect, now};
+use crate::workflow::{WORKFLOW, programme};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -134,10 +135,11 @@ impl Producer {
         let random = &mut self.random;
         let task = match random.below(20) {
             0 => "exec",
-            // Workers of a router know only these two tasks.
-            1..=4 if market.has_router => "work",
-            1 => "count.words",
-            2..=4 => "ledger",
+            1..=4 => WORKFLOW,
+            // Workers of a router know only these three tasks.
+            5..=8 if market.has_router => "work",
+            5 => "count.words",
+            6..=8 => "ledger",
             _ => "work",
         };
         let nap = if random.percent(5) {
@@ -177,12 +179,17 @@ impl Producer {
             None => 30,
         };
         let nonce = self.nonce(task);
+        let random = &mut self.random;
         let mut input = format!(
             "\"nonce\": \"{nonce}\", \"nap\": {nap}, \"fails\": {fails}, \"how\": \"{how}\", \"text\": \"a b c\""
         );
         let mut arguments = format!(
             "'{task}', group_name => '{group}', priority => {priority}, max_retries => {retries}"
         );
+        if task == WORKFLOW {
+            let plan = programme::draw(random, !market.moving.contains(&group));
+            input += &format!(", \"plan\": \"{plan}\"");
+        }
         if let Some(key) = key {
             input += &format!(", \"key\": \"{key}\"");
             arguments += &format!(", concurrency_key => '{key}'");

@@ -79,6 +79,7 @@ async fn facts(s: &Session) -> Facts {
             began,
             ended: run.finished_at,
             word: word.to_owned(),
+            works: Vec::new(),
         });
     }
     facts

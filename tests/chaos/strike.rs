@@ -1,5 +1,6 @@
 //! Applies and heals each fault.
 
+use crate::check::workflow::signal::PREPARED;
 use crate::course::Striker;
 use crate::fact::Crash;
 use crate::fault::{Fault, Strike};
@@ -10,6 +11,7 @@ use crate::target::{
     set, strike_worker, victim,
 };
 use crate::testbed::{CHANGED, DATABASE, ROUTES, Testbed, now};
+use crate::workflow::WORKFLOW;
 use harness::process::{is_alive, send_signal};
 use harness::sweep::LimitChange;
 use tokio::task::block_in_place;
@@ -122,7 +124,7 @@ pub(crate) const SETTINGS: [&str; 18] = [
 ];
 
 /// Maintenance by an administrator on the tables of trax.
-pub(crate) const MAINTENANCE: [&str; 10] = [
+pub(crate) const MAINTENANCE: [&str; 12] = [
     "vacuum full trax.work_queue",
     "vacuum full trax.lease",
     "vacuum freeze trax.work_queue",
@@ -132,16 +134,21 @@ pub(crate) const MAINTENANCE: [&str; 10] = [
     "analyze",
     "create table if not exists public.other (a int); alter table public.other add column if not exists b int",
     "vacuum full trax.manifest_state",
+    "vacuum full trax.step",
+    "cluster trax.signal using signal_pkey",
     "vacuum full",
 ];
 
 /// Tables that an administrator locks.
-const TABLES: [&str; 5] = [
+const TABLES: [&str; 8] = [
     "trax.work_queue",
     "trax.lease",
     "trax.run",
     "trax.manifest_state",
     "trax.manifest",
+    "trax.step",
+    "trax.signal",
+    "trax.need_event",
 ];
 
 impl Striker for Campaigner<'_> {
@@ -312,10 +319,15 @@ impl Campaigner<'_> {
     /// Prepares a transaction with jobs and a claim, to be committed or rolled back later.
     async fn prepare(&self, pick: u64) -> Result<(String, Option<Wound>)> {
         let name = format!("chaos-{pick}");
-        let what = match pick % 4 {
+        let signal = format!(
+            "select trax.send_signal(job_id, 'a', '\"{PREPARED} {pick}\"') from (select job_id from trax.work_queue
+                where task = '{WORKFLOW}' order by waits_for is distinct from 'signal', job_id limit 1) q"
+        );
+        let what = match pick % 5 {
             0 => "select trax.enqueue('work', '{\"nap\": 5}', group_name => 'two')",
             1 => "select trax.claim_next(tasks => '{work}', lease => '3 s')",
             2 => "select trax.enqueue('work', '{\"nap\": 5}', unique_key => 'u1')",
+            3 => signal.as_str(),
             _ => {
                 "select trax.cancel(job_id) from (select job_id from trax.work_queue where manifest is null order by job_id limit 3) q"
             }

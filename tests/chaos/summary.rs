@@ -44,6 +44,28 @@ pub(crate) fn print(
         list(&failures),
         spent_without_a_beginning(facts).len()
     );
+    let mut ends: BTreeMap<String, usize> = BTreeMap::new();
+    for flow in &facts.flows {
+        *ends
+            .entry(format!("{} {}", flow.task, flow.state))
+            .or_default() += 1;
+    }
+    let mut kinds_of_steps: BTreeMap<&str, usize> = BTreeMap::new();
+    for kept in facts.flows.iter().flat_map(|flow| &flow.steps) {
+        *kinds_of_steps.entry(&kept.kind).or_default() += 1;
+    }
+    println!(
+        "workflows  {}; steps: {}; {} rows; {} signals, {} cancelled with their descendants",
+        list(&ends),
+        list(&kinds_of_steps),
+        facts.deeds.len(),
+        facts.signals.len(),
+        facts.felled.len()
+    );
+    println!(
+        "           longest times to a wake: {}",
+        wakes(facts).join(", ")
+    );
     println!("faults     {}; {} missed", list(&kinds), missed.len());
     println!(
         "crashes    {}, of them with loss {}",
@@ -54,6 +76,51 @@ pub(crate) fn print(
     for (error, count) in errors {
         println!("    {count:5} {error}");
     }
+}
+
+/// The longest times from what ended a wait to the record of its end, by kind.
+fn wakes(facts: &Facts) -> Vec<String> {
+    let ends: BTreeMap<i64, i64> = facts
+        .flows
+        .iter()
+        .map(|flow| (flow.job, flow.finished_at))
+        .collect();
+    let sent: BTreeMap<&str, i64> = facts
+        .signals
+        .iter()
+        .filter_map(|signal| Some((signal.word.as_str(), signal.committed?)))
+        .collect();
+    let mut longest: BTreeMap<&str, (i64, String)> = BTreeMap::new();
+    for flow in &facts.flows {
+        for kept in &flow.steps {
+            let children = kept.output.as_array().into_iter().flatten();
+            let children = children.filter_map(|child| ends.get(&child["job_id"].as_i64()?));
+            let cause = match &*kept.kind {
+                _ if kept.timed_out => kept.until,
+                "sleep" => kept.until,
+                "signal" => kept
+                    .output
+                    .as_str()
+                    .and_then(|word| sent.get(word).copied()),
+                "jobs" if kept.waits_for.as_deref() == Some("any") => children.min().copied(),
+                "jobs" => children.max().copied(),
+                _ => None,
+            };
+            // A wait that began after its cause was not suspended.
+            let cause = cause.map(|cause| cause.max(kept.since));
+            let Some(late) = cause.map(|cause| kept.recorded_at - cause) else {
+                continue;
+            };
+            let longest = longest.entry(&kept.kind).or_default();
+            if late > longest.0 {
+                *longest = (late, flow.nonce.clone());
+            }
+        }
+    }
+    let text = |(kind, (late, nonce)): (&str, (i64, String))| {
+        format!("{kind} {} ms ({nonce})", late / 1000)
+    };
+    longest.into_iter().map(text).collect()
 }
 
 fn list<K: std::fmt::Display>(counts: &BTreeMap<K, usize>) -> String {

@@ -3,6 +3,7 @@
 
 use crate::fact::{Kind, Schedule};
 use crate::wire::Wire;
+use crate::workflow;
 use harness::pooler::Pooler;
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -253,6 +254,7 @@ async fn prepare(client: &Client) {
         grant insert, select on public.ledger to caller;
     "
     .to_owned();
+    sql += workflow::TABLE;
     for (group, limit) in GROUPS {
         sql += &format!("select trax.configure_group('{group}', max_active_jobs => {limit});\n");
     }

@@ -2,6 +2,7 @@
 //! `chaos worker`.
 
 use crate::journal::Log;
+use crate::workflow::{UNDO, WORKFLOW, handler};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,7 +32,9 @@ pub(crate) async fn run() {
         .cancel_patience(Duration::from_secs(2))
         .poll_interval(Duration::from_millis(100))
         .handle("work", execute)
-        .handle("tick", execute);
+        .handle("tick", execute)
+        .handle(WORKFLOW, handler::execute)
+        .handle(UNDO, handler::execute);
     if std::env::var_os("CHAOS_ROUTER").is_some() {
         worker = worker.router();
     }
@@ -42,12 +45,31 @@ pub(crate) async fn run() {
 }
 
 /// Records that a handler was dropped if it did not end otherwise.
-struct Page {
+pub(crate) struct Page {
     log: Arc<Log>,
     job: i64,
     attempt: i32,
     nonce: String,
-    word: &'static str,
+    pub(crate) word: &'static str,
+}
+
+impl Page {
+    /// Records that a handler begins.
+    pub(crate) fn begin(input: &Value, ctx: &Context<Arc<Log>>) -> Self {
+        let nonce = input.get("nonce").and_then(Value::as_str);
+        let page = Page {
+            log: Arc::clone(ctx.state()),
+            job: ctx.job_id().0,
+            attempt: ctx.attempt(),
+            nonce: nonce.unwrap_or("-").to_owned(),
+            word: "dropped",
+        };
+        let database = ctx.database().and_then(|address| address.get_dbname());
+        let database = database.unwrap_or("-");
+        page.log
+            .begin(page.job, page.attempt, &page.nonce, database);
+        page
+    }
 }
 
 impl Drop for Page {
@@ -57,7 +79,7 @@ impl Drop for Page {
 }
 
 /// The log word for an error, by the reason of the handler's cancellation.
-fn word(asked_to_stop: Option<Reason>) -> &'static str {
+pub(crate) fn word(asked_to_stop: Option<Reason>) -> &'static str {
     match asked_to_stop {
         Some(Reason::Shutdown | Reason::LeaseLost) => "released",
         Some(Reason::Cancelled | Reason::Timeout) => "stopped",
@@ -75,17 +97,7 @@ async fn execute(input: Value, ctx: Context<Arc<Log>>) -> HandlerResult<Value> {
             .to_owned()
     };
     let number = |name: &str| input.get(name).and_then(Value::as_i64).unwrap_or(0);
-    let mut page = Page {
-        log: Arc::clone(ctx.state()),
-        job: ctx.job_id().0,
-        attempt: ctx.attempt(),
-        nonce: text("nonce"),
-        word: "dropped",
-    };
-    let database = ctx.database().and_then(|address| address.get_dbname());
-    let database = database.unwrap_or("-");
-    page.log
-        .begin(page.job, page.attempt, &page.nonce, database);
+    let mut page = Page::begin(&input, &ctx);
     let nap = Duration::from_millis(number("nap").try_into().unwrap_or(20));
     let cannot_hear_cancels = text("how") == "deaf";
     tokio::select! {

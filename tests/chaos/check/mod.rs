@@ -5,9 +5,11 @@ mod limit;
 pub(crate) mod overlap;
 mod schedule;
 mod shard;
+pub(crate) mod workflow;
 
 use crate::fact::Facts;
 use std::collections::BTreeMap;
+use workflow::{family, signal, step};
 
 /// A violated rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,7 +27,7 @@ impl Violation {
 
 type Checker = fn(&Facts) -> Vec<Violation>;
 
-const CHECKERS: [Checker; 24] = [
+const CHECKERS: [Checker; 35] = [
     conservation::nothing_acknowledged_is_lost,
     conservation::nothing_withdrawn_appears,
     conservation::a_job_is_in_one_place,
@@ -50,6 +52,17 @@ const CHECKERS: [Checker; 24] = [
     shard::ids_are_of_their_shard,
     shard::a_failed_job_has_one_dead_letter,
     shard::a_cancelled_job_never_begins,
+    step::steps_are_those_of_the_programme,
+    step::each_step_has_its_row,
+    step::recorded_work_does_not_run_again,
+    step::a_replay_gets_what_is_kept,
+    step::waits_end_in_time,
+    signal::each_signal_is_taken_once,
+    signal::signals_are_taken_in_order,
+    family::each_child_exists_once,
+    family::a_wait_for_children_ends_with_them,
+    family::steps_are_undone_once_and_in_order,
+    family::a_cancel_reaches_the_descendants,
 ];
 
 /// Returns all violations.

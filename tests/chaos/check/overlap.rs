@@ -2,13 +2,14 @@
 
 use super::{Violation, by};
 use crate::fact::{Attempt, Crash, Execution, Facts};
+use crate::workflow::{UNDO, WORKFLOW};
 use std::collections::BTreeMap;
 
 /// The longest time between a claim and a crash that undoes it, counted from the start of the
 /// handler, in microseconds.
 const BEFORE_A_CRASH: i64 = 10_000_000;
 /// Tasks whose handlers write a log.
-const LOGGED: [&str; 4] = ["work", "tick", "exec", "count.words"];
+const LOGGED: [&str; 6] = ["work", "tick", "exec", "count.words", WORKFLOW, UNDO];
 /// Tasks whose handlers log as soon as they begin; an external program needs a moment until its
 /// first line.
 const LOGGED_AT_ONCE: [&str; 2] = ["work", "tick"];

@@ -20,6 +20,7 @@ use crate::producer::Pace;
 use crate::strike::{Damage, Result};
 use crate::summary;
 use crate::testbed::{Address, DATABASE_LIMIT, connect, now};
+use crate::workflow::post::{self, Office};
 use mover::{Mover, Tally};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,6 +61,7 @@ pub(crate) async fn run(order: &Order, shards: i32) -> Vec<Violation> {
         Arc::clone(&journal),
         Arc::clone(&pace),
     ));
+    let others = vec![watch, post(order, &testbed, &journal, &pace)];
     let mut campaigner = Campaigner {
         testbed: &mut testbed,
         fleet: &mut fleet,
@@ -85,7 +87,7 @@ pub(crate) async fn run(order: &Order, shards: i32) -> Vec<Violation> {
         healed.elapsed()
     );
     pace.finished.store(true, Ordering::Relaxed);
-    join(vec![watch]).await;
+    join(others).await;
 
     let mut facts = told(&journal, damage, shards);
     facts.is_drained = drained.is_ok();
@@ -134,6 +136,8 @@ fn told(journal: &Journal, damage: Damage, shards: i32) -> Facts {
     Facts {
         enqueued: pages.enqueued,
         withdrawn: pages.withdrawn,
+        signals: pages.signals,
+        felled: pages.felled,
         crashes: damage.crashes,
         lags: damage.lags,
         group_limits: limits
@@ -186,6 +190,29 @@ fn crowd(
     let producers = (0..CROWD).map(producer);
     let producers = producers.chain([tokio::spawn(growing)]).collect();
     (producers, (0..MOVERS).map(mover).collect())
+}
+
+/// Returns the task of the post, which sends through the router.
+fn post(
+    order: &Order,
+    testbed: &Testbed,
+    journal: &Arc<Journal>,
+    pace: &Arc<Pace>,
+) -> JoinHandle<()> {
+    let shards = testbed.shards.iter();
+    let office = Office {
+        config: testbed.router.route(PRODUCERS, "producer"),
+        eyes: shards.map(|shard| shard.address.clone()).collect(),
+        has_router: true,
+    };
+    let (journal, pace) = (Arc::clone(journal), Arc::clone(pace));
+    tokio::spawn(post::run(
+        "post".to_owned(),
+        office,
+        order.seed,
+        journal,
+        pace,
+    ))
 }
 
 /// Looks at the tables of all shards throughout the campaign.

@@ -41,6 +41,7 @@ fn attempt(shard: i32, job: i64, group: &str, minute: i64, state: &str) -> (Atte
         began,
         ended: Some(ended),
         word: word.to_owned(),
+        works: Vec::new(),
     };
     (attempt, execution)
 }

@@ -38,6 +38,8 @@ const TABLES: [&[&str]; 2] = [
         "trax.departure",
         "trax.arrival",
         "trax.group_home",
+        "trax.step",
+        "trax.signal",
     ],
 ];
 const MAINTENANCES: [&[&str]; 2] = [

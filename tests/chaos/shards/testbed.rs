@@ -6,6 +6,7 @@ use crate::fact::{Kind, Schedule};
 use crate::producer::Market;
 use crate::testbed::{Address, DATABASE_LIMIT, SHARD, admin, options, with_trax};
 use crate::wire::Wire;
+use crate::workflow::TABLE;
 use harness::has_plproxy;
 use tokio_postgres::{Client, Config};
 use trax_client::testkit::Server;
@@ -116,7 +117,8 @@ impl Site {
                 "select trax.set_shard({number});
                 select trax.grant_access('producer', 'admin');
                 select trax.grant_access('worker', 'worker');
-                select trax.grant_access('watcher', 'reader');"
+                select trax.grant_access('watcher', 'reader');
+                {TABLE}"
             ),
             None => "create extension trax_router cascade;".to_owned(),
         };
