@@ -406,5 +406,11 @@ async fn the_demo_reports_programs_what_it_expected_and_saw() {
         (&lines[0]["what"], &lines[0]["expected"]),
         (&"jobs completed".into(), &200.into())
     );
+    let sign_ups: Vec<i64> = lines
+        .iter()
+        .filter(|line| line["part"] == "sign-up")
+        .filter_map(|line| line["actual"].as_i64())
+        .collect();
+    assert_eq!(sign_ups, [6, 3, 3, 13, 15, 6, 6, 1], "{output}");
     assert!(errors.contains("Everything is as expected"), "{errors}");
 }

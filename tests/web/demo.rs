@@ -35,6 +35,12 @@ async fn the_demo_ends_in_a_browser() {
     let web = Web::at(port.unwrap_or_else(|| panic!("a port: {said}")));
     let page = web.page("/jobs?state=completed").await;
     assert!(page.contains("completed"), "{page}");
+    for state in ["completed", "cancelled", "failed", "queued"] {
+        let page = web
+            .page(&format!("/jobs?task=account.sign_up&state={state}"))
+            .await;
+        assert!(page.contains("href=\"/jobs/"), "{state}: {page}");
+    }
     let page = web.page("/").await;
     assert!(page.contains("completed within the hour"), "{page}");
     send_signal("TERM", demo.id());

@@ -8,10 +8,11 @@ use trax_client::{Client, Context, HandlerResult, JobError, NewJob, Outcome, Wor
 
 use super::input::{ChainInput, Parcel};
 use super::pool::Pool;
+use super::sign_up;
 use super::workload::{CLOCK, DOOMED, FLAKY, LOAD, MAIL, PULSE, SALES, STEP, WEIGH};
 
 pub(crate) fn handlers(worker: Worker<Pool>) -> Worker<Pool> {
-    worker
+    sign_up::handlers(worker)
         .handle(WEIGH, weigh)
         .handle(STEP, step)
         .handle(FLAKY, flaky)
@@ -121,7 +122,7 @@ async fn mail(_: Value, ctx: Context<Pool>) -> HandlerResult<Outcome> {
 }
 
 /// Runs one statement and completes the job, in one transaction.
-async fn alone(ctx: &Context<Pool>, sql: &str, number: i64) -> HandlerResult<Outcome> {
+pub(super) async fn alone(ctx: &Context<Pool>, sql: &str, number: i64) -> HandlerResult<Outcome> {
     let mut connection = ctx.state().get().await?;
     let tx = connection.transaction().await?;
     tx.execute_typed(sql, &[(&number, Type::INT8)]).await?;
@@ -135,7 +136,7 @@ async fn alone(ctx: &Context<Pool>, sql: &str, number: i64) -> HandlerResult<Out
 }
 
 /// Fails if the completion was not recorded, so that the transaction rolls back without writes.
-fn lease_held(recorded: bool) -> HandlerResult<()> {
+pub(super) fn lease_held(recorded: bool) -> HandlerResult<()> {
     match recorded {
         true => Ok(()),
         false => Err(JobError::new("the lease was lost")),

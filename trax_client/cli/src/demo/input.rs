@@ -13,3 +13,21 @@ pub(crate) struct ChainInput {
     pub(crate) step: i64,
     pub(crate) steps: i64,
 }
+
+#[derive(Deserialize, Serialize)]
+pub(crate) struct Customer {
+    pub(crate) customer: i64,
+    pub(crate) answers: bool,
+}
+
+#[derive(Deserialize, Serialize)]
+pub(crate) struct Answer {
+    pub(crate) job_id: i64,
+    pub(crate) clicks: bool,
+}
+
+#[derive(Deserialize, Serialize)]
+pub(crate) struct Shipment {
+    pub(crate) customer: i64,
+    pub(crate) item: String,
+}

@@ -1,13 +1,14 @@
 //! `trax demo`: runs a small real workload to its end and checks it in the database.
 //!
 //! Uses a throw-away server (or a new database on a given one), manifests, chains, failures, bulk,
-//! a graph with a statement that the server runs, and a real program. Shows a live view, and at the
-//! end a table of expected and actual values.
+//! a graph with a statement that the server runs, sign-ups of several steps, and a real program.
+//! Shows a live view, and at the end a table of expected and actual values.
 
 mod database;
 mod handlers;
 mod input;
 mod pool;
+mod sign_up;
 mod verdict;
 mod view;
 mod workload;
@@ -102,6 +103,11 @@ async fn play(
     let summary = format!("  worker: {stopped}");
     output.print(&print::folded(&summary, 10))?;
     let right = verdict::judge(&connection, &plan, &files, output).await?;
+    if let Some(job_id) = sign_up::waiting(&connection).await? {
+        output.print(&format!(
+            "\nSign-up {job_id} waits for a customer who has not answered."
+        ))?;
+    }
     let seconds = begun.elapsed().as_secs_f64();
     let what = if right { "Everything" } else { "Something" };
     let not = if right { "" } else { " not" };

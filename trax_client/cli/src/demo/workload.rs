@@ -8,6 +8,7 @@ use trax_client::{Client, JobOptions, Manifest, NewJob, NewJobs};
 
 use super::database::Files;
 use super::input::{ChainInput, Parcel};
+use super::sign_up::{self, CLOSE, SIGN_UP};
 use trax_terminal::Failure;
 
 pub(crate) const WEIGH: &str = "parcel.weigh";
@@ -35,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) strikes: i64,
     /// Runs of a graph with a SQL job; 0 if no scheduler starts executors.
     pub(crate) reports: i64,
+    /// Customers who sign up and answer, a multiple of four: a quarter withdraws, a quarter fails.
+    pub(crate) customers: i64,
 }
 
 impl Default for Plan {
@@ -48,12 +51,14 @@ impl Default for Plan {
             pulses: 5,
             strikes: 3,
             reports: 1,
+            customers: 12,
         }
     }
 }
 
 impl Plan {
-    /// Returns the number of jobs that end, including the dead one.
+    /// Returns the number of jobs that end, including dead ones. Of four sign-ups come four answers, six
+    /// children and three jobs that undo steps.
     pub(crate) fn jobs(&self) -> i64 {
         self.bulk
             + self.chains * self.steps
@@ -62,6 +67,7 @@ impl Plan {
             + self.pulses
             + self.strikes
             + self.reports * 3
+            + self.customers * 17 / 4
             + 1
     }
 }
@@ -74,7 +80,8 @@ pub(crate) async fn make_tables(connection: &Connection) -> Result<(), Failure> 
         create table demo.sale (product int not null, cents int not null);
         create table demo.report (product int primary key, sales bigint not null, cents bigint not null);
         create table demo.letter (job_id bigint primary key, sales bigint not null);";
-    Ok(connection.batch_execute(sql).await?)
+    connection.batch_execute(sql).await?;
+    sign_up::make_tables(connection).await
 }
 
 pub(crate) async fn begin(
@@ -95,6 +102,7 @@ pub(crate) async fn begin(
     client.schedule(&doomed).await?;
     client.trigger("doomed", None).await?;
 
+    sign_up::begin(&client, plan.customers).await?;
     if plan.reports > 0 {
         report(&client).await?;
     }
@@ -160,7 +168,10 @@ pub(crate) async fn is_done(connection: &Connection, plan: &Plan) -> Result<bool
         && ended(DOOMED) >= 1
         && ended(PULSE) >= plan.pulses
         && ended(CLOCK) >= plan.strikes
-        && ended(MAIL) >= plan.reports)
+        && ended(MAIL) >= plan.reports
+        && ended(SIGN_UP) >= plan.customers
+        && ended(CLOSE) >= plan.customers / 2
+        && sign_up::waiting(connection).await?.is_some())
 }
 
 /// Ends the schedules, so that counts no longer change.
