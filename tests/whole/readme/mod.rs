@@ -2,9 +2,10 @@
 //! rule is in `harness::markdown`), their links are valid, and the reference pages match the
 //! server.
 //!
-//! A page runs in an empty database of a server without schedulers. A tutorial (`tutorial-*`) also
-//! has a scheduler and Python with the package. `drills.md` and `outbox.md` have separate servers,
-//! since the first stops its server and the second creates databases and roles.
+//! A page runs in an empty database of a server without schedulers. A tutorial (`tutorial-*` and
+//! `migrating-workflows.md`) also has a scheduler and Python with the package. `drills.md` and
+//! `outbox.md` have separate servers, since the first stops its server and the second creates
+//! databases and roles.
 
 mod drills;
 mod links;
@@ -108,15 +109,20 @@ fn is(document: &Path, start: &str) -> bool {
         .is_some_and(|name| name.to_string_lossy().starts_with(start))
 }
 
+fn is_tutorial(document: &Path) -> bool {
+    is(document, "tutorial-") || is(document, "migrating-workflows")
+}
+
 #[tokio::test]
 async fn every_block_of_every_page_runs_and_prints_what_it_shows() {
     let mut played = 0;
     for document in documents() {
         let name = document.display().to_string();
         let blocks = blocks(&text(&document));
-        let elsewhere = ["tutorial-", "drills", "outbox"]
-            .iter()
-            .any(|start| is(&document, start));
+        let elsewhere = is_tutorial(&document)
+            || ["drills", "outbox"]
+                .iter()
+                .any(|start| is(&document, start));
         if blocks.iter().any(Block::runs) && !elsewhere {
             play(&name, &blocks, empty_database(shared_server()).await);
             played += 1;
@@ -191,7 +197,7 @@ async fn the_page_of_the_outbox_carries_a_job() {
 
 #[tokio::test]
 async fn every_tutorial_ends_in_something_that_works() {
-    let tutorials = documents().into_iter().filter(|page| is(page, "tutorial-"));
+    let tutorials = documents().into_iter().filter(|page| is_tutorial(page));
     let mut played = 0;
     for document in tutorials {
         let command = reader_of_a_tutorial().await;
