@@ -313,4 +313,4 @@ where s.role is null
     or m.role is null
 $$;
 comment on function trax.check(interval) is
-    'Verifies every invariant that SQL can see. Returns a row for each violation, none when there is none. Of history only what ended within this time is read, with all other runs of the same jobs; null reads all of it.';
+    'Verifies the invariants of trax. Returns a row for each violation. Reads the jobs that ended within this time, with all their runs; null reads all history.';

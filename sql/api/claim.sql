@@ -75,7 +75,7 @@ create procedure trax.wait_for_work(
 language c
 as 'MODULE_PATHNAME', 'trax_wait_for_work';
 comment on procedure trax.wait_for_work(interval) is
-    'Returns when work may exist that this session has not looked for, or when the time is up; holds no snapshot while it waits. Refused inside a transaction block. Without the preloaded library it checks twice a second.';
+    'Waits until work may exist that this session has not looked for, or the time is up. Holds no snapshot while it waits. Refused inside a transaction block. Without the preloaded library it checks twice a second.';
 
 create function trax.waiting_tasks(
     groups text[] default null
@@ -88,4 +88,4 @@ rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_waiting_tasks';
 comment on function trax.waiting_tasks(text[]) is
-    'Returns the tasks that have jobs ready to be claimed, in any group or in these, as far as the caller may claim them: what a worker without a handler for one of them may warn of.';
+    'Returns the tasks with ready jobs, in any group or in these, that the caller may claim, so that a worker can warn of a task without a handler.';

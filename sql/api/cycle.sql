@@ -10,7 +10,7 @@ rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_tick';
 comment on function trax.tick() is
-    'Runs one cycle of the manager. Returns a row for each step with the number of rows it changed, and for cleaning up when there was something to do; no rows when another cycle is running.';
+    'Runs one cycle of the scheduler. Returns the number of changed rows for each step; no rows while another cycle runs.';
 
 create function trax.pause(
     reason text default null
@@ -35,7 +35,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_believe_clock';
 comment on function trax.believe_clock() is
-    'Accepts the clock of this server at once after it has jumped. Without this call the clock is accepted after ten minutes without another jump, and until then nothing is dropped, deleted or timed out by it. Returns false when the clock had not jumped.';
+    'Accepts the clock of this server at once after it has jumped, instead of after ten minutes without another jump; until then nothing is dropped, deleted or timed out by it. Returns false when the clock had not jumped.';
 
 create function trax.clock_jump()
 returns table (
@@ -93,7 +93,7 @@ begin
 end;
 $$;
 comment on function trax.adopt(boolean) is
-    'Makes the jobs in a copy (a restored dump, a clone) belong to this server and this database, so that they run here; stores trax.home. A copy of a shard of a router (extension trax_shard) is refused unless keep is true: groups may have moved to other shards since.';
+    'Makes the jobs in a copy (a restored dump, a clone) run in this database of this server; stores trax.home. A copy of a shard of a router (extension trax_shard) is refused unless keep is true: groups may have moved to other shards since.';
 
 create function trax.adoption_changed()
 returns trigger

@@ -32,7 +32,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_requeue_dead_letter';
 comment on function trax.requeue_dead_letter(bigint, text, boolean) is
-    'Queues a new job with new attempts in place of a dead one and returns its id. It goes on after the recorded steps, or with fresh from the start; without fresh it is refused (55000) when jobs were queued that undo the steps. Refused (23505) while another job has its unique key.';
+    'Queues a new job with new attempts in place of a dead one and returns its id. It continues after the recorded steps, or with fresh from the start; without fresh it is refused (55000) when jobs were queued that undo the steps. Refused (23505) while another job has its unique key.';
 
 create function trax.acknowledge_dead_letter(
     id bigint,
@@ -43,7 +43,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_acknowledge_dead_letter';
 comment on function trax.acknowledge_dead_letter(bigint, text) is
-    'Resolves a dead letter without running anything, and lets the schedule of its manifest continue; returns false when it was resolved before.';
+    'Resolves a dead letter without running anything, so that its manifest''s schedule continues; returns false when it was resolved before.';
 
 create function trax.record_again(
     job_id bigint,
@@ -68,7 +68,7 @@ begin
 end;
 $$;
 comment on function trax.record_again(bigint, bigint) is
-    'Records in trax.audit that the caller queued an ended job again, and as which job; the pages and trax jobs retry call it after they queue one without its dead letter.';
+    'Records in trax.audit that the caller queued an ended job again, and as which job; the pages and trax jobs retry call it.';
 
 create function trax.requeue_dead_letters(
     task text default null,
@@ -82,4 +82,4 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_requeue_dead_letters';
 comment on function trax.requeue_dead_letters(text, text, text, timestamptz, int) is
-    'Requeues unresolved dead letters that match all filters, the oldest first, at most max_count; returns how many. Leaves those whose unique key another job has, with a warning that says how many.';
+    'Requeues unresolved dead letters that match all filters, the oldest first, at most max_count; returns how many. Leaves those whose unique key another job has, with a warning.';

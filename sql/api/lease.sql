@@ -29,7 +29,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_release';
 comment on function trax.release(bigint, uuid, interval) is
-    'Returns a job to the queue without spending its attempt, to be claimed again now or after a delay; returns false when the lease is lost.';
+    'Returns a job to the queue without spending its attempt, claimable now or after a delay; returns false when the lease is lost.';
 
 create function trax.report_progress(
     job_id bigint,
@@ -41,7 +41,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_report_progress';
 comment on function trax.report_progress(bigint, uuid, jsonb) is
-    'Records the progress of an attempt: a number, a text or a small document (8 KiB), which trax.job shows until the lease ends; returns false when the lease is lost. Commit at once, so that others see it.';
+    'Records the progress of an attempt, at most 8 KiB, which trax.job shows until the lease ends; returns false when the lease is lost. Commit at once, so that others see it.';
 
 create function trax.report_worker(
     name text,
@@ -54,7 +54,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_report_worker';
 comment on function trax.report_worker(text, interval, text, jsonb) is
-    'Registers a worker in trax.worker, whether it has claimed anything or not, and says that it lives: call it every period, with the state running, stopping (it claims no more) or stopped (which removes it). It is gone when it has not been heard of for two periods. info (8 KiB) is kept when it is null: host, version, tasks. Never waits: returns false, and notes nothing, while another transaction holds the entry, such as a claim of this worker that is not committed; then report the same again. Commit at once.';
+    'Reports in trax.worker that a worker lives: call it every period, with the state running, stopping (it claims no more) or stopped (which removes it). A worker that has not reported for two periods is gone. info (8 KiB: host, version, tasks) is kept when it is null. Never waits: returns false while another transaction, such as an open claim of this worker, holds the entry; then report again. Commit at once.';
 
 create function trax.deadline_changed_manually()
 returns trigger

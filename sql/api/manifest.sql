@@ -81,7 +81,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_trigger';
 comment on function trax.trigger(text, jsonb, interval) is
-    'Queues a job of a manifest by hand, now or after a delay, with the manifest''s input or another, and returns the job''s id. Works also while the manifest is disabled.';
+    'Queues a job of a manifest by hand, now or after a delay, with the manifest''s input or another, and returns its id; also while the manifest is disabled.';
 
 create function trax.trigger_group(
     group_name text
@@ -102,7 +102,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_activate';
 comment on function trax.activate(text, jsonb) is
-    'Queues a job of a dormant dependent and returns the job''s id; only while a job of one of its parents is being executed.';
+    'Queues a job of a dormant dependent and returns its id; only while a job of one of its parents is executed.';
 
 create function trax.runs_as_stored(
     job_id bigint,
@@ -132,7 +132,7 @@ begin
 end;
 $$;
 comment on function trax.runs_as_stored(bigint, uuid) is
-    'Returns whether a job that its caller executes is what its manifest stores now, task and input: false for a job without a manifest, one triggered with another input, and a lost lease. For workers that must do only what an administrator of trax has stored.';
+    'Returns whether the task and input of a job in execution are those that its manifest stores now: false without a manifest, with another input, or after the lease is lost. For workers that do only what an administrator has stored.';
 
 create function trax.cancel_manifest(
     name text
@@ -170,7 +170,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_apply';
 comment on function trax.apply(jsonb, boolean, boolean, text) is
-    'Creates and changes the groups and manifests of one document, and returns for each: created, changed (with what), unchanged or removed. prune removes manifests, and settings of groups, that an earlier apply of the same source created and the document no longer has. dry_run changes nothing. source says whose document it is, a program or a repository: what it names belongs to it from then on, and what belongs to another source is refused.';
+    'Creates and changes the groups and manifests of a document, and returns for each: created, changed (with what), unchanged or removed. prune removes manifests, and settings of groups, that an earlier apply of the same source created and the document no longer has. dry_run changes nothing. What the document names belongs to its source, a program or a repository, from then on; what belongs to another source is refused.';
 
 create function trax.preview(
     name text,
@@ -186,7 +186,7 @@ language c stable parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_preview';
 comment on function trax.preview(text, timestamptz, int) is
-    'Returns the runs of a manifest that come after a time, with the local time in its zone and whatever is unusual: an hour that the clock skips or repeats, exclusions, the variance.';
+    'Returns the runs of a manifest after a time, with the local time in its zone and a note on skipped or repeated hours, exclusions and the variance.';
 
 create function trax.preview_cron(
     expression text,
@@ -217,4 +217,4 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_configure_group';
 comment on function trax.configure_group(text, int, int, boolean, int) is
-    'Creates or changes the settings of a group; arguments that are omitted keep their value. max_active_jobs 0 is no limit. When it has disabled a group and committed, no claim of the group''s jobs commits any more.';
+    'Creates or changes the settings of a group; omitted arguments keep their value. max_active_jobs 0 is no limit. After the commit of enabled => false no claim of the group''s jobs commits.';

@@ -11,7 +11,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_complete';
 comment on function trax.complete(bigint, uuid, jsonb, jsonb) is
-    'Records that a job is done; returns false when the lease is lost, and then nothing changes. In the same transaction as the job''s own writes, their effect happens exactly once. detail is stored beside the output, to say what was left out of it.';
+    'Records that a job is done; returns false, and changes nothing, when the lease is lost. In the transaction of the job''s own writes, their effect happens exactly once. detail is stored beside the output.';
 
 create function trax.complete_many(
     job_ids bigint[],
@@ -49,7 +49,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_acknowledge_cancel';
 comment on function trax.acknowledge_cancel(bigint, uuid) is
-    'Records that a worker stopped because it was asked to: the job ends as cancelled, or after a timeout as failed. A worker that measures the timeout itself calls this when it is over. Returns false when the lease is lost, and when no stop was requested and the timeout is not over.';
+    'Records that a worker stopped as requested, or as the timeout is over: the job ends as cancelled, or after a timeout as failed. Returns false when the lease is lost, or neither holds.';
 
 create function trax.cancel_own(
     job_id bigint,
@@ -61,7 +61,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_cancel_own';
 comment on function trax.cancel_own(bigint, uuid, text) is
-    'Ends a job that its worker no longer considers worth doing: as cancelled, with the reason as the error of the run; it is neither retried nor becomes a dead letter. Returns false when the lease is lost, and then nothing changes.';
+    'Ends a pointless job as cancelled, with the reason as the error of the run; no retry and no dead letter follows. Returns false when the lease is lost.';
 
 create function trax.cancel(
     job_id bigint,

@@ -11,7 +11,7 @@ as $$
     select (job_id >> 43)::int
 $$;
 comment on function trax.shard_of(bigint) is
-    'Returns the number of the shard that gave this id to a job or a dead letter; 0 is that of a database whose number was never set.';
+    'Returns the number of the shard that gave this id to a job or a dead letter; 0 if its number was never set.';
 
 create function trax.number_ids(
     number int
@@ -78,7 +78,7 @@ begin
 end;
 $$;
 comment on function trax.set_shard(int) is
-    'Gives this database its number among several, 0 to 1023, which its ids of jobs and dead letters carry from then on; refused when ids were given under another.';
+    'Gives this database its number among several, 0 to 1023, which is in each id of a job or a dead letter from then on; refused when ids were given under another.';
 
 create function trax.join_cluster()
 returns void

@@ -59,7 +59,7 @@ rows 1
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_acquire_token';
 comment on function trax.acquire_token(text, text, int, interval) is
-    'Takes the lowest free of max_holders places (1 to 1000) of a name until ttl has passed; returns no row when all are held, or needed by those who wait in trax.await_token. Never waits. The max_holders of the last call counts. Commit at once.';
+    'Takes the lowest free of max_holders slots (1 to 1000) of a name for ttl; returns no row when all are held, or needed by callers of trax.await_token. Never waits. The max_holders of the last call counts. Commit at once.';
 
 -- Neither security definer nor with settings of its own: either would make the call atomic and keep
 -- it from committing. The call takes the rights of its owner and a fixed search_path by itself.
@@ -76,7 +76,7 @@ create procedure trax.await_token(
 language c
 as 'MODULE_PATHNAME', 'trax_await_token';
 comment on procedure trax.await_token(text, text, int, interval, interval) is
-    'Like trax.acquire_token, but waits for its turn, first come, first served; returns nulls when the time is up. Holds no snapshot and no transaction while it waits, and commits by itself. Refused inside a transaction block.';
+    'Like trax.acquire_token, but waits for its turn, first come, first served, and commits by itself; returns nulls when the time is up. Holds no snapshot while it waits. Refused inside a transaction block.';
 
 create function trax.extend_token(
     name text,
@@ -88,7 +88,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_extend_token';
 comment on function trax.extend_token(text, uuid, interval) is
-    'Extends a token to ttl from now; returns false when it is lost, for example because it has expired. In one transaction with a write, no one else gets the slot before that transaction has committed.';
+    'Extends a token to ttl from now; returns false when it is lost or expired. In one transaction with a write, no one else gets the slot before the commit.';
 
 create function trax.release_token(
     name text,

@@ -3,7 +3,8 @@
 //! The rule for executed documents:
 //! - psql runs a fenced block whose info string is exactly `sql`, and bash one with `sh`, stopping
 //!   at the first command that fails. `sql ignore`, any other info string and indented code are not
-//!   run. An HTML comment, fence included, holds a block that the page needs but does not show.
+//!   run. A line `<!-- run pg_cron.sql -->` stands for a block that the page needs but does not
+//!   show; the file is in `tests/whole/readme/before`.
 //! - A block in another language (`python`, `toml`) is written to a file if its first line is a
 //!   comment with only the name of that file.
 //! - A fenced block `text` directly after a block is the expected standard output (`psql -X -q`, so
@@ -51,7 +52,10 @@ impl Block {
 pub fn blocks(text: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut follows_code = false;
-    for (line, info, body) in fences(text) {
+    let mut found = fences(text);
+    found.extend(files_to_run(text));
+    found.sort_by_key(|(line, ..)| *line);
+    for (line, info, body) in found {
         let language = match info {
             "sql" => Some(Language::Sql),
             "sh" => Some(Language::Shell),
@@ -75,6 +79,18 @@ pub fn blocks(text: &str) -> Vec<Block> {
         follows_code = blocks.last().is_some_and(Block::runs) && language.is_some();
     }
     blocks
+}
+
+/// The files that the document has run, as blocks: line, language, body.
+fn files_to_run(text: &str) -> impl Iterator<Item = (usize, &str, String)> {
+    text.lines().enumerate().filter_map(|(number, line)| {
+        let name = line.strip_prefix("<!-- run ")?.strip_suffix(" -->")?;
+        let (_, language) = name.rsplit_once('.')?;
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("whole/readme/before");
+        let body = std::fs::read_to_string(path.join(name))
+            .unwrap_or_else(|error| panic!("line {}: {name}: {error}", number + 1));
+        Some((number + 1, language, body))
+    })
 }
 
 /// Returns the file name of a block that is a file.

@@ -45,9 +45,8 @@ const CONTRACT: [(&str, &str); 8] = [
 
 const OPENING: &str = "# Functions
 
-The contract, as `\\df+ trax.*` shows it in psql. Arguments are called by name; every type is built in.
-`copy trax.new_job (...) from stdin` takes the arguments of `enqueue` as columns. This page is written from the comments
-in the server: `TRAX_WRITE_PAGES=1 cargo test -p trax_tests readme::reference` writes it anew.
+The contract, as `\\df+ trax.*` shows it in psql. Pass arguments by name; those in brackets are null by default. Every
+type is built in. [Tests write](development.md#build-and-test) this page from the comments in the server.
 ";
 
 /// The settings, in the order of the page.
@@ -76,14 +75,13 @@ const SETTINGS: [(&str, &str); 5] = [
 
 const SETTINGS_OPENING: &str = "# Settings
 
-A change takes effect with a reload. All but `trax.databases` and `trax.home` can also be set for one database, whose
-scheduler applies a change within ten seconds; a superuser does both:
+A superuser sets most for the server, where a change takes effect with a reload, for a database, whose scheduler applies
+it within ten seconds, or for a session:
 
     alter system set trax.run_retention = '30d';        -- then: select pg_reload_conf()
     alter database app set trax.run_retention = '30d';
 
-Unknown `trax.` names are refused. This page is written from the server, as `pg_settings` shows it:
-`TRAX_WRITE_PAGES=1 cargo test -p trax_tests readme::reference` writes it anew.
+Unknown `trax.` names are refused. [Tests write](development.md#build-and-test) this page from `pg_settings`.
 ";
 
 struct Function {
@@ -113,7 +111,10 @@ async fn functions(client: &Client) -> Vec<Function> {
             arguments: plain(row.get("arguments"))
                 .split(", ")
                 .filter(|argument| !argument.is_empty())
-                .map(str::to_owned)
+                .map(|argument| match argument.strip_suffix(" default null") {
+                    Some(optional) => format!("[{optional}]"),
+                    None => argument.to_owned(),
+                })
                 .collect(),
             result: plain(row.get("result")),
             comment: row.get("comment"),
@@ -333,7 +334,8 @@ async fn settings(client: &Client) -> Vec<Setting> {
                 },
                 range,
                 where_set: match text("context") {
-                    "superuser" => "server, database or session",
+                    // The opening of the page says it.
+                    "superuser" => "",
                     "sighup" => "server",
                     "user" => "session or transaction, by anybody",
                     other => panic!("{other} has no words yet"),
@@ -352,27 +354,26 @@ async fn the_page_of_settings_is_what_their_descriptions_say() {
     let settings = settings(&client).await;
     let names = names_of(&settings);
     let mut page = SETTINGS_OPENING.to_owned();
-    page.push_str("\n| setting | default | meaning |\n|---|---|---|\n");
-    let mut parts = String::new();
     let mut listed = Vec::new();
     for (title, list) in SETTINGS {
-        parts.push_str(&format!("\n## {title}\n"));
+        page.push_str(&format!("\n## {title}\n"));
         for name in list.split_whitespace() {
             let name = format!("trax.{name}");
             let setting = settings
                 .iter()
                 .find(|setting| setting.name == name)
                 .unwrap_or_else(|| panic!("there is no setting {name}"));
-            let (link, default) = (setting.link(), &setting.default);
-            let meaning = linked(&setting.meaning, &names);
-            page.push_str(&format!("| {link} | {default} | {meaning} |\n"));
+            let (default, meaning) = (&setting.default, linked(&setting.meaning, &names));
             let range = match setting.range.as_str() {
                 "" => String::new(),
                 range => format!("; range: {range}"),
             };
-            parts.push_str(&format!(
-                "\n### {name}\n\nDefault: `{default}`{range}; set for: {}.\n\n{meaning} {}\n",
-                setting.where_set,
+            let where_set = match setting.where_set {
+                "" => String::new(),
+                place => format!("; set for: {place}"),
+            };
+            page.push_str(&format!(
+                "\n### {name}\n\nDefault: `{default}`{range}{where_set}.\n\n{meaning} {}\n",
                 linked(&setting.extremes, &names)
             ));
             listed.push(name);
@@ -385,7 +386,7 @@ async fn the_page_of_settings_is_what_their_descriptions_say() {
             setting.name
         );
     }
-    is_written("docs/settings.md", &(page + &parts));
+    is_written("docs/settings.md", &page);
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! The demo's sign-up: a job of several steps, which sleeps, waits for the customer's answer and
 //! has children.
 //!
-//! Of four customers, one withdraws while the job waits, and one orders a gift that is out of stock:
-//! the jobs of these two end cancelled and failed, and their steps are undone. The last customer
-//! never answers.
+//! Of four customers, one withdraws while the job waits, and one orders a gift that is out of
+//! stock: the jobs of these two end cancelled and failed, and their steps are undone. The last
+//! customer never answers.
 
 use std::time::{Duration, SystemTime};
 

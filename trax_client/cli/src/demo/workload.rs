@@ -57,8 +57,8 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Returns the number of jobs that end, including dead ones. Of four sign-ups come four answers, six
-    /// children and three jobs that undo steps.
+    /// Returns the number of jobs that end, including dead ones. Four sign-ups have four answers,
+    /// six children and three jobs that undo steps.
     pub(crate) fn jobs(&self) -> i64 {
         self.bulk
             + self.chains * self.steps
