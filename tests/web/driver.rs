@@ -51,6 +51,9 @@ impl Browser {
             json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
         self.devtools("Emulation.setDeviceMetricsOverride", metrics)
             .await;
+        // A picture of a long page would end where its scrollbar begins.
+        self.devtools("Emulation.setScrollbarsHidden", json!({"hidden": true}))
+            .await;
     }
 
     /// Calls a function of the browser's DevTools protocol.
@@ -77,8 +80,8 @@ impl Browser {
         for (width, scheme) in [
             (1280, "light"),
             (1280, "dark"),
-            (390, "light"),
-            (390, "dark"),
+            (360, "light"),
+            (360, "dark"),
         ] {
             self.size(width, 900).await;
             self.scheme(scheme).await;

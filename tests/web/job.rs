@@ -102,7 +102,7 @@ async fn a_job_names_those_of_the_manifests_before_and_behind_it() {
     .await;
     let page = web.page("/jobs/1").await;
     assert!(page.contains("<rect class=\"completed\""), "{page}");
-    let children = between(&page, "aria-label=\"Children\"", "</table>");
+    let children = between(&page, "aria-label=\"Manifests behind it\"", "</table>");
     assert!(
         children.contains("href=\"/jobs/2\"") && children.contains("queued"),
         "{children}"
@@ -113,10 +113,10 @@ async fn a_job_names_those_of_the_manifests_before_and_behind_it() {
     )
     .await;
     let page = web.page("/jobs/2").await;
-    let parents = between(&page, "aria-label=\"Parents\"", "</table>");
+    let parents = between(&page, "aria-label=\"Manifests before it\"", "</table>");
     assert!(parents.contains("href=\"/jobs/1\""), "{parents}");
     let page = web.page("/jobs/1").await;
-    let children = between(&page, "aria-label=\"Children\"", "</table>");
+    let children = between(&page, "aria-label=\"Manifests behind it\"", "</table>");
     assert!(
         children.contains("href=\"/jobs/2\"") && children.contains("completed"),
         "{children}"

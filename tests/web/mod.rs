@@ -20,4 +20,6 @@ mod people;
 mod plan;
 mod rights;
 mod script;
+mod steps;
+mod steps_act;
 mod table;

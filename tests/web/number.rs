@@ -41,6 +41,10 @@ pub(super) async fn filled(s: &Session) {
         select trax.enqueue('dies', max_retries => 0) from generate_series(1, 6);
         select trax.fail(job_id, token, 'no') from trax.claim_next('w', 6, tasks => '{dies}');
         select trax.acknowledge_dead_letter(1);
+        select trax.enqueue('asks', group_name => 'asking') from generate_series(1, 3);
+        select trax.enqueue('asks');
+        select count(*) from trax.claim_next('asking one', 4, tasks => '{asks}');
+        select trax.await_signal(job_id, token, 'answered', 'answer') from trax.lease where task = 'asks';
         select trax.schedule('m', task => 't', cron => '0 2 * * *');
         select trax.acquire_token('licence', 'somebody', 2, '1 min')",
     )
@@ -160,6 +164,10 @@ async fn every_number_of_a_page_is_that_of_the_database() {
             "blocked",
             "select count(*) from trax.work_queue where waits_for in ('key', 'manifest')",
         ),
+        (
+            "suspended",
+            "select count(*) from trax.work_queue where waits_for in ('signal', 'jobs')",
+        ),
         ("running", "select count(*) from trax.lease"),
         (
             "dead",
@@ -224,7 +232,7 @@ async fn every_number_of_a_page_is_that_of_the_database() {
         assert_eq!(said, wanted, "{window}");
     }
     let groups = web.page("/groups").await;
-    for name in ["paused", "narrow", "default"] {
+    for name in ["paused", "narrow", "asking", "default"] {
         let row = between(&groups, &format!("jobs?group={name}\">"), "</tr>");
         for (state, sql) in [
             (
@@ -235,6 +243,12 @@ async fn every_number_of_a_page_is_that_of_the_database() {
                 "queued&amp;waits=worker",
                 format!(
                     "select count(*) from trax.work_queue where group_name = '{name}' and waits_for is null"
+                ),
+            ),
+            (
+                "queued&amp;waits=suspended",
+                format!(
+                    "select count(*) from trax.work_queue where group_name = '{name}' and waits_for = 'signal'"
                 ),
             ),
         ] {

@@ -109,7 +109,8 @@ async fn a_filter_that_is_mistyped_is_refused_and_never_shows_everything() {
             "this page has no filter &quot;group&quot;",
         ),
         ("/tokens?name=t", "this page has none"),
-        ("/jobs/1?state=foo", "this page has none"),
+        ("/jobs/1?state=foo", "Use one of: before"),
+        ("/jobs/1?before=x", "before is not a number"),
     ] {
         let answer = web.get(path).await;
         assert_eq!(answer.status, 400, "{path}: {}", answer.body);

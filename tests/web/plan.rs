@@ -22,6 +22,9 @@ async fn no_page_reads_history_from_end_to_end() {
         select setval('trax.work_queue_job_id_seq', 200000);
         select count(*) from trax.enqueue_many('t', array_fill('1'::jsonb, array[20000]));
         select count(*) from trax.claim_next('w', 100);
+        select trax.enqueue('tree', priority => 9);
+        select count(*) from trax.claim_next('w', tasks => '{tree}');
+        select count(trax.spawn(job_id, token, 'child ' || n, 'leaf')) from trax.lease cross join generate_series(1, 40) n where task = 'tree';
         analyze",
     )
     .await;
@@ -45,6 +48,9 @@ async fn no_page_reads_history_from_end_to_end() {
         "/jobs?key=none",
         "/jobs?path=%24.b&state=completed",
         "/jobs?state=failed&before=100000",
+        "/jobs?parent=220001",
+        "/jobs/220001",
+        "/jobs/220002",
         "/jobs/100000",
         "/jobs/220000",
         "/manifests",

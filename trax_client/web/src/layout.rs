@@ -11,7 +11,7 @@ use crate::work::Work;
 const READER: &str = include_str!("query/reader.sql");
 
 /// The functions that buttons call.
-pub(crate) const FUNCTIONS: [&str; 14] = [
+pub(crate) const FUNCTIONS: [&str; 16] = [
     "acknowledge_dead_letter",
     "cancel",
     "configure_group",
@@ -19,11 +19,13 @@ pub(crate) const FUNCTIONS: [&str; 14] = [
     "enable_manifest",
     "enqueue",
     "enqueue_sql",
+    "fork",
     "pause",
     "requeue_dead_letter",
     "resume",
     "run_now",
     "schedule",
+    "send_signal",
     "status",
     "trigger",
 ];

@@ -15,8 +15,15 @@ pub(crate) const LIVE: Question = Question {
 };
 
 /// The names of the numbers, which are the names of the columns.
-pub(crate) const NAMES: [&str; 7] = [
-    "ready", "later", "blocked", "running", "dead", "failed", "workers",
+pub(crate) const NAMES: [&str; 8] = [
+    "ready",
+    "later",
+    "blocked",
+    "suspended",
+    "running",
+    "dead",
+    "failed",
+    "workers",
 ];
 
 /// The counts, in the order of [`NAMES`].

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use axum::response::Response;
+use maud::Markup;
 use tokio_postgres::types::Type;
 
 use crate::acts::{self, Scope, Target};
@@ -80,7 +81,9 @@ async fn act_in(
 ) -> Result<Response, Trouble> {
     let name = visit.act()?;
     let targets = [Target::only(database, home)];
-    Ok(page(acts::perform(&targets, visit, name, form).await?))
+    acts::perform(&targets, visit, name, form)
+        .await
+        .map(with_status)
 }
 
 /// Returns the shard that a path names, and the rest of the path.
@@ -143,7 +146,15 @@ async fn act_at_router(
     }
     let name = visit.act()?;
     let targets = targets(shared, shards, visit, name, form).await?;
-    Ok(page(acts::perform(&targets, visit, name, form).await?))
+    acts::perform(&targets, visit, name, form)
+        .await
+        .map(with_status)
+}
+
+fn with_status((status, markup): (StatusCode, Markup)) -> Response {
+    let mut response = page(markup);
+    *response.status_mut() = status;
+    response
 }
 
 /// Returns the shards on which the act is performed.

@@ -7,7 +7,11 @@ use crate::moment::Zone;
 use crate::trouble::Trouble;
 
 /// The maximum length of a value in a request, in bytes.
-const VALUE: usize = 1_000;
+pub(crate) const VALUE: usize = 1_000;
+/// The maximum length of a value that is JSON, in bytes.
+pub(crate) const LONG: usize = 4_000;
+/// The values that are JSON.
+const JSON: [&str; 2] = ["input", "payload"];
 /// The maximum number of values in a request: the rows of a page, and some filters.
 const VALUES: usize = 100;
 
@@ -146,10 +150,15 @@ impl Values {
             .take(VALUES)
             .collect();
         for (name, value) in &pairs {
-            if value.len() > VALUE {
-                return Err(Trouble::invalid(format!(
-                    "a value is longer than {VALUE} bytes"
-                )));
+            let most = if JSON.contains(&name.as_str()) {
+                LONG
+            } else {
+                VALUE
+            };
+            if value.len() > most {
+                let message = format!("a value is longer than {most} bytes");
+                return Err(Trouble::invalid(message)
+                    .hint("Use the command trax, or SQL, for longer ones."));
             }
             if name.contains('\0') || value.contains('\0') {
                 return Err(Trouble::invalid("a value has a zero byte"));

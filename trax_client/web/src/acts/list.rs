@@ -1,13 +1,18 @@
 //! The acts available in the pages: their statements, their fields, and the page to return to.
 
+use axum::http::StatusCode;
+use trax_client::Json;
 use trax_terminal::Again;
 
-use crate::numbers::grouped;
 use crate::trouble::Trouble;
 use crate::visit::{Values, Visit};
 
 /// The act that queues an ended job again.
 pub(super) const AGAIN: &str = "again";
+/// The act that sends a signal: the only one without a row in `trax.audit`.
+pub(super) const SIGNAL: &str = "send-signal";
+/// The acts that queue a job, whose id is the server's answer.
+pub(super) const QUEUEING: [&str; 4] = [AGAIN, "requeue", "requeue-fresh", "fork"];
 /// The act that changes the times of a manifest, which a trial shows.
 pub(super) const RESCHEDULE: &str = "reschedule";
 /// The act that queues many jobs.
@@ -31,38 +36,48 @@ pub(super) struct Act {
 pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) label: &'static str,
-    /// The link must contain it; otherwise the user may enter a value.
-    pub(super) required: bool,
-    /// The link may contain several, of rows that were selected in a list: the act is performed for
-    /// each.
-    pub(super) several: bool,
+    pub(super) input: Input,
+}
+
+/// How the value of a parameter comes into the form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Input {
+    /// The link contains it.
+    Given,
+    /// The link contains it, or several, of rows that were selected in a list: the act is performed
+    /// for each.
+    Selected,
+    /// The user may type it.
+    Open,
+    /// The user must type it, as in this example.
+    Needed(&'static str),
+    /// The user may type JSON, as in this example.
+    Json(&'static str),
+    /// The user may choose one of the job's steps.
+    Step,
+}
+
+impl Input {
+    /// Returns whether the link must contain the value.
+    pub(super) fn is_given(self) -> bool {
+        matches!(self, Input::Given | Input::Selected)
+    }
+}
+
+const fn field(name: &'static str, label: &'static str, input: Input) -> Field {
+    Field { name, label, input }
 }
 
 const fn given(name: &'static str, label: &'static str) -> Field {
-    Field {
-        name,
-        label,
-        required: true,
-        several: false,
-    }
+    field(name, label, Input::Given)
 }
 
 const fn selected(name: &'static str, label: &'static str) -> Field {
-    Field {
-        name,
-        label,
-        required: true,
-        several: true,
-    }
+    field(name, label, Input::Selected)
 }
 
 const fn open(name: &'static str, label: &'static str) -> Field {
-    Field {
-        name,
-        label,
-        required: false,
-        several: false,
-    }
+    field(name, label, Input::Open)
 }
 
 const JOB: &[Field] = &[selected("job", "job")];
@@ -82,13 +97,65 @@ const MATCHING: &[Field] = &[
     ),
 ];
 
-pub(super) const ACTS: [Act; 16] = [
+pub(super) const ACTS: [Act; 21] = [
     Act {
         name: "cancel",
         title: "Cancel this job",
         function: "cancel",
         sql: "select trax.cancel(job_id => $1::bigint)::text",
         fields: JOB,
+        back: "jobs/{}",
+    },
+    Act {
+        name: "cancel-tree",
+        title: "Cancel this job and its children",
+        function: "cancel",
+        sql: "select trax.cancel(job_id => $1::bigint, tree => true)::text",
+        fields: JOB,
+        back: "jobs/{}",
+    },
+    Act {
+        name: "cancel-alone",
+        title: "Cancel this job without its children",
+        function: "cancel",
+        sql: "select trax.cancel(job_id => $1::bigint, tree => false)::text",
+        fields: JOB,
+        back: "jobs/{}",
+    },
+    Act {
+        name: SIGNAL,
+        title: "Send a signal",
+        function: "send_signal",
+        sql: "select trax.send_signal(job_id => $1::bigint, name => $2, payload => $3::jsonb, signal_id => $4)",
+        fields: &[
+            selected("job", "job"),
+            field("name", "name of the signal", Input::Needed("approved")),
+            field(
+                "payload",
+                "payload as JSON; default: none",
+                Input::Json("{\"by\": \"ada\"}"),
+            ),
+            open(
+                "signal_id",
+                "id of the signal: a second one with this id is not sent",
+            ),
+        ],
+        back: "jobs/{}",
+    },
+    Act {
+        name: "fork",
+        title: "Fork this job",
+        function: "fork",
+        sql: "select trax.fork(job_id => $1::bigint, from_step => $2, input => $3::jsonb)::text",
+        fields: &[
+            given("job", "job"),
+            field("step", "the first step that runs again", Input::Step),
+            field(
+                "input",
+                "input as JSON; default: that of the job",
+                Input::Json("{\"to\": \"ada\"}"),
+            ),
+        ],
         back: "jobs/{}",
     },
     Act {
@@ -112,6 +179,14 @@ pub(super) const ACTS: [Act; 16] = [
         title: "Requeue this dead letter",
         function: "requeue_dead_letter",
         sql: "select trax.requeue_dead_letter(id => $1::bigint, note => $2)::text",
+        fields: LETTER,
+        back: "dead",
+    },
+    Act {
+        name: "requeue-fresh",
+        title: "Requeue this dead letter from the start",
+        function: "requeue_dead_letter",
+        sql: "select trax.requeue_dead_letter(id => $1::bigint, note => $2, fresh => true)::text",
         fields: LETTER,
         back: "dead",
     },
@@ -162,7 +237,11 @@ pub(super) const ACTS: [Act; 16] = [
         sql: "select trax.trigger(name => $1, input => $2::jsonb)::text",
         fields: &[
             given("manifest", "manifest"),
-            open("input", "input as JSON; default: the manifest's own"),
+            field(
+                "input",
+                "input as JSON; default: the manifest's own",
+                Input::Json("{\"day\": \"2030-01-31\"}"),
+            ),
         ],
         back: "manifests/{}",
     },
@@ -241,13 +320,10 @@ pub(crate) enum Scope {
 /// Returns the object of an act.
 pub(crate) fn scope(name: &str) -> Result<Scope, Trouble> {
     Ok(match find(name)?.fields.first() {
-        Some(Field {
-            name: "group",
-            required: true,
-            ..
-        }) => Scope::Group,
-        Some(Field { required: true, .. }) => Scope::Row,
-        _ => Scope::Database,
+        Some(field) if !field.input.is_given() => Scope::Database,
+        Some(field) if field.name == "group" => Scope::Group,
+        Some(_) => Scope::Row,
+        None => Scope::Database,
     })
 }
 
@@ -263,17 +339,78 @@ impl Act {
         values: &'v Values,
     ) -> Result<Vec<Vec<Option<&'v str>>>, Trouble> {
         let value = |field: &Field| match values.get(field.name) {
-            None if field.required => Err(Trouble::invalid(format!("say {}", field.label))),
+            None if field.input.is_given() => Err(Trouble::invalid(format!("say {}", field.label))),
             value => Ok(value),
         };
         let one: Vec<_> = self.fields.iter().map(value).collect::<Result<_, _>>()?;
         match self.fields.first() {
-            Some(field) if field.several => Ok(values
+            Some(field) if field.input == Input::Selected => Ok(values
                 .all(field.name)
                 .map(|first| [&[Some(first)], &one[1..]].concat())
                 .collect()),
             _ => Ok(vec![one]),
         }
+    }
+
+    /// Checks what the user typed, before any statement runs.
+    pub(super) fn check(&self, values: &Values) -> Result<(), Trouble> {
+        for field in self.fields {
+            match (field.input, values.get(field.name)) {
+                (Input::Needed(example), None) => {
+                    let message = format!("the {} is missing", field.label);
+                    return Err(
+                        Trouble::invalid(message).hint(format!("Type it, for example: {example}"))
+                    );
+                }
+                (Input::Json(example), Some(text)) => {
+                    let read: Result<Json, _> = text.parse();
+                    read.map_err(|error| {
+                        let message = format!("the {} is not JSON: {error}", field.name);
+                        Trouble::invalid(message).hint(format!(
+                            "Type an object as in {example}, or a text in quotes of its own: \"yes\""
+                        ))
+                    })?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether the form asks for a reason that is no parameter of the statement.
+    pub(super) fn asks_for_reason(&self) -> bool {
+        self.is_recorded() && self.fields.iter().all(|field| field.name != "reason")
+    }
+
+    /// Returns whether the act has a row in `trax.audit`.
+    pub(super) fn is_recorded(&self) -> bool {
+        self.name != SIGNAL
+    }
+
+    /// Returns the error for an answer that says that nothing was done.
+    pub(super) fn refusal(&self, answer: Option<&str>) -> Option<Trouble> {
+        if self.name != SIGNAL {
+            return None;
+        }
+        let (status, message, hint) = match answer? {
+            "ended" => (
+                StatusCode::CONFLICT,
+                "this job has ended: the signal was not sent",
+                "A fork continues its work in a new job, which takes signals.",
+            ),
+            "unknown" => (
+                StatusCode::NOT_FOUND,
+                "there is no such job: the signal was not sent",
+                "Ended jobs are kept for trax.run_retention.",
+            ),
+            "duplicate" => (
+                StatusCode::CONFLICT,
+                "a signal with this id was sent to this job before: this one was not sent",
+                "Leave the id empty, or type another one.",
+            ),
+            _ => return None,
+        };
+        Some(Trouble::new(status, message).hint(hint))
     }
 
     /// Returns the page to return to: that of the row, or the list if several were selected.
@@ -287,61 +424,9 @@ impl Act {
     }
 }
 
-/// The number of characters of a value that a page shows.
-const VALUE: usize = 1_000;
-
-/// Returns a statement with its values filled in, as a user would type it. Of a long value only the
-/// beginning is shown.
-pub(super) fn typed(sql: &str, values: &[Option<String>]) -> String {
-    let code = sql.lines().filter(|line| !line.starts_with("--"));
-    let code = code.collect::<Vec<_>>().join("\n");
-    let mut parts = code.split('$');
-    let mut sql = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let end = part
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(part.len());
-        let place: usize = part[..end].parse().unwrap_or(0);
-        match values.get(place.wrapping_sub(1)) {
-            Some(Some(value)) => {
-                let begin: String = value.chars().take(VALUE).collect();
-                sql.push_str(&format!("'{}'", begin.replace('\'', "''")));
-                if let Some(left) = value.chars().count().checked_sub(VALUE).filter(|n| *n > 0) {
-                    sql.push_str(&format!(
-                        " /* and {} characters more */",
-                        grouped(i64::try_from(left).unwrap_or(i64::MAX))
-                    ));
-                }
-            }
-            _ => sql.push_str("null"),
-        }
-        sql.push_str(&part[end..]);
-    }
-    sql
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_statement_is_shown_as_it_could_be_typed() {
-        let act = find("requeue").expect("it is there");
-        assert_eq!(
-            typed(act.sql, &[Some("7".to_owned()), Some("it's $1".to_owned())]),
-            "select trax.requeue_dead_letter(id => '7'::bigint, note => 'it''s $1')::text"
-        );
-    }
-
-    #[test]
-    fn of_a_long_value_the_beginning_is_shown() {
-        let shown = typed("select $1", &[Some("x".repeat(1_000_000))]);
-        assert!(
-            shown.ends_with("x' /* and 999,000 characters more */"),
-            "{shown}"
-        );
-        assert!(shown.len() < 1_100, "{}", shown.len());
-    }
 
     #[test]
     fn acts_of_a_group_or_a_database_are_for_several_shards() {

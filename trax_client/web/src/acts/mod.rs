@@ -2,9 +2,10 @@
 //! for several rows each separately, and in a cluster on one shard, or on several independently.
 //!
 //! Invariants: each act is one call of a public function in its own transaction, as the user's
-//! role, and has a row in `trax.audit` with the user's name and reason in its column `program`. A
-//! trial is rolled back.
+//! role, and has a row in `trax.audit` with the user's name and reason in its column `program`; a
+//! signal is kept by its job instead. A trial is rolled back.
 
+mod form;
 mod list;
 mod order;
 
@@ -22,7 +23,8 @@ use crate::preview::next_times;
 use crate::trouble::Trouble;
 use crate::visit::{Values, Visit};
 use crate::work::{Purpose, Work};
-use list::{Act, Field, REQUEUE_MANY, RESCHEDULE, find, typed};
+use form::{Form, typed, words};
+use list::{Act, QUEUEING, REQUEUE_MANY, RESCHEDULE, find};
 pub(crate) use list::{Scope, scope};
 use order::Order;
 
@@ -77,28 +79,42 @@ pub(crate) async fn ask(
     visit: &Visit,
     name: &str,
 ) -> Result<Markup, Trouble> {
-    let act = find(name)?;
-    let rows = act.values(&visit.query)?;
-    let mut refusal = None;
+    question(targets, visit, find(name)?, &visit.query, None).await
+}
+
+/// Returns the page with the form of an act, filled with values; `refusal` says why they were
+/// refused.
+async fn question(
+    targets: &[Target<'_>],
+    visit: &Visit,
+    act: &Act,
+    values: &Values,
+    refusal: Option<&Trouble>,
+) -> Result<Markup, Trouble> {
+    let rows = act.values(values)?;
+    let mut first = None;
     for target in targets {
         match orders(target, visit, act, &rows).await {
             Ok((reader, orders)) => {
                 let form = Form {
                     targets,
                     act,
+                    values,
                     rows: &rows,
                     orders: &orders,
+                    steps: &form::steps(target, visit, act, &rows).await,
+                    refusal,
                 };
-                let body = form.question(visit, &reader, &html! {});
+                let body = form.markup(visit, &reader, &html! {});
                 return Ok(layout::page(visit, &reader, act.title, &body));
             }
             // Another target may answer.
             Err(trouble) => {
-                refusal.get_or_insert(target.name(trouble));
+                first.get_or_insert(target.name(trouble));
             }
         }
     }
-    Err(refusal.unwrap_or_else(|| Trouble::missing("no shard has this group")))
+    Err(first.unwrap_or_else(|| Trouble::missing("no shard has this group")))
 }
 
 /// Returns the user's rights, and the orders that can be performed for the rows of a form; an error
@@ -131,113 +147,41 @@ async fn orders<'d>(
     }
 }
 
-/// The form of an act.
-struct Form<'f, 'd> {
-    targets: &'f [Target<'d>],
-    act: &'f Act,
-    rows: &'f [Vec<Option<&'f str>>],
-    orders: &'f [Order<'d>],
-}
-
-impl Form<'_, '_> {
-    /// Returns the form; `tried` is the result of trying the act.
-    fn question(&self, visit: &Visit, reader: &Reader, tried: &Markup) -> Markup {
-        let act = self.act;
-        let has_reason = act.fields.iter().any(|field| field.name == "reason");
-        let can_be_tried = self.orders.iter().all(Order::can_be_tried);
-        let shows_times = act.name == RESCHEDULE;
-        let perform = html! { button type="submit" { (act.title) } " " };
-        html! {
-            h1 { (act.title) }
-            @if let Some(shards) = shards(self.targets) {
-                p { "On " (shards) ", each separately: a refusal by one does not affect the others." }
-            }
-            form method="post" action=(visit.link(&format!("act/{}", act.name))) {
-                input type="hidden" name="token" value=(visit.token);
-                @for (i, field) in act.fields.iter().enumerate() { (self.field(i, field)) }
-                @if !has_reason {
-                    label { "reason, for trax.audit" input name="reason" maxlength="900"; }
-                }
-                p {
-                    @if self.orders.len() > 1 { (self.orders.len()) " statements, each a transaction, " }
-                    @else { "This statement " }
-                    "will run as role " b { (reader.role) } ":"
-                }
-                (layout::verbatim(&self.words()))
-                // The first button is that of the key Enter.
-                @if !shows_times { (perform) }
-                @if can_be_tried {
-                    button type="submit" name="try" value="1" {
-                        @if shows_times { "Show its next ten times, change nothing" }
-                        @else { "Try it, change nothing" }
-                    }
-                    " "
-                }
-                @if shows_times { (perform) }
-                a href=(act.back(visit, self.rows)) { "Back" }
-                @if !can_be_tried {
-                    p .hint { "It cannot be tried: it goes through the router, where a shard commits by itself." }
-                }
-            }
-            (tried)
-        }
-    }
-
-    /// Returns the input of a field; for several rows, one for each.
-    fn field(&self, place: usize, field: &Field) -> Markup {
-        let values: Vec<_> = self
-            .rows
-            .iter()
-            .map(|row| row.get(place).copied().flatten())
-            .collect();
-        let first = values.first().copied().flatten();
-        html! {
-            @if field.several && values.len() > 1 {
-                @let names: Vec<&str> = values.iter().copied().flatten().collect();
-                @for name in &names { input type="hidden" name=(field.name) value=(name); }
-                p { (names.len()) " " (field.label) "s: " (names.join(", ")) }
-            } @else {
-                label {
-                    (field.label)
-                    @if field.required { input name=(field.name) value=[first] readonly; }
-                    @else { input name=(field.name) value=[first] maxlength="900"; }
-                }
-            }
-        }
-    }
-
-    /// Returns the statements as a user would type them.
-    fn words(&self) -> String {
-        words(
-            self.orders
-                .iter()
-                .map(|order| typed(order.sql, &order.values)),
-        )
-    }
-}
-
-/// The maximum number of statements on a page.
-const SHOWN: usize = 5;
-
-/// Returns the first of several statements.
-fn words(typed: impl ExactSizeIterator<Item = String>) -> String {
-    let left = typed.len().saturating_sub(SHOWN);
-    let mut shown: Vec<String> = typed.take(SHOWN).collect();
-    if left > 0 {
-        shown.push(format!("-- and {left} more"));
-    }
-    shown.join(";\n")
-}
-
-/// Performs the act and returns the page with its result.
+/// Performs the act, and returns the page with its result. If the values are refused, that is their
+/// form with the reason.
 pub(crate) async fn perform(
     targets: &[Target<'_>],
     visit: &Visit,
     name: &str,
     form: &Values,
-) -> Result<Markup, Trouble> {
+) -> Result<(StatusCode, Markup), Trouble> {
     let act = find(name)?;
+    let refusal = match perform_in_all(targets, visit, act, form).await {
+        Ok(body) => return Ok((StatusCode::OK, body)),
+        Err(refusal) => refusal,
+    };
+    // No other values help against a missing right, a database that is away, or haste.
+    let is_about_values = matches!(
+        refusal.status,
+        StatusCode::BAD_REQUEST | StatusCode::CONFLICT | StatusCode::NOT_FOUND
+    );
+    if !is_about_values {
+        return Err(refusal);
+    }
+    match question(targets, visit, act, form, Some(&refusal)).await {
+        Ok(body) => Ok((refusal.status, body)),
+        Err(_) => Err(refusal),
+    }
+}
+
+async fn perform_in_all(
+    targets: &[Target<'_>],
+    visit: &Visit,
+    act: &Act,
+    form: &Values,
+) -> Result<Markup, Trouble> {
     let rows = act.values(form)?;
+    act.check(form)?;
     let is_trial = form.get("try").is_some();
     let (mut results, mut seen, mut refusal) = (Vec::new(), None, None);
     let mut done: Vec<Order<'_>> = Vec::new();
@@ -284,10 +228,13 @@ pub(crate) async fn perform(
         let form = Form {
             targets,
             act,
+            values: form,
             rows: &rows,
             orders: &done,
+            steps: &form::steps(&targets[0], visit, act, &rows).await,
+            refusal: None,
         };
-        let body = form.question(visit, &reader, &tried);
+        let body = form.markup(visit, &reader, &tried);
         return Ok(layout::page(visit, &reader, act.title, &body));
     }
     let words = words(done.iter().map(|order| typed(order.sql, &order.values)));
@@ -308,8 +255,7 @@ async fn perform_in(
     form: &Values,
 ) -> Result<(Reader, Markup), Trouble> {
     let database = order.database;
-    let has_reason = act.fields.iter().any(|field| field.name == "reason");
-    let reason = form.get("reason").filter(|_| !has_reason);
+    let reason = form.get("reason").filter(|_| act.asks_for_reason());
     let program = program(visit.person.name.as_deref(), reason);
     let is_trial = form.get("try").is_some();
     // Concurrent requests to requeue many wait here, and are then subject to the rate limit.
@@ -332,10 +278,20 @@ async fn perform_in(
         return Err(refused(visit, &reader, order.function));
     }
     let answer = order.run(&work).await?;
-    let shown = html! { b { (answer.as_deref().unwrap_or("done")) } };
+    if let Some(refusal) = act.refusal(answer.as_deref()) {
+        work.rollback().await?;
+        return Err(refusal);
+    }
+    let is_job = !is_trial && QUEUEING.contains(&act.name);
+    let is_id = |answer: &&str| is_job && answer.parse::<i64>().is_ok();
+    let new = answer.as_deref().filter(is_id);
+    let shown = html! {
+        b { (answer.as_deref().unwrap_or("done")) }
+        // At a router, another shard may have it.
+        @if let Some(new) = new { ", " a href=(visit.site_link(&format!("jobs/{new}"))) { "the new job" } }
+    };
     if is_trial {
-        let seen =
-            html! { (shown) (records(&work).await?) (times(&work, act, form, reader.now).await?) };
+        let seen = html! { (shown) (records(&work, act).await?) (times(&work, act, form, reader.now).await?) };
         work.rollback().await?;
         return Ok((reader, seen));
     }
@@ -356,7 +312,10 @@ async fn perform_in(
 }
 
 /// Returns the rows that a trial wrote to `trax.audit`: the changes that the act would make.
-async fn records(work: &Work<'_>) -> Result<Markup, Trouble> {
+async fn records(work: &Work<'_>, act: &Act) -> Result<Markup, Trouble> {
+    if !act.is_recorded() {
+        return Ok(html! {});
+    }
     let rows = work.rows(RECORDS, &[]).await?;
     let mut shown = Vec::new();
     for row in &rows {
@@ -383,19 +342,6 @@ async fn times(work: &Work<'_>, act: &Act, form: &Values, now: Moment) -> Result
     match form.get("manifest").filter(|_| act.name == RESCHEDULE) {
         Some(manifest) => next_times(work, manifest, now).await,
         None => Ok(html! {}),
-    }
-}
-
-/// Returns the shards on which the act is performed: "shard 2", "the shards 1, 2".
-fn shards(targets: &[Target<'_>]) -> Option<String> {
-    let numbers: Vec<String> = targets
-        .iter()
-        .filter_map(|target| target.shard.map(|shard| shard.to_string()))
-        .collect();
-    match numbers.as_slice() {
-        [] => None,
-        [one] => Some(format!("shard {one}")),
-        all => Some(format!("the shards {}", all.join(", "))),
     }
 }
 

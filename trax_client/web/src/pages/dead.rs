@@ -142,9 +142,18 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
         .await?;
     let count: i64 = count.first().map_or(Ok(0), |row| row.try_get("count"))?;
     let filters = filters(visit);
-    let acts = [("requeue", "Requeue"), ("acknowledge", "Acknowledge")];
-    let may = |(act, _): &(&str, &str)| reader.may(visit, &format!("{act}_dead_letter"));
-    let acts: Vec<_> = acts.into_iter().filter(may).collect();
+    let may = |function: &str| reader.may(visit, function);
+    let acts = [
+        ("requeue", "Requeue", may("requeue_dead_letter")),
+        (
+            "requeue-fresh",
+            "Requeue from the start",
+            may("requeue_dead_letter"),
+        ),
+        ("acknowledge", "Acknowledge", may("acknowledge_dead_letter")),
+    ];
+    let acts = acts.into_iter().filter(|(.., may)| *may);
+    let acts: Vec<_> = acts.map(|(act, text, _)| (act, text)).collect();
     let mut shown = Vec::new();
     let mut last = String::new();
     for row in rows.iter().take(ROWS) {
@@ -159,6 +168,8 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
         let at: Moment = row.try_get("created_at")?;
         let note: Option<String> = row.try_get("resolution_note")?;
         let again: Option<i64> = row.try_get("requeued_job_id")?;
+        let (has_steps, is_undone): (bool, bool) =
+            (row.try_get("has_steps")?, row.try_get("undone")?);
         last = id.to_string();
         let letter = [("id", last.as_str())];
         let by_task = visit.link_with("dead", &[("status", status), ("task", task.as_str())]);
@@ -183,7 +194,9 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
                 }
                 @if is == "awaiting_intervention" {
                     @if reader.may(visit, "requeue_dead_letter") {
-                        (button(visit, "requeue", &letter, "Requeue")) " "
+                        // A job whose steps are being undone cannot continue behind them.
+                        @if !is_undone { (button(visit, "requeue", &letter, "Requeue")) " " }
+                        @if has_steps { (button(visit, "requeue-fresh", &letter, "Requeue from the start")) " " }
                     }
                     @if reader.may(visit, "acknowledge_dead_letter") {
                         (button(visit, "acknowledge", &letter, "Acknowledge"))

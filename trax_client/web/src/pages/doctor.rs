@@ -151,7 +151,10 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
         items.push(vec![
             html! { (item) },
             html! { (value.unwrap_or_default()) },
-            html! { (if healthy == Some(false) { "wrong" } else { "as it should be" }) },
+            html! {
+                @if healthy == Some(false) { span .state.bad { "wrong" } }
+                @else { span .whole { "as it should be" } }
+            },
             html! { (hint.unwrap_or_default()) },
         ]);
     }

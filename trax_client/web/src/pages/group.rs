@@ -13,6 +13,8 @@ use crate::trouble::Trouble;
 const LIST: &str = include_str!("../query/group_list.sql");
 /// Counting of ready jobs in each lane stops here.
 const COUNTED: i64 = 1_000;
+/// Counting of suspended jobs in all groups together stops here.
+const SUSPENDED: i64 = 20_000;
 
 pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
     let after = page.visit.query.get("after");
@@ -26,6 +28,7 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
                 (&COUNTED, Type::INT8),
                 (&after, Type::TEXT),
                 (&limit, Type::INT8),
+                (&SUSPENDED, Type::INT8),
             ],
         )
         .await?;
@@ -39,6 +42,8 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
         let running: i64 = row.try_get("running")?;
         let ready: i64 = row.try_get("ready")?;
         let oldest: Option<Moment> = row.try_get("oldest")?;
+        let suspended: i64 = row.try_get("suspended")?;
+        let suspended_is_cut: bool = row.try_get("suspended_is_cut")?;
         let (is_cut, is_late): (bool, bool) =
             (row.try_get("ready_is_cut")?, row.try_get("oldest_is_late")?);
         let jobs = |filters: &[(&str, &str)]| {
@@ -64,6 +69,11 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
                 }
             },
             since(oldest, is_late, reader.now),
+            html! {
+                a href=(jobs(&[("state", "queued"), ("waits", "suspended")])) {
+                    (grouped(suspended)) @if suspended_is_cut { " or more" }
+                }
+            },
             html! { (priority) },
             html! {
                 @if reader.may(visit, "configure_group") {
@@ -81,6 +91,7 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
         "limit",
         "ready",
         "oldest ready",
+        "suspended",
         "priority",
         "",
     ];

@@ -1,4 +1,5 @@
-//! A job: its properties, the reason it waits, its attempts, and the acts on it.
+//! A job: its properties, the reason it waits, its steps, children and attempts, and the acts on
+//! it.
 
 use maud::{Markup, html};
 use tokio_postgres::Row;
@@ -6,7 +7,9 @@ use tokio_postgres::types::Type;
 use trax_client::Json;
 use trax_terminal::sql_output::as_psql;
 
+use super::children::Children;
 use super::reason::reasons;
+use super::steps::Steps;
 use super::{Page, letter_path, manifest_path};
 use crate::layout::{button, facts, state, table, verbatim};
 use crate::moment::{Moment, length};
@@ -40,36 +43,128 @@ pub(super) async fn show(page: &Page<'_>, id: &str) -> Result<Markup, Trouble> {
             .hint("Ended jobs are kept for trax.run_retention."));
     };
     let is: String = row.try_get("state")?;
+    let (steps, children) = (
+        Steps::read(page, id).await?,
+        Children::read(page, id).await?,
+    );
+    let has_failed = matches!(is.as_str(), "failed" | "cancelled");
     Ok(html! {
         h1 { "Job " (id) " " (state(&is)) }
-        (buttons(page, id, &is, row)?)
+        (buttons(page, id, &is, row, &children)?)
+        (suspended(page, id, row)?)
         @if is == "queued" { (reasons(page, "Why it waits", EXPLAIN, (&id, Type::INT8)).await?) }
         (what(page, row)?)
+        @if has_failed && steps.has_undo {
+            @let undo = page.visit.link_with("jobs", &[("parent", &id.to_string())]);
+            p { "Jobs that undo its steps were queued: " a href=(undo) { "its jobs" } "." }
+        }
+        (steps.show(page, id, fork(page, id, &is, row)?.as_deref()))
+        (children.show(page, id))
         (attempts(page, id, row).await?)
         (values(row)?)
         (family(page, id).await?)
     })
 }
 
-fn buttons(page: &Page<'_>, id: i64, is: &str, row: &Row) -> Result<Markup, Trouble> {
+/// A function that returns the link to a fork from a step.
+type Fork<'p> = Box<dyn Fn(&str) -> String + 'p>;
+
+/// Returns the links to forks, if the user may fork the job.
+fn fork<'p>(
+    page: &'p Page<'_>,
+    id: i64,
+    is: &str,
+    row: &Row,
+) -> Result<Option<Fork<'p>>, tokio_postgres::Error> {
+    let task: &str = row.try_get("task")?;
+    let has_ended = !matches!(is, "queued" | "in_progress");
+    if !has_ended || task == "sql" || !page.reader.may(page.visit, "fork") {
+        return Ok(None);
+    }
+    let id = id.to_string();
+    Ok(Some(Box::new(move |step: &str| {
+        let values = [("job", id.as_str()), ("step", step)];
+        page.visit.link_with("act/fork", &values)
+    })))
+}
+
+fn buttons(
+    page: &Page<'_>,
+    id: i64,
+    is: &str,
+    row: &Row,
+    children: &Children,
+) -> Result<Markup, Trouble> {
     let (visit, reader) = (page.visit, page.reader);
     let id = id.to_string();
     let job = [("job", id.as_str())];
     let lives = is == "queued" || is == "in_progress";
     let letter: Option<&str> = row.try_get("dead_letter_status")?;
+    let letter_id: Option<i64> = row.try_get("dead_letter_id")?;
+    let letter_id = letter_id.map(|letter| letter.to_string());
+    let has_steps: bool = row.try_get("dead_letter_has_steps")?;
+    let is_undone: bool = row.try_get("dead_letter_is_undone")?;
+    let is_open = letter == Some("awaiting_intervention");
     // Once more is the letter's new job.
     let may_again = match letter {
         Some("requeued") => false,
-        Some("awaiting_intervention") => reader.may(visit, "requeue_dead_letter"),
+        _ if is_open => !is_undone && reader.may(visit, "requeue_dead_letter"),
         _ => ["enqueue", "enqueue_sql", "trigger"]
             .iter()
             .all(|name| reader.may(visit, name)),
     };
+    let fresh = letter_id
+        .as_deref()
+        .filter(|_| is_open && has_steps && reader.may(visit, "requeue_dead_letter"));
+    let signal: Option<&str> = match row.try_get::<_, Option<&str>>("wait_kind")? {
+        Some("signal") => row.try_get("waited_for")?,
+        _ => None,
+    };
+    let signal: Vec<_> = job
+        .into_iter()
+        .chain(signal.map(|name| ("name", name)))
+        .collect();
     Ok(html! {
         p {
-            @if lives && reader.may(visit, "cancel") { (button(visit, "cancel", &job, "Cancel")) " " }
+            @if lives && reader.may(visit, "cancel") {
+                @if children.live() {
+                    (button(visit, "cancel-tree", &job, "Cancel with its children")) " "
+                    (button(visit, "cancel-alone", &job, "Cancel it alone")) " "
+                } @else {
+                    (button(visit, "cancel", &job, "Cancel")) " "
+                }
+            }
             @if is == "queued" && reader.may(visit, "run_now") { (button(visit, "run-now", &job, "Run now")) " " }
-            @if !lives && may_again { (button(visit, "again", &job, "Queue again")) }
+            @if lives && reader.may(visit, "send_signal") { (button(visit, "send-signal", &signal, "Send a signal")) " " }
+            @if !lives && may_again { (button(visit, "again", &job, "Queue again")) " " }
+            @if let Some(letter) = fresh { (button(visit, "requeue-fresh", &[("id", letter)], "Queue again from the start")) " " }
+            @if fork(page, 0, is, row)?.is_some() { (button(visit, "fork", &job, "Fork")) }
+        }
+    })
+}
+
+/// Returns what a suspended job waits for.
+fn suspended(page: &Page<'_>, id: i64, row: &Row) -> Result<Markup, Trouble> {
+    let Some(kind) = row.try_get::<_, Option<&str>>("wait_kind")? else {
+        return Ok(html! {});
+    };
+    let now = page.reader.now;
+    let step: &str = row.try_get("wait_step")?;
+    let name: Option<&str> = row.try_get("waited_for")?;
+    let since: Option<Moment> = row.try_get("wait_since")?;
+    let until: Option<Moment> = row.try_get("wait_until")?;
+    Ok(html! {
+        p .note {
+            "It is suspended in step " b { (step) }
+            @if let Some(since) = since { " since " (since.full(now)) }
+            @match kind {
+                "sleep" => ", asleep",
+                "signal" => { ", for the signal " b { (name.unwrap_or_default()) } }
+                _ if name == Some("any") => { ", for the end of one of " a href=(page.visit.link_with("jobs", &[("parent", &id.to_string())])) { "its children" } }
+                _ => { ", for the end of all of " a href=(page.visit.link_with("jobs", &[("parent", &id.to_string())])) { "its children" } }
+            }
+            @if let Some(until) = until { ", until " (until.full(now)) } @else { ", without an end" }
+            "."
         }
     })
 }
@@ -96,11 +191,24 @@ fn what(page: &Page<'_>, row: &Row) -> Result<Markup, Trouble> {
     let reason: Option<String> = row.try_get("dead_letter_reason")?;
     let again: Option<i64> = row.try_get("requeued_job_id")?;
     let worker: Option<String> = row.try_get("worker")?;
+    let parent: Option<i64> = row.try_get("parent_job_id")?;
+    let parent_task: Option<String> = row.try_get("parent_task")?;
+    let parent_state: Option<String> = row.try_get("parent_state")?;
     let jobs = |name: &str, value: &str| visit.link_with("jobs", &[(name, value)]);
     Ok(facts(&[
         ("task", Some(html! { a href=(jobs("task", &task)) { (task) } })),
         ("group", Some(html! { a href=(jobs("group", &group)) { (group) } })),
         ("manifest", manifest.map(|name| html! { a href=(visit.link(&manifest_path(&name))) { (name) } })),
+        (
+            "parent",
+            parent.map(|parent| {
+                html! {
+                    a href=(visit.link(&format!("jobs/{parent}"))) { "job " (parent) }
+                    @if let Some(is) = &parent_state { " " (state(is)) }
+                    @if let Some(task) = &parent_task { ", task " (task) }
+                }
+            }),
+        ),
         ("priority", Some(html! { (priority) })),
         (
             "attempts",
@@ -281,7 +389,7 @@ fn line(attempts: &[Attempt], now: Moment) -> Markup {
     }
 }
 
-/// Returns the jobs of the parents and children of a job's manifest.
+/// Returns the jobs of the manifests before and behind a job's manifest.
 async fn family(page: &Page<'_>, id: i64) -> Result<Markup, Trouble> {
     let most = 50_i64;
     let rows = page
@@ -309,7 +417,7 @@ async fn family(page: &Page<'_>, id: i64) -> Result<Markup, Trouble> {
     }
     let head = ["manifest", "job", "state", "when"];
     Ok(html! {
-        @for (title, rows) in ["Parents", "Children"].iter().zip(&sides) {
+        @for (title, rows) in ["Manifests before it", "Manifests behind it"].iter().zip(&sides) {
             @if !rows.is_empty() { h2 { (title) } (table(title, &head, rows, "")) }
         }
     })

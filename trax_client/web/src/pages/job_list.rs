@@ -16,7 +16,7 @@ const SIZE: &str = include_str!("../query/size.sql");
 
 const STATES: [&str; 5] = ["queued", "in_progress", "completed", "failed", "cancelled"];
 /// The filters, in the order of the statement's parameters: the name in the URL, and the label.
-const FILTERS: [(&str, &str); 12] = [
+const FILTERS: [(&str, &str); 13] = [
     ("state", "state"),
     ("task", "task"),
     ("group", "group"),
@@ -29,15 +29,19 @@ const FILTERS: [(&str, &str); 12] = [
     ("to", "before"),
     ("within", "within"),
     ("path", "JSON path of the input"),
+    ("parent", "parent job"),
 ];
 /// The filters in the form; the others are set by links.
-const ASKED: [&str; 10] = [
-    "task", "group", "manifest", "worker", "key", "error", "from", "to", "within", "path",
+const ASKED: [&str; 11] = [
+    "task", "group", "manifest", "worker", "key", "error", "from", "to", "within", "path", "parent",
 ];
-const WAITS: [(&str, &str); 3] = [
+const WAITS: [(&str, &str); 6] = [
     ("worker", "a worker"),
     ("time", "its time"),
-    ("job", "a job"),
+    ("job", "a key or manifest"),
+    ("suspended", "a signal or jobs"),
+    ("signal", "a signal"),
+    ("jobs", "jobs"),
 ];
 const WITHIN: [(&str, &str); 3] = [
     ("5 minutes", "5 min"),
@@ -162,6 +166,7 @@ fn acts(page: &Page<'_>) -> Vec<(&'static str, &'static str)> {
     let all = [
         ("cancel", "Cancel", may("cancel")),
         ("run-now", "Run now", may("run_now")),
+        ("send-signal", "Send a signal", may("send_signal")),
         ("again", "Queue again", may("enqueue") && may("trigger")),
     ];
     let may = all.into_iter().filter(|(.., may)| *may);
@@ -260,6 +265,7 @@ fn example(name: &str) -> Option<&'static str> {
         "from" | "to" => Some("2030-01-31 08:00"),
         "within" => Some("15 minutes"),
         "path" => Some("$.to == \"ada\""),
+        "parent" => Some("7"),
         _ => None,
     }
 }

@@ -5,6 +5,7 @@ mod all;
 mod audit;
 mod calendar;
 mod chart;
+mod children;
 mod dead;
 mod doctor;
 mod export;
@@ -18,6 +19,7 @@ mod outbox;
 mod overview;
 mod rates;
 mod reason;
+mod steps;
 mod token;
 mod worker;
 
@@ -137,7 +139,7 @@ fn refuse_unknown(visit: &Visit, words: &[&str]) -> Result<(), Trouble> {
         ["groups"] => &["after"],
         ["workers"] => &["state"],
         ["doctor"] => &["check"],
-        ["audit"] => &["before"],
+        ["audit"] | ["jobs", _] => &["before"],
         _ => &[],
     };
     let Some(name) = visit.query.names().find(|name| !known.contains(name)) else {

@@ -101,6 +101,7 @@ pub(super) fn numbers(visit: &Visit, numbers: &Numbers) -> Markup {
             (number("ready", "ready", waits("worker")))
             (number("later", "due later", waits("time")))
             (number("blocked", "behind a key or manifest", waits("job")))
+            (number("suspended", "suspended for a signal or jobs", waits("suspended")))
             (number("failed", "failed within the hour", failed))
             (number("dead", "dead letters", visit.link("dead")))
             (number("workers", "workers alive", visit.link_with("workers", &[("state", "alive")])))

@@ -13,7 +13,9 @@ select
     d.created_at,
     d.resolved_at,
     d.resolution_note,
-    d.requeued_job_id
+    d.requeued_job_id,
+    d.steps is not null as has_steps,
+    d.undone
 from trax.dead_letter d
 where ($1::text is null or d.task = $1)
     and ($2::text is null or d.group_name = $2)

@@ -1,5 +1,6 @@
 -- Groups with work, settings or manifests, ordered by name. Ready jobs are counted by lane and only
--- up to $1. $1 count limit, $2 after this name, $3 limit.
+-- up to $1, suspended jobs of all groups together up to $4. $1 count limit, $2 after this name, $3
+-- limit, $4 count limit of suspended jobs.
 with named as materialized (
     select n.name
     from (
@@ -23,6 +24,16 @@ running as materialized (
     select l.group_name as name, count(*) as count
     from trax.lease l
     group by l.group_name
+),
+suspended as materialized (
+    select q.group_name as name, count(*) as count, sum(count(*)) over () = $4 as is_cut
+    from (
+        select w.group_name
+        from trax.work_queue w
+        where w.waits_for in ('signal', 'jobs')
+        limit $4
+    ) q
+    group by q.group_name
 )
 select
     n.name,
@@ -33,11 +44,14 @@ select
     coalesce(r.count, 0) as running,
     coalesce(w.count, 0)::bigint as ready,
     coalesce(w.is_cut, false) as ready_is_cut,
+    coalesce(u.count, 0) as suspended,
+    coalesce((select pg_catalog.bool_or(c.is_cut) from suspended c), false) as suspended_is_cut,
     o.oldest,
     coalesce(o.is_late, false) as oldest_is_late
 from named n
 left join trax.manifest_group g on g.name = n.name
 left join running r on r.name = n.name
+left join suspended u on u.name = n.name
 cross join lateral (
     select sum(c.count) as count, bool_or(c.count = $1) as is_cut
     from trax.lane l

@@ -1,8 +1,9 @@
 -- Jobs that match all filters, newest first, and the job down to which all were examined. $1 state,
 -- $2 task, $3 group, $4 manifest, $5 worker, $6 part of the error, $7 concurrency or unique key, $8
 -- before this job, $9 rows of each table to examine, $10 limit, $11 reason for waiting: worker,
--- time or job, $12 due, started or ended at or after this time, $13 before this time, $14 within
--- this interval, $15 a JSON path that exists in the input, or a predicate that holds.
+-- time, job, signal, jobs or suspended, $12 due, started or ended at or after this time, $13 before
+-- this time, $14 within this interval, $15 a JSON path that exists in the input, or a predicate
+-- that holds, $16 the job that spawned it.
 --
 -- A filter that few of ten million runs match would read them all, so each query examines at most
 -- $9 rows, and the user asks for the next ones. If a table was examined in part, jobs of the other
@@ -15,7 +16,7 @@ waiting as materialized (
     select
         q.job_id, 'queued'::text as state, q.attempts as attempt, q.task, q.group_name, q.manifest,
         q.waits_for, q.run_at as at, null::timestamptz as started_at, null::timestamptz as finished_at,
-        null::text as worker, null::text as error, q.concurrency_key, q.unique_key, q.input, true as final
+        null::text as worker, null::text as error, q.concurrency_key, q.unique_key, q.input, q.parent_job_id, true as final
     from trax.work_queue q
     where ($1::text is null or $1 = 'queued')
         and q.job_id < $8
@@ -26,7 +27,7 @@ running as materialized (
     select
         l.job_id, 'in_progress'::text as state, l.attempt, l.task, l.group_name, l.manifest,
         null::text as waits_for, l.started_at as at, l.started_at, null::timestamptz as finished_at,
-        l.worker, null::text as error, l.concurrency_key, l.unique_key, l.input, true as final
+        l.worker, null::text as error, l.concurrency_key, l.unique_key, l.input, l.parent_job_id, true as final
     from trax.lease l
     where ($1::text is null or $1 = 'in_progress')
         and l.job_id < $8
@@ -37,7 +38,7 @@ failed as materialized (
     select
         r.job_id, r.state, r.attempt, r.task, r.group_name, r.manifest,
         null::text as waits_for, r.finished_at as at, r.started_at, r.finished_at,
-        r.worker, r.error, null::text as concurrency_key, null::text as unique_key, r.input, r.final
+        r.worker, r.error, null::text as concurrency_key, null::text as unique_key, r.input, r.parent_job_id, r.final
     from (
         select f.*
         from trax.run f
@@ -56,7 +57,7 @@ ended as materialized (
     select
         r.job_id, r.state, r.attempt, r.task, r.group_name, r.manifest,
         null::text as waits_for, r.finished_at as at, r.started_at, r.finished_at,
-        r.worker, r.error, null::text as concurrency_key, null::text as unique_key, r.input, r.final
+        r.worker, r.error, null::text as concurrency_key, null::text as unique_key, r.input, r.parent_job_id, r.final
     from trax.run r
     where ($1::text is null or $1 in ('completed', 'failed', 'cancelled'))
         and ($1 is distinct from 'failed' or (select s.at is null from since s))
@@ -109,8 +110,9 @@ left join lateral (
             $11::text is null
             or a.state = 'queued'
                 and coalesce(a.waits_for, 'worker')
-                    = any (case $11 when 'job' then '{key,manifest}' else array[$11] end)
+                    = any (case $11 when 'job' then '{key,manifest}' when 'suspended' then '{signal,jobs}' else array[$11] end)
         )
+        and ($16::text is null or a.parent_job_id = $16::bigint)
         and ($12::text is null or a.at >= $12::timestamptz)
         and ($13::text is null or a.at < $13::timestamptz)
         and (

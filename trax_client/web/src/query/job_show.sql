@@ -24,6 +24,14 @@ select
     pg_catalog.octet_length(j.output::text) as output_bytes,
     pg_catalog.left(pg_catalog.jsonb_pretty(j.progress), $2) as progress,
     q.waits_for,
+    j.parent_job_id,
+    p.task as parent_task,
+    p.state as parent_state,
+    w.step as wait_step,
+    w.kind as wait_kind,
+    (w.wait ->> 'since')::timestamptz as wait_since,
+    (w.wait ->> 'until')::timestamptz as wait_until,
+    coalesce(w.wait ->> 'name', w.wait ->> 'mode') as waited_for,
     coalesce(q.unique_key, l.unique_key) as unique_key,
     coalesce(q.concurrency_key, l.concurrency_key) as concurrency_key,
     coalesce(q.max_retries, l.max_retries) as max_retries,
@@ -33,9 +41,28 @@ select
     d.id as dead_letter_id,
     d.status as dead_letter_status,
     d.reason as dead_letter_reason,
-    d.requeued_job_id
+    d.requeued_job_id,
+    coalesce(d.steps is not null, false) as dead_letter_has_steps,
+    coalesce(d.undone, false) as dead_letter_is_undone
 from trax.job j
 left join trax.work_queue q on q.job_id = j.job_id
 left join trax.lease l on l.job_id = j.job_id
 left join trax.dead_letter d on d.job_id = j.job_id
+left join lateral (
+    select o.task, o.state
+    from trax.job o
+    where o.job_id = j.parent_job_id
+    limit 1
+) p on true
+left join lateral (
+    -- The wait in which the job is suspended. A job that is due later may have begun again.
+    select s.step, s.kind, s.wait
+    from trax.step s
+    where s.job_id = q.job_id
+        and s.recorded_at is null
+        and s.kind = case q.waits_for when 'time' then 'sleep' else q.waits_for end
+        and (s.kind <> 'sleep' or (s.wait ->> 'until')::timestamptz = q.run_at)
+    order by s.step_id desc
+    limit 1
+) w on true
 where j.job_id = $1

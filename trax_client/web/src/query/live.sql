@@ -21,6 +21,10 @@ select
     ) as blocked,
     (
         select count(*)
+        from (select from trax.work_queue q where q.waits_for in ('signal', 'jobs') limit $1) q
+    ) as suspended,
+    (
+        select count(*)
         from (select from trax.lease l limit $1) l
     ) as running,
     (
