@@ -183,22 +183,9 @@ pub(crate) async fn drain(
             }
             return Ok(());
         }
-        let first = |row: &tokio_postgres::Row| {
-            let text = |at: usize| row.get::<_, String>(at);
-            format!(
-                "job {} {} attempt {} {} {} {} {}",
-                row.get::<_, i64>(0),
-                text(1),
-                row.get::<_, i32>(2),
-                text(3),
-                text(4),
-                text(5),
-                text(6)
-            )
-        };
-        last = first(&rows[0]);
+        last = described(&rows[0]);
         if begun.elapsed() > DRAIN {
-            let some: Vec<_> = rows.iter().take(10).map(first).collect();
+            let some: Vec<_> = rows.iter().take(10).map(described).collect();
             return Err(format!(
                 "{} jobs are left after {DRAIN:?}: {some:#?}",
                 rows.len()
@@ -206,4 +193,18 @@ pub(crate) async fn drain(
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
+}
+
+fn described(row: &tokio_postgres::Row) -> String {
+    let text = |at: usize| row.get::<_, String>(at);
+    format!(
+        "job {} {} attempt {} {} {} {} {}",
+        row.get::<_, i64>(0),
+        text(1),
+        row.get::<_, i32>(2),
+        text(3),
+        text(4),
+        text(5),
+        text(6)
+    )
 }

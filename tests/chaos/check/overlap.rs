@@ -2,6 +2,7 @@
 
 use super::{Violation, by};
 use crate::fact::{Attempt, Crash, Execution, Facts};
+use crate::workflow::fact::Kept;
 use crate::workflow::{UNDO, WORKFLOW};
 use std::collections::BTreeMap;
 
@@ -58,8 +59,19 @@ fn was_lost_unheard(facts: &Facts, first: &Execution, second: &Execution) -> boo
     })
 }
 
-/// The same attempt of a job begins twice only if a crash undid its claim, if it was released, or
-/// if its first start was never reported to the server.
+/// Whether the job was suspended during an execution, perhaps without its worker knowing. The
+/// history of a cancelled job lacks the wait that the cancel ended.
+fn was_suspended(facts: &Facts, first: &Execution) -> bool {
+    let flow = facts.flows.iter().find(|flow| flow.job == first.job);
+    flow.is_some_and(|flow| {
+        let until = first.ended.unwrap_or(i64::MAX);
+        let during = |kept: &Kept| (first.began..=until).contains(&kept.since);
+        flow.state == "cancelled" || flow.steps.iter().any(during)
+    })
+}
+
+/// The same attempt of a job begins twice only if a crash undid its claim, if it was released or
+/// suspended, or if its first start was never reported to the server.
 pub(crate) fn an_attempt_is_executed_once(facts: &Facts) -> Vec<Violation> {
     let mut found = Vec::new();
     for ((job, attempt), mut executions) in
@@ -75,6 +87,7 @@ pub(crate) fn an_attempt_is_executed_once(facts: &Facts) -> Vec<Violation> {
                 && pair[0].nonce == pair[1].nonce
                 && !was_undone(facts, pair[0], pair[1])
                 && !was_lost_unheard(facts, pair[0], pair[1])
+                && !was_suspended(facts, pair[0])
             {
                 let detail = format!("job {job}, attempt {attempt}: {pair:?}");
                 found.push(Violation::new("an attempt is executed twice", detail));

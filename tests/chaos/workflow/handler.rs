@@ -7,7 +7,6 @@ use crate::testbed::now;
 use crate::worker::{Page, word};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio_postgres::SimpleQueryMessage;
 use trax_client::{Address, Children, Context, HandlerResult, JobError, JobOptions, NewJob, Undo};
@@ -27,9 +26,6 @@ pub(crate) async fn execute(input: Value, ctx: Ctx) -> HandlerResult<Value> {
         ctx: &ctx,
     };
     let acts = acts(text("plan"));
-    // The server may have suspended the job although its answer was lost: the attempt goes on in
-    // another execution.
-    let may_be_suspended = AtomicBool::new(false);
     let done = async {
         let mut results = Vec::new();
         for act in &acts {
@@ -41,13 +37,7 @@ pub(crate) async fn execute(input: Value, ctx: Ctx) -> HandlerResult<Value> {
                     return Err((JobError::permanent("as the programme says"), "failed"));
                 }
                 Deed::Slip(_) => {}
-                _ => {
-                    let is_wait = matches!(act.kind(), "sleep" | "signal" | "jobs");
-                    may_be_suspended.store(is_wait, Ordering::Relaxed);
-                    let done = flow.act(act).await;
-                    results.push(done.map_err(|error| (error, "released"))?);
-                    may_be_suspended.store(false, Ordering::Relaxed);
-                }
+                _ => results.push(flow.act(act).await.map_err(|error| (error, "released"))?),
             }
         }
         Ok(Value::from(results))
@@ -58,10 +48,7 @@ pub(crate) async fn execute(input: Value, ctx: Ctx) -> HandlerResult<Value> {
             done.map_err(|(error, _)| error)
         }
         reason = ctx.cancelled() => {
-            page.word = match may_be_suspended.load(Ordering::Relaxed) {
-                true => "released",
-                false => word(Some(reason)),
-            };
+            page.word = word(Some(reason));
             Err(JobError::new("stopped"))
         }
     }

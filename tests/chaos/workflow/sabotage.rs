@@ -260,6 +260,26 @@ fn a_wait_that_ends_early_is_named() {
 }
 
 #[test]
+fn an_attempt_that_goes_on_without_having_been_suspended_is_named() {
+    let rule = "an attempt is executed twice";
+    let killed = |facts: &mut Facts| {
+        let first = Execution {
+            began: 2 * SECOND,
+            ended: Some(4 * SECOND),
+            word: "killed".to_owned(),
+            ..facts.executions[0].clone()
+        };
+        facts.executions.push(first);
+    };
+    expect(rule, killed);
+    let excused = broken(|facts| {
+        killed(facts);
+        step(of(facts, DONE), "a").since = 3 * SECOND;
+    });
+    assert_eq!(excused, Vec::<&str>::new(), "it was suspended");
+}
+
+#[test]
 fn a_signal_that_does_not_end_its_wait_is_named() {
     expect("a wait ended by a signal of nobody", |facts| {
         facts.signals.clear()
