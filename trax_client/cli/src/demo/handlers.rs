@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 use trax_client::{Client, Context, HandlerResult, JobError, NewJob, Outcome, Worker};
 
 use super::input::{ChainInput, Parcel};
-use super::pool::Pool;
+use super::pool::{Pool, alone, lease_held};
 use super::sign_up;
 use super::workload::{CLOCK, DOOMED, FLAKY, LOAD, MAIL, PULSE, SALES, STEP, WEIGH};
 
@@ -119,26 +119,4 @@ async fn load(_: Value, ctx: Context<Pool>) -> HandlerResult<Outcome> {
 async fn mail(_: Value, ctx: Context<Pool>) -> HandlerResult<Outcome> {
     let sql = "insert into demo.letter select $1, sum(sales) from demo.report";
     alone(&ctx, sql, ctx.job_id().0).await
-}
-
-/// Runs one statement and completes the job, in one transaction.
-pub(super) async fn alone(ctx: &Context<Pool>, sql: &str, number: i64) -> HandlerResult<Outcome> {
-    let mut connection = ctx.state().get().await?;
-    let tx = connection.transaction().await?;
-    tx.execute_typed(sql, &[(&number, Type::INT8)]).await?;
-    lease_held(
-        Client::new(&tx)
-            .complete(ctx.job_id(), ctx.token(), &())
-            .await?,
-    )?;
-    tx.commit().await?;
-    Ok(Outcome::Recorded)
-}
-
-/// Fails if the completion was not recorded, so that the transaction rolls back without writes.
-pub(super) fn lease_held(recorded: bool) -> HandlerResult<()> {
-    match recorded {
-        true => Ok(()),
-        false => Err(JobError::new("the lease was lost")),
-    }
 }

@@ -1,11 +1,12 @@
-//! A connection pool for handlers that open transactions.
+//! A connection pool for handlers that open transactions, and the transaction of a simple one.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::Client;
-use trax_client::Address;
+use tokio_postgres::types::Type;
+use trax_client::{Address, Client as Trax, Context, HandlerResult, JobError, Outcome};
 
 use trax_terminal::Failure;
 use trax_terminal::address;
@@ -78,5 +79,27 @@ impl Drop for Borrowed<'_> {
                 .unwrap_or_else(PoisonError::into_inner)
                 .push(client);
         }
+    }
+}
+
+/// Runs one statement and completes the job, in one transaction.
+pub(super) async fn alone(ctx: &Context<Pool>, sql: &str, number: i64) -> HandlerResult<Outcome> {
+    let mut connection = ctx.state().get().await?;
+    let tx = connection.transaction().await?;
+    tx.execute_typed(sql, &[(&number, Type::INT8)]).await?;
+    lease_held(
+        Trax::new(&tx)
+            .complete(ctx.job_id(), ctx.token(), &())
+            .await?,
+    )?;
+    tx.commit().await?;
+    Ok(Outcome::Recorded)
+}
+
+/// Fails if the completion was not recorded, so that the transaction rolls back without writes.
+pub(super) fn lease_held(recorded: bool) -> HandlerResult<()> {
+    match recorded {
+        true => Ok(()),
+        false => Err(JobError::new("the lease was lost")),
     }
 }

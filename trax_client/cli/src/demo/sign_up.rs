@@ -15,9 +15,8 @@ use trax_client::{
     Worker,
 };
 
-use super::handlers::{alone, lease_held};
 use super::input::{Answer, Customer, Shipment};
-use super::pool::Pool;
+use super::pool::{Pool, alone, lease_held};
 use trax_terminal::Failure;
 
 pub(crate) const SIGN_UP: &str = "account.sign_up";
