@@ -20,7 +20,7 @@ pub(crate) struct Arguments {
     id: i64,
     /// The name of the signal that the job waits for, now or later
     name: String,
-    /// What it says, as JSON
+    /// The payload of the signal, as JSON
     #[arg(default_value = "null", hide_default_value = true)]
     payload: String,
     /// A second signal with this id to the job is a duplicate, and not sent

@@ -74,7 +74,7 @@ export class Steps {
   get unreached(): string | undefined {
     const { steps } = this.#claimed;
     if (this.#names === undefined) {
-      // It has reached only what it recorded in transactions of its own.
+      // No step was read: the handler has reached only those of its own transactions.
       return steps > this.#reached.size ? `its ${steps} recorded steps` : undefined;
     }
     const names = this.#names.filter((name) => !this.#reached.has(name)).slice(0, 5);

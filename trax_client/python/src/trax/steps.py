@@ -180,7 +180,7 @@ class Steps:
 def unreached(attempt: Attempt) -> str:
     """Describe the recorded steps that a handler completed without; empty if there are none."""
     if attempt.kept is None:
-        # It has reached only what it recorded in transactions of its own.
+        # No step was read: the handler has reached only those of its own transactions.
         missed = attempt.steps > len(attempt.reached)
         return f"its {attempt.steps} recorded steps" if missed else ""
     names = [f'"{name}"' for name in attempt.kept if name not in attempt.reached]
