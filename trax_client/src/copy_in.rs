@@ -12,6 +12,7 @@ use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 use crate::error::{Error, Result};
+use crate::finite;
 use crate::job::NewJob;
 use crate::json;
 use crate::telemetry::Enqueueing;
@@ -85,6 +86,7 @@ impl<'a> CopyIn<'a> {
     pub async fn add<T: Serialize>(&mut self, job: &NewJob<T>) -> Result<()> {
         self.input.clear();
         serde_json::to_writer(&mut self.input, &job.input)?;
+        finite::check(&job.input, &self.input)?;
         let options = &job.options;
         let row: [&(dyn ToSql + Sync); TYPES.len()] = [
             &job.task,

@@ -38,7 +38,9 @@ impl fmt::Display for Report {
     }
 }
 
-/// The reason for a failed call. A race that occurs in normal operation is a result, not an error.
+/// The reason for a failed call. `Display` writes the message, the SQLSTATE and the hint;
+/// [`Error::report`] returns the parts. A race that occurs in normal operation is a result, not an
+/// error.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -215,6 +217,10 @@ impl Error {
         if code.code() == "3F000" || names_ours && matches!(code.code(), "42883" | "42P01") {
             report.hint = Some(CREATE.to_owned());
         }
+        // The server's own refusal of a text names its bytes alone.
+        if code.code() == "22021" && report.hint.is_none() && report.message.ends_with(" 0x00") {
+            report.hint = Some(NUL.to_owned());
+        }
         match code.code() {
             "42704" => Error::UnknownManifest(report),
             "55000" | "25001" => Error::WrongState(report),
@@ -241,6 +247,9 @@ impl Error {
 
 const CREATE: &str = "As a superuser in this database, type: create extension trax; \
     or, where an older version is: alter extension trax update";
+
+const NUL: &str = "Leave out the character NUL (\\0), which PostgreSQL stores in no text, \
+    such as the name of a task";
 
 /// Returns whether a message names an object in the schema `trax`.
 fn names_ours(message: &str) -> bool {
@@ -407,11 +416,9 @@ impl fmt::Display for Error {
                     return Ok(());
                 };
                 write!(f, "{report} ({})", report.sqlstate)?;
-                match (other, &report.hint) {
-                    (Error::NotInstalled(_) | Error::NotPermitted(_), Some(hint)) => {
-                        write!(f, ". {hint}")
-                    }
-                    _ => Ok(()),
+                match &report.hint {
+                    Some(hint) => write!(f, ". {hint}"),
+                    None => Ok(()),
                 }
             }
         }

@@ -12,6 +12,8 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
+use crate::finite;
+
 /// A JSON value as text: the input or output of a job.
 ///
 /// As the input type of a handler it accepts every job unchanged. `serde_json::Value` and other
@@ -35,9 +37,11 @@ impl Json {
     /// Serializes a value.
     ///
     /// # Errors
-    /// If the value cannot be represented as JSON.
+    /// If the value cannot be represented as JSON, such as a number that is not finite.
     pub fn of<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<Self> {
-        to_raw_value(value).map(Json::from)
+        let json = to_raw_value(value).map(Json::from)?;
+        finite::check(value, json.text().as_bytes())?;
+        Ok(json)
     }
 
     /// Returns the text.
@@ -162,6 +166,8 @@ impl<'a> FromSql<'a> for Json {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -184,5 +190,55 @@ mod tests {
     fn nothing_is_null() {
         assert!(Json::default().is_null() && Json::from(Value::Null).is_null());
         assert!(!Json::from(Value::from(0)).is_null());
+    }
+
+    #[derive(Serialize)]
+    enum Part {
+        Nothing,
+        One(f32),
+        Two(Option<f64>, u8),
+        Named { of: BTreeMap<u8, f64> },
+    }
+
+    #[derive(Serialize)]
+    struct Whole(Vec<Part>, (Option<Json>, ()));
+
+    #[test]
+    fn a_number_that_is_not_finite_is_refused_wherever_it_is() {
+        let named = |number| Part::Named {
+            of: BTreeMap::from([(7, number)]),
+        };
+        let whole = |part| Json::of(&Whole(vec![Part::Nothing, part], (None, ())));
+        for part in [
+            Part::One(f32::NAN),
+            Part::Two(Some(f64::INFINITY), 1),
+            named(f64::NEG_INFINITY),
+        ] {
+            let refusal = whole(part).expect_err("it is refused").to_string();
+            assert!(
+                refusal.contains("leave it out, or write it as a text"),
+                "{refusal}"
+            );
+        }
+        let refusal = Json::of(&f64::NAN).expect_err("it is refused").to_string();
+        assert!(
+            refusal.starts_with("the number NaN cannot be JSON"),
+            "{refusal}"
+        );
+        for (part, text) in [
+            (Part::One(1.5), r#"[["Nothing",{"One":1.5}],[null,null]]"#),
+            (
+                Part::Two(None, 1),
+                r#"[["Nothing",{"Two":[null,1]}],[null,null]]"#,
+            ),
+            (
+                named(2.0),
+                r#"[["Nothing",{"Named":{"of":{"7":2.0}}}],[null,null]]"#,
+            ),
+        ] {
+            assert_eq!(whole(part).expect("it is JSON").text(), text);
+        }
+        let kept: Json = r#"{"a": null, "b": 1e400}"#.parse().expect("it is JSON");
+        assert_eq!(Json::of(&kept).expect("it is JSON"), kept);
     }
 }

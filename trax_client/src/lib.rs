@@ -69,6 +69,7 @@ mod connect;
 mod copy_in;
 mod environment;
 mod error;
+mod finite;
 mod health;
 #[doc(hidden)]
 pub mod http;

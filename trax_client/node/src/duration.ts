@@ -41,6 +41,14 @@ export function milliseconds<Name extends string>(
   return Math.min(read, longestTimer);
 }
 
+/** Refuses the delay of a job that the server would refuse when the attempt has ended. */
+export function checkDelay(delay: unknown, remedy: string): asserts delay is Duration {
+  checkText("delay", delay, remedy);
+  if ((millisecondsOf(delay) ?? 0) > longestDelay) throw new UsageError(`delay is ${delay}; write at most "3650 days"`);
+}
+
+const longestDelay = 3650 * 86_400_000;
+
 /** Timers of Node take 32 bits; a longer one would end at once. */
 const longestTimer = 2 ** 31 - 1;
 

@@ -1,10 +1,17 @@
 /** Returns a value as JSON text; undefined for undefined and null, which the server stores as null.
- * @throws TypeError for values that JSON cannot represent: a BigInt, a circular object, a function, a symbol. */
+ * @throws TypeError for values that JSON cannot represent: a BigInt, NaN, a circular object, a function, a symbol. */
 export function toJson(value: unknown): string | undefined {
   if (value === undefined || value === null) return undefined;
   const text: string | undefined = JSON.stringify(value);
   if (text === undefined) throw new TypeError(`a ${typeof value} is not JSON`);
+  // JSON.stringify writes null for NaN and Infinity.
+  if (text.includes("null")) JSON.stringify(value, finite);
   return text === "null" ? undefined : text;
+}
+
+function finite(_: string, value: unknown): unknown {
+  if (typeof value !== "number" || Number.isFinite(value)) return value;
+  throw new TypeError(`the number ${value} cannot be JSON; leave it out, or write it as a text`);
 }
 
 /** Returns a text that PostgreSQL can store: without NUL and unpaired surrogates. */

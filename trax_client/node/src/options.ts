@@ -14,6 +14,7 @@ export function kindOf(value: unknown): string {
 /** Refuses a value that is not a text; `remedy` says what to write. */
 export function checkText(name: string, value: unknown, remedy: string): asserts value is string {
   if (typeof value !== "string") throw new UsageError(`${name} is ${kindOf(value)}; write ${remedy}`);
+  if (value.includes("\0")) throw new UsageError(`${name} has a NUL (\\0), which PostgreSQL cannot store; leave it out`);
 }
 
 /** Refuses a value that is not a list. */

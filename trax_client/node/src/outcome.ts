@@ -3,9 +3,8 @@
 // Input: the value that a handler returned or threw, and the reason for which it was asked to stop. Output: a verdict
 // to report to the server. A stop that the job did not cause never uses up an attempt.
 
-import type { Duration } from "./duration.js";
+import { type Duration, checkDelay } from "./duration.js";
 import { sendable, toJson } from "./json.js";
-import { checkText } from "./options.js";
 
 /** The reason why an attempt should stop. */
 export type Reason = "cancelled" | "timeout" | "lease lost" | "shutdown";
@@ -24,7 +23,7 @@ export class Snooze extends Error {
   override name = "Snooze";
 
   constructor(readonly delay: Duration) {
-    checkText("delay", delay, 'new Snooze("90 s") or new Snooze("90000 ms")');
+    checkDelay(delay, 'new Snooze("90 s") or new Snooze("90000 ms")');
     super(`snoozed for ${delay}`);
   }
 }
@@ -39,7 +38,7 @@ export class RetryIn extends Error {
   override name = "RetryIn";
 
   constructor(readonly delay: Duration, message?: string, readonly detail?: unknown) {
-    checkText("delay", delay, 'new RetryIn("90 s") or new RetryIn("90000 ms")');
+    checkDelay(delay, 'new RetryIn("90 s") or new RetryIn("90000 ms")');
     super(message ?? `to be retried in ${delay}`);
   }
 }

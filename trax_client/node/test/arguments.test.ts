@@ -50,6 +50,7 @@ test("a list is no text, and a text no list", async () => {
   await refused("inputs is a text; write enqueueMany(", () => client.enqueueMany("a", any("input")));
   await refused("inputs is an object; write enqueueMany(", () => client.enqueueMany("a", any(new Set())));
   await refused('task is a list; write enqueue("', () => client.enqueue(any(["a", "b"])));
+  await refused("task has a NUL (\\0), which PostgreSQL cannot store; leave it out", () => client.enqueue("a\0b"));
   await refused("task() takes a name", () => it.worker().task(any(["a", "b"]), () => 1));
   await refused("task() takes a name", () => it.worker().task("", () => 1));
   await refused('the task " mail" begins or ends with a space; write "mail"', () => it.worker().task(" mail", () => 1));
@@ -100,6 +101,10 @@ test("a time without a unit is refused, and milliseconds are named", async () =>
   await refused('timeout is a number; write awaitJob(jobId, "90 s")', () => client.awaitJob(1, any(90)));
   await refused('delay is a number; write new RetryIn("90 s")', () => new RetryIn(any(90), "later"));
   await refused('delay is a number; write new Snooze("90 s")', () => new Snooze(any(90)));
+  for (const Delay of [Snooze, RetryIn]) {
+    await refused('delay is 3651 days; write at most "3650 days"', () => new Delay("3651 days"));
+    assert.equal(new Delay("3650 days").delay, "3650 days");
+  }
   await refused('lease is 500 ms; write at least lease: "1000 ms"', () => it.worker({ leaseMs: 500 }));
   await refused('grace is "soon"; write a number with its unit', () => it.worker({ grace: "soon" }));
   await refused('grace is "-5 ms"; write a number with its unit', () => it.worker({ graceMs: -5 }));

@@ -87,15 +87,16 @@ test("a refusal from just before an update is not the end, a second one is", asy
 test("an output that is not JSON fails for good, and undefined is no output", async () => {
   const circular: unknown[] = [];
   circular.push(circular);
-  const outputs: Record<string, unknown> = { nothing: undefined, big: 10n, circular, function: () => 1, nul: "\0" };
+  const outputs: Record<string, unknown> = { nothing: undefined, big: 10n, circular, function: () => 1, nul: "\0", nan: [1, NaN] };
   const worker = it.worker({ untilEmpty: true }).task<string>("output", (name) => outputs[name]);
   const jobs = await client.enqueueMany("output", Object.keys(outputs), { maxRetries: 0 });
   await worker.run();
-  const [nothing, big, circle, fun, nul] = await Promise.all(jobs.map(runOf));
+  const [nothing, big, circle, fun, nul, nan] = await Promise.all(jobs.map(runOf));
   assert.equal(nothing, "completed: ");
   assert.match(String(big), /^failed error: the output is not JSON: .*BigInt/);
   assert.match(String(circle), /^failed error: the output is not JSON: .*circular/);
   assert.match(String(fun), /^failed error: the output is not JSON: .*function/);
+  assert.match(String(nan), /^failed error: the output is not JSON: the number NaN cannot be JSON; leave it out/);
   assert.match(String(nul), /^failed error: the outcome was refused/);
 });
 

@@ -47,6 +47,28 @@ fn a_missing_extension_or_right_says_what_to_type() {
 }
 
 #[test]
+fn the_text_of_an_error_ends_with_the_hint() {
+    let report = |sqlstate: &str, message: &str, hint: Option<&str>| Report {
+        sqlstate: sqlstate.to_owned(),
+        message: message.to_owned(),
+        detail: None,
+        hint: hint.map(str::to_owned),
+    };
+    let text = |report: Report| {
+        let code = SqlState::from_code(&report.sqlstate);
+        Error::from_report(&code, report).to_string()
+    };
+    for code in ["22023", "55000", "54000", "42501", "P0001"] {
+        let said = text(report(code, "no", Some("Type: yes")));
+        assert_eq!(said, format!("no ({code}). Type: yes"));
+    }
+    assert_eq!(text(report("22023", "no", None)), "no (22023)");
+    let nul = "invalid byte sequence for encoding \"UTF8\": 0x00";
+    let said = text(report("22021", nul, None));
+    assert!(said.contains("Leave out the character NUL"), "{said}");
+}
+
+#[test]
 fn a_missing_table_of_ours_is_reported_in_every_language() {
     for ours in [
         "relation \"trax.job\" does not exist",

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::cancellation::Reason;
+use super::deadline::LONGEST;
 use super::decided::{self, AnyError, Decision};
 use crate::job::Failure;
 use crate::json::Json;
@@ -25,7 +26,7 @@ pub enum Outcome {
     Printed(Json),
     /// Completed: the handler has already called `complete` in its own transaction.
     Recorded,
-    /// Not now: the job waits for this duration, without using up an attempt.
+    /// Not now: the job waits for this duration, at most ten years, without using up an attempt.
     Snooze(Duration),
     /// No longer needed, for this reason: the job ends as cancelled. No retry and no dead letter
     /// follows.
@@ -73,6 +74,7 @@ enum NoFailure {
     Snooze(Duration),
     Cancel,
     Panic,
+    LeaseLost,
 }
 
 impl JobError {
@@ -92,7 +94,7 @@ impl JobError {
         }
     }
 
-    /// Postpones the job by this delay, without using up an attempt.
+    /// Postpones the job by this delay, at most ten years, without using up an attempt.
     pub fn snooze(delay: Duration) -> Self {
         JobError {
             failure: Failure::new("snoozed"),
@@ -121,6 +123,20 @@ impl JobError {
         }
     }
 
+    /// Returns the error of a call that found the lease lost. The server discards the outcome of
+    /// such an attempt.
+    pub fn lease_lost() -> Self {
+        JobError {
+            failure: Failure::new("the lease is lost"),
+            no_failure: Some(NoFailure::LeaseLost),
+        }
+    }
+
+    /// Returns whether a call has found the lease lost.
+    pub fn is_lease_lost(&self) -> bool {
+        matches!(self.no_failure, Some(NoFailure::LeaseLost))
+    }
+
     /// Returns whether no attempt follows, even if attempts remain.
     pub fn is_permanent(&self) -> bool {
         self.failure.permanent == Some(true)
@@ -139,9 +155,9 @@ impl JobError {
         }
     }
 
-    /// Sets the delay before the next attempt, instead of the job's own.
+    /// Sets the delay before the next attempt, at most ten years, instead of the job's own.
     pub fn retry_in(mut self, delay: Duration) -> Self {
-        self.failure = self.failure.retry_in(delay);
+        self.failure = self.failure.retry_in(delay.min(LONGEST));
         self
     }
 
@@ -233,7 +249,7 @@ pub(crate) fn verdict_on(result: HandlerResult<Outcome>, reason: Option<Reason>)
             ..Completion::of(output)
         }),
         (Ok(Outcome::Recorded), _) => Verdict::Recorded,
-        (Ok(Outcome::Snooze(delay)), _) => Verdict::Release(Some(Interval(delay))),
+        (Ok(Outcome::Snooze(delay)), _) => snoozed(delay),
         (Err(error), _) if error.is_panic() => Verdict::Fail(error.failure),
         (Ok(Outcome::Cancelled(reason)), _) => Verdict::CancelOwn(reason),
         // The handler decided to end the job, so a stop does not change the verdict.
@@ -251,9 +267,14 @@ pub(crate) fn verdict_on(result: HandlerResult<Outcome>, reason: Option<Reason>)
                 ..
             }),
             None,
-        ) => Verdict::Release(Some(Interval(delay))),
+        ) => snoozed(delay),
         (Err(JobError { failure, .. }), None) => Verdict::Fail(failure),
     }
+}
+
+/// The server refuses a longer delay, and the job would end with it.
+fn snoozed(delay: Duration) -> Verdict {
+    Verdict::Release(Some(Interval(delay.min(LONGEST))))
 }
 
 /// Returns the verdict on a handler that gave up, or was dropped, because it was asked to stop.
@@ -320,6 +341,22 @@ mod tests {
             Some(Reason::Cancelled),
         );
         assert!(matches!(verdict, Verdict::Complete(done) if done.output.is_some()));
+    }
+
+    #[test]
+    fn a_delay_without_end_is_ten_years() {
+        for snoozed in [
+            Err(JobError::snooze(Duration::MAX)),
+            Ok(Outcome::Snooze(Duration::MAX)),
+        ] {
+            let verdict = verdict_on(snoozed, None);
+            assert!(
+                matches!(verdict, Verdict::Release(Some(delay)) if delay.0 == LONGEST),
+                "{verdict:?}"
+            );
+        }
+        let later = Err::<(), _>("later").retry_in(Duration::MAX);
+        assert_eq!(said(later.expect_err("it fails")).2, Some(LONGEST));
     }
 
     fn said(error: impl Into<JobError>) -> (String, bool, Option<Duration>, Option<Duration>) {

@@ -19,9 +19,7 @@ fn refused(error: Error, what: &str) -> Error {
     if error.is_transient() {
         return error;
     }
-    let hint = error.report().and_then(|report| report.hint.as_deref());
-    let hint = hint.map_or(String::new(), |hint| format!("; {hint}"));
-    Error::Setup(format!("{what}: {error}{hint}"))
+    Error::Setup(format!("{what}: {error}"))
 }
 
 /// Stores the schedules, and reports the tasks with waiting jobs that have no handler here.

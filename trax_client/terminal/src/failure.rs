@@ -146,11 +146,9 @@ impl Failure {
         };
         let detail = error.report().and_then(|report| report.detail.clone());
         // Without the hint, which has its own line.
-        let message = match &error {
-            Error::NotInstalled(report) | Error::NotPermitted(report) => {
-                format!("{report} ({})", report.sqlstate)
-            }
-            error => error.to_string(),
+        let message = match (&error, error.report()) {
+            (Error::Connection(_), _) | (_, None) => error.to_string(),
+            (_, Some(report)) => format!("{report} ({})", report.sqlstate),
         };
         let message = match detail {
             Some(detail) => format!("{message}: {detail}"),

@@ -89,13 +89,16 @@ def text(name: str, value: object, example: str) -> str:
     """Return a text."""
     if not isinstance(value, str):
         raise _wrong(name, value, f'"{example}"')
+    if "\0" in value:
+        said = "has a NUL (\\0), which PostgreSQL cannot store; leave it out"
+        raise WrongValueError(f"{name} {said}")
     return value
 
 
 def task(value: object) -> str:
     """Return the name of a task as the server takes it."""
     name = text("task", value, "mail.send")
-    if not name or name != name.strip() or "\0" in name:
+    if not name or name != name.strip():
         raise WrongValueError(
             f'task is "{name}"; write a name that neither is empty nor begins or ends with a space'
         )
