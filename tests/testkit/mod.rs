@@ -1,5 +1,7 @@
 //! The test kit: jobs run inline, assertions on enqueued jobs, and skipped time.
 
+mod steps;
+
 use std::error::Error;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant, SystemTime};

@@ -203,11 +203,7 @@ async fn steps_run_inline_in_a_test_of_a_handler() {
     let job = s.enqueue("'flow', 'null'").await;
     let client = connect(&db).await;
     let ran = worker.run_one(&client, "flow").await.expect("it runs");
-    assert_eq!(
-        ran.ended,
-        trax_client::testkit::Ended::Released,
-        "suspended"
-    );
+    assert_eq!(ran.ended, trax_client::testkit::Ended::Suspended);
     s.get(&format!("select trax.send_signal({job}, 'click', '5')"))
         .await;
     let ran = worker.run_one(&client, "flow").await.expect("it runs");

@@ -14,6 +14,13 @@
 //! [`Context::scheduled_for`](crate::Context::scheduled_for) as the scheduled time, or sleep on
 //! Tokio's clock, which `#[tokio::test(start_paused = true)]` advances automatically.
 //!
+//! [`Worker::run_through`](crate::Worker::run_through) runs a job with steps to its end: it skips
+//! the time of sleeps and runs the children. A test sends the signals:
+//!
+//! ```
+#![doc = include_str!("../../tests/steps.rs")]
+//! ```
+//!
 //! # Servers
 //!
 //! `initdb` runs once per PostgreSQL version; every [`Server`] is a copy of that template with its
@@ -53,7 +60,7 @@ pub use enqueued::{Enqueued, assert_enqueued, assert_not_enqueued, enqueued};
 pub use options::Options;
 pub use port::free_port;
 pub use run::{Ended, Ran};
-pub(crate) use run::{nothing_ready, recorded};
+pub(crate) use run::{Living, living, nothing_ready, recorded, stuck};
 pub use server::{Server, Stop};
 pub use time::{machine_slept, pass_time};
 

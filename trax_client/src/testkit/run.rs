@@ -1,6 +1,7 @@
 //! The result of a job that a test ran inline.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use tokio_postgres::GenericClient;
@@ -25,6 +26,8 @@ pub enum Ended {
     Cancelled,
     /// The job was released without using up an attempt: snoozed, or stopped by a shutdown.
     Released,
+    /// The job sleeps, or waits for a signal or its children; no attempt was used up.
+    Suspended,
     /// The lease ended before the outcome was reported.
     Lost,
 }
@@ -82,8 +85,59 @@ impl fmt::Display for Ran {
 
 /// Returns an error that lists the waiting jobs, as none was ready.
 pub(crate) async fn nothing_ready<C: GenericClient + Sync>(db: &C, task: &str) -> Error {
+    stuck(db, format!("no job of task \"{task}\" is ready")).await
+}
+
+/// A job of a tree: one job, its children, and theirs.
+pub(crate) struct Living {
+    pub(crate) job_id: JobId,
+    pub(crate) task: String,
+    /// `None` if it is ready.
+    pub(crate) waits_for: Option<String>,
+    pub(crate) due_in: Duration,
+    /// The name of the signal that it waits for.
+    pub(crate) signal: Option<String>,
+}
+
+const TREE: &str = "with recursive tree as (
+        select job_id from trax.work_queue where job_id = $1
+        union all
+        select q.job_id from tree t join trax.work_queue q on q.parent_job_id = t.job_id
+    )
+    select
+        q.job_id, q.task, q.waits_for,
+        greatest(extract(epoch from q.run_at - pg_catalog.clock_timestamp()), 0)::float8 as due_in,
+        (
+            select s.wait ->> 'name' from trax.step s
+            where s.job_id = q.job_id and s.recorded_at is null and s.kind = 'signal' limit 1
+        ) as signal
+    from tree t join trax.work_queue q on q.job_id = t.job_id
+    order by q.job_id";
+
+/// Returns the waiting jobs of a tree, the oldest first.
+pub(crate) async fn living<C: GenericClient + Sync>(
+    db: &C,
+    job_id: JobId,
+) -> Result<Vec<Living>, Error> {
+    let rows = db.query_typed(TREE, &[(&job_id.0, Type::INT8)]).await?;
+    rows.iter()
+        .map(|row| {
+            let due_in: f64 = row.try_get("due_in")?;
+            Ok(Living {
+                job_id: JobId(row.try_get("job_id")?),
+                task: row.try_get("task")?,
+                waits_for: row.try_get("waits_for")?,
+                due_in: Duration::try_from_secs_f64(due_in).unwrap_or_default(),
+                signal: row.try_get("signal")?,
+            })
+        })
+        .collect()
+}
+
+/// Returns an error with the waiting jobs.
+pub(crate) async fn stuck<C: GenericClient + Sync>(db: &C, what: String) -> Error {
     match waiting(db).await {
-        Ok(waiting) => Error::new(format!("no job of task \"{task}\" is ready\n{waiting}")),
+        Ok(waiting) => Error::new(format!("{what}\n{waiting}")),
         Err(error) => error,
     }
 }

@@ -13,7 +13,12 @@ use crate::sql::Interval;
 
 /// Moves all times of jobs, attempts and tokens into the past. The server's clock is not touched.
 const PASS: &str = "with waiting as (
-        update trax.work_queue set run_at = run_at - $1, expires_at = expires_at - $1
+        update trax.work_queue
+        set run_at = run_at - $1, expires_at = expires_at - $1, wait_until = wait_until - $1
+    ), suspended as (
+        update trax.step
+        set wait = wait || jsonb_build_object('until', (wait ->> 'until')::timestamptz - $1)
+        where recorded_at is null and wait ->> 'until' is not null
     ), running as (
         update trax.lease
         set
@@ -23,7 +28,7 @@ const PASS: &str = "with waiting as (
     update trax.concurrency_token set acquired_at = acquired_at - $1, extended_at = extended_at - $1, expires_at = expires_at - $1";
 
 /// Advances time by `time` for waiting and executing jobs, and then runs one cycle: delayed jobs
-/// and retries become ready, leases expire, timeouts end.
+/// and retries become ready, leases expire, timeouts, sleeps and the time limits of waits end.
 ///
 /// Schedules do not move. [`Client::preview_after`] returns the runs after any time, and
 /// [`Client::trigger`] queues a run.

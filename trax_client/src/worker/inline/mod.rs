@@ -1,5 +1,7 @@
 //! Executes one job inline, without loop, thread or heartbeat, for tests of handlers.
 
+mod through;
+
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -96,8 +98,13 @@ impl<S: Send + Sync + 'static> Worker<S> {
             client.report_progress(key.0, key.1, progress).await?;
         }
         let (output, error) = result(&client, &claimed, &verdict).await?;
-        let outcome = UnreportedOutcome::new(key.0, key.1, verdict);
-        let ended = ended(report(&client, &self.events, &outcome).await?)?;
+        let ended = match verdict {
+            Verdict::Suspended => Ended::Suspended,
+            verdict => {
+                let outcome = UnreportedOutcome::new(key.0, key.1, verdict);
+                ended(report(&client, &self.events, &outcome).await?)?
+            }
+        };
         Ok(Ran {
             job_id: key.0,
             attempt: claimed.attempt,
