@@ -196,12 +196,13 @@ const ONCE: [&[&str]; 32] = [
 ];
 
 /// These show no foreign text: they use no database, or create their own. `import run` passes its
-/// program's output to the worker, the pages of `web` have their own tests, and `relay` prints
-/// numbers.
-const OTHERS: [&str; 7] = [
+/// program's output to the worker, and `step` to its script; the pages of `web` have their own
+/// tests, and `relay` prints numbers.
+const OTHERS: [&str; 8] = [
     "demo",
     "bench",
     "import run",
+    "step",
     "completions",
     "man",
     "web",

@@ -28,6 +28,7 @@ mod metrics;
 mod pg_cron;
 mod shards;
 mod similar;
+mod step;
 mod table;
 mod tokens;
 mod top;

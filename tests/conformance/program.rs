@@ -117,7 +117,7 @@ pub(super) fn rust() -> Program {
     }
 }
 
-/// The `trax` command, with a bash handler (handler.sh) for every task.
+/// The `trax` command, with a bash handler (handler.sh) for every task, and `trax step` (steps.py).
 pub(super) fn exec() -> Program {
     let tasks = [
         "echo",
@@ -128,6 +128,7 @@ pub(super) fn exec() -> Program {
         "snooze",
         "large",
         "typed",
+        "steps",
     ];
     let tasks = tasks.map(|task| format!("--task conformance.{task}"));
     let command = format!(
@@ -138,6 +139,7 @@ pub(super) fn exec() -> Program {
     );
     Program {
         leaves_out: true,
+        has_steps: true,
         ..Program::new(Kind::Whole, command)
     }
 }

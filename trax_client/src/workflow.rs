@@ -112,7 +112,7 @@ impl Children {
 }
 
 /// A child of a job at the end of a wait for it.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Child {
     /// The step that spawned it.
     pub step: String,
@@ -122,14 +122,14 @@ pub struct Child {
     /// deleted.
     pub state: Option<String>,
     /// The output of a completed child.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Json>,
     /// The error of a failed child.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Whether outputs and errors were left out because they are together too large; `trax.job` has
     /// them.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub left_out: bool,
 }
 

@@ -161,7 +161,7 @@ const WHOLE_MANIFEST: &str = "applied created_at cron decided_at dependents depe
 const PROPOSAL: &str = "left_out line manifest next_runs notes source";
 const RUN: &str = "local_time note run_at";
 
-const COMMANDS: [Contract; 52] = [
+const COMMANDS: [Contract; 53] = [
     of("demo", "").run_elsewhere().wrong(&["--jobs 0", "more"]),
     of("bench", "").run_elsewhere().wrong(&["nonsense", "--all drain"]),
     of("worker", "--all-tasks --exec true --until-empty")
@@ -229,6 +229,11 @@ const COMMANDS: [Contract; 52] = [
         .quiet(Quiet::Lines("$"))
         .wrong(&["more", "--count 0"]),
     of("import run", "").alone().run_elsewhere().wrong(&["more"]),
+    of("step", "name -- true").alone().run_elsewhere().wrong(&[
+        "", "name", "~ -- ", "name --sleep soon", "name --sleep 1s -- true", "name --signal s --sleep 1s", "name -- true",
+        "name --within 1s -- true", "name --undo-input 1 -- true", "name --undo t --undo-input { -- true", "name --undo t --sleep 1s",
+        "name --spawn t --input {", "name --children --sleep 1s", "name --within 1s --spawn t", "name --input 1 -- true",
+    ]),
     of("signal", "$ click 5")
         .prepared(A_JOB)
         .shows("has the signal click")

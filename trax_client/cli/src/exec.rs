@@ -4,16 +4,17 @@
 //! TRAX_ATTEMPT, TRAX_MAX_ATTEMPTS, TRAX_TASK, TRAX_GROUP, TRAX_QUEUED_AT; if known, TRAX_MANIFEST,
 //! TRAX_SCHEDULED_FOR and TRAX_DEADLINE (times in seconds since 1970); TRACEPARENT and TRACESTATE
 //! of the enqueuing span; TRAX_INPUT_FROM, which is `manifest` if the input is the one stored in
-//! the job's manifest. Credentials are not passed. Output: the exit code is the outcome; standard
-//! output is the output (or a failure's detail): JSON as it is, the end of other text as a string;
-//! the end of standard error is the error. A failing program that prints {"retry_in": SECONDS} sets
-//! its retry delay, {"snooze": SECONDS} releases the job without using up an attempt, {"cancel":
-//! REASON} ends the job as cancelled. No more than 1 MiB of each is in memory.
+//! the job's manifest; TRAX_STEP_SOCKET, for `trax step`. Credentials are not passed. Output: the
+//! exit code is the outcome; standard output is the output (or a failure's detail): JSON as it is,
+//! the end of other text as a string; the end of standard error is the error. A failing program
+//! that prints {"retry_in": SECONDS} sets its retry delay, {"snooze": SECONDS} releases the job
+//! without using up an attempt, {"cancel": REASON} ends the job as cancelled. No more than 1 MiB of
+//! each is in memory.
 //!
-//! A cancelled, late or lost attempt gets SIGTERM, and SIGKILL after the grace period, as a whole
-//! process group. Processes that a program leaves running in its group are ended in the same way,
-//! so that nothing runs beside the next attempt. No program outlives the worker, however the worker
-//! ends.
+//! A cancelled, late, lost or suspended attempt gets SIGTERM, and SIGKILL after the grace period,
+//! as a whole process group. Processes that a program leaves running in its group are ended in the
+//! same way, so that nothing runs beside the next attempt. No program outlives the worker, however
+//! the worker ends.
 
 use std::convert::Infallible;
 use std::os::unix::process::ExitStatusExt;
@@ -28,18 +29,14 @@ use trax_client::{Context, HandlerResult, JobError, Json, Outcome};
 
 use crate::credentials::PassedVariables;
 use crate::executable::Executable;
+use crate::exit_code::{DATA_ERROR, NOT_EXECUTABLE, NOT_FOUND, TEMPORARY_FAILURE};
 use crate::printed::{END, JSON_LIMIT, PIPE_PATIENCE, Printed};
 use crate::process_group::Groups;
+use crate::step::serve::{Steps, Stop};
+use crate::step::wire;
 use crate::stored::{self, Source, StoredInput};
 use trax_terminal::{LONGEST, print};
 
-/// EX_DATAERR: the input is invalid, and a retry would fail again.
-const DATA_ERROR: i32 = 65;
-/// EX_TEMPFAIL: try again.
-const TEMPORARY_FAILURE: i32 = 75;
-/// The exit codes of a shell that cannot execute a program or does not find it.
-const NOT_EXECUTABLE: i32 = 126;
-const NOT_FOUND: i32 = 127;
 /// The delay of a job that is released because its program cannot be started.
 const RELEASED_FOR: Duration = Duration::from_secs(5);
 
@@ -82,8 +79,10 @@ impl Program {
             source = self.stored.source(&ctx) => source,
             _ = ctx.cancelled() => Source::Unknown,
         };
-        let mut child = match self.start(&ctx, source) {
-            Ok(child) => child,
+        let started = Steps::open(&ctx)
+            .and_then(|steps| Ok((self.start(&ctx, source, steps.name())?, steps)));
+        let (mut child, mut steps) = match started {
+            Ok(started) => started,
             Err(error) => {
                 return Err(not_now(
                     &ctx,
@@ -95,6 +94,7 @@ impl Program {
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (mut out, mut err) = (Printed::new(JSON_LIMIT), Printed::new(2 * END));
+        let mut stop = None;
         let status = {
             let pipes = async {
                 tokio::join!(
@@ -118,6 +118,11 @@ impl Program {
                             group.signal(libc::SIGTERM);
                             kill_at = Some(Instant::now() + self.grace);
                         }
+                    }
+                    why = steps.stopped(&ctx), if stop.is_none() => {
+                        stop = Some(why);
+                        group.signal(libc::SIGTERM);
+                        kill_at = kill_at.or_else(|| Some(Instant::now() + self.grace));
                     }
                     () = group.gone(), if ended.is_some() => killed = true,
                     // The worker stops: the program's result is reported, and remaining processes
@@ -149,13 +154,19 @@ impl Program {
             status
         };
         group.leave();
+        match stop {
+            Some(Stop::Suspended) => return ctx.suspend().await,
+            // The server discards the outcome of such an attempt.
+            Some(Stop::Lost) => return Err(JobError::lease_lost()),
+            None => {}
+        }
         if !out.is_whole() {
             note(
                 &ctx,
                 "standard output is longer than 1 MiB; its end is kept",
             );
         }
-        if matches!(status.code(), Some(NOT_EXECUTABLE | NOT_FOUND))
+        if matches!(code(status), Some(NOT_EXECUTABLE | NOT_FOUND))
             && let Some(program) = &self.executable
             && !program.exists()
         {
@@ -185,7 +196,7 @@ impl Program {
         self.running.kill_all();
     }
 
-    fn start(&self, ctx: &Context, source: Source) -> std::io::Result<Child> {
+    fn start(&self, ctx: &Context, source: Source, socket: &str) -> std::io::Result<Child> {
         let mut command = Command::new("sh");
         command.arg("-c").arg(&self.command);
         self.running.prepare(&mut command);
@@ -194,6 +205,7 @@ impl Program {
         command.env("TRAX_MAX_ATTEMPTS", ctx.max_attempts().to_string());
         command.env("TRAX_TASK", ctx.task());
         command.env(stored::VARIABLE, source.name());
+        command.env(wire::VARIABLE, socket);
         for name in self.passed.withheld() {
             command.env_remove(name);
         }
@@ -287,7 +299,7 @@ fn judge(
     }
     let mut retry_in = seconds(&detail, "retry_in", &mut mistakes);
     let with = |what: String| [vec![with(what)], mistakes.clone()].concat().join("\n");
-    let error = match (status.code(), status.signal()) {
+    let error = match (code(status), status.signal()) {
         (Some(DATA_ERROR), _) => {
             retry_in = None;
             JobError::permanent(with("bad input".to_owned()))
@@ -308,6 +320,10 @@ fn judge(
         true => error,
         false => error.detail(printed),
     })
+}
+
+fn code(status: ExitStatus) -> Option<u8> {
+    status.code().and_then(|code| u8::try_from(code).ok())
 }
 
 /// Returns a member of a failing program's output if it is a duration in seconds; another value is

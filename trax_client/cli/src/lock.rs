@@ -20,21 +20,13 @@ use tokio::time::Instant;
 use trax_client::{Error, TokenGuard, TokenRequest};
 
 use crate::credentials::{self, PassedVariables};
+use crate::exit_code::{self, LOST, TEMPORARY_FAILURE};
 use crate::host;
 use crate::output::json;
 use crate::process_group::{Group, Groups};
 use trax_terminal::address;
 use trax_terminal::print;
 use trax_terminal::{Failure, LONGEST, at_least_a_second, duration};
-
-/// EX_IOERR: the token was lost while the program ran.
-const LOST: u8 = 74;
-/// EX_TEMPFAIL: all slots were held the whole time.
-const NOT_ACQUIRED: u8 = 75;
-/// As in a shell: found but not executable, not found, ended by a signal.
-const NOT_EXECUTABLE: u8 = 126;
-const NOT_FOUND: u8 = 127;
-const SIGNALLED: i32 = 128;
 
 #[derive(clap::Args)]
 #[command(
@@ -135,7 +127,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             Error::Connection(_) | Error::Tls(_) => address::unreachable(&config, &error),
             error => error.into(),
         })?,
-        number = signals.next() => return Ok(signalled(number)),
+        number = signals.next() => return Ok(exit_code::signalled(number)),
     };
     let mut report = Report {
         name,
@@ -148,7 +140,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         signal: None,
     };
     let code = match guard {
-        None => ExitCode::from(NOT_ACQUIRED),
+        None => ExitCode::from(TEMPORARY_FAILURE),
         Some(guard) => hold(&arguments, guard, &mut signals, &mut report).await?,
     };
     if arguments.json
@@ -191,7 +183,7 @@ async fn hold(
             };
             (report.exit_code, report.signal) = (status.code(), status.signal());
             let outcome = if lost { Outcome::Lost } else { Outcome::Ended };
-            (outcome, exit_code(status))
+            (outcome, exit_code::of(status))
         }
         Err(code) => (Outcome::NotStarted, code),
     };
@@ -239,10 +231,7 @@ fn start(
     running.prepare(&mut command);
     command.spawn().map_err(|error| {
         print::log("trax", &format!("{}: {error}", program.to_string_lossy()));
-        ExitCode::from(match error.kind() {
-            std::io::ErrorKind::NotFound => NOT_FOUND,
-            _ => NOT_EXECUTABLE,
-        })
+        exit_code::not_started(&error)
     })
 }
 
@@ -298,18 +287,6 @@ async fn at(moment: Option<Instant>) {
         Some(moment) => tokio::time::sleep_until(moment).await,
         None => std::future::pending().await,
     }
-}
-
-fn exit_code(status: ExitStatus) -> ExitCode {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
-        (None, Some(number)) => signalled(number),
-        (None, None) => ExitCode::FAILURE,
-    }
-}
-
-fn signalled(number: i32) -> ExitCode {
-    ExitCode::from(u8::try_from(SIGNALLED + number).unwrap_or(u8::MAX))
 }
 
 /// The signals that are passed on to the program.

@@ -14,6 +14,7 @@ mod doctor;
 mod enqueue;
 mod exec;
 mod executable;
+mod exit_code;
 mod grant;
 mod group;
 mod guard;
@@ -37,6 +38,7 @@ mod shards;
 mod signal;
 mod similar;
 mod status;
+mod step;
 mod stored;
 mod tokens;
 mod top;
@@ -84,6 +86,8 @@ commands! {
     Demo(demo::Arguments) => demo::run,
     /// Claim jobs and run a program for each
     Worker(worker::Arguments) => worker::run,
+    /// Run a command once in the life of the job whose program calls it, or wait
+    Step(step::Arguments) => step::run,
     /// Carry jobs from the outboxes of databases without trax
     Relay(relay::Arguments) => relay::run,
     /// Run a program while holding a token that a limited number may hold at once

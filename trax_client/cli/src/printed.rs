@@ -54,10 +54,14 @@ impl Printed {
         self.left_out == 0
     }
 
+    /// Returns all bytes, unless some are left out.
+    pub(crate) fn whole(&self) -> Option<&[u8]> {
+        self.is_whole().then_some(&self.kept)
+    }
+
     /// Returns the JSON, or a string of the end of the text; null for white space.
     pub(crate) fn json(&self) -> Json {
-        let whole = std::str::from_utf8(&self.kept).ok();
-        let whole = whole.filter(|_| self.is_whole());
+        let whole = self.whole().and_then(|all| std::str::from_utf8(all).ok());
         match whole.and_then(|text| cleaned(text).parse().ok()) {
             Some(json) => json,
             None if self.is_whole() && self.end().trim().is_empty() => Json::default(),

@@ -25,6 +25,8 @@ TRACEPARENT and TRACESTATE that trax enqueue had in its environment.
 TRAX_INPUT_FROM is manifest if the input is the one that the job's manifest
 stores now, job if it was given with the job, and unknown if the database did
 not answer. The passwords of this worker are withheld (see --pass-env).
+It can call trax step (TRAX_STEP_SOCKET) to run a command once, whatever the
+number of attempts, to sleep for days, or to wait for a signal.
 Its exit code is the outcome:
   0      completed; standard output is the output: as it is if it is JSON (up to
          1 MiB), or else the last 4 KiB as a text; one that the database refuses
@@ -44,9 +46,10 @@ A command that begins with a program that does not exist is refused. If that
 program vanishes later, or no process can be started, jobs are released.
 
 It runs in its own process group, which gets SIGTERM when the job is cancelled,
-times out or loses its lease, and SIGKILL after the grace period. Processes that
-it leaves running in the group when it ends, or when the worker is killed, end
-in the same way; one that is to keep running needs its own session (setsid).
+times out, loses its lease or is suspended by trax step, and SIGKILL after the
+grace period. Processes that it leaves running in the group when it ends, or
+when the worker is killed, end in the same way; one that is to keep running
+needs its own session (setsid).
 
 The worker exits with 0 after SIGTERM, SIGINT or --until-empty: it claims no
 more jobs, and jobs that still run after the grace period are released. A second

@@ -20,7 +20,7 @@ pub struct Context<S = ()> {
     attempt: Arc<Claimed>,
     cancellation: Cancellation,
     state: Arc<S>,
-    held: Arc<HeldLeases>,
+    pub(super) held: Arc<HeldLeases>,
     pub(super) steps: Arc<Steps>,
 }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::context::Context;
+use super::deadline::LONGEST;
 use super::outcome::{HandlerResult, JobError};
 use super::steps::Call;
 use crate::id::JobId;
@@ -85,29 +86,49 @@ impl<S> Context<S> {
         if let Some(kept) = self.steps.kept(&step).await? {
             return Ok(kept.read()?);
         }
-        let output = Json::of(&work().await.map_err(Into::into)?)?;
+        let result = work().await.map_err(Into::into)?;
+        let output = Json::of(&result).map_err(|error| {
+            JobError::permanent(format!(
+                "the result of step \"{step}\" is not JSON: {error}"
+            ))
+        })?;
         let recorded = self
             .steps
             .call(|reply| Call::Record(step.clone(), output.clone(), undo.clone(), reply))
-            .await?;
+            .await;
         match recorded {
-            Some(recorded) => Ok(recorded.output.read()?),
-            None => Err(lost()),
+            Ok(Some(recorded)) => Ok(recorded.output.read()?),
+            Ok(None) => Err(JobError::lease_lost()),
+            // Permanent, as another attempt would do the work again.
+            Err(error) if error.is_of_the_values() => Err(JobError::permanent(format!(
+                "the result of step \"{step}\" was refused: {error}"
+            ))),
+            Err(error) => Err(error.into()),
         }
     }
 
-    /// Suspends the job for a time, by the server's clock: this attempt ends here without being
-    /// used up, and the next one continues from its top, behind this call. The call returns when
-    /// the time is over.
+    /// Suspends the job for a time, at most ten years, by the server's clock: this attempt ends
+    /// here without being used up, and the next one continues from its top, behind this call. The
+    /// call returns when the time is over.
     ///
     /// # Errors
     /// When the lease is lost, or the server refuses the call.
     pub async fn sleep(&self, name: &str, time: Duration) -> HandlerResult<()> {
+        let waited = self.begin_sleep(name, time).await?;
+        self.over(waited).await.map(|_| ())
+    }
+
+    /// Does the same as [`sleep`](Self::sleep), but returns if the job is suspended: for a handler
+    /// that has to end a program, or the like, before it calls [`suspend`](Self::suspend).
+    ///
+    /// # Errors
+    /// When the server refuses the call, or cannot be reached.
+    pub async fn begin_sleep(&self, name: &str, time: Duration) -> HandlerResult<Waited<()>> {
         let step = self.steps.name(name);
         let waited = self
             .steps
-            .call(|reply| Call::Sleep(step.clone(), time, reply));
-        self.over(waited.await?).await.map(|_| ())
+            .call(|reply| Call::Sleep(step.clone(), time.min(LONGEST), reply));
+        Ok(self.begun(waited.await?))
     }
 
     /// Takes the next signal of a name, and suspends the job until there is one. Returns `None`
@@ -120,14 +141,44 @@ impl<S> Context<S> {
         name: &str,
         timeout: Option<Duration>,
     ) -> HandlerResult<Option<T>> {
-        let step = self.steps.name(name);
-        let waited = self
-            .steps
-            .call(|reply| Call::Signal(step.clone(), name.to_owned(), timeout, reply));
-        match self.over(waited.await?).await? {
+        let waited = self.begin_signal(name, name, timeout).await?;
+        match self.over(waited).await? {
             (true, payload) => Ok(Some(payload.read()?)),
             (false, _) => Ok(None),
         }
+    }
+
+    /// Does the same as [`signal`](Self::signal) for a step with a name of its own, but returns if
+    /// the job is suspended, as [`begin_sleep`](Self::begin_sleep) does.
+    ///
+    /// # Errors
+    /// When the server refuses the call, or cannot be reached.
+    pub async fn begin_signal(
+        &self,
+        name: &str,
+        signal: &str,
+        timeout: Option<Duration>,
+    ) -> HandlerResult<Waited<Json>> {
+        let step = self.steps.name(name);
+        let timeout = timeout.map(|timeout| timeout.min(LONGEST));
+        let waited = self
+            .steps
+            .call(|reply| Call::Signal(step.clone(), signal.to_owned(), timeout, reply));
+        Ok(self.begun(waited.await?))
+    }
+
+    /// Ends the handler of a job that [`Waited::Suspended`] reports as suspended. Never returns:
+    /// the worker drops the handler.
+    pub async fn suspend<T>(&self) -> T {
+        self.steps.suspend().await
+    }
+
+    /// Returns the same. A suspended job has no lease that a heartbeat could find lost.
+    fn begun<T>(&self, waited: Waited<T>) -> Waited<T> {
+        if matches!(waited, Waited::Suspended) {
+            self.held.remove(self.job_id(), self.token());
+        }
+        waited
     }
 
     /// Queues a child of this job, once, and returns its id; a later attempt gets the id of the
@@ -146,7 +197,7 @@ impl<S> Context<S> {
             .steps
             .call(|reply| Call::Spawn(step.clone(), child.clone(), reply))
             .await?;
-        id.ok_or_else(lost)
+        id.ok_or_else(JobError::lease_lost)
     }
 
     /// Suspends the job until the children that it has spawned have ended, and returns them as they
@@ -169,11 +220,27 @@ impl<S> Context<S> {
         children: Children,
         timeout: Option<Duration>,
     ) -> HandlerResult<(bool, Vec<Child>)> {
-        let step = self.steps.name("children");
+        let waited = self.begin_children("children", children, timeout).await?;
+        self.over(waited).await
+    }
+
+    /// Does the same for a step with a name of its own, but returns if the job is suspended, as
+    /// [`begin_sleep`](Self::begin_sleep) does.
+    ///
+    /// # Errors
+    /// When the server refuses the call, or cannot be reached.
+    pub async fn begin_children(
+        &self,
+        name: &str,
+        children: Children,
+        timeout: Option<Duration>,
+    ) -> HandlerResult<Waited<Vec<Child>>> {
+        let step = self.steps.name(name);
+        let timeout = timeout.map(|timeout| timeout.min(LONGEST));
         let waited = self
             .steps
             .call(|reply| Call::Children(step.clone(), children, timeout, reply));
-        self.over(waited.await?).await
+        Ok(self.begun(waited.await?))
     }
 
     /// Returns the end of a wait: whether what it waited for has come, and the value.
@@ -181,13 +248,8 @@ impl<S> Context<S> {
         match waited {
             Waited::Over(value) => Ok((true, value)),
             Waited::TimedOut(value) => Ok((false, value)),
-            Waited::Suspended => self.steps.suspend().await,
-            Waited::Lost => Err(lost()),
+            Waited::Suspended => self.suspend().await,
+            Waited::Lost => Err(JobError::lease_lost()),
         }
     }
-}
-
-/// The server discards the outcome of such an attempt.
-fn lost() -> JobError {
-    JobError::new("the lease is lost")
 }
