@@ -86,7 +86,8 @@ def sent(_attempt: Any, call: Any) -> None:
 
 def context() -> trax.Context:
     attempt: Any = SimpleNamespace(stopped=SimpleNamespace(wait=lambda _: None), reason=None)
-    attempt.is_suspended, attempt.reached, attempt.kept = False, set(), {}
+    attempt.is_suspended, attempt.failure = False, None
+    attempt.reached, attempt.kept = set(), {}
     attempt.job_id, attempt.token = 1, ""
     calls: Any = SimpleNamespace(lock_timeout="1", start=sent)
     return trax.Context(attempt, print, calls)
@@ -112,7 +113,7 @@ DURATIONS += [
     ("timeout", lambda value: awaited(ASYNC.await_job)(1, value)),
 ]
 DURATIONS += [
-    ("timeout", lambda value: context().sleep("nap", value)),
+    ("until", lambda value: context().sleep("nap", value)),
     ("timeout", lambda value: context().signal("paid", timeout=value)),
     ("timeout", lambda value: context().children(timeout=value)),
 ]
@@ -254,7 +255,9 @@ def test_an_integer_is_no_fraction_truth_or_text(name: str, call: Call) -> None:
 def test_a_text_is_no_number_bytes_or_list(name: str, call: Call) -> None:
     for value, said in [(5, "an int"), (b"a", "bytes"), (["a"], "a list"), (("a", 1), "a tuple")]:
         refused(call, value, TypeError, f'{name} is {said}; write {name}="')
-    accepted(call, "")
+    accepted(call, "" if name == "address" else "a")
+    if name != "address":
+        refused(call, "a\ud800b", ValueError, "half of a surrogate pair at 1")
 
 
 @pytest.mark.parametrize(("name", "call"), FLAGS)
@@ -288,6 +291,9 @@ def test_a_task_is_named_as_the_server_takes_it(worker: Call) -> None:
     for name in ("", " mail", "mail\n"):
         said = f'task is "{name}"; write a name that neither is empty nor begins'
         refused(worker().task, name, ValueError, said)
+    refused(worker().task, "a\0b", ValueError, "task is 'a\\x00b'; remove the NUL")
+    refused(worker().task, "a\ud800", ValueError, "task is 'a\\ud800', which has half of a surr")
+    refused(worker().task, "\xe9" * 128, ValueError, "of 256 bytes; write at most 255")
 
 
 def test_a_name_has_no_nul() -> None:

@@ -327,7 +327,7 @@ def test_recorded_steps_that_newer_code_does_not_reach_are_logged(
 @pytest.mark.parametrize(
     ("result", "said"),
     [
-        (object(), 'the result of step "work" is not JSON: a object is not JSON'),
+        (object(), 'step "work" cannot be recorded: its result is an object, not JSON'),
         ("x" * 2_000_000, 'the result of step "work" was refused: the output is too large'),
     ],
     ids=["object", "large"],

@@ -124,6 +124,41 @@ def test_what_is_no_json_is_refused(value: Any) -> None:
         dumps(value)
 
 
+def circle() -> Any:
+    inner: dict[str, Any] = {}
+    return {"a": [inner.setdefault("b", inner)]}
+
+
+def nested() -> Any:
+    value: Any = 1
+    for _ in range(100_000):
+        value = [value]
+    return {"a": value}
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "said"),
+    [
+        ({"attachment": ["a", 2, b"x"]}, TypeError, "input.attachment[2] is bytes, not JSON"),
+        ({"a": {"b": float("nan")}}, ValueError, "input.a.b is nan, not JSON; write a finite"),
+        ([Part(Decimal("Infinity"))], ValueError, "input[0].amount is Infinity, not JSON"),
+        ({"a": {(1, 2): 3}}, TypeError, "input.a has the key (1, 2); the keys of JSON are texts"),
+        (circle(), ValueError, "input.a[0].b is a part of itself; leave it out"),
+        (nested(), ValueError, "is nested too deeply; write it flatter"),
+        ({1, 2}, TypeError, "input is a set, not JSON; write a text, a list or a dict"),
+    ],
+    ids=["bytes", "nan", "dataclass", "key", "circle", "nested", "set"],
+)
+def test_an_input_that_is_no_json_is_named_by_its_path(
+    value: Any, kind: type[Exception], said: str
+) -> None:
+    client = trax.Client.__new__(trax.Client)
+    with pytest.raises(trax.UsageError) as refused:
+        client.enqueue("a", value)
+    assert said in str(refused.value)
+    assert isinstance(refused.value, kind)
+
+
 def test_an_error_is_text_that_postgresql_can_store() -> None:
     assert sendable("a \0 and a \ud800") == "a \ufffd and a ?"
 
@@ -145,7 +180,7 @@ def test_a_decimal_has_every_digit_in_and_out() -> None:
         assert dumps([Decimal(number)]) == f"[{number}]"
         assert dumps({"trax-number": Decimal(number)}) == f'{{"trax-number":{number}}}'
     for infinite in ("NaN", "Infinity"):
-        with pytest.raises(ValueError, match="is not JSON"):
+        with pytest.raises(ValueError, match="write a finite number or None"):
             dumps(Decimal(infinite))
     with pytest.raises(MisfitError, match="not a number"):
         decoder(Decimal)("1.10", "input")

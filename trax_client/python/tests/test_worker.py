@@ -78,8 +78,8 @@ def test_what_a_handler_raises_is_what_becomes_of_its_job(
 @pytest.mark.parametrize(
     ("output", "said"),
     [
-        (object(), "the output is not JSON: a object is not JSON"),
-        (float("nan"), "the output is not JSON"),
+        (object(), "the output is an object, not JSON; write a text"),
+        (float("nan"), "the output is nan, not JSON; write a finite number"),
         ("x" * 2_000_000, "the outcome was refused: the output is too large"),
         ("\0", "the outcome was refused"),
     ],

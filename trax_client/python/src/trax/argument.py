@@ -13,11 +13,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from .clock import span
-from .errors import WrongTypeError, WrongValueError
+from .errors import WrongTypeError, WrongValueError, kind_of
 
 _LONGEST = timedelta(days=3650)
 """The server refuses longer durations."""
-_KINDS = {str: "a text", type(None): "None", bool: "True or False", bytes: "bytes"}
+_LONGEST_NAME = 255
+"""The server refuses names of more bytes."""
 
 
 def unlisted(given: Iterable[str], known: Collection[str]) -> None:
@@ -86,23 +87,38 @@ def integer(name: str, value: object, example: int) -> int:
 
 
 def text(name: str, value: object, example: str) -> str:
-    """Return a text."""
+    """Return a text that PostgreSQL can store."""
     if not isinstance(value, str):
         raise _wrong(name, value, f'"{example}"')
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise WrongValueError(
+            f"{name} is {value!a}, which has half of a surrogate pair at {error.start}; remove it"
+        ) from None
     if "\0" in value:
-        said = "has a NUL (\\0), which PostgreSQL cannot store; leave it out"
-        raise WrongValueError(f"{name} {said}")
+        raise WrongValueError(f"{name} is {value!a}; remove the NUL, which PostgreSQL cannot store")
     return value
+
+
+def named(argument: str, value: object, example: str) -> str:
+    """Return the name of a task or of a step as the server takes it."""
+    name = text(argument, value, example)
+    if not name or name != name.strip():
+        raise WrongValueError(
+            f'{argument} is "{name}"; write a name that neither is empty nor begins or ends with a '
+            f'space, as in "{name.strip() or example}"'
+        )
+    if (size := len(name.encode())) > _LONGEST_NAME:
+        raise WrongValueError(
+            f'{argument} is "{name[:20]}..." of {size} bytes; write at most {_LONGEST_NAME}'
+        )
+    return name
 
 
 def task(value: object) -> str:
     """Return the name of a task as the server takes it."""
-    name = text("task", value, "mail.send")
-    if not name or name != name.strip():
-        raise WrongValueError(
-            f'task is "{name}"; write a name that neither is empty nor begins or ends with a space'
-        )
-    return name
+    return named("task", value, "mail.send")
 
 
 def flag(name: str, value: object) -> bool:
@@ -120,7 +136,4 @@ def mapping(name: str, value: object, example: str) -> Mapping[str, Any]:
 
 
 def _wrong(name: str, value: object, example: str, whole: str = "") -> WrongTypeError:
-    kind = type(value).__name__
-    article = "an" if kind[0] in "aeiouAEIOU" else "a"
-    said = _KINDS.get(type(value), f"{article} {kind}")
-    return WrongTypeError(f"{name} is {said}; write {whole or name}={example}")
+    return WrongTypeError(f"{name} is {kind_of(value)}; write {whole or name}={example}")

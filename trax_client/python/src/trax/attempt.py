@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from .clock import now
-from .outcome import Reason, Stopped, Suspended
+from .outcome import Permanent, Reason, Stopped, Suspended
 
 Key = tuple[int, str]
 """A job id and the token of its lease."""
@@ -53,9 +53,11 @@ class Attempt:
     steps: int = 0
     kept: dict[str, Kept] | None = None
     reached: set[str] = field(default_factory=set)
-    # Whether the server is asked to suspend the job, and whether it has: the attempt is over.
+    # Whether the server is asked to end the attempt, and whether it has suspended the job.
     is_waiting: bool = False
     is_suspended: bool = False
+    # Why the attempt has failed for good, once the server has recorded that in the middle of it.
+    failure: str | None = None
     # When to ask a handler that has begun to stop.
     times_out_at: float | None = None
     # When a handler began, until the server knows of it.
@@ -72,6 +74,11 @@ class Attempt:
         """Return the job id and the token."""
         return (self.job_id, self.token)
 
+    @property
+    def is_over(self) -> bool:
+        """Return whether the server has ended the attempt at a call of its handler."""
+        return self.is_suspended or self.failure is not None
+
     def begin(self) -> None:
         """Record that a handler begins; the timeout counts from here."""
         self.begun_at = now()
@@ -80,7 +87,9 @@ class Attempt:
 
 
 def check(attempt: Attempt) -> None:
-    """Raise `Suspended` or `Stopped` if the attempt is over or should stop."""
+    """Raise `Suspended`, `Permanent` or `Stopped` if the attempt is over or should stop."""
+    if attempt.failure is not None:
+        raise Permanent(attempt.failure)
     if attempt.is_suspended:
         raise Suspended
     if attempt.reason is not None:
@@ -113,7 +122,7 @@ class HeldAttempts:
     def stop(self, attempt: Attempt, reason: Reason) -> None:
         """Ask the handler to stop; the first of several reasons is kept."""
         with self._lock:
-            if attempt.reason is not None or attempt.is_suspended:
+            if attempt.reason is not None or attempt.is_over:
                 return
             attempt.reason = reason
         attempt.stopped.set()

@@ -38,6 +38,13 @@ class Call:
     is_fenced: bool = True
     # Whether it may end the attempt with the answer "suspended".
     may_suspend: bool = False
+    # Not empty if it ends the attempt: the error with which the job then has failed for good.
+    failure: str = ""
+
+    @property
+    def may_end(self) -> bool:
+        """Return whether the attempt may be over after it."""
+        return self.may_suspend or bool(self.failure)
 
 
 class Calls:
@@ -77,13 +84,13 @@ class Calls:
             self._idle.pop().close()
 
     def _run(self, attempt: Attempt, call: Call) -> Rows:
-        if call.may_suspend:
+        if call.may_end:
             attempt.is_waiting = True
         try:
             return self._answered(attempt, call, *self._repeated(attempt, call))
         finally:
-            if call.may_suspend:
-                attempt.is_waiting = attempt.is_suspended
+            if call.may_end:
+                attempt.is_waiting = attempt.is_over
 
     def _answered(self, attempt: Attempt, call: Call, rows: Rows, was_unanswered: bool) -> Rows:
         state = rows[0][0] if rows else None
@@ -97,6 +104,9 @@ class Calls:
                 self._ask_why(attempt)
             self._held.stop(attempt, Reason.LEASE_LOST)
             check(attempt)
+        if call.failure:
+            attempt.failure = call.failure
+            self._held.remove(attempt.key)
         return rows
 
     def _repeated(self, attempt: Attempt, call: Call) -> tuple[Rows, bool]:

@@ -317,7 +317,7 @@ def _completion(context: BaseContext, output: Any) -> dict[str, Any]:
     return {
         "job_id": context.job_id,
         "token": context.token,
-        "output": typed.dumps(output),
+        "output": typed.dumps(output, "output"),
     }
 
 
@@ -325,20 +325,20 @@ def _signal(job_id: int, name: str, payload: Any, signal_id: str | None) -> dict
     return {
         **_of_job(job_id),
         "name": argument.text("name", name, "paid"),
-        "payload": typed.dumps(payload),
+        "payload": typed.dumps(payload, "payload"),
         "signal_id": None if signal_id is None else argument.text("signal_id", signal_id, "mail-7"),
     }
 
 
 def _fork(job_id: int, from_step: str | None, input: Any) -> dict[str, Any]:
     from_step = None if from_step is None else argument.text("from_step", from_step, "charge")
-    return {**_of_job(job_id), "from_step": from_step, "input": typed.dumps(input)}
+    return {**_of_job(job_id), "from_step": from_step, "input": typed.dumps(input, "input")}
 
 
 def _record(
     context: BaseContext, name: str, output: Any, undo: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    step = argument.text("name", name, "charge")
+    step = argument.named("name", name, "charge")
     context.reach(step)
     return {**_completion(context, output), "step": step, "undo": undo_text(undo)}
 

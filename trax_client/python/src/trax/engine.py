@@ -28,13 +28,25 @@ from .errors import (
     VersionError,
     blame,
     brief,
+    login_refusal,
     not_installed,
     translated,
 )
 from .exchange import BATCH, Claim, Exchange, Outcome
 from .handler import Handler
 from .heartbeat import Heartbeat, extend
-from .outcome import Kind, Reason, Suspended, Verdict, complete, fail, on_error, on_stop
+from .outcome import (
+    Kind,
+    Reason,
+    RetryIn,
+    Suspended,
+    Verdict,
+    complete,
+    decisive,
+    fail,
+    on_error,
+    on_stop,
+)
 from .polling import Polling
 from .shutdown import Phase
 from .steps import unreached
@@ -53,10 +65,17 @@ STOP_PATIENCE = 1.0
 # The time after that until an unreachable server is given up on.
 REPORT_PATIENCE = 10.0
 CHECK_PERIOD = 1.0
+# The pauses before a failure that lasts is logged again.
+COMPLAIN_PAUSE, LONGEST_COMPLAIN_PAUSE = 5.0, 60.0
+# The maximum number of tasks named in a line.
+TASKS_SHOWN = 10
 
 
 class Runner(Protocol):
     """Runs handlers, and calls `Engine.ended` for each."""
+
+    # Of a handler that does not stop, behind a line about it.
+    consequence: str
 
     def start(self, calls: Sequence[tuple[Attempt, Callable[[], Any]]]) -> None:
         """Start handlers without waiting."""
@@ -114,9 +133,11 @@ class Engine:
         self._running: set[Attempt] = set()
         self._ended: deque[tuple[Attempt, Any, BaseException | None]] = deque()
         self._link: Link | None = None
-        self._is_checked = self._has_claimed = False
-        # The last failure logged, until the database is reached again.
+        self._is_checked = self._has_claimed = self._is_announced = False
+        # The last failure logged, until the database is reached again; when to log it again, and
+        # the pause after that.
         self._complaint = ""
+        self._complain_at = self._complain_pause = 0.0
         # Whether no heartbeat has been answered for half a lease, and when to extend the leases
         # here instead.
         self._is_unheard = False
@@ -218,6 +239,8 @@ class Engine:
                 self._heartbeat.heard_at = now()
             if not self._is_checked:
                 self._check_version(self._link)
+            if not self._is_announced:
+                self._announce(self._link)
             if self._must_extend(now()):
                 self._extend(self._link)
             claimed, answered = self._exchange.run(self._link, wanted)
@@ -260,9 +283,9 @@ class Engine:
             extend(link, self._held, batch, self._settings.lease, self._exchange.limit)
 
     def _check_version(self, link: Link) -> None:
-        database, extension = link.call(sql.VERSION, {}, self._exchange.limit)[0]
+        self._database, extension = link.call(sql.VERSION, {}, self._exchange.limit)[0]
         if extension is None:
-            raise not_installed(database)
+            raise not_installed(self._database)
         found = tuple(int(part) for part in extension.split(".")[:2] if part.isdigit())
         if found < OLDEST_EXTENSION:
             oldest = ".".join(map(str, OLDEST_EXTENSION))
@@ -272,6 +295,23 @@ class Engine:
             )
         self._extension = extension
         self._is_checked = True
+
+    def _announce(self, link: Link) -> None:
+        """Log what runs here, and warn of tasks with waiting jobs that have no handler here."""
+        self._is_announced = True
+        tasks, name = sorted(self._handlers), self._settings.name
+        text = 'worker "%s" runs %d jobs at once in database "%s", of the tasks %s'
+        log.info(text, name, self._settings.concurrency, self._database, _few(tasks))
+        try:
+            groups = None if self._settings.groups is None else list(self._settings.groups)
+            rows = link.call(sql.WAITING_TASKS, {"groups": groups}, self._exchange.limit)
+        except psycopg.Error as error:
+            if blame(error) is Blame.CALL:
+                return  # Only advice; a real problem also makes the claim fail.
+            self._is_announced = False
+            raise
+        if others := [task for (task,) in rows if task not in self._handlers]:
+            log.warning("jobs are waiting for which this worker has no handler: %s", _few(others))
 
     def _start(self, claimed: Sequence[Attempt]) -> None:
         self._held.insert(claimed)
@@ -307,40 +347,52 @@ class Engine:
             if attempt not in self._running:
                 continue  # abandoned
             self._running.remove(attempt)
+            if attempt.failure is not None:
+                self._log_failure(attempt, attempt.failure, error)
+                continue
             if attempt.is_suspended:
                 self._check_unwound(attempt, error)
                 continue
             verdict = complete(value) if error is None else on_error(error, attempt.reason)
-            if verdict.kind in (Kind.COMPLETE, Kind.NOTHING) and (missed := unreached(attempt)):
+            if verdict.kind in (Kind.COMPLETE, Kind.RECORDED) and (missed := unreached(attempt)):
                 text = "job %d (%s) completed without %s: was its code changed meanwhile?"
                 log.warning(text, attempt.job_id, attempt.task, missed)
-            if verdict.kind is Kind.NOTHING:
-                self._held.remove(attempt.key)
-                continue
             self._report(attempt, verdict, error)
 
     @staticmethod
     def _check_unwound(attempt: Attempt, error: BaseException | None) -> None:
-        if not isinstance(error, Suspended | asyncio.CancelledError):
+        if error is None or not isinstance(decisive(error), Suspended | asyncio.CancelledError):
             text = "job %d (%s) is suspended, but its handler went on: let trax.Suspended pass"
             log.warning(text, attempt.job_id, attempt.task, exc_info=error)
 
     def _report(
         self, attempt: Attempt, verdict: Verdict, error: BaseException | None = None
     ) -> None:
-        if attempt.is_suspended:
+        if attempt.is_over:
             return
         if verdict.kind in (Kind.FAIL, Kind.TIMED_OUT):
-            job = (attempt.job_id, attempt.task, attempt.attempt, attempt.max_attempts)
-            text = "job %d (%s) failed in attempt %d of %d: %s"
-            log.warning(text, *job, verdict.error.partition("\n")[0], exc_info=error)
+            self._log_failure(attempt, verdict.error, error)
         self._exchange.outbox.append(Outcome(attempt, verdict))
+
+    @staticmethod
+    def _log_failure(attempt: Attempt, text: str, error: BaseException | None) -> None:
+        job = (attempt.job_id, attempt.task, attempt.attempt, attempt.max_attempts)
+        line = text.partition("\n")[0]
+        if isinstance(error, RetryIn):
+            log.info("job %d (%s) asks in attempt %d of %d to be retried: %s", *job, line)
+        else:
+            text = "job %d (%s) failed in attempt %d of %d: %s"
+            log.warning(text, *job, line, exc_info=error)
 
     def _heard(self, channel: str, _payload: str) -> None:
         if channel == "trax_work":
             self._polling.notified(now())
 
     def _failed(self, error: psycopg.Error) -> None:
+        if self._link is None and not self._has_claimed:
+            refused = login_refusal(error, self._parameters.get("host"))
+            if refused is not None:
+                raise refused from error
         at_fault = blame(error)
         text = "a claim failed, again in %.1f s: %s"
         is_refused = at_fault is Blame.CALL and self._link is not None
@@ -376,9 +428,14 @@ class Engine:
         self._complain("the database cannot be reached, again in %.1f s: %s", pause, error)
 
     def _complain(self, text: str, pause: float, error: psycopg.Error) -> None:
-        # Logged as a warning once, however long it lasts.
-        level = logging.DEBUG if self._complaint == text else logging.WARNING
-        self._complaint = text
+        # Logged again after growing pauses, however long it lasts.
+        if self._complaint != text:
+            self._complaint, self._complain_at, self._complain_pause = text, 0.0, COMPLAIN_PAUSE
+        level = logging.DEBUG
+        if now() >= self._complain_at:
+            level = logging.WARNING
+            self._complain_at = now() + self._complain_pause
+            self._complain_pause = min(2 * self._complain_pause, LONGEST_COMPLAIN_PAUSE)
         log.log(level, text, pause, brief(error))
 
     def _obey_phase(self) -> None:
@@ -400,6 +457,8 @@ class Engine:
                 self._held.stop(attempt, Reason.SHUTDOWN)
         if moment >= self._abandon_at:
             for attempt in self._running:
+                text = "job %d (%s) is given up: its handler does not stop%s"
+                log.warning(text, attempt.job_id, attempt.task, self._runner.consequence)
                 self._report(attempt, on_stop(attempt.reason or Reason.SHUTDOWN))
             self._running.clear()
 
@@ -413,3 +472,11 @@ class Engine:
             log.warning("%d outcomes could not be told", len(self._exchange.outbox))
             return True
         return is_done
+
+
+def _few(tasks: Sequence[str]) -> str:
+    """Return the first of some names on a line, without characters that steer a terminal."""
+    shown = ", ".join(tasks[:TASKS_SHOWN])
+    line = "".join(one if one.isprintable() else "\N{MIDDLE DOT}" for one in shown)
+    more = len(tasks) - TASKS_SHOWN
+    return f"{line} and {more} more" if more > 0 else line

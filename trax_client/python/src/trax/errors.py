@@ -26,6 +26,16 @@ class WrongValueError(UsageError, ValueError):
     """An argument of the right type, out of its range."""
 
 
+_KINDS = {str: "a text", type(None): "None", bool: "True or False", bytes: "bytes"}
+
+
+def kind_of(value: object) -> str:
+    """Return the kind of a value, in the words of messages."""
+    kind = type(value).__name__
+    article = "an" if kind[0] in "aeiouAEIOU" else "a"
+    return _KINDS.get(type(value), f"{article} {kind}")
+
+
 class VersionError(TraxError):
     """The extension in the database is older than this package needs."""
 
@@ -131,6 +141,35 @@ _BY_CODE: dict[str, type[ServerError]] = {
 }
 _OURS = re.compile(r"(?<!\w)trax\.")
 _INSTALL = "Type: create extension trax;"
+
+
+# The driver has no SQLSTATE for a connection that the server refused.
+_OF_LOGIN = {
+    "28P01": r"password authentication failed|no password supplied|no password was provided",
+    "28000": r"role .* does not exist|not permitted to log in|pg_hba\.conf|authentication failed",
+    "3D000": r"database .* does not exist",
+}
+_OF_ADDRESS = r"invalid [a-z_ ]*(value|number|option)|unrecognized configuration parameter"
+_CREDENTIALS = "Correct user and password (PGUSER, PGPASSWORD), or the server's pg_hba.conf."
+
+
+def login_refusal(error: psycopg.Error, host: object) -> TraxError | None:
+    """Return the error for a connection that no retry makes possible, or None.
+
+    Of several hosts another may accept it. A server with messages in another language is retried.
+    """
+    message = str(error).strip()
+    if "," in str(host or ""):
+        return None
+    for code, pattern in _OF_LOGIN.items():
+        if re.search(pattern, message):
+            named = "Correct the name of the database, or create it."
+            return ServerError(
+                message, sqlstate=code, hint=named if code == "3D000" else _CREDENTIALS
+            )
+    if isinstance(error, psycopg.ProgrammingError) or re.search(_OF_ADDRESS, message):
+        return UsageError(f"the address of the database is invalid: {message}; correct the option")
+    return None
 
 
 def blame(error: psycopg.Error) -> Blame:

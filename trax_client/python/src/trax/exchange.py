@@ -49,6 +49,8 @@ _STATEMENTS = {
     Kind.ACKNOWLEDGE_CANCEL: sql.ACKNOWLEDGE_CANCEL,
     Kind.TIMED_OUT: sql.TIMED_OUT,
     Kind.CANCEL_OWN: sql.CANCEL_OWN,
+    # Answers "lost" if the handler has completed the job, as it says.
+    Kind.RECORDED: sql.FAIL,
 }
 
 
@@ -176,9 +178,11 @@ class Exchange:
 
     def _answered(self, outcome: Outcome, *, held: bool) -> None:
         outcome.answered = True
+        job = outcome.attempt
         if not held and outcome.verdict.kind is Kind.COMPLETE:
-            job = outcome.attempt
             log.warning("job %d (%s): its lease was lost, and not recorded", job.job_id, job.task)
+        if held and outcome.verdict.kind is Kind.RECORDED:
+            log.warning("job %d (%s): %s", job.job_id, job.task, outcome.verdict.error)
 
     def _send_each(self, link: Link, outcomes: Sequence[Outcome]) -> None:
         failures = 0

@@ -33,14 +33,15 @@ EMPTY: Final[dict[str, Any]] = {}
 """The input of a job for which the caller gave none."""
 
 
-def input_text(value: Any) -> str:
+def input_text(value: Any, name: str = "input") -> str:
     """Return an input as JSON; None is null."""
-    return typed.dumps(value) or "null"
+    return typed.dumps(value, name) or "null"
 
 
 def input_texts(values: Iterable[Any]) -> list[str]:
     """Return the inputs of several jobs as JSON."""
-    return [input_text(one) for one in argument.items("inputs", values, '[{"to": "ada"}]')]
+    given = argument.items("inputs", values, '[{"to": "ada"}]')
+    return [input_text(one, f"inputs[{at}]") for at, one in enumerate(given)]
 
 
 def _text(name: str, value: object) -> str:
@@ -52,7 +53,8 @@ def _integer(name: str, value: object) -> int:
 
 
 def _trace(name: str, value: object) -> str | None:
-    return typed.dumps(dict(argument.mapping(name, value, '{"traceparent": "00-..."}')) or None)
+    given = argument.mapping(name, value, '{"traceparent": "00-..."}')
+    return typed.dumps(dict(given) or None, name)
 
 
 _CHECKS: dict[str, Callable[[str, object], object]] = {

@@ -16,6 +16,7 @@ from typing import Any, Final
 from . import typed
 from .argument import duration
 from .clock import Seconds
+from .errors import UsageError
 
 
 class Reason(str, Enum):
@@ -60,7 +61,7 @@ class Snooze(Exception):
 class Cancel(Exception):
     """Raise it to end the job as cancelled; no retry and no dead letter follows."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str = "cancelled by its handler") -> None:
         super().__init__(reason)
 
 
@@ -80,7 +81,7 @@ class RetryIn(Exception):
 class Permanent(Exception):
     """Raise it to fail permanently: no attempt follows."""
 
-    def __init__(self, message: str, *, detail: Any = None) -> None:
+    def __init__(self, message: str = "failed for good", *, detail: Any = None) -> None:
         super().__init__(message)
         self.detail = detail
 
@@ -93,6 +94,12 @@ RECORDED: Final = _Recorded.RECORDED
 """Returned by a handler that has called `Client.complete` in its own transaction."""
 
 
+NOT_RECORDED = (
+    "the handler returned trax.RECORDED, but has not completed the job: call complete of a "
+    "trax.Client, and commit"
+)
+
+
 class Kind(Enum):
     """The kind of report for a lease."""
 
@@ -102,7 +109,7 @@ class Kind(Enum):
     ACKNOWLEDGE_CANCEL = "acknowledge_cancel"
     TIMED_OUT = "timed_out"
     CANCEL_OWN = "cancel_own"
-    NOTHING = "nothing"
+    RECORDED = "recorded"
 
 
 @dataclass(frozen=True)
@@ -125,11 +132,11 @@ class Verdict:
 def complete(output: object) -> Verdict:
     """Return the verdict on an output."""
     if output is RECORDED:
-        return Verdict(Kind.NOTHING)
+        return Verdict(Kind.RECORDED, error=NOT_RECORDED)
     try:
-        return Verdict(Kind.COMPLETE, output=typed.dumps(output))
-    except (TypeError, ValueError, RecursionError) as error:
-        return fail(f"the output is not JSON: {error}", permanent=True)
+        return Verdict(Kind.COMPLETE, output=typed.dumps(output, "the output"))
+    except UsageError as error:
+        return fail(str(error), permanent=True)
 
 
 def fail(error: str, *, permanent: bool = False, detail: str | None = None) -> Verdict:
@@ -160,6 +167,7 @@ def instead(refused: Verdict, why: object, *, again: bool = False) -> Verdict:
 
 def on_error(error: BaseException, reason: Reason | None) -> Verdict:
     """Return the verdict on an exception that a handler raised."""
+    error = decisive(error)
     if isinstance(error, Cancel):
         return Verdict(Kind.CANCEL_OWN, error=sendable(str(error)))
     if reason is not None:
@@ -175,6 +183,27 @@ def on_error(error: BaseException, reason: Reason | None) -> Verdict:
         return fail(str(error), permanent=True, detail=_detail(error.detail))
     text = "".join(traceback.format_exception_only(type(error), error)).strip()
     return fail(text, detail=_detail({"traceback": _trace(error)}))
+
+
+def decisive(error: BaseException) -> BaseException:
+    """Return the exception of a group that decides about the attempt, or the group.
+
+    A TaskGroup raises a group even if a single task of it has failed.
+    """
+    inner = _leaves(error)
+    for kind in (Suspended, Permanent):
+        for one in inner:
+            if isinstance(one, kind):
+                return one
+    return inner[0] if len(inner) == 1 else error
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    # Python 3.10 has no class for groups.
+    inner = getattr(error, "exceptions", None)
+    if not isinstance(inner, tuple):
+        return [error]
+    return [leaf for one in inner for leaf in _leaves(one)]
 
 
 def on_stop(reason: Reason) -> Verdict:
@@ -200,5 +229,5 @@ def _trace(error: BaseException) -> str:
 def _detail(value: Any) -> str | None:
     try:
         return typed.dumps(value)
-    except (TypeError, ValueError, RecursionError):
+    except UsageError:
         return typed.dumps(repr(value))

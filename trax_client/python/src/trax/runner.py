@@ -22,6 +22,8 @@ class ThreadRunner:
     Daemon threads, so that a handler that ignores a stop does not keep the program alive.
     """
 
+    consequence = ""
+
     def __init__(self, threads: int) -> None:
         self.on_ended: Ended
         self._most = threads
@@ -66,6 +68,8 @@ class ThreadRunner:
 
 class LoopRunner:
     """Runs handlers as tasks of an event loop; the engine's threads never wait for it."""
+
+    consequence = "; one that blocks the event loop keeps the program from ending"
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.on_ended: Ended

@@ -52,6 +52,7 @@ FORK = """select trax.fork(job_id => %(job_id)s::bigint, from_step => %(from_ste
 
 VERSION = """select pg_catalog.current_database()::text, (
     select e.extversion::text from pg_catalog.pg_extension e where e.extname = 'trax')"""
+WAITING_TASKS = "select task from trax.waiting_tasks(groups => %(groups)s::text[])"
 CLAIM = f"""select {_CLAIMED}
 from trax.claim_next(worker => {_LOCK.format("%(worker)s::text")}, {_CLAIM})"""
 COMPLETE_AND_CLAIM = f"""select completed_job_id, {_CLAIMED}
@@ -76,6 +77,10 @@ READ_RECORDED_STEPS = """select step, kind, output::text, timed_out
 from trax.read_steps(job_id => %(job_id)s::bigint) where recorded_at is not null"""
 RECORD_STEP = f"""select recorded, output::text from trax.record_step({_STEP},
     output => %(output)s::jsonb, undo => %(undo)s::jsonb)"""
+# The step has no result, so no attempt may follow: both are one transaction.
+RECORD_STEP_AND_FAIL = f"""select trax.fail(job_id => %(job_id)s::bigint,
+    token => %(token)s::uuid, error => %(error)s::text, permanent => true)
+from trax.record_step({_STEP}, undo => %(undo)s::jsonb)"""
 RECORD_STEP_IN_TRANSACTION = """select recorded, output::text from trax.record_step(
     job_id => %(job_id)s::bigint, token => %(token)s::uuid, step => %(step)s::text,
     output => %(output)s::jsonb, undo => %(undo)s::jsonb)"""

@@ -7,6 +7,7 @@ recorded by earlier attempts are read once, and only if the claim says that ther
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from .calls import Call, Rows
 from .clock import Seconds, span
 from .errors import ServerError, TimedOutError, UsageError, WrongValueError, is_of_the_values
 from .options import JobOptions, enqueue_parameters, input_text
-from .outcome import Permanent
+from .outcome import Permanent, sendable
 
 
 @dataclass(frozen=True)
@@ -65,25 +66,47 @@ class Steps:
         if kept is not None:
             return decode(kept.output)
         value = yield Run(function)
+        # Permanent, as another attempt would run the function again.
         try:
-            output = typed.dumps(value)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise Permanent(f'the result of step "{step}" is not JSON: {error}') from error
+            output = typed.dumps(value, "its result")
+        except UsageError as error:
+            yield from self._fail(f'step "{step}" cannot be recorded: {error}', step, undoing)
+            raise Permanent(f'step "{step}" cannot be recorded: {error}') from error
         parameters = {"output": output, "undo": undoing}
         try:
             rows = yield self._call(sql.RECORD_STEP, step, parameters)
         except ServerError as error:
-            cause = error.__cause__
-            if not (isinstance(cause, psycopg.Error) and is_of_the_values(cause)):
+            if not _is_of_the_values(error):
                 raise
-            # Permanent, as another attempt would run the function again.
-            raise Permanent(f'the result of step "{step}" was refused: {error}') from error
+            said = f'the result of step "{step}" was refused: {error}'
+            yield from self._fail(said, step, undoing)
+            raise Permanent(said) from error
         return decode(rows[0][1])
+
+    def _fail(self, error: str, step: str, undo: str | None) -> Work:
+        """Fail the job and queue the undo of a step that is done but cannot be recorded.
+
+        The step is recorded without its result, in the same transaction.
+        """
+        if undo is None:
+            return
+        failure = f'step "{step}" is recorded without a result, and its undo job queued: {error}'
+        parameters = {"undo": undo, "error": sendable(failure)}
+        call = self._call(sql.RECORD_STEP_AND_FAIL, step, parameters)
+        try:
+            yield dataclasses.replace(call, failure=failure)
+        except ServerError as refusal:
+            if not _is_of_the_values(refusal):
+                raise
+            raise Permanent(f"{error}; its undo was refused, too: {refusal}") from refusal
+        raise Permanent(failure)
 
     def sleep(self, name: str, until: Seconds | datetime) -> Work:
         """Suspend the job until a time."""
-        timeout = None if isinstance(until, datetime) else until
-        parameters = _until(timeout, until if isinstance(until, datetime) else None)
+        if isinstance(until, datetime):
+            parameters = _until(None, until)
+        else:
+            parameters = _until(argument.duration("until", until), None)
         step = self._named(name)
         kept = yield from self._kept(step, "sleep")
         if kept is None:
@@ -141,12 +164,13 @@ class Steps:
     def _named(self, name: str) -> str:
         """Return the name of the step; a name that is used again gets a number."""
         check(self._attempt)
-        argument.text("name", name, "charge")
+        argument.named("name", name, "charge")
         step, reached = name, self._attempt.reached
         number = 1
         while step in reached:
             number += 1
             step = f"{name}#{number}"
+        argument.named("the numbered name", step, "charge")
         reached.add(step)
         return step
 
@@ -196,8 +220,13 @@ def undo_text(undo: Mapping[str, Any] | None) -> str | None:
     argument.unlisted(given, ("task", "input"))
     if "task" not in given:
         raise WrongValueError(f"undo has no task; write undo={example}")
-    argument.text("undo task", given["task"], "card.refund")
-    return typed.dumps(dict(given))
+    argument.named("undo task", given["task"], "card.refund")
+    return typed.dumps(dict(given), "undo")
+
+
+def _is_of_the_values(error: ServerError) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, psycopg.Error) and is_of_the_values(cause)
 
 
 def _until(timeout: Seconds | None, until: datetime | None) -> dict[str, Any]:

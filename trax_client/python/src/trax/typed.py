@@ -20,7 +20,11 @@ from enum import Enum
 from typing import Any, Union
 from uuid import UUID
 
-from .errors import UsageError
+from .errors import UsageError, WrongTypeError, WrongValueError, kind_of
+
+# The depth to which the part that is nested too deeply is looked for.
+_DEEPEST = 5
+_KEYS = (str, int, float, type(None))
 
 Decoder = Callable[[Any, str], Any]
 """Returns a value of the type; the text is its path in the input."""
@@ -53,13 +57,67 @@ def decoder(annotation: Any) -> Decoder:
     raise _unknown(annotation)
 
 
-def dumps(value: object) -> str | None:
-    """Return an output or input as JSON; None stays None, which the server stores as null."""
+def dumps(value: object, name: str = "value") -> str | None:
+    """Return an output or input as JSON; None stays None, which the server stores as null.
+
+    Raise a UsageError that names the part which has no form in JSON, from `name` on.
+    """
     if value is None:
         return None
-    text = json.dumps(value, allow_nan=False, default=_encode, separators=(",", ":"))
+    try:
+        text = _dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _misplaced(value, name, error) from error
     # The encoder writes only its own numbers: a text with the mark is replaced by the number in it.
     return _MARKED.sub(r"\1", text) if _MARK in text else text
+
+
+def _dumps(value: object) -> str:
+    return json.dumps(value, allow_nan=False, default=_encode, separators=(",", ":"))
+
+
+def _misplaced(value: object, path: str, error: Exception) -> UsageError:
+    """Return the error about the first part of a value that has no form in JSON."""
+    around: list[object] = []
+    inner: tuple[str, object, Exception] | None = (path, value, error)
+    while inner is not None:
+        path, value, error = inner
+        if any(value is one for one in around):
+            return WrongValueError(f"{path} is a part of itself; leave it out")
+        if isinstance(error, RecursionError) and len(around) == _DEEPEST:
+            return WrongValueError(f"{path} is nested too deeply; write it flatter")
+        around.append(value)
+        inner = _first_wrong(value, path)
+    if isinstance(value, dict):
+        wrong = next((key for key in value if not isinstance(key, _KEYS)), None)
+        return WrongTypeError(f"{path} has the key {wrong!r}; the keys of JSON are texts")
+    if isinstance(value, float | Decimal):
+        return WrongValueError(f"{path} is {value}, not JSON; write a finite number or None")
+    if hasattr(value, "model_dump"):
+        return WrongValueError(f"{path} is {kind_of(value)} that cannot be dumped: {error}")
+    return WrongTypeError(f"{path} is {kind_of(value)}, not JSON; write a text, a list or a dict")
+
+
+def _first_wrong(value: object, path: str) -> tuple[str, object, Exception] | None:
+    for place, part in _parts(value):
+        try:
+            _dumps(part)
+        except (TypeError, ValueError, RecursionError) as error:
+            return f"{path}{place}", part, error
+    return None
+
+
+def _parts(value: object) -> list[tuple[str, object]]:
+    """Return the parts of a value that the encoder would write, with their places in it."""
+    if isinstance(value, list | tuple):
+        return [(f"[{at}]", one) for at, one in enumerate(value)]
+    if isinstance(value, dict):
+        return [(f".{key}", one) for key, one in value.items()]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(f".{f.name}", getattr(value, f.name)) for f in dataclasses.fields(value)]
+    if isinstance(value, Enum):
+        return [(".value", value.value)]
+    return []
 
 
 def loads(text: str, *, decimals: bool) -> Any:
@@ -250,4 +308,4 @@ def _encode(value: Any) -> Any:
         return value.value
     if isinstance(value, UUID):
         return str(value)
-    raise TypeError(f"a {type(value).__name__} is not JSON")
+    raise TypeError("the encoder does not know it")

@@ -145,7 +145,8 @@ class Worker(_Worker):
         """Run until SIGTERM, SIGINT, `stop()`, or with `until_empty` an empty queue.
 
         Waits for a server that cannot be reached, also at startup. Raises an error of this
-        package if the server refuses the first claim: a missing extension or right.
+        package if the server refuses the login or the first claim: a wrong password or database,
+        a missing extension or right.
         """
         settings, phase = self._begin(until_empty=until_empty)
         runner = ThreadRunner(self._concurrency)
