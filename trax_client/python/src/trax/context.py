@@ -104,7 +104,7 @@ class BaseContext:
     @property
     def is_stopped(self) -> bool:
         """Return whether the attempt should stop: cancelled, timeout, lease lost, or shutdown."""
-        return self._attempt.reason is not None or self._attempt.is_suspended
+        return self._attempt.reason is not None or self._attempt.is_over
 
     def check(self) -> None:
         """Raise `Stopped` if the attempt should stop; call it often in long-running threads."""
@@ -124,7 +124,7 @@ class BaseContext:
         `trax.job` shows it while the job runs. The call is cheap: the worker sends the latest
         report of each job at most twice a second.
         """
-        self._attempt.progress = typed.dumps(value)
+        self._attempt.progress = typed.dumps(value, "progress")
         self._reported()
 
     def reach(self, step: str) -> None:
@@ -232,6 +232,14 @@ class Context(BaseContext):
                 result.close()
             raise UsageError("the function of a step is async: use trax.AsyncWorker")
         return result
+
+
+class ContextOnLoop(Context):
+    """The context of an async handler that is annotated as `Context`: without the steps."""
+
+    def _do(self, work: Work) -> Any:
+        work.close()
+        raise UsageError('the handler is async: annotate its context as "trax.AsyncContext"')
 
 
 class AsyncContext(BaseContext):

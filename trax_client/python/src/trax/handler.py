@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from . import telemetry
-from .context import AsyncContext, BaseContext, Context
-from .errors import UsageError
+from .context import AsyncContext, BaseContext, Context, ContextOnLoop
+from .errors import UsageError, kind_of
 from .typed import Decoder, decoder, loads, names_decimal
 
 
@@ -18,19 +18,25 @@ class Handler:
     """A function that runs the jobs of one task."""
 
     def __init__(self, task: str, function: Callable[..., Any], *, is_async: bool) -> None:
-        if is_async != inspect.iscoroutinefunction(function):
+        if inspect.isclass(function) or not callable(function):
+            said = "a class" if inspect.isclass(function) else kind_of(function)
+            raise UsageError(f'the handler of "{task}" is {said}: decorate a function')
+        plain, given = _plain(function)
+        if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
+            raise UsageError(f'the handler of "{task}" yields: return the output instead')
+        if is_async != inspect.iscoroutinefunction(plain):
             raise UsageError(
                 f'the handler of "{task}" is not async: write async def, or use trax.Worker'
                 if is_async
                 else f'the handler of "{task}" is async: write def, or use trax.AsyncWorker'
             )
         self.task = task
-        self.context_type = AsyncContext if is_async else Context
+        self.context_type: type[BaseContext] = AsyncContext if is_async else Context
         self._run = telemetry.around_async(function) if is_async else telemetry.around(function)
         self._context: str | None = None
         self._input: tuple[str, Decoder] | None = None
         self._decimals = False
-        self._read_signature(function)
+        self._read_signature(function, plain, given)
 
     def bind(self, text: str, context: BaseContext) -> Callable[[], Any]:
         """Return a call of the function for an input given as JSON text.
@@ -46,13 +52,18 @@ class Handler:
             arguments[self._context] = context
         return functools.partial(self._run, context, arguments)
 
-    def _read_signature(self, function: Callable[..., Any]) -> None:
+    def _read_signature(
+        self, function: Callable[..., Any], plain: Callable[..., Any], given: Collection[str]
+    ) -> None:
         where = f'the handler of "{self.task}"'
         try:
-            hints = typing.get_type_hints(function)
-        except (NameError, TypeError) as error:
+            hints = typing.get_type_hints(plain)
+            parameters = inspect.signature(function).parameters
+        except (NameError, TypeError, ValueError) as error:
             raise UsageError(f"{where} has an annotation that cannot be read: {error}") from error
-        for name, parameter in inspect.signature(function).parameters.items():
+        for name, parameter in parameters.items():
+            if name in given:
+                continue
             if parameter.kind not in (
                 inspect.Parameter.POSITIONAL_OR_KEYWORD,
                 inspect.Parameter.KEYWORD_ONLY,
@@ -61,6 +72,8 @@ class Handler:
             hint = hints.get(name)
             if hint is AsyncContext and self.context_type is Context:
                 raise UsageError(f'{where} is not async: annotate the context as "trax.Context"')
+            if hint is Context and self.context_type is AsyncContext:
+                self.context_type = ContextOnLoop
             is_context = hint in (Context, AsyncContext)
             if is_context and self._context is None:
                 self._context = name
@@ -75,3 +88,14 @@ class Handler:
                     f"{where} has more parameters than an input and a context: "
                     'annotate the context as "trax.Context"'
                 )
+
+
+def _plain(function: Callable[..., Any]) -> tuple[Callable[..., Any], set[str]]:
+    """Return the function of a partial or of an object, and the parameters that a partial gives."""
+    given: set[str] = set()
+    while isinstance(function, functools.partial):
+        given |= function.keywords.keys()
+        function = function.func
+    if not (inspect.isroutine(function) or inspect.isclass(function)):
+        function = getattr(function, "__call__", function)  # noqa: B004
+    return function, given

@@ -1,0 +1,235 @@
+"""What may be a handler, and how a handler ends its attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from conftest import Fleet, ended, eventually, in_state
+
+import trax
+
+
+class Greeter:
+    def __init__(self, word: str) -> None:
+        self.word = word
+
+    def __call__(self, job: dict[str, str], ctx: trax.Context) -> str:
+        return f"{self.word} {job['name']} {ctx.attempt}"
+
+    async def later(self, job: dict[str, str], ctx: trax.AsyncContext) -> str:
+        return self(job, ctx)  # type: ignore[arg-type]
+
+
+class AsyncGreeter(Greeter):
+    async def __call__(  # type: ignore[override]
+        self, job: dict[str, str], ctx: trax.AsyncContext
+    ) -> str:
+        return await self.later(job, ctx)
+
+    async def later(self, job: dict[str, str], ctx: trax.AsyncContext) -> str:
+        return f"{self.word} {job['name']} {ctx.attempt}"
+
+
+def greet(word: str, job: dict[str, str], ctx: trax.Context, *, end: str) -> str:
+    return f"{word} {job['name']} {ctx.attempt}{end}"
+
+
+async def greet_later(word: str, job: dict[str, str], ctx: trax.AsyncContext, *, end: str) -> str:
+    return f"{word} {job['name']} {ctx.attempt}{end}"
+
+
+def test_a_generator_or_a_class_is_no_handler() -> None:
+    def generator(job: Any) -> Iterator[int]:
+        yield 1
+
+    async def async_generator(job: Any) -> AsyncIterator[int]:
+        yield 1
+
+    for worker in (trax.Worker(""), trax.AsyncWorker("")):
+        for yields in (generator, async_generator, functools.partial(generator)):
+            with pytest.raises(trax.UsageError, match='"a" yields: return the output instead'):
+                worker.task("a")(yields)
+        with pytest.raises(trax.UsageError, match='"a" is a class: decorate a function'):
+            worker.task("a")(Greeter)
+        with pytest.raises(trax.UsageError, match='"a" is a text: decorate a function'):
+            worker.task("a")("b")  # type: ignore[type-var]
+
+
+def test_partials_methods_and_callable_objects_are_handlers(
+    fleet: Fleet, client: trax.Client
+) -> None:
+    handlers: list[Any] = (
+        [functools.partial(greet, "hello", end=""), Greeter("hello"), Greeter("hello").__call__]
+        if fleet.kind == "sync"
+        else [
+            functools.partial(greet_later, "hello", end=""),
+            AsyncGreeter("hello"),
+            AsyncGreeter("hello").later,
+        ]
+    )
+    worker: Any = trax.Worker if fleet.kind == "sync" else trax.AsyncWorker
+    for handler in handlers:
+        job_id = client.enqueue(fleet.task, {"name": "ada"}, max_retries=0)
+        one = worker(fleet.url)
+        one.task(fleet.task)(handler)
+        done = one.run(until_empty=True)
+        if done is not None:
+            asyncio.run(done)
+        assert ended(client, job_id).output == "hello ada 1"
+
+
+def test_the_wrong_kind_of_callable_object_is_refused() -> None:
+    with pytest.raises(trax.UsageError, match=r'"a" is async: write def, or use trax\.AsyncWorker'):
+        trax.Worker("").task("a")(AsyncGreeter("hello"))
+    with pytest.raises(trax.UsageError, match=r"is not async: write async def, or use trax\.Work"):
+        trax.AsyncWorker("").task("a")(functools.partial(greet, "hello", end=""))
+
+
+@pytest.mark.parametrize("call", ["step", "sleep", "signal", "spawn", "children"])
+def test_the_context_of_threads_has_no_steps_in_an_async_handler(
+    url: str, client: trax.Client, task: str, call: str
+) -> None:
+    arguments = {"step": ("a", print), "sleep": ("a", 1), "signal": ("a",), "spawn": ("a", "b")}
+    worker = trax.AsyncWorker(url)
+
+    @worker.task(task)
+    async def handler(job: Any, ctx: trax.Context) -> Any:
+        ctx.progress(ctx.attempt)
+        return getattr(ctx, call)(*arguments.get(call, ()))
+
+    job_id = client.enqueue(task, max_retries=0)
+    asyncio.run(worker.run(until_empty=True))
+    assert 'annotate its context as "trax.AsyncContext"' in str(ended(client, job_id).error)
+
+
+@pytest.mark.parametrize(
+    ("raised", "state", "error"),
+    [
+        (trax.Permanent, "failed", "failed for good"),
+        (trax.Cancel, "cancelled", "cancelled by its handler"),
+    ],
+)
+def test_a_verdict_needs_no_message(
+    fleet: Fleet, client: trax.Client, raised: Any, state: str, error: str
+) -> None:
+    def handler(job: Any) -> None:
+        raise raised
+
+    job_id = client.enqueue(fleet.task, max_retries=1)
+    fleet.start(handler)
+    result = ended(client, job_id)
+    assert (result.state, result.error) == (state, error)
+
+
+def test_a_retry_that_was_asked_for_is_no_warning(
+    fleet: Fleet, client: trax.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handler(job: Any, ctx: trax.Context) -> None:
+        if ctx.attempt == 1:
+            raise trax.RetryIn(0, "not yet")
+
+    caplog.set_level(logging.INFO, "trax")
+    job_id = client.enqueue(fleet.task, max_retries=1)
+    fleet.start(handler)
+    assert ended(client, job_id).state == "completed"
+    [line] = [one for one in caplog.records if f"job {job_id} " in one.getMessage()]
+    assert line.levelno == logging.INFO
+    assert line.exc_info is None
+    assert "asks in attempt 1 of 2 to be retried: not yet" in line.getMessage()
+
+
+def test_recorded_without_a_completion_fails_the_attempt(
+    fleet: Fleet,
+    client: trax.Client,
+    db: psycopg.Connection[Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def handler(job: bool, ctx: trax.Context) -> Any:
+        if job:
+            with psycopg.connect(fleet.url) as connection:
+                assert trax.Client(connection).complete(ctx, "done")
+        return trax.RECORDED
+
+    said = "the handler returned trax.RECORDED, but has not completed the job: call complete"
+    jobs = client.enqueue_many(fleet.task, [True, False], max_retries=0)
+    fleet.start(handler, lease=60)
+    assert ended(client, jobs[0]) == trax.JobResult("completed", "done", None)
+    result = ended(client, jobs[1])
+    assert result.state == "failed"
+    assert said in str(result.error)
+    eventually(lambda: f"job {jobs[1]} ({fleet.task}): {said}" in caplog.text)
+    fleet.stop()
+    assert f"job {jobs[0]} " not in caplog.text
+
+
+def test_a_handler_that_outlives_the_stop_is_named(
+    fleet: Fleet, client: trax.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun, end = threading.Event(), threading.Event()
+
+    def handler(job: Any) -> None:
+        begun.set()
+        end.wait(60)  # also in an event loop, which it blocks
+
+    job_id = client.enqueue(fleet.task)
+    worker = fleet.start(handler)
+    try:
+        assert begun.wait(60)
+        worker.stop()
+        said = f"job {job_id} ({fleet.task}) is given up: its handler does not stop"
+        eventually(lambda: said in caplog.text)
+        in_state(client, job_id, "queued", 0)
+    finally:
+        end.set()
+        client.cancel(job_id)
+    blocks = "one that blocks the event loop keeps the program from ending"
+    assert (blocks in caplog.text) is (fleet.kind == "async")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="task groups are of Python 3.11")
+def test_a_suspension_in_a_task_group_is_no_warning(
+    url: str, client: trax.Client, task: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet = Fleet("async", url, task)
+
+    async def handler(job: Any, ctx: trax.AsyncContext) -> Any:
+        group: Any = asyncio.TaskGroup()  # type: ignore[attr-defined,unused-ignore]
+        async with group:
+            nap = group.create_task(ctx.sleep("nap", 0.2))
+            result = group.create_task(ctx.step("work", lambda: 7))
+        return [nap.result(), result.result()]
+
+    job_id = client.enqueue(task, max_retries=0)
+    fleet.start(handler)
+    assert ended(client, job_id).output == [None, 7]
+    fleet.stop()
+    assert "its handler went on" not in caplog.text
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="task groups are of Python 3.11")
+def test_a_verdict_in_a_task_group_is_that_of_the_job(
+    url: str, client: trax.Client, task: str
+) -> None:
+    fleet = Fleet("async", url, task)
+
+    async def handler(job: Any) -> Any:
+        async def part() -> None:
+            raise trax.Permanent("never")
+
+        group: Any = asyncio.TaskGroup()  # type: ignore[attr-defined,unused-ignore]
+        async with group:
+            group.create_task(part())
+
+    job_id = client.enqueue(task, max_retries=5)
+    fleet.start(handler)
+    result = ended(client, job_id)
+    assert (result.state, result.error) == ("failed", "never")
+    fleet.stop()
