@@ -1,0 +1,124 @@
+"""The start of a worker: logins that are refused, and what it logs."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+import psycopg
+import pytest
+from conftest import Fleet, ended, eventually
+
+import trax
+from trax import engine
+from trax.connection import Link
+from trax.errors import login_refusal
+
+
+def worker_at(url: str, **changes: Any) -> trax.Worker:
+    worker = trax.Worker(psycopg.conninfo.make_conninfo(url, **changes))
+
+    @worker.task("nobody.enqueues.this")
+    def handler(job: Any) -> None: ...
+
+    return worker
+
+
+@pytest.mark.parametrize("until_empty", [True, False])
+def test_a_refused_login_ends_the_run_with_what_to_correct(url: str, until_empty: bool) -> None:
+    for changes, code, hint in [
+        ({"dbname": "no_such_database"}, "3D000", "Correct the name of the database"),
+        ({"user": "no_such_role"}, "28000", "Correct user and password"),
+    ]:
+        with pytest.raises(trax.ServerError) as refused:
+            worker_at(url, **changes).run(until_empty=until_empty)
+        assert refused.value.sqlstate == code
+        assert hint in str(refused.value)
+
+
+def test_a_wrong_option_of_the_address_ends_the_run(url: str) -> None:
+    for changes in ({"port": "abc"}, {"sslmode": "bogus"}, {"options": "-c nonsense=1"}):
+        with pytest.raises(trax.UsageError, match="the address of the database is invalid: "):
+            worker_at(url, **changes).run(until_empty=True)
+
+
+def test_a_wrong_password_is_a_refusal_unless_another_host_may_take_it() -> None:
+    error = psycopg.OperationalError('FATAL:  password authentication failed for user "ada"')
+    refused = login_refusal(error, "localhost")
+    assert isinstance(refused, trax.ServerError)
+    assert refused.sqlstate == "28P01"
+    assert login_refusal(error, "a,b") is None
+    for passing in ("FATAL:  the database system is starting up", "Connection refused"):
+        assert login_refusal(psycopg.OperationalError(passing), "localhost") is None
+
+
+def test_a_login_that_is_refused_later_is_tried_again(
+    fleet: Fleet, client: trax.Client, db: psycopg.Connection[Any], monkeypatch: Any
+) -> None:
+    def handler(job: Any) -> str:
+        return "done"
+
+    fleet.start(handler)
+    assert ended(client, client.enqueue(fleet.task)).output == "done"
+    refusals, begin = [1, 2], Link.__init__
+
+    def refused(self: Link, *args: Any) -> None:
+        if refusals:
+            refusals.pop()
+            raise psycopg.OperationalError('FATAL:  role "x" does not exist')
+        begin(self, *args)
+
+    monkeypatch.setattr(Link, "__init__", refused)
+    db.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity where application_name"
+        " like 'trax worker%%' and pid <> pg_backend_pid() and datname = current_database()"
+    )
+    assert ended(client, client.enqueue(fleet.task)).output == "done"
+    assert not refusals
+
+
+def test_a_lasting_failure_is_logged_again(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(engine, "COMPLAIN_PAUSE", 0.05)
+    fleet.url = "host=127.0.0.1 port=1"
+    caplog.set_level(logging.DEBUG, "trax")
+    fleet.start(lambda _: None)
+    text = "the database cannot be reached, again in"
+
+    def levels() -> list[int]:
+        return [one.levelno for one in caplog.records if text in one.getMessage()]
+
+    eventually(lambda: levels().count(logging.WARNING) >= 3)
+    assert logging.DEBUG in levels(), "not every one is a warning"
+
+
+def test_a_start_is_one_line(
+    fleet: Fleet, db: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "trax")
+    worker = fleet.start(lambda _: None, concurrency=3)
+    said = (
+        f'worker "{worker.name}" runs 3 jobs at once in database "{db.info.dbname}", of the tasks '
+        f"{fleet.task}"
+    )
+    eventually(lambda: said in caplog.text)
+    fleet.stop()
+    assert caplog.text.count(said) == 1
+
+
+def test_a_task_without_a_handler_is_named_at_the_start(
+    fleet: Fleet, client: trax.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = f"group {os.getpid()} {fleet.kind}"
+    others = [f"{fleet.task}.{n:02}\x1b" for n in range(12)]
+    jobs = [client.enqueue(task, group_name=group) for task in [*others, fleet.task]]
+    fleet.start(lambda _: None, groups=[group])
+    shown = ", ".join(one.replace("\x1b", "\N{MIDDLE DOT}") for one in others[:10])
+    said = f"jobs are waiting for which this worker has no handler: {shown} and 2 more"
+    try:
+        eventually(lambda: said in caplog.text)
+    finally:
+        for job_id in jobs:
+            client.cancel(job_id)
