@@ -13,7 +13,7 @@ import { NotPermittedError, ServerError, type TraxError, blame, isOfTheValues, n
 import type { Lease, LeaseAnswer } from "./heartbeat.js";
 import { dateOf } from "./json.js";
 import type { Logger } from "./logger.js";
-import { TIMED_OUT, type Verdict, instead } from "./outcome.js";
+import { NOT_RECORDED, TIMED_OUT, type Verdict, instead } from "./outcome.js";
 import * as sql from "./sql.js";
 import { checkVersion, version } from "./version.js";
 
@@ -335,7 +335,9 @@ export class Exchange {
     let verdict = outcome.verdict;
     for (let place = 0; place < PLACES; place += 1) {
       try {
-        return await send(connection, outcome, verdict, lockTimeout);
+        const answer = await send(connection, outcome, verdict, lockTimeout);
+        if (verdict.kind === "recorded" && answer !== "completed") this.#options.log.warn(`job ${outcome.jobId}: ${NOT_RECORDED}`);
+        return answer;
       } catch (error) {
         const ours = translated(error);
         if (!isOfTheValues(ours)) throw ours;
@@ -405,10 +407,15 @@ async function send(connection: Connection, { jobId, token }: Unreported, verdic
     case "cancel own":
       return held("cancelled", call("cancel_own", { reason: ["text", verdict.reason] }));
     case "recorded":
+      return answerToRecorded(await call("fail", { error: ["text", NOT_RECORDED] }));
     case "suspended":
-      return "completed";
+    case "failed already":
+      return "dead";
   }
 }
+
+/** Lost if the handler has completed the job, as it says. */
+const answerToRecorded = (answer: unknown): Answer => (answer === "lost" ? "completed" : (answer as Answer));
 
 function takeBatch(outcomes: Unreported[]): Unreported[] {
   let text = 0;

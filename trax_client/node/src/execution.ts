@@ -8,9 +8,9 @@ import type { Context } from "./context.js";
 import { type Decoder, decode } from "./decoder.js";
 import type { Claimed } from "./exchange.js";
 import { toJson } from "./json.js";
-import { type Reason, Stopped, TIMED_OUT, type Verdict, describe, failure, onError, onOutput, onStop } from "./outcome.js";
+import { Permanent, type Reason, Stopped, TIMED_OUT, type Verdict, describe, failure, onError, onOutput, onStop } from "./outcome.js";
 import type { Statement } from "./sql.js";
-import { Steps } from "./steps.js";
+import { type Effect, Steps } from "./steps.js";
 import type { Telemetry } from "./telemetry.js";
 
 /** Runs for every job of a task. Its return value is the output. */
@@ -46,6 +46,8 @@ export class Execution {
   #waits = 0;
   #isLost = false;
   #isSuspended = false;
+  /** Why the attempt has failed for good, once the server has recorded that in the middle of it. */
+  #failure: string | undefined;
   #suspend: (verdict: Verdict) => void = () => undefined;
   readonly #suspension = new Promise<Verdict>((resolve) => (this.#suspend = resolve));
 
@@ -57,8 +59,11 @@ export class Execution {
     const { input: _, trace, steps: __, ...rest } = claimed;
     const reason = (): Reason | undefined => this.#reason;
     this.#steps = new Steps(claimed, {
-      send: (statement, kind) => this.#send(statement, kind),
-      check: () => this.#stop.signal.throwIfAborted(),
+      send: (statement, effect) => this.#send(statement, effect),
+      check: () => {
+        if (this.#failure !== undefined) throw new Permanent(this.#failure);
+        this.#stop.signal.throwIfAborted();
+      },
       lockTimeout: calls.lockTimeout,
       telemetry,
     });
@@ -82,7 +87,7 @@ export class Execution {
 
   /** Asks the handler to stop. The first of several reasons is kept. */
   stop(reason: Reason): void {
-    if (this.#reason !== undefined || this.#isSuspended) return;
+    if (this.#reason !== undefined || this.#isSuspended || this.#failure !== undefined) return;
     if (reason === "lease lost" && this.#waits > 0) {
       // The answer to its own call says whether it is suspended.
       this.#isLost = true;
@@ -103,6 +108,10 @@ export class Execution {
     return this.#telemetry.executing(this.#ctx, async (failed) => {
       const verdict = await Promise.race([this.#handle(registered), overdue, this.#suspension]);
       clearTimeout(timer);
+      if (this.#failure !== undefined) {
+        failed("error", this.#failure);
+        return { kind: "failed already", error: this.#failure };
+      }
       if (verdict.kind === "fail") failed("error", verdict.error);
       else if (verdict.kind === "timed out") failed("timeout", TIMED_OUT);
       return verdict;
@@ -130,19 +139,20 @@ export class Execution {
   }
 
   /** Sends a call of the handler. When the job is suspended, the promise never settles: the worker ends the attempt. */
-  async #send(statement: Statement, kind: "read" | "record" | "wait"): Promise<Row[]> {
+  async #send(statement: Statement, effect: Effect): Promise<Row[]> {
     if (this.#isSuspended) return new Promise(() => undefined);
-    const maySuspend = kind === "wait";
-    if (maySuspend) this.#waits += 1;
+    const maySuspend = effect === "wait";
+    const mayEnd = maySuspend || typeof effect === "object";
+    if (mayEnd) this.#waits += 1;
     let called: Called;
     try {
       called = await this.#calls.run(statement, () => this.#isLost || this.#reason === "lease lost");
     } catch (error) {
-      if (maySuspend) this.#waits -= 1;
+      if (mayEnd) this.#waits -= 1;
       if (error instanceof Stopped) this.#giveUp();
       throw error;
     }
-    if (maySuspend) this.#waits -= 1;
+    if (mayEnd) this.#waits -= 1;
     const { rows, wasUnanswered } = called;
     const state: unknown = rows[0]?.["state"];
     // If an answer was lost before, the attempt has ended either way.
@@ -151,7 +161,11 @@ export class Execution {
       this.#suspend({ kind: "suspended" });
       return new Promise(() => undefined);
     }
-    if (kind === "read") return rows;
+    if (effect === "read") return rows;
+    if (typeof effect === "object" && typeof state === "string" && state !== "lost") {
+      this.#failure = effect.failure;
+      return rows;
+    }
     // A job that is asked to stop gets no child either; a heartbeat says which it is.
     if (state === null) await this.#askWhy();
     if (state === null || state === undefined || state === "lost" || this.#isLost) this.#giveUp();

@@ -2,6 +2,7 @@
 // option for none. As in the calls of the extension, null leaves an option out.
 
 import { UsageError } from "./errors.js";
+import { sendable } from "./json.js";
 
 /** Returns the kind of a value, in the words of messages. */
 export function kindOf(value: unknown): string {
@@ -15,6 +16,21 @@ export function kindOf(value: unknown): string {
 export function checkText(name: string, value: unknown, remedy: string): asserts value is string {
   if (typeof value !== "string") throw new UsageError(`${name} is ${kindOf(value)}; write ${remedy}`);
   if (value.includes("\0")) throw new UsageError(`${name} has a NUL (\\0), which PostgreSQL cannot store; leave it out`);
+}
+
+/** The server refuses names of more bytes. */
+const LONGEST_NAME = 255;
+
+/** Refuses a name of a task or a step that the server would refuse. */
+export function checkName(name: string, value: unknown, remedy: string): asserts value is string {
+  checkText(name, value, remedy);
+  const said = JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}...` : value);
+  if (value === "" || value !== value.trim()) {
+    throw new UsageError(`${name} is ${said}; write a name that neither is empty nor begins or ends with a space: ${remedy}`);
+  }
+  if (value !== sendable(value)) throw new UsageError(`${name} is ${said}; remove NUL and halves of surrogate pairs`);
+  const size = Buffer.byteLength(value);
+  if (size > LONGEST_NAME) throw new UsageError(`${name} is ${said} of ${size} bytes; write at most ${LONGEST_NAME}`);
 }
 
 /** Refuses a value that is not a list. */

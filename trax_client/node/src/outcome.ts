@@ -31,6 +31,10 @@ export class Snooze extends Error {
 /** Throw it to end the job as cancelled. No retry and no dead letter follows. */
 export class Cancel extends Error {
   override name = "Cancel";
+
+  constructor(reason = "cancelled by its handler") {
+    super(reason);
+  }
 }
 
 /** Throw it to fail and be retried after this delay instead of the job's own. `detail` is stored with the run. */
@@ -47,13 +51,16 @@ export class RetryIn extends Error {
 export class Permanent extends Error {
   override name = "Permanent";
 
-  constructor(message: string, readonly detail?: unknown) {
+  constructor(message = "failed for good", readonly detail?: unknown) {
     super(message);
   }
 }
 
 /** Returned by a handler that has called `Client.complete` in its own transaction. */
 export const RECORDED: unique symbol = Symbol("the handler has recorded its outcome");
+
+export const NOT_RECORDED =
+  "the handler returned RECORDED, but has not completed the job: call complete of a Client, and commit";
 
 /** The result to report for one lease, with JSON and text ready to send. */
 export type Verdict =
@@ -65,7 +72,8 @@ export type Verdict =
   | { kind: "cancel own"; reason: string }
   | { kind: "recorded" }
   /** The server has ended the attempt already. */
-  | { kind: "suspended" };
+  | { kind: "suspended" }
+  | { kind: "failed already"; error: string };
 
 /**
  * Returns the verdict on a returned value. The handler has completed; the server decides whether the lease is still

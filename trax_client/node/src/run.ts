@@ -242,7 +242,11 @@ export class Run {
     const { jobId, token, task, attempt } = execution.claimed;
     // An abandoned attempt has already been reported.
     if (!this.#running.delete(token)) return;
-    if (verdict.kind === "suspended") {
+    if (verdict.kind === "suspended" || verdict.kind === "failed already") {
+      if (verdict.kind === "failed already") {
+        this.#summary.failed += 1;
+        this.#setup.log.warn(`job ${jobId} (${task}), attempt ${attempt}: ${verdict.error}`);
+      }
       this.#heart.drop([token]);
       this.#wakeup.wake();
       return;

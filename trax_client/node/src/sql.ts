@@ -118,6 +118,17 @@ export const getJobs = (jobIds: number[]): Statement =>
 export const recordStep = (named: Record<string, Argument>, lockTimeout?: number): Statement =>
   selecting("recorded as state, output::text as output", call("record_step", named, lockTimeout));
 
+/** The step has no result, so no attempt may follow: both are one transaction. */
+export const recordStepAndFail = (named: Record<string, Argument>, error: string, lockTimeout: number): Statement => {
+  const { text, values } = call("record_step", named, lockTimeout);
+  const next = values.length + 1;
+  const lease = `job_id => $${next}::bigint, token => $${next + 1}::uuid`;
+  return {
+    text: `select trax.fail(${lease}, error => $${next + 2}::text, permanent => true) as state from ${text}`,
+    values: [...values, named["job_id"]?.[1], named["token"]?.[1], error],
+  };
+};
+
 export const sleep = (named: Record<string, Argument>, lockTimeout: number): Statement =>
   selecting("sleep as state", call("sleep", named, lockTimeout));
 

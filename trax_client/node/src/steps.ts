@@ -9,16 +9,19 @@ import { interval } from "./duration.js";
 import { type EnqueueOptions, argumentsOf, inputOf, jsonOf, optionNames, timeOf } from "./enqueue.js";
 import { ServerError, TimedOutError, UsageError, isOfTheValues } from "./errors.js";
 import type { Claimed } from "./exchange.js";
-import { fromJson, toJson } from "./json.js";
-import { checkOptions, checkText } from "./options.js";
+import { fromJson, sendable, toJson } from "./json.js";
+import { checkName, checkOptions, checkText } from "./options.js";
 import { Permanent, describe } from "./outcome.js";
 import * as sql from "./sql.js";
 import type { Telemetry } from "./telemetry.js";
 
 export type { Undo } from "./context.js";
 
+/** What a statement does to the attempt: `wait` may suspend it, `failure` is the error with which it then has failed. */
+export type Effect = "read" | "record" | "wait" | { failure: string };
+
 /** Sends a statement for an attempt; never returns if the attempt is suspended. */
-export type Send = (statement: sql.Statement, kind: "read" | "record" | "wait") => Promise<Row[]>;
+export type Send = (statement: sql.Statement, effect: Effect) => Promise<Row[]>;
 
 /** A recorded step, with its output as JSON. */
 interface Kept {
@@ -93,7 +96,7 @@ export class Steps {
     try {
       output = toJson(result);
     } catch (error) {
-      throw new Permanent(`the result of step "${step}" is not JSON: ${describe(error)}`);
+      return this.#fail(`the result of step "${step}" is not JSON: ${describe(error)}`, step, undo);
     }
     try {
       const named = { output: ["jsonb", output], undo: ["jsonb", undo] } as const;
@@ -101,9 +104,23 @@ export class Steps {
       return fromJson(row?.["output"]) as Output;
     } catch (error) {
       if (!(error instanceof ServerError) || !isOfTheValues(error)) throw error;
-      // Permanent, as another attempt would run the function again.
-      throw new Permanent(`the result of step "${step}" was refused: ${error.message}`);
+      return this.#fail(`the result of step "${step}" was refused: ${error.message}`, step, undo);
     }
+  }
+
+  /** Fails the job for good, as another attempt would run the function again. A step with an undo is recorded without
+   * its result, in the same transaction, so that the undo job is queued. */
+  async #fail(error: string, step: string, undo: string | undefined): Promise<never> {
+    if (undo === undefined) throw new Permanent(error);
+    const failure = `step "${step}" is recorded without a result, and its undo job queued: ${error}`;
+    const named = this.#of(step, { undo: ["jsonb", undo] });
+    try {
+      await this.#send(sql.recordStepAndFail(named, sendable(failure), this.#lockTimeout), { failure });
+    } catch (refusal) {
+      if (!(refusal instanceof ServerError) || !isOfTheValues(refusal)) throw refusal;
+      throw new Permanent(`${error}; its undo was refused, too: ${refusal.message}`);
+    }
+    throw new Permanent(failure);
   }
 
   async #sleep(name: string, until: string | Date): Promise<void> {
@@ -162,9 +179,10 @@ export class Steps {
   /** Returns the name of a step; a name that is used again gets a number. */
   #named(name: string): string {
     this.#check();
-    checkText("name", name, 'step("charge", charge)');
+    checkName("name", name, 'step("charge", charge)');
     let step = name;
     for (let number = 2; this.#reached.has(step); number += 1) step = `${name}#${number}`;
+    checkName("the numbered name", step, 'step("charge", charge)');
     this.#reached.add(step);
     return step;
   }
@@ -211,7 +229,7 @@ export function undoOf(undo: Undo | undefined): string | undefined {
   if (undo === undefined) return undefined;
   const example = 'undo: { task: "card.refund", input: { order: 7 } }';
   checkOptions(undo, ["task", "input"], example);
-  checkText("the task of undo", undo.task, example);
+  checkName("the task of undo", undo.task, example);
   return jsonOf("input of undo", undo);
 }
 

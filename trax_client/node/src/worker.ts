@@ -82,6 +82,9 @@ export class Worker {
       throw new UsageError("task() takes a name, a decoder if you like, and a function");
     }
     if (name !== name.trim()) throw new UsageError(`the task "${name}" begins or ends with a space; write "${name.trim()}"`);
+    if (/Generator/.test(Object.prototype.toString.call(handler))) {
+      throw new UsageError(`the handler of "${name}" yields; return the output instead`);
+    }
     if (this.#tasks.has(name)) throw new UsageError(`the task "${name}" has a handler already; a task has one`);
     this.#tasks.set(name, { handler, decoder });
     return this;

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 
-import { type Context, Stopped, TimedOutError, UsageError, type WorkerOptions } from "../src/index.js";
+import { type Context, RECORDED, Stopped, TimedOutError, UsageError, type WorkerOptions } from "../src/index.js";
 import { database, during, eventually } from "./database.js";
 
 const it = await database();
@@ -252,6 +252,83 @@ test("a result that cannot be recorded fails the job for good, and a step of ano
       assert.match(await error("bigint", 5), /failed: the result of step "work" is not JSON/);
       assert.match(await error("kind", 1), /was recorded as step, not as signal: give each/);
     },
+  );
+});
+
+test("a wrong name or undo is refused before the function runs", async () => {
+  const ran: number[] = [];
+  const long = "x".repeat(254);
+  await handled(
+    async ({ name, undo }, ctx) => {
+      if (name === long) await ctx.step(name, () => 1);
+      await ctx.step(name, () => ran.push(1), undo && { undo: { task: undo } });
+    },
+    async (task) => {
+      const error = async (name: string, undo?: string): Promise<string> =>
+        String(await ended(await client.enqueue(task, { name, undo }, { maxRetries: 0 })));
+      assert.match(await error("charge "), /name is "charge "; write a name that neither is empty nor begins or ends/);
+      assert.match(await error(""), /name is ""; write a name that neither is empty/);
+      assert.match(await error("é".repeat(128)), /of 256 bytes; write at most 255/);
+      assert.match(await error(long), /the numbered name is "x{40}..." of 256 bytes/);
+      assert.match(await error("charge", " card.refund"), /the task of undo is " card.refund"; write a name/);
+      assert.match(await error("charge", "x".repeat(256)), /the task of undo is "x{40}..." of 256 bytes/);
+      assert.deepEqual(ran, []);
+    },
+  );
+});
+
+test("a step that is done but cannot be recorded is undone", async () => {
+  const ran: string[] = [];
+  await handled(
+    async ({ kind, undo }, ctx) => {
+      const results: Record<string, unknown> = { large: "x".repeat(2_000_000), bigint: 7n, nul: "a\0b", undo: 7n };
+      const input = kind === "undo" ? "x".repeat(2_000_000) : { kind };
+      try {
+        await ctx.step("work", () => (ran.push(kind), results[kind]), { undo: { task: undo, input } });
+      } catch {
+        // Its handler goes on, but the job has failed.
+        await ctx.step("more", () => ran.push("more"));
+      }
+    },
+    async (task) => {
+      for (const kind of ["large", "bigint", "nul"]) {
+        const job = await client.enqueue(task, { kind, undo: `${task}.undo` }, { maxRetries: 5 });
+        const said = String(await ended(job));
+        assert.match(said, /failed: step "work" is recorded without a result, and its undo job queued: the result of step/);
+        const steps = (await client.readSteps(job)).map(({ step, output }) => [step, output]);
+        assert.deepEqual(steps, [["work", undefined]]);
+        const inputs = await value("select jsonb_agg(input) from trax.work_queue where task = $1 and parent_job_id = $2", `${task}.undo`, job);
+        assert.deepEqual(inputs, [{ kind }]);
+        await eventually("it is said", () => it.said.some((one) => one.startsWith(`job ${job} (${task}), attempt 1: step "work" is`)));
+      }
+      assert.deepEqual(ran, ["large", "bigint", "nul"]);
+    },
+  );
+});
+
+test("a refused undo is named in the error", async () => {
+  await handled(
+    (_input, ctx) => ctx.step("work", () => 7n, { undo: { task: "card.refund", input: "x".repeat(2_000_000) } }),
+    async (task) => {
+      const job = await client.enqueue(task, {}, { maxRetries: 5 });
+      assert.match(String(await ended(job)), /failed: the result of step "work" is not JSON.*its undo was refused, too: the undo is too large/);
+    },
+  );
+});
+
+test("RECORDED without a completion fails the attempt", async () => {
+  await handled(
+    async (completes, ctx) => {
+      if (completes) await client.complete(ctx, "done");
+      return RECORDED;
+    },
+    async (task) => {
+      const jobs = await client.enqueueMany(task, [true, false], { maxRetries: 0 });
+      assert.equal(await ended(jobs[0] as number), "done");
+      assert.match(String(await ended(jobs[1] as number)), /failed: the handler returned RECORDED, but has not completed the job/);
+      await eventually("it is said", () => it.said.some((one) => one.startsWith(`job ${jobs[1]}: the handler returned RECORDED`)));
+    },
+    { lease: "60 s" },
   );
 });
 

@@ -241,6 +241,17 @@ test("a password that is a function keeps the heartbeats in the event loop, and 
 test("mistakes are said in words", async () => {
   const worker = it.worker().task("twice", () => 1);
   assert.throws(() => worker.task("twice", () => 2), new UsageError('the task "twice" has a handler already; a task has one'));
+  function* generator(): Generator<number> {
+    yield 1;
+  }
+  async function* asyncGenerator(): AsyncGenerator<number> {
+    yield 1;
+  }
+  for (const yields of [generator, asyncGenerator]) {
+    assert.throws(() => it.worker().task("a", yields as () => unknown), new UsageError('the handler of "a" yields; return the output instead'));
+  }
+  assert.equal(new Permanent().message, "failed for good");
+  assert.equal(new Cancel().message, "cancelled by its handler");
   assert.throws(() => it.worker({ connection: "mydb" }), /does not begin with postgresql:/);
   assert.throws(() => it.worker({ connection: "postgresql://u:geheim@[::1/x" }), (error: Error) => error instanceof UsageError && !error.message.includes("geheim"));
   assert.throws(() => it.worker({ concurrency: 0 }), UsageError);
