@@ -296,11 +296,6 @@ def test_a_task_is_named_as_the_server_takes_it(worker: Call) -> None:
     refused(worker().task, "\xe9" * 128, ValueError, "of 256 bytes; write at most 255")
 
 
-def test_a_name_has_no_nul() -> None:
-    for call in ENQUEUE:
-        refused(call, "a\0b", ValueError, "task has a NUL (\\0), which PostgreSQL cannot store")
-
-
 def test_none_is_null_and_no_input_is_an_empty_object() -> None:
     def sent(call: Call, *args: Any) -> Any:
         with pytest.raises(Sent) as arrived:

@@ -98,3 +98,10 @@ def test_the_page_names_every_error() -> None:
     for name in trax.__all__:
         if name.endswith("Error"):
             assert f"{name}`" in text, name
+
+
+def test_the_page_names_every_attribute_of_a_context() -> None:
+    text = PAGE.read_text()
+    for name in vars(trax.Context.__base__):
+        if not name.startswith("_") and name != "reach":
+            assert f"`{name}" in text, name
