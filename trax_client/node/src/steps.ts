@@ -215,6 +215,9 @@ export class Steps {
   }
 }
 
+/** NUL or half of a surrogate pair in JSON, behind an even number of backslashes. */
+const UNSTORABLE = /(?<!\\)(?:\\\\)*\\u(0000|d[89a-f])/;
+
 const waitNames = Object.keys({ timeout: 0, timeoutMs: 0, until: 0 } satisfies Record<keyof WaitOptions, 0>);
 
 function untilOf(options: WaitOptions): sql.Argument {
@@ -230,7 +233,9 @@ export function undoOf(undo: Undo | undefined): string | undefined {
   const example = 'undo: { task: "card.refund", input: { order: 7 } }';
   checkOptions(undo, ["task", "input"], example);
   checkName("the task of undo", undo.task, example);
-  return jsonOf("input of undo", undo);
+  const text = jsonOf("input of undo", undo);
+  if (UNSTORABLE.test(text ?? "")) throw new UsageError("undo has a text with NUL or half of a surrogate pair; remove it");
+  return text;
 }
 
 function childOf(given: Record<string, unknown>): Child {

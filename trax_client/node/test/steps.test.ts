@@ -261,7 +261,10 @@ test("a wrong name or undo is refused before the function runs", async () => {
   await handled(
     async ({ name, undo }, ctx) => {
       if (name === long) await ctx.step(name, () => 1);
-      await ctx.step(name, () => ran.push(1), undo && { undo: { task: undo } });
+      if (name === "nul") await ctx.step(name, () => ran.push(1), { undo: { task: "a", input: ["a\0b"] } });
+      if (name === "surrogate") await ctx.step(name, () => ran.push(1), { undo: { task: "a", input: ["a\ud800b"] } });
+      if (name === "fine") return ctx.step(name, () => "ran", { undo: { task: "a", input: "\\u0000 \u{1f600}" } });
+      return ctx.step(name, () => ran.push(1), undo && { undo: { task: undo } });
     },
     async (task) => {
       const error = async (name: string, undo?: string): Promise<string> =>
@@ -272,6 +275,8 @@ test("a wrong name or undo is refused before the function runs", async () => {
       assert.match(await error(long), /the numbered name is "x{40}..." of 256 bytes/);
       assert.match(await error("charge", " card.refund"), /the task of undo is " card.refund"; write a name/);
       assert.match(await error("charge", "x".repeat(256)), /the task of undo is "x{40}..." of 256 bytes/);
+      for (const name of ["nul", "surrogate"]) assert.match(await error(name), /undo has a text with NUL or half of a surrogate pair/);
+      assert.equal(await error("fine"), "ran");
       assert.deepEqual(ran, []);
     },
   );

@@ -50,6 +50,23 @@ def test_a_wrong_name_is_refused_before_the_function_runs(
     assert not ran
 
 
+@pytest.mark.parametrize("text", ["a\0b", "a\ud800b"], ids=["nul", "surrogate"])
+def test_an_undo_that_cannot_be_stored_is_refused_before_the_function_runs(
+    fleet: Fleet, client: trax.Client, text: str
+) -> None:
+    ran: list[int] = []
+
+    async def handler(job: Any, ctx: Any) -> Any:
+        undo = {"task": "card.refund", "input": {"card": [text]}}
+        await ctx.step("charge", lambda: ran.append(1), undo=undo)
+
+    job_id = client.enqueue(fleet.task, max_retries=0)
+    start(fleet, handler)
+    assert "undo has a text with a NUL or half of a" in str(ended(client, job_id).error)
+    assert not ran
+    assert trax.steps.undo_text({"task": "a", "input": "\\u0000 \N{GRINNING FACE}"})
+
+
 def test_a_numbered_name_is_refused_before_the_function_runs(
     fleet: Fleet, client: trax.Client
 ) -> None:

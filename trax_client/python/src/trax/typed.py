@@ -22,6 +22,8 @@ from uuid import UUID
 
 from .errors import UsageError, WrongTypeError, WrongValueError, kind_of
 
+# Behind an even number of backslashes.
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 # The depth to which the part that is nested too deeply is looked for.
 _DEEPEST = 5
 _KEYS = (str, int, float, type(None))
@@ -118,6 +120,15 @@ def _parts(value: object) -> list[tuple[str, object]]:
     if isinstance(value, Enum):
         return [(".value", value.value)]
     return []
+
+
+def is_storable(text: str) -> bool:
+    """Return whether PostgreSQL can store the texts in a JSON text."""
+    try:
+        json.dumps(json.loads(text), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return _NUL.search(text) is None
 
 
 def loads(text: str, *, decimals: bool) -> Any:
