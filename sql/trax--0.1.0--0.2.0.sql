@@ -185,6 +185,7 @@ alter table trax.work_queue
     add column steps int,
     add column parent_job_id bigint,
     add column wait_until timestamptz,
+    add column version text collate "C",
     drop constraint work_queue_waits_for_known,
     add constraint work_queue_waits_for_known check (waits_for in ('time', 'key', 'manifest', 'signal', 'jobs')),
     add constraint work_queue_steps_positive check (steps > 0),
@@ -194,9 +195,9 @@ alter table trax.work_queue set (autovacuum_vacuum_cost_delay = 0);
 -- The number of a lane is a different hash of its names than before. Rewriting the table takes a
 -- third of the time and the WAL of an update of every row. The server refuses it where a view, a
 -- policy or a trigger of a user names the column.
-create function trax.lane_of_waiting(text, text)
+create function trax.lane_of_waiting(text, text, text default null, text default null)
 returns bigint
-language c immutable strict
+language c immutable
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_lane_of';
 do $$
@@ -207,7 +208,7 @@ exception
         update trax.work_queue set lane_id = trax.lane_of_waiting(group_name, task);
 end;
 $$;
-drop function trax.lane_of_waiting(text, text);
+drop function trax.lane_of_waiting(text, text, text, text);
 create index work_queue_wait_until on trax.work_queue (wait_until) where wait_until is not null;
 create index work_queue_suspended on trax.work_queue (waits_for, job_id) where waits_for in ('signal', 'jobs');
 create index work_queue_sql on trax.work_queue (run_as, job_id) where run_as is not null and waits_for is null;
@@ -224,6 +225,7 @@ alter table trax.lease
     add column ahead boolean not null default false,
     add column run_as text collate "C",
     add column parent_job_id bigint,
+    add column version text collate "C",
     add constraint lease_priority_range check (priority between 0 and 31),
     add constraint lease_max_retries_not_negative check (max_retries >= 0),
     add constraint lease_timeout_range check (timeout > interval '0' and timeout <= interval '3660 days'),
@@ -243,7 +245,8 @@ create index lease_sql on trax.lease (job_id) where run_as is not null;
 -- run: no row is rewritten, however long the history is.
 alter table trax.run
     add column parent_job_id bigint,
-    add column steps jsonb;
+    add column steps jsonb,
+    add column version text collate "C";
 alter table trax.run replica identity full;
 do $$
 declare
@@ -271,6 +274,7 @@ alter table trax.dead_letter
     add column run_as text collate "C",
     add column steps jsonb,
     add column undone boolean not null default false,
+    add column version text collate "C",
     add constraint dead_letter_priority_range check (priority between 0 and 31),
     add constraint dead_letter_attempts_not_negative check (attempts >= 0),
     add constraint dead_letter_max_retries_not_negative check (max_retries >= 0),
@@ -305,7 +309,8 @@ update trax.lease set lane_id = trax.lane_of(group_name, task);
 \include api/new_job.sql
 alter foreign table trax.new_job
     add column retry_delay interval,
-    add column unique_for interval;
+    add column unique_for interval,
+    add column version text;
 \comments schema/new_job.sql
 \include api/claim.sql
 \include api/lease.sql

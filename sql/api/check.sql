@@ -59,10 +59,9 @@ with since as materialized (
         or min(q.task) <> max(q.task)
         or min(q.run_as) <> max(q.run_as)
         or count(q.run_as) not in (0, count(*))
-        or q.lane_id <> case
-            when count(q.run_as) = 0 then trax.lane_of(min(q.group_name), min(q.task))
-            else trax.sql_lane_of(min(q.group_name), min(q.run_as))
-        end
+        or min(q.version) <> max(q.version)
+        or count(q.version) not in (0, count(*))
+        or q.lane_id <> trax.lane_of(min(q.group_name), min(q.task), min(q.run_as), min(q.version))
 )
 select 'a job is in one place', format('job %s waits and is executed', q.job_id)
 from trax.work_queue q
@@ -96,10 +95,7 @@ union all
 select 'a waiting job is in its lane', format('job %s is in lane %s', q.job_id, q.lane_id)
 from wrong_lane w
 join trax.work_queue q on q.lane_id = w.lane_id
-where q.lane_id <> case
-        when q.run_as is null then trax.lane_of(q.group_name, q.task)
-        else trax.sql_lane_of(q.group_name, q.run_as)
-    end
+where q.lane_id <> trax.lane_of(q.group_name, q.task, q.run_as, q.version)
 union all
 select 'a job is not claimable before its time', format('job %s is due at %s', q.job_id, q.run_at)
 from trax.work_queue q

@@ -6,7 +6,8 @@ create function trax.claim_next(
     tasks text[] default null,
     groups text[] default null,
     lease interval default null,
-    places int default null
+    places int default null,
+    versions text[] default null
 )
 returns table (
     job_id bigint,
@@ -28,8 +29,8 @@ language c volatile parallel unsafe
 rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_claim_next';
-comment on function trax.claim_next(text, int, text[], text[], interval, int) is
-    'Claims up to max_jobs (1 to 1000) waiting jobs, in the order of group priority, own priority and age, with a lease for each; an attempt that equals max_attempts is the last. With places, only so many begin at once and the others are fetched ahead: if lost before a heartbeat reports that they began, they use up no attempt, at most three times in a row. Commit at once; in REPEATABLE READ or SERIALIZABLE it may end with 40001.';
+comment on function trax.claim_next(text, int, text[], text[], interval, int, text[]) is
+    'Claims up to max_jobs (1 to 1000) waiting jobs, in the order of group priority, own priority and age, with a lease for each; an attempt that equals max_attempts is the last. With places, only so many begin at once and the others are fetched ahead: if lost before a heartbeat reports that they began, they use up no attempt, at most three times in a row. With versions, claims jobs of these versions and jobs without a version; without, jobs of any version. Commit at once; in REPEATABLE READ or SERIALIZABLE it may end with 40001.';
 
 create function trax.complete_and_claim(
     job_ids bigint[],
@@ -40,7 +41,8 @@ create function trax.complete_and_claim(
     tasks text[] default null,
     groups text[] default null,
     lease interval default null,
-    places int default null
+    places int default null,
+    versions text[] default null
 )
 returns table (
     completed_job_id bigint,
@@ -63,7 +65,7 @@ language c volatile parallel unsafe
 rows 20
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_complete_and_claim';
-comment on function trax.complete_and_claim(bigint[], uuid[], jsonb[], text, int, text[], text[], interval, int) is
+comment on function trax.complete_and_claim(bigint[], uuid[], jsonb[], text, int, text[], text[], interval, int, text[]) is
     'Does trax.complete_many and trax.claim_next in one round trip and one commit. Returns first a row with completed_job_id for each completion recorded, then a row for each job claimed.';
 
 -- Neither security definer nor with settings of its own: either would make the call atomic and keep

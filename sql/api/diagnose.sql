@@ -31,7 +31,7 @@ with clock as materialized (
         and c.relname in ('work_queue', 'lease', 'manifest_state')
 ), lane as materialized (
     -- Lanes with a ready job, and the first of them by the order of claiming.
-    select l.lane_id, l.group_name, l.task, l.run_at
+    select l.lane_id, l.group_name, l.task, l.run_at, l.version
     from trax.lane l
 ), group_load as materialized (
     select
@@ -42,33 +42,63 @@ with clock as materialized (
         (select count(*) from trax.lease l where l.group_name = w.group_name and g.max_active_jobs is not null) as executed
     from (select l.group_name, min(l.run_at) as waiting from lane l group by 1) w
     left join trax.manifest_group g on g.name = w.group_name
-), oldest_lane as materialized (
-    -- The oldest lane helps the reader most.
-    select *
-    from (
-        select l.*, row_number() over (order by l.run_at) as place
-        from clock c
-        join lane l on l.run_at <= c.past
-        join group_load g on g.group_name = l.group_name
-        where g.enabled
-            -- No worker takes a statement: trax.status() reports why statements wait.
-            and l.task <> 'sql'
-            and (g.max_active_jobs is null or g.executed < g.max_active_jobs)
-            and not exists (
-                select
-                from trax.lease e
-                where e.lane_id = l.lane_id
-                    and e.started_at > c.past
-            )
-            and not exists (
-                select
-                from tally t
-                where t.name = 'trax_last_claim_timestamp_seconds'
-                    and t.labels ->> 'task' = l.task
-                    and to_timestamp(t.value) > c.past
-            )
-    ) l
-    where l.place <= 10
+), waiting_lane as materialized (
+    -- Lanes that no claim has taken a job from for a long time, though their groups have room.
+    select l.*
+    from clock c
+    join lane l on l.run_at <= c.past
+    join group_load g on g.group_name = l.group_name
+    where g.enabled
+        -- No worker takes a statement: trax.status() reports why statements wait.
+        and l.task <> 'sql'
+        and (g.max_active_jobs is null or g.executed < g.max_active_jobs)
+        and not exists (
+            select
+            from trax.lease e
+            where e.lane_id = l.lane_id
+                and e.started_at > c.past
+        )
+), of_version as materialized (
+    -- Those of a version that no worker which reports what it takes does take.
+    select l.*
+    from waiting_lane l
+    where l.version is not null
+        and not exists (
+            select
+            from trax.worker_state w
+            where w.state in ('working', 'idle')
+                and w.info ? 'tasks'
+                and trax.worker_takes(w.info, l.task, l.group_name, l.version)
+        )
+), unclaimed as materialized (
+    select
+        'version_not_taken' as cause,
+        format('%s jobs of version "%s" of task "%s" have waited since %s, and no known worker takes this version.',
+            case when sum(n.jobs) > 10000 then 'More than 10000' else sum(n.jobs)::text end, o.version, o.task,
+            date_trunc('second', min(o.run_at))) as detail,
+        o.task, o.version, row_number() over (order by min(o.run_at)) as place
+    from of_version o
+    cross join lateral (
+        select count(*) as jobs
+        from (select from trax.work_queue q where q.lane_id = o.lane_id and q.waits_for is null limit 10001) q
+    ) n
+    group by o.version, o.task
+    union all
+    select
+        'task_not_claimed',
+        format('Jobs of task "%s" in group "%s" have waited since %s, and no worker takes them.',
+            l.task, l.group_name, date_trunc('second', l.run_at)),
+        l.task, l.version, row_number() over (order by l.run_at)
+    from clock c
+    cross join waiting_lane l
+    where l.lane_id not in (select o.lane_id from of_version o)
+        and not exists (
+            select
+            from tally t
+            where t.name = 'trax_last_claim_timestamp_seconds'
+                and t.labels ->> 'task' = l.task
+                and to_timestamp(t.value) > c.past
+        )
 ), worker_process as materialized (
     -- Background workers are all processes whose type is not one of the server's own.
     select
@@ -384,13 +414,20 @@ where m.jobs > 0
     and (select count(*) from (select from trax.lease limit m.jobs) l) >= m.jobs
 union all
 select
-    'task_not_claimed', 'warning',
-    format('Jobs of task "%s" in group "%s" have waited since %s, and no worker takes them.',
-        l.task, l.group_name, date_trunc('second', l.run_at)),
-    -- Inside the shell's single quotes only the quote itself is special.
-    'Start a worker that handles it: trax worker --exec COMMAND --task '
-        || case when l.task ~ '^[A-Za-z0-9_][A-Za-z0-9_.:/-]*$' then l.task else '''' || replace(l.task, '''', '''' || chr(92) || '''''') || '''' end
-from oldest_lane l
+    u.cause, 'warning', u.detail,
+    'Start a worker that handles it: trax worker --exec COMMAND' || (
+        select string_agg(
+            o.option
+                -- Inside the shell's single quotes only the quote itself is special.
+                || case when o.name ~ '^[A-Za-z0-9_][A-Za-z0-9_.:/-]*$' then o.name else '''' || replace(o.name, '''', '''' || chr(92) || '''''') || '''' end,
+            '' order by o.option
+        )
+        from (values (' --task ', u.task), (' --version ', u.version)) o (option, name)
+        where o.name is not null
+    )
+from unclaimed u
+-- The oldest help the reader most.
+where u.place <= 10
 union all
 select
     'runs_without_partition', 'warning',

@@ -173,13 +173,18 @@ where w.blocked_by is null
     and w.run_as is not null
 union all
 select
-    case when t.workers = 0 and t.claimed_at is null then 'no_worker' else 'worker' end,
-    format('Job %s waits for a worker of task "%s".', w.job_id, w.task)
+    case
+        when t.workers = 0 and w.version is not null then 'version'
+        when t.workers = 0 and t.claimed_at is null then 'no_worker'
+        else 'worker'
+    end,
+    format('Job %s waits for a worker of task "%s"', w.job_id, w.task) || coalesce(format(' that takes version "%s".', w.version), '.')
         || case
             when t.workers > 0 then format(
                 ' %s take it and execute %s jobs; %s jobs of its task and group stand before it.',
                 t.workers, t.executed, case when b.count > 1000 then 'more than 1000' else b.count::text end
             )
+            when t.others > 0 then format(' %s workers take the task, but not this version.', t.others)
             when t.claimed_at is null then ' No worker that takes it is known.'
             else format(
                 ' The last claim of its task was at %s; %s jobs of its task and group stand before it.',
@@ -187,12 +192,14 @@ select
             )
         end,
     w.ready_at,
-    format(case when t.workers > 0 then 'Nothing: wait; or run more workers that take task "%s".' else 'Run a worker that takes task "%s".' end, w.task)
+    case when t.workers > 0 then 'Nothing: wait; or run more workers that take' else 'Run a worker that takes' end
+        || coalesce(format(' version "%s" of', w.version), '') || format(' task "%s".', w.task)
 from waiting w
 cross join lateral (
     select
-        count(*) as workers,
-        coalesce(sum(s.running), 0) as executed,
+        count(*) filter (where v.takes) as workers,
+        count(*) filter (where not v.takes) as others,
+        coalesce(sum(s.running) filter (where v.takes), 0) as executed,
         (
             select to_timestamp(max(y.value))
             from trax.tallies() y
@@ -200,17 +207,10 @@ cross join lateral (
                 and y.labels ->> 'task' = w.task
         ) as claimed_at
     from trax.worker_state s
+    cross join lateral (select trax.worker_takes(s.info, w.task, w.group_name, w.version) as takes) v
     where s.state in ('working', 'idle')
         and s.info ? 'tasks'
-        -- Null is all tasks and all groups.
-        and (
-            jsonb_typeof(s.info -> 'tasks') <> 'array'
-            or s.info -> 'tasks' ? w.task
-        )
-        and (
-            coalesce(jsonb_typeof(s.info -> 'groups'), 'null') <> 'array'
-            or s.info -> 'groups' ? w.group_name
-        )
+        and trax.worker_takes(s.info, w.task, w.group_name)
 ) t
 cross join lateral (
     select count(*) as count

@@ -325,7 +325,8 @@ select
     end as error,
     null::jsonb as output,
     null::jsonb as progress,
-    q.parent_job_id
+    q.parent_job_id,
+    q.version
 from trax.work_queue q
 union all
 select
@@ -351,7 +352,8 @@ select
         where p.job_id = l.job_id
             and p.token = l.token
     ),
-    l.parent_job_id
+    l.parent_job_id,
+    l.version
 from trax.lease l
 union all
 select
@@ -372,7 +374,8 @@ select
     r.error,
     r.output,
     null,
-    r.parent_job_id
+    r.parent_job_id,
+    r.version
 from trax.run r
 where r.final;
 
@@ -395,6 +398,7 @@ comment on column trax.job.error is 'The error of its last attempt, if that fail
 comment on column trax.job.output is 'What the task returned.';
 comment on column trax.job.progress is 'While it is executed: how far it is, as last reported.';
 comment on column trax.job.parent_job_id is 'The job that spawned it, or whose steps it undoes.';
+comment on column trax.job.version is 'The version of the program that it needs; null is any.';
 
 create view trax.worker_state
 as
@@ -445,3 +449,19 @@ comment on column trax.worker_state.last_seen_at is 'When it was last heard of.'
 comment on column trax.worker_state.version is 'Its version, as it reports it.';
 comment on column trax.worker_state.host is 'Its machine, as it reports it.';
 comment on column trax.worker_state.info is 'What it reports about itself.';
+
+create function trax.worker_takes(
+    info jsonb,
+    task text,
+    group_name text,
+    version text default null
+)
+returns boolean
+language sql immutable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$
+    select bool_and(coalesce(jsonb_typeof($1 -> n.kind), 'null') <> 'array' or n.name is null or $1 -> n.kind ? n.name)
+    from (values ('tasks', $2), ('groups', $3), ('versions', $4)) n (kind, name)
+$$;
+comment on function trax.worker_takes(jsonb, text, text, text) is
+    'Internal. Returns whether a worker that reports this claims such jobs: without a list it takes all, and each takes jobs without a version.';

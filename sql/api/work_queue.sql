@@ -3,45 +3,37 @@
 -- Functions to which a role's scope applies (sql/schema/access.sql) take the rights of their owner
 -- by themselves: security definer would hide the caller.
 
--- A claim picks from lanes: a lane contains the waiting jobs of one task in one group. Filters,
--- priorities and disabled groups select lanes and never touch a waiting row. A lane is not stored:
--- it is a hash of the two names, and exists while it has a row.
+-- A claim picks from lanes: a lane contains the waiting jobs of one task in one group, and each
+-- version of the task, or role of SQL jobs, has its own. Filters, priorities and disabled groups
+-- select lanes and never touch a waiting row. A lane is not stored: it is a hash of the names, and
+-- exists while it has a row.
 create function trax.lane_of(
     group_name text,
-    task text
+    task text,
+    run_as text default null,
+    version text default null
 )
 returns bigint
-language c immutable strict parallel safe
+language c immutable parallel safe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_lane_of';
-comment on function trax.lane_of(text, text) is
-    'Internal. Returns the lane of a group and a task: what trax.work_queue.lane_id must be for a row that is written by hand.';
-
-create function trax.sql_lane_of(
-    group_name text,
-    run_as text
-)
-returns bigint
-language c immutable strict parallel safe
-set search_path = pg_catalog, pg_temp
-as 'MODULE_PATHNAME', 'trax_sql_lane_of';
-comment on function trax.sql_lane_of(text, text) is
-    'Internal. Returns the lane of the SQL jobs that a role runs in a group.';
+comment on function trax.lane_of(text, text, text, text) is
+    'Internal. Returns the lane of a group and a task, and of a version or of the role of SQL jobs: what trax.work_queue.lane_id must be for a row that is written by hand.';
 
 create view trax.lane as
 with recursive found as (
     (
-        select q.lane_id, q.group_name, q.task, q.job_id, q.run_at
+        select q.lane_id, q.group_name, q.task, q.job_id, q.run_at, q.version
         from trax.work_queue q
         where q.waits_for is null
         order by q.lane_id, q.priority desc, q.job_id
         limit 1
     )
     union all
-    select n.lane_id, n.group_name, n.task, n.job_id, n.run_at
+    select n.lane_id, n.group_name, n.task, n.job_id, n.run_at, n.version
     from found f
     cross join lateral (
-        select q.lane_id, q.group_name, q.task, q.job_id, q.run_at
+        select q.lane_id, q.group_name, q.task, q.job_id, q.run_at, q.version
         from trax.work_queue q
         where q.waits_for is null
             and q.lane_id operator(pg_catalog.>) f.lane_id
@@ -49,14 +41,15 @@ with recursive found as (
         limit 1
     ) n
 )
-select f.lane_id, f.group_name, f.task, f.job_id, f.run_at
+select f.lane_id, f.group_name, f.task, f.job_id, f.run_at, f.version
 from found f;
-comment on view trax.lane is 'The pairs of group and task that have a job ready to be claimed, with the first of these; found one after the other, whatever waits in each.';
-comment on column trax.lane.lane_id is 'Hash of group and task.';
+comment on view trax.lane is 'The groups, tasks and versions that have a job ready to be claimed, with the first of these; found one after the other, whatever waits in each.';
+comment on column trax.lane.lane_id is 'Hash of group, task and version, or of group and role for SQL jobs.';
 comment on column trax.lane.group_name is 'The group.';
 comment on column trax.lane.task is 'The task.';
 comment on column trax.lane.job_id is 'The job of the lane that is claimed first.';
 comment on column trax.lane.run_at is 'When that job became claimable.';
+comment on column trax.lane.version is 'The version of its jobs; null if they have none.';
 
 create function trax.enqueue(
     task text,
@@ -70,14 +63,15 @@ create function trax.enqueue(
     concurrency_key text default null,
     trace jsonb default null,
     retry_delay interval default null,
-    unique_for interval default null
+    unique_for interval default null,
+    version text default null
 )
 returns bigint
 language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue';
-comment on function trax.enqueue(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval) is
-    'Queues one job and returns its id. It has max_retries attempts after the first; the delay before each begins with retry_delay and grows. While a job with the same unique_key is alive (waiting or executing), returns that job''s id and queues nothing; with unique_for the key stays alive at least so long after the job was queued, also when that has ended. timeout, retry_delay and unique_for are intervals, as in timeout => ''90 s'': a driver passes its own type for them (in Python a timedelta) or make_interval(secs => 90), not a number.';
+comment on function trax.enqueue(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text) is
+    'Queues one job and returns its id. It has max_retries attempts after the first; the delay before each begins with retry_delay and grows. While a job with the same unique_key is alive (waiting or executing), returns that job''s id and queues nothing; with unique_for the key stays alive at least so long after the job was queued, also when that has ended. With a version, only workers that take this version, or that name no versions, claim it. timeout, retry_delay and unique_for are intervals, as in timeout => ''90 s'': a driver passes its own type for them (in Python a timedelta) or make_interval(secs => 90), not a number.';
 
 create function trax.enqueue_many(
     task text,
@@ -91,13 +85,14 @@ create function trax.enqueue_many(
     concurrency_key text default null,
     trace jsonb default null,
     retry_delay interval default null,
-    unique_for interval default null
+    unique_for interval default null,
+    version text default null
 )
 returns setof bigint
 language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue_many';
-comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb, interval, interval) is
+comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text) is
     'Queues one job for each input and returns their ids in the order of the inputs. A unique_key is of one job: with several inputs it is refused.';
 
 create function trax.enqueue_sql(

@@ -2,7 +2,7 @@
 
 do $$
 begin
-    if to_regprocedure('trax.claim_next(text, integer, text[], text[], interval, integer)') is not null then
+    if to_regproc('trax.claim_next') is not null then
         raise exception 'this database has the extension trax'
             using errcode = '55000',
                 detail = 'The router has functions of the same names in the schema trax.',

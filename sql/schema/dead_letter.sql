@@ -26,6 +26,7 @@ create table trax.dead_letter (
     run_as text collate "C",
     steps jsonb,
     undone boolean not null default false,
+    version text collate "C",
     constraint dead_letter_pkey primary key (id),
     constraint dead_letter_job_id_key unique (job_id),
     constraint dead_letter_priority_range check (priority between 0 and 31),
@@ -70,6 +71,7 @@ comment on column trax.dead_letter.trace is 'Trace context of the job.';
 comment on column trax.dead_letter.run_as is 'The role whose session ran it, of a SQL job; null for a job of workers.';
 comment on column trax.dead_letter.steps is 'The steps that the job has recorded: a job that is queued in its place goes on after them.';
 comment on column trax.dead_letter.undone is 'True: jobs were queued that undo its steps, so that a job in its place must begin from the start.';
+comment on column trax.dead_letter.version is 'The version of the program that it needed; null was any.';
 
 select pg_catalog.pg_extension_config_dump('trax.dead_letter', '');
 select pg_catalog.pg_extension_config_dump('trax.dead_letter_id_seq', '');

@@ -40,6 +40,7 @@ create table trax.lease (
     ahead boolean not null default false,
     run_as text collate "C",
     parent_job_id bigint,
+    version text collate "C",
     constraint lease_pkey primary key (job_id),
     constraint lease_attempt_positive check (attempt > 0),
     constraint lease_priority_range check (priority between 0 and 31),
@@ -94,5 +95,6 @@ comment on column trax.lease.input is 'Input for the task.';
 comment on column trax.lease.trace is 'Trace context of whoever enqueued it.';
 comment on column trax.lease.run_as is 'The role whose session runs it, of a SQL job; null for a job of workers.';
 comment on column trax.lease.parent_job_id is 'The job that spawned it, or whose steps it undoes.';
+comment on column trax.lease.version is 'The version of the program that it needs; null is any.';
 
 select pg_catalog.pg_extension_config_dump('trax.lease', '');

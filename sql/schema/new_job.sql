@@ -18,7 +18,8 @@ create foreign table trax.new_job (
     concurrency_key text,
     trace jsonb,
     retry_delay interval,
-    unique_for interval
+    unique_for interval,
+    version text
 ) server trax;
 comment on foreign table trax.new_job is
     'Takes new jobs by COPY and INSERT: a row is a job, as trax.enqueue would queue it. Cannot be read.';
@@ -34,3 +35,4 @@ comment on column trax.new_job.concurrency_key is 'Jobs with the same key run on
 comment on column trax.new_job.trace is 'Trace context of whoever enqueues it.';
 comment on column trax.new_job.retry_delay is 'Delay before the first retry; null takes trax.retry_delay.';
 comment on column trax.new_job.unique_for is 'How long the unique key stays alive at least, also when the job has ended; null is no longer than the job.';
+comment on column trax.new_job.version is 'The version of the program that the job needs; null is any.';

@@ -27,6 +27,7 @@ create table trax.run (
     output jsonb,
     parent_job_id bigint,
     steps jsonb,
+    version text collate "C",
     constraint run_state_known check (state in ('completed', 'failed', 'cancelled')),
     constraint run_failure_kind_known check (failure_kind in ('error', 'lease_expired', 'timeout', 'expired')),
     constraint run_failure_kind_only_when_failed check ((state = 'failed') = (failure_kind is not null)),
@@ -71,6 +72,7 @@ comment on column trax.run.detail is 'Whatever the worker reported about the fai
 comment on column trax.run.output is 'What the task returned.';
 comment on column trax.run.parent_job_id is 'The job that spawned it, or whose steps it undoes.';
 comment on column trax.run.steps is 'The steps of the job, in the order of recording, in the row of its last attempt; trax.read_steps() returns them as rows. Null when it recorded none.';
+comment on column trax.run.version is 'The version of the program that it needed; null was any.';
 
 select pg_catalog.pg_extension_config_dump('trax.run', '');
 select pg_catalog.pg_extension_config_dump('trax.run_default', '');

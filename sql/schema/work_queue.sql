@@ -26,6 +26,7 @@ create table trax.work_queue (
     steps int,
     parent_job_id bigint,
     wait_until timestamptz,
+    version text collate "C",
     constraint work_queue_pkey primary key (job_id),
     constraint work_queue_waits_for_known check (waits_for in ('time', 'key', 'manifest', 'signal', 'jobs')),
     constraint work_queue_steps_positive check (steps > 0),
@@ -65,7 +66,7 @@ create unique index work_queue_one_scheduled_entry on trax.work_queue (manifest_
 
 comment on table trax.work_queue is 'The jobs that wait; a row leaves when it is claimed or cancelled, and comes back for a retry.';
 comment on column trax.work_queue.job_id is 'Identity of the job; never changes.';
-comment on column trax.work_queue.lane_id is 'The lane a claim finds it in: hash of group and task, as trax.lane_of() returns it.';
+comment on column trax.work_queue.lane_id is 'The lane a claim finds it in: hash of group, task, role and version, as trax.lane_of() returns it.';
 comment on column trax.work_queue.queued_at is 'When the job was first queued.';
 comment on column trax.work_queue.run_at is 'Not claimable before this time.';
 comment on column trax.work_queue.scheduled_for is 'The occurrence of its manifest that it represents; null when enqueued or triggered manually.';
@@ -89,6 +90,7 @@ comment on column trax.work_queue.run_as is 'The role whose session runs it, of 
 comment on column trax.work_queue.steps is 'How many steps it has recorded, a wait that has not ended included; null when none.';
 comment on column trax.work_queue.parent_job_id is 'The job that spawned it, or whose steps it undoes.';
 comment on column trax.work_queue.wait_until is 'When its wait for a signal or for jobs ends without them; null for never.';
+comment on column trax.work_queue.version is 'The version of the program that it needs; null is any.';
 
 create table trax.unique_key (
     key text collate "C" not null,

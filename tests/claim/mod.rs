@@ -3,6 +3,7 @@
 mod aging;
 mod complete_and_claim;
 mod lane;
+mod version;
 
 use harness::session::{Claimed, Session, session};
 use std::collections::BTreeSet;

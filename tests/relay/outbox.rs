@@ -16,10 +16,7 @@ async fn the_arguments_of_enqueue_are_those_of_the_extension() {
     let (_target_database, target) = session().await;
     let (_source_database, source) = outbox_on(shared_server()).await;
     let wanted = target.get(ENQUEUE).await;
-    assert!(
-        wanted.contains("unique_for interval DEFAULT NULL"),
-        "{wanted}"
-    );
+    assert!(wanted.contains("version text DEFAULT NULL"), "{wanted}");
     assert_eq!(source.get(ENQUEUE).await, wanted);
     assert_eq!(
         source
@@ -65,6 +62,8 @@ async fn what_the_extension_refuses_the_outbox_refuses_with_the_same_words() {
         "'t', unique_for => '1 hour'",
         "'t', unique_key => 'k', unique_for => '0 s'",
         "'t', concurrency_key => ''",
+        "'t', version => ''",
+        "'t', version => ' v1'",
     ] {
         let wanted = target
             .refusal(&format!("select trax.enqueue({arguments})"))

@@ -36,7 +36,7 @@ async fn what_waits_is_carried_as_it_is_with_its_ids() {
         .await;
     let letter_job = s
         .number(&format!(
-            "select trax.enqueue('fails', group_name => '{group}', max_retries => 0)"
+            "select trax.enqueue('fails', group_name => '{group}', max_retries => 0, version => 'v1')"
         ))
         .await;
     let first = cluster.shard(1);
@@ -49,7 +49,7 @@ async fn what_waits_is_carried_as_it_is_with_its_ids() {
     s.get(&format!(
         "select trax.enqueue_many('many', array(select to_jsonb(n) from generate_series(1, 2500) n), group_name => '{group}');
         select trax.enqueue('full', '{{\"a\": 1.50}}', now() + interval '1 day', '{group}', 7, 3, '90 s', 'u', 'k',
-            '{{\"traceparent\": \"x\"}}', '5 s', '2 days');
+            '{{\"traceparent\": \"x\"}}', '5 s', '2 days', 'v1');
         select trax.enqueue_sql('select 1', group_name => '{group}')"
     ))
     .await;
@@ -97,6 +97,8 @@ async fn what_waits_is_carried_as_it_is_with_its_ids() {
         ))
         .await;
     assert_eq!(requeued >> 43, 2);
+    let version = format!("select version from trax.work_queue where job_id = {requeued}");
+    assert_eq!(second.get(&version).await, "v1");
     // Running jobs end on the old shard, and their retries are moved.
     first
         .get(&format!(

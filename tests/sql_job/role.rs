@@ -159,7 +159,7 @@ async fn a_statement_in_the_lane_of_another_role_is_found_by_check() {
     .await;
     s.assert_healthy().await;
     for wrong in [
-        "trax.sql_lane_of(group_name, 'nobody')",
+        "trax.lane_of(group_name, task, 'nobody')",
         "trax.lane_of(group_name, task)",
     ] {
         s.get(&format!(
@@ -172,7 +172,7 @@ async fn a_statement_in_the_lane_of_another_role_is_found_by_check() {
             "{found}"
         );
     }
-    s.get("update trax.work_queue set lane_id = trax.sql_lane_of(group_name, run_as) where job_id = 1")
+    s.get("update trax.work_queue set lane_id = trax.lane_of(group_name, task, run_as) where job_id = 1")
         .await;
     s.assert_healthy().await;
 }

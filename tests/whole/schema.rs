@@ -22,8 +22,8 @@ const CONTRACT: &[&str] = &[
     "cancel_manifest(name text) returns bigint",
     "cancel_group(name text) returns bigint",
     "requeue_dead_letters(task text default null, manifest text default null, group_name text default null, since timestamptz default null, max_count int default null) returns bigint",
-    "enqueue(task text, input jsonb default '{}', run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, trace jsonb default null, retry_delay interval default null, unique_for interval default null) returns bigint",
-    "enqueue_many(task text, inputs jsonb[], run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, trace jsonb default null, retry_delay interval default null, unique_for interval default null) returns setof bigint",
+    "enqueue(task text, input jsonb default '{}', run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, trace jsonb default null, retry_delay interval default null, unique_for interval default null, version text default null) returns bigint",
+    "enqueue_many(task text, inputs jsonb[], run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, trace jsonb default null, retry_delay interval default null, unique_for interval default null, version text default null) returns setof bigint",
     "enqueue_sql(command text, run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, retry_delay interval default null, unique_for interval default null, run_as text default null) returns bigint",
     "schedule(name text, task text default null, input jsonb default null, cron text default null, every interval default null, run_at timestamptz default null, depends_on text[] default null, depends_mode text default null, dormant boolean default null, timezone text default null, group_name text default null, priority int default null, max_retries int default null, retry_delay interval default null, timeout interval default null, misfire text default null, misfire_threshold interval default null, misfire_limit int default null, overlap text default null, max_concurrency int default null, variance interval default null, exclusions jsonb default null, starts_at timestamptz default null, ends_at timestamptz default null, enabled boolean default null, on_dead_letter text default null, sql text default null, run_as text default null) returns bigint",
     "unschedule(name text) returns void",
@@ -31,7 +31,7 @@ const CONTRACT: &[&str] = &[
     "disable_manifest(name text) returns void",
     "trigger(name text, input jsonb default null, delay interval default null) returns bigint",
     "configure_group(name text, max_active_jobs int default null, priority int default null, enabled boolean default null, max_per_key int default null) returns void",
-    "claim_next(worker text default null, max_jobs int default 1, tasks text[] default null, groups text[] default null, lease interval default null, places int default null) returns table(job_id bigint, attempt int, token uuid, task text, input jsonb, manifest text, group_name text, scheduled_for timestamptz, lease_expires_at timestamptz, timeout interval, trace jsonb, max_attempts int, queued_at timestamptz, steps int)",
+    "claim_next(worker text default null, max_jobs int default 1, tasks text[] default null, groups text[] default null, lease interval default null, places int default null, versions text[] default null) returns table(job_id bigint, attempt int, token uuid, task text, input jsonb, manifest text, group_name text, scheduled_for timestamptz, lease_expires_at timestamptz, timeout interval, trace jsonb, max_attempts int, queued_at timestamptz, steps int)",
     "heartbeat(job_ids bigint[], tokens uuid[], lease interval default null, ahead bigint[] default null) returns table(job_id bigint, held boolean, cancel_requested boolean, lease_expires_at timestamptz)",
     "complete(job_id bigint, token uuid, output jsonb default null, detail jsonb default null) returns boolean",
     "complete_many(job_ids bigint[], tokens uuid[], outputs jsonb[] default null) returns setof bigint",
@@ -47,7 +47,7 @@ const CONTRACT: &[&str] = &[
     "sleep(job_id bigint, token uuid, step text, until timestamptz) returns text",
     "await_signal(job_id bigint, token uuid, step text, name text, until timestamptz default null) returns table(state text, payload jsonb)",
     "send_signal(job_id bigint, name text, payload jsonb default null, signal_id text default null) returns text",
-    "spawn(job_id bigint, token uuid, step text, task text, input jsonb default '{}', run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, trace jsonb default null, retry_delay interval default null, unique_for interval default null) returns bigint",
+    "spawn(job_id bigint, token uuid, step text, task text, input jsonb default '{}', run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, trace jsonb default null, retry_delay interval default null, unique_for interval default null, version text default null) returns bigint",
     "await_children(job_id bigint, token uuid, step text, mode text default 'all'::text, until timestamptz default null) returns table(state text, children jsonb)",
     "fork(job_id bigint, from_step text default null, input jsonb default null) returns bigint",
     "run_now(job_id bigint) returns text",
@@ -75,11 +75,11 @@ const CONTRACT: &[&str] = &[
 const COLUMNS: [(&str, &str); 4] = [
     (
         "job",
-        "job_id state attempt task input manifest group_name priority run_at scheduled_for queued_at started_at finished_at worker error output progress parent_job_id",
+        "job_id state attempt task input manifest group_name priority run_at scheduled_for queued_at started_at finished_at worker error output progress parent_job_id version",
     ),
     (
         "run",
-        "job_id attempt state failure_kind task input manifest group_name worker scheduled_for queued_at started_at finished_at error detail output final parent_job_id steps",
+        "job_id attempt state failure_kind task input manifest group_name worker scheduled_for queued_at started_at finished_at error detail output final parent_job_id steps version",
     ),
     (
         "lease",

@@ -49,6 +49,36 @@ async fn a_ready_job_waits_for_a_worker_and_says_who_takes_its_task() {
 }
 
 #[tokio::test]
+async fn a_job_of_a_version_waits_for_a_worker_that_takes_it() {
+    let (_db, s) = session().await;
+    let job = s.enqueue("'mail', version => 'v1'").await;
+    let said = assert_reasons(&s, job, "version").await;
+    assert!(said.contains("No worker that takes it is known."), "{said}");
+    let report = async |name: &str, versions: &str| {
+        s.get(&format!(
+            "select trax.report_worker('{name}', '10 s', info => '{{\"tasks\": [\"mail\"], \"versions\": {versions}}}')"
+        ))
+        .await
+    };
+    report("a", r#"["v2"]"#).await;
+    report("b", r#"["v2", "v3"]"#).await;
+    let said = assert_reasons(&s, job, "version").await;
+    assert!(
+        said.contains("2 workers take the task, but not this version."),
+        "{said}"
+    );
+    let any = s.enqueue("'mail'").await;
+    let said = assert_reasons(&s, any, "worker").await;
+    assert!(said.contains(" 2 take it"), "{said}");
+    report("c", "null").await;
+    let said = assert_reasons(&s, job, "worker").await;
+    assert!(said.contains(" 1 take it"), "{said}");
+    report("b", r#"["v1"]"#).await;
+    let said = assert_reasons(&s, job, "worker").await;
+    assert!(said.contains(" 2 take it"), "{said}");
+}
+
+#[tokio::test]
 async fn a_claim_shows_that_somebody_takes_the_task() {
     let (_db, s) = session().await;
     s.enqueue("'mail'").await;

@@ -6,6 +6,7 @@ mod fork;
 mod signal;
 mod step;
 mod undo;
+mod version;
 mod wait;
 
 use harness::session::{Claimed, Session};

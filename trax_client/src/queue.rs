@@ -20,7 +20,8 @@ pub struct QueueDepth {
     pub group_name: String,
     /// The number of jobs, counted up to the limit of the call.
     pub ready: i64,
-    /// When the job that would be claimed first became ready.
+    /// When the job that would be claimed first became ready; of several versions, the oldest of
+    /// these jobs.
     #[serde(skip)]
     pub first_ready_at: SystemTime,
 }
@@ -54,13 +55,13 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     /// Returns the number of claimable jobs by task and group, without those that have none. Each
     /// is counted up to `count_up_to`, which bounds the cost for a long queue.
     pub async fn queue_depths(&self, count_up_to: i64) -> Result<Vec<QueueDepth>> {
-        let sql = "select l.task, l.group_name, c.ready, l.run_at \
+        let sql = "select l.task, l.group_name, least(pg_catalog.sum(c.ready), $1)::bigint, pg_catalog.min(l.run_at) \
                    from trax.lane l cross join lateral (\
                        select pg_catalog.count(*) as ready from (\
                            select from trax.work_queue q \
                            where q.lane_id operator(pg_catalog.=) l.lane_id and q.waits_for is null \
                            limit $1) n) c \
-                   order by l.task, l.group_name";
+                   group by l.task, l.group_name order by l.task, l.group_name";
         let depth = |row: &Row| {
             Ok(QueueDepth {
                 task: row.try_get(0)?,

@@ -42,12 +42,16 @@ async fn many_tasks_share_one_connection() -> Result {
         task.await??;
     }
     let ids = producer.enqueue_many(&NewJobs::new("u", &[1, 2])).await?;
+    let of_version = JobOptions::new().version("v2");
+    producer
+        .enqueue(&NewJob::new("u", 3).with(of_version))
+        .await?;
     let db = database.connect().await?;
     let sql = "select count(*) from pg_stat_activity where application_name = 'trax producer'";
     assert_eq!(count(&db, sql).await?, 1);
     let depths = producer.queue_depths(40).await?;
     let seen: Vec<(&str, i64)> = depths.iter().map(|d| (d.task.as_str(), d.ready)).collect();
-    assert_eq!(seen, [("t", 40), ("u", 2)]);
+    assert_eq!(seen, [("t", 40), ("u", 3)]);
     let client = Client::new(&db);
     let claimed = client
         .claim(&trax_client::ClaimOptions::new().tasks(["u"]))

@@ -37,6 +37,7 @@ columns!(
         Steps: c"steps",
         ParentJobId: c"parent_job_id",
         WaitUntil: c"wait_until",
+        Version: c"version",
     }
 );
 
@@ -76,6 +77,7 @@ columns!(
         Ahead: c"ahead",
         RunAs: c"run_as",
         ParentJobId: c"parent_job_id",
+        Version: c"version",
     }
 );
 
@@ -115,6 +117,7 @@ columns!(
         Output: c"output",
         ParentJobId: c"parent_job_id",
         Steps: c"steps",
+        Version: c"version",
     }
 );
 

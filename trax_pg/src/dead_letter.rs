@@ -56,6 +56,7 @@ row! {
         run_as: Option<String>,
         steps: Option<pg_sys::Datum>,
         undone: bool,
+        version: Option<String>,
     }
 }
 row! {
@@ -407,6 +408,7 @@ fn fresh_job(letter: Letter, now: Timestamp) -> NewJob {
         concurrency_key: letter.concurrency_key,
         trace: letter.trace,
         run_as: letter.run_as,
+        version: letter.version,
         manifest: letter.manifest_id.zip(letter.manifest),
         ..NewJob::plain(letter.task, letter.group_name, now)
     }

@@ -54,10 +54,11 @@ row! {
     }
 }
 row! {
-    /// The names of an ended job that its undo jobs share.
+    /// What the undo jobs of an ended job share with it.
     struct EndedJob {
         group_name: String,
         priority: i16,
+        version: Option<String>,
     }
 }
 statement!(StepsKept, "job_steps/kept.sql", { job_ids: INT8ARRAYOID } -> Kept);
@@ -169,6 +170,7 @@ fn undo_steps<'undo>(
         let job = NewJob {
             priority: i32::from(of.priority),
             parent_job_id: Some(job_id),
+            version: of.version.clone(),
             waits_for_jobs: before.is_some(),
             ..NewJob::plain(step.task.clone(), of.group_name.clone(), now)
         };

@@ -1,7 +1,6 @@
-//! The numbers of lanes: a lane is one task in one group, or the SQL jobs of one role in one group.
-//! A claim picks from lanes.
+//! The numbers of lanes: a lane is one task in one group, or one version of it, or the SQL jobs of
+//! one role in one group. A claim picks from lanes.
 
-use crate::columns::SQL_TASK;
 use crate::server::bounded_cache::BoundedCache;
 use crate::server::call::sql_function;
 use crate::server::spi::arg;
@@ -18,13 +17,10 @@ thread_local! {
 sql_function!(trax_lane_of, pg_finfo_trax_lane_of, |call| {
     let group = call.text(0, "group_name")?;
     let task = call.text(1, "task")?;
-    Ok(call.value(lane(&group, &task)))
-});
-
-sql_function!(trax_sql_lane_of, pg_finfo_trax_sql_lane_of, |call| {
-    let group = call.text(0, "group_name")?;
-    let role = call.text(1, "run_as")?;
-    Ok(call.value(of(&group, SQL_TASK, Some(&role))))
+    let role = call.optional_text(2, "run_as")?;
+    let version = call.optional_text(3, "version")?;
+    let lane = of(&group, &task, role.as_deref(), version.as_deref());
+    Ok(call.value(lane))
 });
 
 /// Returns the lane of a group and a task: the first 64 bits of SHA-256 over both names, each ended
@@ -48,11 +44,11 @@ fn lane(group: &str, task: &str) -> i64 {
     })
 }
 
-/// Returns the lane of a job: each role has its own lanes of SQL jobs. No task has a zero byte in
-/// its name.
-pub(crate) fn of(group: &str, task: &str, run_as: Option<&str>) -> i64 {
-    match run_as {
-        Some(role) => lane(group, &format!("{SQL_TASK}\0{role}")),
+/// Returns the lane of a job: each role has its own lanes of SQL jobs, and each version of a task
+/// its own lanes. SQL jobs have no version. No name has a zero byte.
+pub(crate) fn of(group: &str, task: &str, run_as: Option<&str>, version: Option<&str>) -> i64 {
+    match run_as.or(version) {
+        Some(part) => lane(group, &format!("{task}\0{part}")),
         None => lane(group, task),
     }
 }

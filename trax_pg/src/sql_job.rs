@@ -86,6 +86,7 @@ fn as_enqueue(call: &Call) -> Call {
         None,
         delay,
         unique_for,
+        None,
     ])
 }
 

@@ -1,5 +1,5 @@
--- Returns the names of a job that ends, which its undo jobs share.
-select r.group_name, r.priority
+-- Returns what the undo jobs of a job that ends share with it.
+select r.group_name, r.priority, r.version
 from trax.run r
 where r.job_id = $job_id
     and r.final

@@ -40,7 +40,7 @@ with renamed as materialized (
     update trax.work_queue q
     set run_as = n.name,
         input = q.input || pg_catalog.jsonb_build_object('run_as', n.name),
-        lane_id = trax.sql_lane_of(q.group_name, n.name)
+        lane_id = trax.lane_of(q.group_name, 'sql', n.name)
     from renamed n
     where n.kind = 'waiting'
         and q.job_id = n.id
@@ -49,7 +49,7 @@ with renamed as materialized (
     update trax.lease l
     set run_as = n.name,
         input = l.input || pg_catalog.jsonb_build_object('run_as', n.name),
-        lane_id = trax.sql_lane_of(l.group_name, n.name)
+        lane_id = trax.lane_of(l.group_name, 'sql', n.name)
     from renamed n
     where n.kind = 'lease'
         and l.job_id = n.id

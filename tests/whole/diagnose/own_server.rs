@@ -244,3 +244,44 @@ async fn a_task_that_no_worker_takes_is_reported() {
     let line = fix(&s, "task_not_claimed").await;
     assert!(line.ends_with(r"--task 'it'\''s; rm -r ~'"), "{line}");
 }
+
+#[tokio::test]
+async fn a_version_that_no_worker_takes_is_reported_with_how_many_jobs_wait() {
+    let server = preloaded().start().expect("a server starts");
+    let s = session_on(&server).await;
+    s.get(
+        "select trax.enqueue_many('mail', '{1, 2, 3}', version => 'v1');
+        select trax.enqueue('other', version => 'v1');
+        select trax.enqueue('mail', version => 'v''2');
+        select trax.enqueue('mail');
+        update trax.work_queue set run_at = now() - interval '1 h' - job_id * interval '1 s'",
+    )
+    .await;
+    s.get("select trax.report_worker('w', '10 s', info => '{\"tasks\": [\"mail\"], \"versions\": [\"v3\"]}')")
+        .await;
+    // The task is claimed, but not these versions.
+    s.claim_one("versions => '{v3}'").await;
+    let told = "select regexp_replace(detail, 'since [^,]*', 'since then'), fix
+        from trax.diagnose() where cause = 'version_not_taken' order by fix";
+    let row = |count: i32, task: &str, version: &str, quoted: &str| {
+        format!(
+            "{count} jobs of version \"{version}\" of task \"{task}\" have waited since then, and no known worker \
+             takes this version.|Start a worker that handles it: trax worker --exec COMMAND --task {task} --version {quoted}"
+        )
+    };
+    let seen = s.get(told).await;
+    let (mail, other) = (row(3, "mail", "v1", "v1"), row(1, "other", "v1", "v1"));
+    let quoted = row(1, "mail", "v'2", r"'v'\''2'");
+    for wanted in [&mail, &other, &quoted] {
+        assert!(seen.contains(wanted), "{wanted}: {seen}");
+    }
+    assert_eq!(seen.lines().count(), 3, "{seen}");
+    let none = "select count(*) from trax.diagnose() where cause = 'task_not_claimed'";
+    assert_eq!(s.get(none).await, "0");
+    s.get("select trax.report_worker('w', '10 s', info => '{\"tasks\": null, \"versions\": [\"v1\"]}')")
+        .await;
+    assert_eq!(s.get(told).await, quoted);
+    s.get("select trax.report_worker('w', '10 s', info => '{\"tasks\": null}')")
+        .await;
+    assert_eq!(s.get(told).await, "");
+}

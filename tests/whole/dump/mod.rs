@@ -38,7 +38,7 @@ async fn fill(client: &Client) {
         select trax.configure_group('mail', priority => 7, max_active_jobs => 3);
         select trax.enqueue('ready', '{\"n\": 1}', group_name => 'mail', priority => 5, unique_key => 'one');
         select trax.enqueue('delayed', run_at => now() + interval '1 day');
-        select trax.enqueue('never', concurrency_key => 'k', trace => '{\"id\": 7}');
+        select trax.enqueue('never', concurrency_key => 'k', trace => '{\"id\": 7}', version => 'v1');
         select trax.enqueue_many('done', array['1', '2', '3']::jsonb[]);
         select trax.complete(job_id, token, '{\"sum\": 3}')
             from trax.claim_next(max_jobs => 10, tasks => '{done}', worker => 'w');

@@ -12,7 +12,7 @@ use crate::setting;
 use pgrx::pg_sys;
 
 /// Columns that a lease copies from the waiting row.
-const SAME: [(Leased, Waiting); 18] = [
+const SAME: [(Leased, Waiting); 19] = [
     (Leased::JobId, Waiting::JobId),
     (Leased::LaneId, Waiting::LaneId),
     (Leased::QueuedAt, Waiting::QueuedAt),
@@ -31,6 +31,7 @@ const SAME: [(Leased, Waiting); 18] = [
     (Leased::ConcurrencyKey, Waiting::ConcurrencyKey),
     (Leased::RunAs, Waiting::RunAs),
     (Leased::ParentJobId, Waiting::ParentJobId),
+    (Leased::Version, Waiting::Version),
 ];
 
 /// Adds a lease for each job, and passes its row, as `trax.claim_next` returns it, to `push`.

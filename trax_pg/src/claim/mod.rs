@@ -176,6 +176,8 @@ struct Request {
     max_jobs: usize,
     tasks: Option<Vec<String>>,
     groups: Option<Vec<String>>,
+    /// The versions that the worker takes beside jobs without one; `None` is all.
+    versions: Option<Vec<String>>,
     /// The tasks and groups that the caller may claim.
     scope: Scope,
     lease_micros: i64,
@@ -186,8 +188,8 @@ struct Request {
 }
 
 impl Request {
-    /// Returns the arguments worker, max_jobs, tasks, groups, lease and places, which begin at
-    /// `first`.
+    /// Returns the arguments worker, max_jobs, tasks, groups, lease, places and versions, which
+    /// begin at `first`.
     fn from_call(call: &Call, first: usize) -> Result<Self> {
         let lease = call.optional_positive(first + 4, "lease")?;
         Ok(Self {
@@ -200,6 +202,7 @@ impl Request {
                 .unwrap_or(1) as usize,
             tasks: call.filter(first + 2, "tasks")?,
             groups: call.filter(first + 3, "groups")?,
+            versions: call.filter(first + 6, "versions")?,
             scope: Scope::default(),
             lease_micros: lease.unwrap_or_else(|| micros(setting::default_lease())),
             places: call
@@ -217,7 +220,10 @@ impl Request {
     }
 
     fn is_filtered(&self) -> bool {
-        self.tasks.is_some() || self.groups.is_some() || self.scope.is_limited()
+        self.tasks.is_some()
+            || self.groups.is_some()
+            || self.versions.is_some()
+            || self.scope.is_limited()
     }
 }
 

@@ -48,6 +48,7 @@ pub(crate) fn sql_job(spi: &Spi, run_as: &str, worker: &str) -> Result<Option<Sq
         max_jobs: 1,
         tasks: None,
         groups: None,
+        versions: None,
         scope: Scope::default(),
         lease_micros: 0,
         places: usize::MAX,

@@ -183,6 +183,7 @@ fn queue(spi: &Spi, due: &[Due], decisions: &mut [Decision], now: Timestamp) -> 
                 &due[index].group,
                 &due[index].task,
                 due[index].run_as.as_deref(),
+                None,
             ),
         })
         .collect();

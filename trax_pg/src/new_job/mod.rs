@@ -44,7 +44,7 @@ enum Passed {
 }
 
 /// The columns: those of `trax.new_job` and the arguments of `trax.enqueue`, in their order.
-const COLUMNS: [(&CStr, pg_sys::Oid, Passed); 12] = [
+const COLUMNS: [(&CStr, pg_sys::Oid, Passed); 13] = [
     (c"task", pg_sys::TEXTOID, Passed::Varying),
     (c"input", pg_sys::JSONBOID, Passed::Varying),
     (c"run_at", pg_sys::TIMESTAMPTZOID, Passed::ByValue),
@@ -69,6 +69,7 @@ const COLUMNS: [(&CStr, pg_sys::Oid, Passed); 12] = [
         pg_sys::INTERVALOID,
         Passed::Fixed(size_of::<pg_sys::Interval>()),
     ),
+    (c"version", pg_sys::TEXTOID, Passed::Varying),
 ];
 
 type Values = [Option<pg_sys::Datum>; COLUMNS.len()];

@@ -17,7 +17,7 @@ use crate::unreadable_job;
 use pgrx::pg_sys;
 
 /// Columns that a run copies from its lease.
-const SAME: [(Run, Leased); 13] = [
+const SAME: [(Run, Leased); 14] = [
     (Run::JobId, Leased::JobId),
     (Run::QueuedAt, Leased::QueuedAt),
     (Run::RunAt, Leased::RunAt),
@@ -31,6 +31,7 @@ const SAME: [(Run, Leased); 13] = [
     (Run::Manifest, Leased::Manifest),
     (Run::Worker, Leased::Worker),
     (Run::ParentJobId, Leased::ParentJobId),
+    (Run::Version, Leased::Version),
 ];
 
 /// Moves the leases that are still held into `trax.run`; returns their rows in ascending order of

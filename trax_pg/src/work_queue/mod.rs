@@ -1,7 +1,7 @@
 //! The work queue: the waiting jobs.
 //!
-//! Words: a *lane* is one task in one group, from which a claim picks; its number is a hash of the
-//! two names. A *delayed* job waits for its time and is in no lane until then.
+//! Words: a *lane* is one task in one group, or one version of it, from which a claim picks; its
+//! number is a hash of the names. A *delayed* job waits for its time and is in no lane until then.
 //!
 //! Enters: jobs by hand (`trax.enqueue`), from the cycle, and retries. Leaves: claimed and
 //! cancelled jobs. Holds: a waiting row is claimable exactly when `waits_for` is null; a unique key
@@ -256,15 +256,12 @@ pub(crate) fn enqueue_each(spi: &Spi, jobs: &[Alike]) {
         .collect();
     let mut lanes = HashMap::new();
     for (Alike { job, .. }, _) in &jobs {
-        lanes
-            .entry((job.group.as_str(), job.task.as_str()))
-            .or_insert_with(|| job.lane());
+        lanes.entry(job.names()).or_insert_with(|| job.lane());
     }
     let table = Table::open(Waiting::TABLE, Waiting::ALL);
     let mut rows = Inserter::begin(&table, count);
     for (Alike { job, inputs }, own) in jobs {
-        let lane = lanes[&(job.group.as_str(), job.task.as_str())];
-        add(&mut rows, job, lane, own, inputs);
+        add(&mut rows, job, lanes[&job.names()], own, inputs);
     }
     rows.end();
     table.close();
@@ -352,6 +349,7 @@ fn add(
         ),
         (Waiting::Trace, job.trace),
         (Waiting::RunAs, job.run_as.as_deref().and_then(arg)),
+        (Waiting::Version, job.version.as_deref().and_then(arg)),
         (Waiting::ParentJobId, job.parent_job_id.and_then(arg)),
         (
             Waiting::Steps,

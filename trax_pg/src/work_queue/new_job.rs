@@ -28,6 +28,8 @@ pub(crate) struct NewJob {
     pub(crate) trace: Option<pg_sys::Datum>,
     /// The role that runs a SQL job.
     pub(crate) run_as: Option<String>,
+    /// The version of the program that it needs.
+    pub(crate) version: Option<String>,
     /// The manifest's id and name.
     pub(crate) manifest: Option<(i64, String)>,
     /// The job that spawned it, or whose steps it undoes.
@@ -63,6 +65,7 @@ impl NewJob {
             concurrency_key: None,
             trace: None,
             run_as: None,
+            version: None,
             manifest: None,
             parent_job_id: None,
             steps: 0,
@@ -112,12 +115,23 @@ impl NewJob {
             unique_for,
             concurrency_key: call.optional_name(first + 8, "concurrency_key")?,
             trace,
+            version: call.optional_new_name(first + 12, "version")?,
             ..Self::plain(task, group.unwrap_or(DEFAULT_GROUP.to_string()), now)
         })
     }
 
+    /// Returns the names that decide its lane, of a job of workers.
+    pub(super) fn names(&self) -> (&str, &str, Option<&str>) {
+        (&self.group, &self.task, self.version.as_deref())
+    }
+
     pub(super) fn lane(&self) -> i64 {
-        lane::of(&self.group, &self.task, self.run_as.as_deref())
+        lane::of(
+            &self.group,
+            &self.task,
+            self.run_as.as_deref(),
+            self.version.as_deref(),
+        )
     }
 
     /// Returns until when its unique key stays alive at least.

@@ -22,6 +22,7 @@ row! {
         priority: i16,
         input: Option<pg_sys::Datum>,
         steps: Option<pg_sys::Datum>,
+        version: Option<String>,
         succeeded: bool,
     }
 }
@@ -78,6 +79,7 @@ fn fork(
     let now = Timestamp::now();
     let job = NewJob {
         priority: i32::from(ended.priority),
+        version: ended.version,
         ..NewJob::plain(ended.task, ended.group_name, now)
     };
     let id = work_queue::next_id();

@@ -11,7 +11,7 @@
 //! and is put back if the gate has closed meanwhile. So a claim that finds the group full again has
 //! scanned few of its sections, mostly one.
 //!
-//! The number of a lane is a hash of its group and task, whose names a session learns from the
+//! The number of a lane is a hash of its names, which a session learns from the
 //! first row that it sees. Until then a section is sorted as if its group had the highest
 //! priority. Holds: a list may be out of date, so a claim checks again, under the lock of a group,
 //! whether its jobs may run (`limit::group::room`).
@@ -60,13 +60,15 @@ pub(super) struct Names<'a> {
     pub(super) group: &'a str,
     pub(super) task: &'a str,
     pub(super) run_as: Option<&'a str>,
+    pub(super) version: Option<&'a str>,
 }
 
-/// The group and the task of a lane; for SQL jobs also the role that runs them.
+/// The group, the task and the version of a lane; for SQL jobs also the role that runs them.
 pub(super) struct Lane {
     pub(super) group: String,
     pub(super) task: String,
     run_as: Option<String>,
+    version: Option<String>,
     pub(super) gate: Bound,
 }
 
@@ -76,6 +78,7 @@ impl Lane {
             group: names.group.to_owned(),
             task: names.task.to_owned(),
             run_as: names.run_as.map(str::to_owned),
+            version: names.version.map(str::to_owned),
             gate: Bound::full_until(names.group),
         })
     }
@@ -84,17 +87,22 @@ impl Lane {
         self.group == names.group
             && self.task == names.task
             && self.run_as.as_deref() == names.run_as
+            && self.version.as_deref() == names.version
     }
 }
 
-/// Tasks, groups, the scope of the caller, and the role of an executor: workers claim no SQL jobs,
-/// and executors nothing else.
-type Filter = (
-    Option<Vec<String>>,
-    Option<Vec<String>>,
-    Scope,
-    Option<String>,
-);
+/// What a claim asks for.
+#[derive(Default, PartialEq)]
+struct Filter {
+    tasks: Option<Vec<String>>,
+    groups: Option<Vec<String>>,
+    /// Jobs without a version are taken beside these; `None` takes all.
+    versions: Option<Vec<String>>,
+    /// The scope of the caller.
+    scope: Scope,
+    /// The role of an executor: workers claim no SQL jobs, and executors nothing else.
+    run_as: Option<String>,
+}
 
 thread_local! {
     static LANES: RefCell<BoundedCache<i64, Rc<Lane>, NAMES>> = RefCell::default();
@@ -118,6 +126,7 @@ pub(super) fn names(scan: &Scan) -> Names<'_> {
         group: text(Waiting::GroupName),
         task: text(Waiting::Task),
         run_as: scan.text(Waiting::RunAs),
+        version: scan.text(Waiting::Version),
     }
 }
 
@@ -272,12 +281,13 @@ struct KnownSection {
 impl List {
     /// Returns the list for the filter of `request`, as this session last had it.
     pub(super) fn of(spi: &Spi, request: &Request, ages: bool) -> Self {
-        let filter = (
-            request.tasks.clone(),
-            request.groups.clone(),
-            request.scope.clone(),
-            request.run_as.clone(),
-        );
+        let filter = Filter {
+            tasks: request.tasks.clone(),
+            groups: request.groups.clone(),
+            versions: request.versions.clone(),
+            scope: request.scope.clone(),
+            run_as: request.run_as.clone(),
+        };
         Self::filtered(spi, filter, ages)
     }
 
@@ -403,16 +413,19 @@ impl List {
 
     /// Returns whether a claim with this filter takes jobs of the lane.
     pub(super) fn wants(&self, lane: &Lane) -> bool {
-        let (tasks, groups, scope, run_as) = &self.filter;
-        *run_as == lane.run_as
+        let contains = |names: &Option<Vec<String>>, name: &String| {
+            names.as_ref().is_none_or(|names| names.contains(name))
+        };
+        let filter = &self.filter;
+        filter.run_as == lane.run_as
             && self.groups.is_on(&lane.group)
-            && tasks
+            && contains(&filter.tasks, &lane.task)
+            && contains(&filter.groups, &lane.group)
+            && lane
+                .version
                 .as_ref()
-                .is_none_or(|tasks| tasks.contains(&lane.task))
-            && groups
-                .as_ref()
-                .is_none_or(|groups| groups.contains(&lane.group))
-            && scope.allows(&lane.task, &lane.group)
+                .is_none_or(|version| contains(&filter.versions, version))
+            && filter.scope.allows(&lane.task, &lane.group)
     }
 
     pub(super) fn priority(&self, lane: &Lane) -> i16 {

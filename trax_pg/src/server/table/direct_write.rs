@@ -132,7 +132,7 @@ fn type_of(column: &CStr) -> pg_sys::Oid {
         b"token" => pg_sys::UUIDOID,
         b"timeout" | b"retry_delay" => pg_sys::INTERVALOID,
         b"input" | b"trace" | b"detail" | b"output" => pg_sys::JSONBOID,
-        b"waits_for" | b"task" | b"group_name" | b"manifest" | b"unique_key"
+        b"waits_for" | b"task" | b"group_name" | b"manifest" | b"unique_key" | b"version"
         | b"concurrency_key" | b"worker" | b"state" | b"failure_kind" | b"error" => pg_sys::TEXTOID,
         b"scheduled_for" => pg_sys::TIMESTAMPTZOID,
         name if name.ends_with(b"_at") => pg_sys::TIMESTAMPTZOID,

@@ -16,7 +16,8 @@ select
         concurrency_key => d.row ->> 'concurrency_key',
         trace => nullif(d.row -> 'trace', 'null'),
         retry_delay => (d.row ->> 'retry_delay')::interval,
-        unique_for => (d.row ->> 'unique_for')::interval
+        unique_for => (d.row ->> 'unique_for')::interval,
+        version => d.row ->> 'version'
     )
 from (
     select x.document::jsonb as row, x.at
