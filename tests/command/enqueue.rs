@@ -28,13 +28,16 @@ async fn a_file_of_lines_is_queued_in_its_order_with_the_options() {
             "g",
             "--priority",
             "4",
+            "--version",
+            "v1",
         ],
     );
     assert_eq!(output.lines().count(), 2300);
     let wrong = "select count(*) from (
-            select (input ->> 'n')::int n, row_number() over (order by job_id) - 1 as place, group_name, priority
+            select (input ->> 'n')::int n, row_number() over (order by job_id) - 1 as place, group_name, priority, version
             from trax.work_queue
-        ) q where n <> place or group_name <> 'g' or priority <> 4";
+        ) q where n <> place or group_name <> 'g' or priority <> 4
+            or version is distinct from 'v1'";
     assert_eq!(s.number(wrong).await, 0);
     assert_eq!(s.number("select count(*) from trax.work_queue").await, 2300);
     let ids = objects(&db, &["enqueue", "bulk", "--file", &path]);

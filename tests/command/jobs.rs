@@ -283,8 +283,14 @@ async fn a_failed_job_is_retried_through_its_dead_letter_with_all_its_options() 
 async fn other_ended_jobs_are_queued_anew_and_live_ones_refused() {
     let (db, s) = session().await;
     let [queued, running, completed, failed, cancelled] = in_every_state(&s).await;
+    s.get(&format!(
+        "update trax.run set version = 'v1' where job_id = {cancelled}"
+    ))
+    .await;
     let changes = objects(&db, &["jobs", "retry", &cancelled.to_string()]);
     assert_eq!(changes[0]["via"], "enqueue");
+    let version = "select version from trax.work_queue where version is not null";
+    assert_eq!(s.get(version).await, "v1");
     // An acknowledged dead letter keeps the job's options.
     s.get("select trax.acknowledge_dead_letter(1)").await;
     let again = objects(&db, &["jobs", "retry", &failed.to_string()]);

@@ -167,8 +167,9 @@ fn each_fault_is_seen_by_the_scenario_that_is_about_it() {
     }
 }
 
-/// Faults with steps, put into the Python package: words of Python in which `s` is its class.
-const FAULTS_OF_STEPS: [(&str, &str, Scenario, &str); 3] = [
+/// Faults put into the Python package: words of Python in which `s` is its class of steps, and `c`
+/// that of claims.
+const FAULTS_OF_PACKAGE: [(&str, &str, Scenario, &str); 4] = [
     (
         "runs a recorded step again",
         "s._kept = lambda self, step, kind: iter(())",
@@ -188,13 +189,20 @@ const FAULTS_OF_STEPS: [(&str, &str, Scenario, &str); 3] = [
         Scenario::Steps,
         "results",
     ),
+    (
+        "takes every version",
+        "f = c.parameters; c.parameters = lambda self, wanted: {**f(self, wanted), 'versions': None}",
+        Scenario::Versions,
+        "a job of another version",
+    ),
 ];
 
 #[test]
-fn each_fault_with_steps_is_seen() {
-    let trials = FAULTS_OF_STEPS.map(|(name, fault, scenario, words)| {
+fn each_fault_of_a_package_is_seen() {
+    let trials = FAULTS_OF_PACKAGE.map(|(name, fault, scenario, words)| {
         let program = package(&format!(
-            "{PYTHON} -c \"import runpy, sys; from trax.steps import Steps as s; {fault}; \
+            "{PYTHON} -c \"import runpy, sys; from trax.steps import Steps as s; \
+            from trax.exchange import Claim as c; {fault}; \
             sys.argv = ['', 'async']; runpy.run_path('{PYTHON_WORKER}', run_name='__main__')\""
         ));
         (name, words, judge(program, scenario))

@@ -16,6 +16,7 @@ mod scenario;
 mod steps;
 mod trial;
 mod unheard;
+mod versions;
 
 use harness::scheduler::scheduling;
 use program::{Language, Program};

@@ -15,6 +15,8 @@ pub(super) struct Program {
     pub(super) leaves_out: bool,
     /// Whether it has the task `conformance.steps`.
     pub(super) has_steps: bool,
+    /// Whether it can name a version.
+    pub(super) has_versions: bool,
     /// Files made for the program.
     files: Option<Arc<Scratch>>,
 }
@@ -36,6 +38,7 @@ impl Program {
             kind,
             leaves_out: false,
             has_steps: false,
+            has_versions: false,
             files: None,
         }
     }
@@ -113,6 +116,7 @@ pub(super) fn root() -> PathBuf {
 pub(super) fn rust() -> Program {
     Program {
         has_steps: true,
+        has_versions: true,
         ..Program::new(Kind::Whole, "exec \"$RUST_WORKER\"")
     }
 }
@@ -134,12 +138,14 @@ pub(super) fn exec() -> Program {
     let command = format!(
         "exec \"$TRAX\" worker --exec 'exec bash tests/conformance/handler.sh' {} \
         --name \"$CONFORMANCE_NAME\" --concurrency \"$CONFORMANCE_CONCURRENCY\" \
-        --lease \"$CONFORMANCE_LEASE\" --grace \"$CONFORMANCE_GRACE\"",
+        --lease \"$CONFORMANCE_LEASE\" --grace \"$CONFORMANCE_GRACE\" \
+        ${{CONFORMANCE_VERSION:+--version \"$CONFORMANCE_VERSION\"}}",
         tasks.join(" ")
     );
     Program {
         leaves_out: true,
         has_steps: true,
+        has_versions: true,
         ..Program::new(Kind::Whole, command)
     }
 }
@@ -148,6 +154,7 @@ pub(super) fn exec() -> Program {
 pub(super) fn package(command: &str) -> Program {
     Program {
         has_steps: true,
+        has_versions: true,
         ..Program::new(Kind::Whole, command)
     }
 }
@@ -229,7 +236,7 @@ fn with_tasks(page: &str, tasks: &str) -> String {
 }
 
 /// The worker named by CONFORMANCE_WORKER; judged as a one-page example if CONFORMANCE_KIND=short,
-/// and on its steps if CONFORMANCE_STEPS is set.
+/// on its steps if CONFORMANCE_STEPS is set, and on versions if CONFORMANCE_VERSIONS is set.
 pub(super) fn named() -> Option<Program> {
     let command = std::env::var("CONFORMANCE_WORKER").ok()?;
     let kind = match std::env::var("CONFORMANCE_KIND").as_deref() {
@@ -239,6 +246,7 @@ pub(super) fn named() -> Option<Program> {
     };
     Some(Program {
         has_steps: std::env::var_os("CONFORMANCE_STEPS").is_some(),
+        has_versions: std::env::var_os("CONFORMANCE_VERSIONS").is_some(),
         ..Program::new(kind, command)
     })
 }

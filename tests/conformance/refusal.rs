@@ -157,3 +157,33 @@ pub(super) async fn refusals(trial: &Trial) -> Verdict {
     }
     Ok(())
 }
+
+/// Inputs that cannot be decoded fail, and no other job does.
+pub(super) async fn poison(trial: &Trial) -> Verdict {
+    let deep = format!("{}{}", "[".repeat(2000), "]".repeat(2000));
+    let mut good = Vec::new();
+    let mut bad = Vec::new();
+    for input in [r#"{"count": "many"}"#, "[]", &deep] {
+        good.push(trial.enqueue("echo", "{}", "").await?);
+        bad.push(trial.enqueue("typed", input, ", max_retries => 0").await?);
+        good.push(trial.enqueue("typed", r#"{"count": 7}"#, "").await?);
+    }
+    // All jobs are queued before the first claim.
+    let worker = trial.start(Start {
+        concurrency: trial.program.concurrency(),
+        ..Start::CALM
+    });
+    for job in good {
+        trial.becomes(job, "1 completed", &worker).await?;
+    }
+    for job in bad {
+        trial.becomes(job, "1 failed", &worker).await?;
+        let sql = format!(
+            "select concat_ws(' ', failure_kind, error <> '') from trax.run where job_id = {job}"
+        );
+        is("its failure", trial.value(&sql).await?.as_str(), "error t")?;
+    }
+    let counts = "select string_agg(distinct output ->> 'count', ' ') from trax.run
+        where task = 'conformance.typed' and state = 'completed'";
+    is("outputs", trial.value(counts).await?.as_str(), "8")
+}

@@ -2,7 +2,7 @@
 
 use super::log::most_at_once;
 use super::trial::{Start, Trial, Verdict, is, now, promptly, within};
-use super::{refusal, steps, unheard};
+use super::{refusal, steps, unheard, versions};
 use harness::PATIENCE;
 use harness::scheduler::{connect, scheduler_of};
 use std::time::Duration;
@@ -53,6 +53,8 @@ pub(super) enum Scenario {
     Waits,
     /// A step whose lease is lost while it runs is not recorded.
     StepStops,
+    /// A worker that names versions leaves jobs of other versions alone.
+    Versions,
     /// SIGTERM: running jobs end within the grace period.
     StopFinishes,
     /// SIGTERM: jobs that exceed the grace period are released.
@@ -62,7 +64,7 @@ pub(super) enum Scenario {
 }
 
 impl Scenario {
-    pub(super) const ALL: [Scenario; 22] = [
+    pub(super) const ALL: [Scenario; 23] = [
         Scenario::Claims,
         Scenario::Concurrency,
         Scenario::Heartbeats,
@@ -82,6 +84,7 @@ impl Scenario {
         Scenario::Steps,
         Scenario::Waits,
         Scenario::StepStops,
+        Scenario::Versions,
         Scenario::StopFinishes,
         Scenario::StopReleases,
         Scenario::Killed,
@@ -107,7 +110,7 @@ impl Scenario {
             (Scenario::Timeout, _) => timeout(trial).await,
             (Scenario::Unheard, _) => unheard::unheard(trial).await,
             (Scenario::Update, _) => unheard::update(trial).await,
-            (Scenario::Poison, _) => poison(trial).await,
+            (Scenario::Poison, _) => refusal::poison(trial).await,
             (Scenario::Steps | Scenario::Waits | Scenario::StepStops, _)
                 if !trial.program.has_steps =>
             {
@@ -116,6 +119,7 @@ impl Scenario {
             (Scenario::Steps, _) => steps::steps(trial).await,
             (Scenario::Waits, _) => steps::waits(trial).await,
             (Scenario::StepStops, _) => steps::step_stops(trial).await,
+            (Scenario::Versions, _) => versions::versions(trial).await,
             (Scenario::StopFinishes, _) => stop_finishes(trial).await,
             (Scenario::StopReleases, _) => stop_releases(trial).await,
         }?;
@@ -348,35 +352,6 @@ async fn timeout(trial: &Trial) -> Verdict {
     })
     .await?;
     trial.works(&worker).await
-}
-
-async fn poison(trial: &Trial) -> Verdict {
-    let deep = format!("{}{}", "[".repeat(2000), "]".repeat(2000));
-    let mut good = Vec::new();
-    let mut bad = Vec::new();
-    for input in [r#"{"count": "many"}"#, "[]", &deep] {
-        good.push(trial.enqueue("echo", "{}", "").await?);
-        bad.push(trial.enqueue("typed", input, ", max_retries => 0").await?);
-        good.push(trial.enqueue("typed", r#"{"count": 7}"#, "").await?);
-    }
-    // All jobs are queued before the first claim.
-    let worker = trial.start(Start {
-        concurrency: trial.program.concurrency(),
-        ..Start::CALM
-    });
-    for job in good {
-        trial.becomes(job, "1 completed", &worker).await?;
-    }
-    for job in bad {
-        trial.becomes(job, "1 failed", &worker).await?;
-        let sql = format!(
-            "select concat_ws(' ', failure_kind, error <> '') from trax.run where job_id = {job}"
-        );
-        is("its failure", trial.value(&sql).await?.as_str(), "error t")?;
-    }
-    let counts = "select string_agg(distinct output ->> 'count', ' ') from trax.run
-        where task = 'conformance.typed' and state = 'completed'";
-    is("outputs", trial.value(counts).await?.as_str(), "8")
 }
 
 async fn restart(trial: &mut Trial, server: &mut Server) -> Verdict {

@@ -36,6 +36,8 @@ pub(super) struct Start {
     pub(super) lease: u32,
     /// In seconds.
     pub(super) grace: u32,
+    /// The version that it names; empty for none.
+    pub(super) version: &'static str,
 }
 
 impl Start {
@@ -45,6 +47,7 @@ impl Start {
         concurrency: 1,
         lease: 30,
         grace: 20,
+        version: "",
     };
 }
 
@@ -195,6 +198,7 @@ impl Trial {
             .env("CONFORMANCE_CONCURRENCY", start.concurrency.to_string())
             .env("CONFORMANCE_LEASE", start.lease.to_string())
             .env("CONFORMANCE_GRACE", start.grace.to_string())
+            .env("CONFORMANCE_VERSION", start.version)
             .env("CONFORMANCE_LOG", self.files.path().join("log"))
             .env("SAID", self.files.path().join("said"));
         Running(Process::start(command))

@@ -188,7 +188,7 @@ async fn perform(act: Act, ctx: &Context) -> HandlerResult<Value> {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address: Address = std::env::var("DATABASE_URL")?.parse()?;
-    let summary = Worker::new(address)
+    let mut worker = Worker::new(address)
         .name(setting("NAME"))
         .concurrency(usize::try_from(number("CONCURRENCY"))?)
         .lease(Duration::from_secs(number("LEASE")))
@@ -201,9 +201,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .handle("conformance.snooze", snooze)
         .handle("conformance.large", large)
         .handle("conformance.typed", typed)
-        .handle("conformance.steps", steps)
-        .run()
-        .await?;
+        .handle("conformance.steps", steps);
+    let version = setting("VERSION");
+    if !version.is_empty() {
+        worker = worker.versions([version]);
+    }
+    let summary = worker.run().await?;
     println!("{summary}");
     Ok(())
 }

@@ -126,6 +126,7 @@ pub struct ClaimOptions {
     pub(crate) max_jobs: Option<i32>,
     pub(crate) tasks: Option<Vec<String>>,
     pub(crate) groups: Option<Vec<String>>,
+    pub(crate) versions: Option<Vec<String>>,
     pub(crate) lease: Option<Interval>,
     pub(crate) places: Option<i32>,
 }
@@ -157,6 +158,12 @@ impl ClaimOptions {
     /// Limits the claim to jobs of these groups.
     pub fn groups<S: Into<String>>(mut self, groups: impl IntoIterator<Item = S>) -> Self {
         self.groups = Some(groups.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Limits the claim to jobs of these versions and jobs without a version.
+    pub fn versions<S: Into<String>>(mut self, versions: impl IntoIterator<Item = S>) -> Self {
+        self.versions = Some(versions.into_iter().map(Into::into).collect());
         self
     }
 

@@ -19,6 +19,7 @@ pub struct JobOptions {
     pub(crate) trace: Option<Json>,
     pub(crate) retry_delay: Option<Interval>,
     pub(crate) unique_for: Option<Interval>,
+    pub(crate) version: Option<String>,
 }
 
 impl JobOptions {
@@ -85,6 +86,13 @@ impl JobOptions {
         self
     }
 
+    /// Sets the version of the program that the job needs: of the workers that name versions
+    /// ([`Worker::versions`](crate::Worker::versions)), only those that name this one take it.
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.version = Some(version.into());
+        self
+    }
+
     /// Sets trace data that is passed to every attempt of the job. For a W3C trace context use
     /// [`JobOptions::trace_context`].
     pub fn trace(mut self, trace: impl Into<Json>) -> Self {
@@ -110,6 +118,7 @@ impl JobOptions {
             trace: over.trace.or(self.trace),
             retry_delay: over.retry_delay.or(self.retry_delay),
             unique_for: over.unique_for.or(self.unique_for),
+            version: over.version.or(self.version),
         }
     }
 
@@ -125,5 +134,6 @@ impl JobOptions {
             .option("trace", trace)
             .option("retry_delay", &self.retry_delay)
             .option("unique_for", &self.unique_for)
+            .option("version", &self.version)
     }
 }

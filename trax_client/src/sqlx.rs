@@ -120,6 +120,7 @@ impl Call {
             ("trace", "jsonb", trace.map(|trace| trace.to_string())),
             ("retry_delay", "interval", options.retry_delay.map(span)),
             ("unique_for", "interval", options.unique_for.map(span)),
+            ("version", "text", options.version.clone()),
         ];
         for (name, sql_type, text) in given {
             if let Some(text) = text {

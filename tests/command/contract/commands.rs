@@ -146,11 +146,11 @@ const JOB: &str = "attempt error finished_at group_name job_id manifest priority
     started_at state task waits_for worker";
 const WHOLE_JOB: &str = "attempt attempts cancel_requested concurrency_key dead_letter_id dead_letter_reason \
     dead_letter_status error finished_at group_name input job_id lease_expires_at manifest max_retries output parent_job_id \
-    priority progress queued_at requeued_job_id run_at scheduled_for started_at state steps task timeout_at unique_key waits_for worker";
+    priority progress queued_at requeued_job_id run_at scheduled_for started_at state steps task timeout_at unique_key version waits_for worker";
 const DEAD_LETTER: &str = "attempts created_at group_name id job_id last_error manifest reason requeued_job_id \
     resolution_note resolved_at status task";
 const WHOLE_DEAD_LETTER: &str = "attempts concurrency_key created_at group_name id input job_id last_error manifest \
-    max_retries priority reason requeued_job_id resolution_note resolved_at status task unique_key";
+    max_retries priority reason requeued_job_id resolution_note resolved_at status task unique_key version";
 const MANIFEST: &str = "cron depends_mode depends_on dormant enabled evaluation_error every group_name \
     last_queued_at last_success_at name next_run_at on_dead_letter parked_on run_at stopped_by task timezone";
 const WHOLE_MANIFEST: &str = "applied created_at cron decided_at dependents depends_mode depends_on disabled_reason dormant enabled \

@@ -80,6 +80,9 @@ pub(crate) struct Arguments {
     /// Jobs with the same key run one at a time
     #[arg(long, value_name = "KEY")]
     concurrency_key: Option<String>,
+    /// Only workers that take this version, or that name no versions, claim the job
+    #[arg(long, value_name = "VERSION", conflicts_with = "sql")]
+    version: Option<String>,
     #[command(flatten)]
     output: Options,
 }
@@ -385,6 +388,9 @@ async fn options(session: &Session, arguments: &Arguments) -> Result<JobOptions,
     }
     if let Some(key) = &arguments.concurrency_key {
         options = options.concurrency_key(key);
+    }
+    if let Some(version) = &arguments.version {
+        options = options.version(version);
     }
     Ok(match caller() {
         Some(trace) => options.trace_context(&trace),

@@ -81,6 +81,9 @@ pub(crate) struct Arguments {
     /// Claim only from this group; may be repeated
     #[arg(long = "group", value_name = "GROUP")]
     groups: Vec<String>,
+    /// Claim only jobs of this version and jobs without a version; may be repeated
+    #[arg(long = "version", value_name = "VERSION")]
+    versions: Vec<String>,
     /// How many programs run at once
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     concurrency: u16,
@@ -226,6 +229,9 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     if !arguments.groups.is_empty() {
         worker = worker.groups(arguments.groups);
     }
+    if !arguments.versions.is_empty() {
+        worker = worker.versions(arguments.versions);
+    }
     if arguments.tasks.is_empty() {
         worker = worker.handle_any(handler);
     } else {
@@ -258,6 +264,10 @@ fn intention(arguments: &Arguments) -> String {
         [] => String::new(),
         groups => format!(" in group {}", groups.join(", ")),
     };
+    let versions = match arguments.versions.as_slice() {
+        [] => String::new(),
+        versions => format!(" of version {} or none", versions.join(", ")),
+    };
     let at_once = arguments.concurrency;
-    format!("claiming jobs of {tasks}{groups}, {at_once} at once")
+    format!("claiming jobs of {tasks}{groups}{versions}, {at_once} at once")
 }

@@ -57,14 +57,16 @@ export interface Claim {
   maxJobs: number;
   tasks: string[];
   groups: string[] | undefined;
+  versions: string[] | undefined;
   lease: string;
 }
 
-const claiming = ({ worker, maxJobs, tasks, groups, lease }: Claim): Record<string, Argument> => ({
+const claiming = ({ worker, maxJobs, tasks, groups, versions, lease }: Claim): Record<string, Argument> => ({
   worker: ["text", worker],
   max_jobs: ["int", maxJobs],
   tasks: ["text[]", tasks],
   groups: ["text[]", groups],
+  versions: ["text[]", versions],
   lease: ["interval", lease],
 });
 

@@ -22,6 +22,8 @@ export interface WorkerOptions {
   concurrency?: number;
   /** Limits claims to these groups. */
   groups?: string[];
+  /** Limits claims to jobs of these versions and jobs without a version; by default all jobs. */
+  versions?: string[];
   /** How long a lease lasts without a heartbeat (default 30 s). Heartbeats are sent every third of it. */
   lease?: Duration;
   leaseMs?: number;
@@ -47,8 +49,8 @@ export interface WorkerOptions {
 
 /** The names of all options; the compiler reports a missing one. */
 const optionNames = Object.keys({
-  connection: 0, name: 0, concurrency: 0, groups: 0, lease: 0, leaseMs: 0, pollInterval: 0, pollIntervalMs: 0, grace: 0,
-  graceMs: 0, cancelPatience: 0, cancelPatienceMs: 0, signals: 0, untilEmpty: 0, logger: 0,
+  connection: 0, name: 0, concurrency: 0, groups: 0, versions: 0, lease: 0, leaseMs: 0, pollInterval: 0, pollIntervalMs: 0,
+  grace: 0, graceMs: 0, cancelPatience: 0, cancelPatienceMs: 0, signals: 0, untilEmpty: 0, logger: 0,
 } satisfies Record<keyof WorkerOptions, 0>);
 
 /** Claims jobs and runs handlers until stopped.
@@ -136,7 +138,10 @@ export class Worker {
     const { lease, ...times } = this.#times;
     const concurrency = options.concurrency ?? 10;
     const tasks = [...this.#tasks.keys()];
-    const what = { tasks: tasks.slice(0, 50), groups: options.groups?.slice(0, 10), concurrency };
+    const { groups, versions } = options;
+    // Without a list the server takes the worker for one that claims all.
+    const named = (names?: string[]) => (names && names.length <= 10 ? names : undefined);
+    const what = { tasks: tasks.slice(0, 50), groups: named(groups), versions: named(versions), concurrency };
     const info = { host: hostname(), pid: process.pid, version, language: "node", ...what };
     return {
       tasks: this.#tasks,
@@ -145,7 +150,7 @@ export class Worker {
       untilEmpty: options.untilEmpty ?? false,
       log: options.logger ?? quiet,
       telemetry: await Telemetry.load(),
-      exchange: { hosts: at, lease, claim: { worker: name, tasks, groups: options.groups, lease: `${lease} ms` } },
+      exchange: { hosts: at, lease, claim: { worker: name, tasks, groups, versions, lease: `${lease} ms` } },
       heartbeat: { hosts: at, name, lease, info: JSON.stringify(info) },
     };
   }
@@ -163,11 +168,12 @@ function timesOf(options: WorkerOptions): Times {
   };
 }
 
-function check({ concurrency, groups, connection }: WorkerOptions): void {
+function check({ concurrency, groups, versions, connection }: WorkerOptions): void {
   concurrency ??= 10;
   if (!Number.isInteger(concurrency) || concurrency < 1) {
     throw new UsageError(`the concurrency is ${concurrency}: give a whole number from 1`);
   }
   if (groups !== undefined && groups !== null) checkList("groups", groups, 'groups: ["mail"]');
+  if (versions !== undefined && versions !== null) checkList("versions", versions, 'versions: ["v2"]');
   hosts(connection);
 }

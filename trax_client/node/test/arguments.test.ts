@@ -47,6 +47,7 @@ async function refused(words: string, call: () => unknown): Promise<void> {
 test("a list is no text, and a text no list", async () => {
   await refused('groups is a text; write groups: ["mail"]', () => new Worker({ connection, groups: any("mail") }));
   await refused('groups is an object; write groups: ["mail"]', () => new Worker({ connection, groups: any({}) }));
+  await refused('versions is a text; write versions: ["v2"]', () => new Worker({ connection, versions: any("v2") }));
   await refused("inputs is a text; write enqueueMany(", () => client.enqueueMany("a", any("input")));
   await refused("inputs is an object; write enqueueMany(", () => client.enqueueMany("a", any(new Set())));
   await refused('task is a list; write enqueue("', () => client.enqueue(any(["a", "b"])));

@@ -79,6 +79,7 @@ const worker = new Worker({
   concurrency: Number(setting("CONCURRENCY")),
   lease: `${setting("LEASE")} s`,
   grace: `${setting("GRACE")} s`,
+  ...(setting("VERSION") && { versions: [setting("VERSION")] }),
 });
 
 worker

@@ -191,6 +191,7 @@ def settings() -> dict[str, Any]:
         "concurrency": int(env["CONFORMANCE_CONCURRENCY"]),
         "lease": float(env["CONFORMANCE_LEASE"]),
         "grace": float(env["CONFORMANCE_GRACE"]),
+        "versions": [env["CONFORMANCE_VERSION"]] if env["CONFORMANCE_VERSION"] else None,
     }
 
 

@@ -102,7 +102,7 @@ def by_name(calls: list[Call], *names: str) -> list[tuple[str, Call]]:
     ]
 
 
-LISTS = [("groups", call) for _, call in by_name(WORKERS, "groups")]
+LISTS = by_name(WORKERS, "groups", "versions")
 LISTS += [("inputs", lambda value, call=call: call("a", value)) for call in MANY]
 DURATIONS = by_name(ENQUEUE, "timeout", "retry_delay", "unique_for")
 DURATIONS += by_name(WORKERS, "lease", "grace", "poll_interval")
@@ -158,7 +158,11 @@ def accepted(call: Call, value: Any) -> None:
 
 @pytest.mark.parametrize(("name", "call"), LISTS)
 def test_a_list_refuses_a_single_value(name: str, call: Call) -> None:
-    example = {"groups": 'groups=["mail"]', "inputs": 'inputs=[{"to": "ada"}]'}[name]
+    example = {
+        "groups": 'groups=["mail"]',
+        "versions": 'versions=["v2"]',
+        "inputs": 'inputs=[{"to": "ada"}]',
+    }[name]
     for value, said in [
         ("mail", "a text"),
         (b"mail", "bytes"),
@@ -179,6 +183,7 @@ def test_a_list_of_texts_refuses_other_items(worker: Call) -> None:
         said = f'groups[1] is {said}; write groups=["mail"]'
         refused(lambda value: worker(groups=value), ["mail", item], TypeError, said)
     refused(lambda value: worker(groups=value), [], ValueError, "leave it out")
+    refused(lambda value: worker(versions=value), [], ValueError, "leave it out")
 
 
 @pytest.mark.parametrize("call", ENQUEUE + WORKERS)

@@ -48,14 +48,15 @@ def test_every_option_arrives(client: trax.Client, db: psycopg.Connection[Any], 
         trace={"traceparent": "x"},
         retry_delay=3,
         unique_for=60,
+        version="v1",
     )
     assert client.enqueue(task, unique_key=task) == job_id
     row = db.execute(
-        "select group_name, priority, max_retries, timeout, concurrency_key, trace, input"
+        "select group_name, priority, max_retries, timeout, concurrency_key, trace, input, version"
         " from trax.work_queue where job_id = %s",
         [job_id],
     ).fetchone()
-    assert row == ("g", 7, 2, timedelta(minutes=1), "k", {"traceparent": "x"}, [1])
+    assert row == ("g", 7, 2, timedelta(minutes=1), "k", {"traceparent": "x"}, [1], "v1")
     job = client.job(job_id)
     assert job is not None
     assert job.run_at == datetime(2090, 1, 1, tzinfo=timezone.utc)

@@ -288,6 +288,7 @@ fn claiming<'p>(call: Call<'p>, options: &'p ClaimOptions) -> Call<'p> {
         .option("max_jobs", &options.max_jobs)
         .option("tasks", &options.tasks)
         .option("groups", &options.groups)
+        .option("versions", &options.versions)
         .option("lease", &options.lease)
         .option("places", &options.places)
 }

@@ -28,7 +28,6 @@ pub(super) struct Branches<S> {
     pub(super) setup: Arc<Setup<S>>,
     pub(super) places: AllPlaces,
     pub(super) name: String,
-    pub(super) groups: Option<Vec<String>>,
     pub(super) take_turns: bool,
     pub(super) events: Events,
     pub(super) shutdown: Shutdown,
@@ -101,7 +100,8 @@ impl<S: Send + Sync + 'static> Branches<S> {
             .lease(setup.lease)
             .places(0);
         options.tasks = setup.handlers.tasks();
-        options.groups = self.groups.clone();
+        options.groups = setup.groups.clone();
+        options.versions = setup.versions.clone();
         let registration = Registration::new(
             self.name.clone(),
             &options,

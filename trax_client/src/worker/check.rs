@@ -9,11 +9,10 @@ use crate::manifest::Manifest;
 /// Checks the configuration of a worker before it starts.
 pub(crate) fn check<'m, S: Send + Sync + 'static>(
     setup: &Setup<S>,
-    groups: Option<&[String]>,
     mut manifests: impl Iterator<Item = &'m Manifest>,
 ) -> Result<()> {
     let handlers = &setup.handlers;
-    let mistake = handlers.mistake().or_else(|| idle(setup, groups));
+    let mistake = handlers.mistake().or_else(|| idle(setup));
     let mistake = mistake.or_else(|| {
         let unhandled = manifests
             .find(|manifest| !handlers.knows(manifest.task()))?;
@@ -28,7 +27,7 @@ pub(crate) fn check<'m, S: Send + Sync + 'static>(
 }
 
 /// Returns the setting with which no job could run, and what to type.
-fn idle<S>(setup: &Setup<S>, groups: Option<&[String]>) -> Option<String> {
+fn idle<S>(setup: &Setup<S>) -> Option<String> {
     let ms = Duration::from_millis;
     let times = [
         ("lease", setup.lease, ms(30), "from_secs(30)"),
@@ -49,8 +48,12 @@ fn idle<S>(setup: &Setup<S>, groups: Option<&[String]>) -> Option<String> {
     if setup.concurrency == 0 {
         return Some("concurrency is 0, so no handler could run; type .concurrency(10)".to_owned());
     }
-    groups.filter(|groups| groups.is_empty())?;
-    Some("groups names no group, so no job could be claimed; name one, or leave it out".to_owned())
+    let lists = [("groups", &setup.groups), ("versions", &setup.versions)];
+    let is_empty = |names: &Option<Vec<String>>| names.as_ref().is_some_and(Vec::is_empty);
+    let (name, _) = lists.iter().find(|(_, names)| is_empty(names))?;
+    Some(format!(
+        "{name} is an empty list; name one at least, or leave it out to claim all"
+    ))
 }
 
 /// Returns every manifest that a worker stores at startup.
@@ -93,7 +96,8 @@ mod tests {
             ),
             (worker().stall_limit(Duration::ZERO), ".stall_limit("),
             (worker().concurrency(0), ".concurrency(10)"),
-            (worker().groups(none), "names no group"),
+            (worker().groups(none), "groups is an empty list"),
+            (worker().versions(none), "versions is an empty list"),
         ] {
             let refused = worker.run().await.expect_err("it could run no job");
             assert!(matches!(refused, Error::Setup(_)), "{refused:?}");

@@ -107,7 +107,6 @@ pub struct Worker<S = ()> {
     others: Vec<Address>,
     is_router: bool,
     name: String,
-    groups: Option<Vec<String>>,
     take_turns: bool,
     schedules: Vec<Manifest>,
     declared: Option<(String, Vec<Manifest>)>,
@@ -136,7 +135,6 @@ impl<S: Send + Sync + 'static> Worker<S> {
             others: Vec::new(),
             is_router: false,
             name: default_name(),
-            groups: None,
             take_turns: false,
             schedules: Vec::new(),
             declared: None,
@@ -149,6 +147,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
             setup: Setup {
                 handlers: Handlers::new(),
                 state: Arc::new(state),
+                groups: None,
+                versions: None,
                 concurrency: 10,
                 prefetch: 100,
                 lease: Duration::from_secs(30),
@@ -332,7 +332,14 @@ impl<S: Send + Sync + 'static> Worker<S> {
 
     /// Limits claims to these groups.
     pub fn groups<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
-        self.groups = Some(names.into_iter().map(Into::into).collect());
+        self.setup.groups = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Limits claims to jobs of these [versions](crate::JobOptions::version) and jobs without one.
+    /// By default the worker takes jobs of any version.
+    pub fn versions<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.setup.versions = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
@@ -443,7 +450,6 @@ impl<S: Send + Sync + 'static> Worker<S> {
             others,
             is_router,
             name,
-            groups,
             take_turns,
             schedules,
             declared,
@@ -455,11 +461,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             health_options,
             setup,
         } = self;
-        check(
-            &setup,
-            groups.as_deref(),
-            declared_by(&schedules, &declared),
-        )?;
+        check(&setup, declared_by(&schedules, &declared))?;
         let is_alone = others.is_empty() && !is_router;
         if !is_alone && declared_by(&schedules, &declared).next().is_some() {
             let why = "a worker of several databases stores no manifests: declare them through the router, with Client::declare";
@@ -474,7 +476,6 @@ impl<S: Send + Sync + 'static> Worker<S> {
             start: Start::new(setup.until_empty),
             setup: Arc::new(setup),
             name,
-            groups,
             take_turns,
             events,
             shutdown,

@@ -59,6 +59,7 @@ impl Registration {
             "version": env!("CARGO_PKG_VERSION"),
             "tasks": tasks,
             "groups": options.groups.as_ref().filter(|names| names.len() <= 10),
+            "versions": options.versions.as_ref().filter(|names| names.len() <= 10),
             "concurrency": concurrency,
         });
         Registration {

@@ -9,6 +9,8 @@ use super::handlers::Handlers;
 pub(crate) struct Setup<S> {
     pub(super) handlers: Handlers<S>,
     pub(super) state: Arc<S>,
+    pub(super) groups: Option<Vec<String>>,
+    pub(super) versions: Option<Vec<String>>,
     pub(super) concurrency: usize,
     pub(super) prefetch: usize,
     pub(super) lease: Duration,

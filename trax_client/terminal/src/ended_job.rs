@@ -9,7 +9,7 @@ const ENQUEUE: &str = include_str!("query/ended_job_enqueue.sql");
 const ENQUEUE_SQL: &str = include_str!("query/ended_job_enqueue_sql.sql");
 
 /// The columns, which are the parameters of each statement.
-const COLUMNS: [&str; 14] = [
+const COLUMNS: [&str; 15] = [
     "manifest",
     "task",
     "input",
@@ -24,6 +24,7 @@ const COLUMNS: [&str; 14] = [
     "command",
     "run_as",
     "letter",
+    "version",
 ];
 
 /// An ended job: its open dead letter, its manifest if that still exists, and its options.
@@ -43,7 +44,7 @@ pub enum Again {
     DeadLetter,
     /// By its manifest.
     Manifest,
-    /// With its task, input, group and priority, and the options in its dead letter.
+    /// With its task, input, group, priority and version, and the options in its dead letter.
     Enqueue,
     /// As a statement.
     EnqueueSql,
@@ -94,7 +95,7 @@ impl EndedJob {
 
     /// Returns how the job is queued again.
     pub fn again(&self) -> Again {
-        let [manifest, .., command, _, letter] = &self.values;
+        let [manifest, .., command, _, letter, _] = &self.values;
         match (letter, manifest, command) {
             (Some(_), ..) => Again::DeadLetter,
             (_, Some(_), _) => Again::Manifest,

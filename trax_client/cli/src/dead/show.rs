@@ -32,6 +32,7 @@ struct DeadLetterDetail {
     max_retries: Option<i32>,
     unique_key: Option<String>,
     concurrency_key: Option<String>,
+    version: Option<String>,
     input: Json,
 }
 
@@ -51,6 +52,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             max_retries: row.try_get("max_retries")?,
             unique_key: row.try_get("unique_key")?,
             concurrency_key: row.try_get("concurrency_key")?,
+            version: row.try_get("version")?,
             input: row.try_get("input")?,
         });
     }
@@ -86,6 +88,7 @@ impl DeadLetterDetail {
         facts.add("attempts", letter.attempts);
         facts.maybe("unique key", self.unique_key.as_deref());
         facts.maybe("concurrency key", self.concurrency_key.as_deref());
+        facts.maybe("version", self.version.as_deref());
         facts.add("died", letter.created_at.full(now));
         facts.maybe("resolved", letter.resolved_at.map(|at| at.full(now)));
         facts.maybe("note", letter.resolution_note.as_deref());

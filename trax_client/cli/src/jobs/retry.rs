@@ -3,9 +3,9 @@
 //!
 //! A failed job with an open dead letter is requeued through it, which keeps all its options and
 //! lets its manifest continue. Any other ended job is queued again: by its manifest if that still
-//! exists, otherwise with its task, input, group and priority, and the options in its dead letter;
-//! the history has no more. `trax.audit` has each. A job is read from the shard where it ended and
-//! queued at the address: a router puts it on the current shard of its group.
+//! exists, otherwise with its task, input, group, priority and version, and the options in its dead
+//! letter; the history has no more. `trax.audit` has each. A job is read from the shard where it
+//! ended and queued at the address: a router puts it on the current shard of its group.
 
 use std::process::ExitCode;
 
@@ -24,7 +24,7 @@ use trax_terminal::{Again, EndedJob, FAILED, Failure};
 A job that waits for its next attempt can be claimed at once. One that failed
 for good is requeued through its dead letter, with all its options. Any other
 ended job is queued anew: by its manifest or, without one, with its task, input,
-group and priority.")]
+group, priority and version.")]
 pub(crate) struct Arguments {
     /// The jobs
     #[arg(required = true, value_name = "ID")]

@@ -62,6 +62,7 @@ pub(super) struct Job {
     pub(super) requeued_job_id: Option<i64>,
     attempts: Vec<Attempt>,
     parent_job_id: Option<i64>,
+    version: Option<String>,
     steps: Vec<Step>,
 }
 
@@ -156,6 +157,7 @@ impl Job {
             requeued_job_id: row.try_get("requeued_job_id")?,
             attempts: Vec::new(),
             parent_job_id: row.try_get("parent_job_id")?,
+            version: row.try_get("version")?,
             steps: Vec::new(),
         })
     }
@@ -184,6 +186,7 @@ impl Job {
         facts.add("attempts", self.attempts_text());
         facts.maybe("unique key", self.unique_key.as_deref());
         facts.maybe("concurrency key", self.concurrency_key.as_deref());
+        facts.maybe("version", self.version.as_deref());
         facts.maybe("scheduled for", time(self.scheduled_for));
         facts.add("queued", self.queued_at.full(now));
         if self.state == "queued" {

@@ -17,6 +17,7 @@ select
     d.max_retries,
     d.unique_key,
     d.concurrency_key,
+    d.version,
     d.input
 from trax.dead_letter d
 where d.id = $1

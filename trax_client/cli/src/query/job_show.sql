@@ -18,6 +18,7 @@ select
     j.output,
     j.progress,
     j.parent_job_id,
+    j.version,
     q.waits_for,
     coalesce(q.unique_key, l.unique_key) as unique_key,
     coalesce(q.concurrency_key, l.concurrency_key) as concurrency_key,

@@ -92,6 +92,7 @@ class Settings:
     name: str
     concurrency: int
     groups: Sequence[str] | None
+    versions: Sequence[str] | None
     lease: float
     grace: float
     poll_interval: float
@@ -113,8 +114,9 @@ class Engine:
         self._watchdog = Watchdog()
         self._parameters = bounded(settings.address, settings.name, settings.lease)
         tasks = sorted(handlers)
-        self._exchange = Exchange(Claim(settings.name, tasks, settings.groups, settings.lease))
-        info = {"tasks": tasks[:100], "groups": settings.groups, "client": "python"}
+        groups, versions = settings.groups, settings.versions
+        self._exchange = Exchange(Claim(settings.name, tasks, groups, versions, settings.lease))
+        info = {"tasks": tasks[:100], "groups": groups, "versions": versions, "client": "python"}
         self._heartbeat = Heartbeat(
             self._parameters,
             self._held,

@@ -75,17 +75,18 @@ class Claim:
     worker: str
     tasks: Sequence[str]
     groups: Sequence[str] | None
+    versions: Sequence[str] | None
     lease: float
 
     def parameters(self, wanted: int) -> dict[str, Any]:
         """Return the arguments of a claim of up to `wanted` jobs."""
-        tasks, groups = list(self.tasks), None if self.groups is None else list(self.groups)
         lease = span(self.lease)
         return {
             "worker": self.worker,
             "max_jobs": wanted,
-            "tasks": tasks,
-            "groups": groups,
+            "tasks": list(self.tasks),
+            "groups": None if self.groups is None else list(self.groups),
+            "versions": None if self.versions is None else list(self.versions),
             "lease": lease,
         }
 

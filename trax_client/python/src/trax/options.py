@@ -27,6 +27,7 @@ class JobOptions(TypedDict, total=False):
     trace: Mapping[str, Any] | None
     retry_delay: Seconds | None
     unique_for: Seconds | None
+    version: str | None
 
 
 EMPTY: Final[dict[str, Any]] = {}
@@ -68,6 +69,7 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "trace": _trace,
     "retry_delay": argument.duration,
     "unique_for": argument.duration,
+    "version": _text,
 }
 
 

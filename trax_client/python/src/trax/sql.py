@@ -14,7 +14,7 @@ _OPTIONS = """
     timeout => %(timeout)s::interval,
     unique_key => %(unique_key)s::text, concurrency_key => %(concurrency_key)s::text,
     trace => %(trace)s::jsonb, retry_delay => %(retry_delay)s::interval,
-    unique_for => %(unique_for)s::interval"""
+    unique_for => %(unique_for)s::interval, version => %(version)s::text"""
 
 _CLAIMED = """job_id, token::text, attempt, max_attempts, task, input::text, manifest, group_name,
     extract(epoch from scheduled_for)::float8, extract(epoch from queued_at)::float8,
@@ -24,6 +24,7 @@ _CLAIMED = """job_id, token::text, attempt, max_attempts, task, input::text, man
 # attempt.
 _CLAIM = """max_jobs => %(max_jobs)s::int,
     tasks => %(tasks)s::text[], groups => %(groups)s::text[],
+    versions => %(versions)s::text[],
     lease => %(lease)s::interval, places => 0"""
 
 _COMPLETIONS = f"""job_ids => {_LOCK.format("%(job_ids)s::bigint[]")},

@@ -34,6 +34,7 @@ class _Worker:
         name: str | None = None,
         concurrency: int = 10,
         groups: Iterable[str] | None = None,
+        versions: Iterable[str] | None = None,
         lease: Seconds = 30.0,
         grace: Seconds = 30.0,
         poll_interval: Seconds = 0.2,
@@ -50,6 +51,8 @@ class _Worker:
             name: the name shown in leases and runs; by default host, process id and a random part.
             concurrency: how many handlers may run at once.
             groups: limits claims to these groups, as in `["mail"]`; None means all groups.
+            versions: limits claims to jobs of these versions, as in `["v2"]`, and jobs without a
+                version; None means all jobs.
             lease: how long a lease lasts without a heartbeat; three are sent per lease.
             grace: how long handlers may continue after the first SIGTERM or SIGINT.
             poll_interval: how often to poll an empty queue; grows to one second, or to five while
@@ -73,6 +76,11 @@ class _Worker:
         self._groups = None if groups is None else argument.texts("groups", groups, '["mail"]')
         if self._groups == []:
             raise WrongValueError("groups has no item; leave it out to claim from all groups")
+        self._versions = (
+            None if versions is None else argument.texts("versions", versions, '["v2"]')
+        )
+        if self._versions == []:
+            raise WrongValueError("versions has no item; leave it out to claim jobs of any version")
         self._grace = argument.duration("grace", grace).total_seconds()
         interval = argument.duration("poll_interval", poll_interval).total_seconds()
         self._poll_interval = max(0.001, interval)
@@ -120,6 +128,7 @@ class _Worker:
             name=self.name,
             concurrency=self._concurrency,
             groups=self._groups,
+            versions=self._versions,
             lease=self._lease,
             grace=self._grace,
             poll_interval=self._poll_interval,

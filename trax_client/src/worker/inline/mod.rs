@@ -53,18 +53,15 @@ impl<S: Send + Sync + 'static> Worker<S> {
         task: &str,
         stop: impl Future<Output = Reason>,
     ) -> Result<Ran, testkit::Error> {
-        check(
-            &self.setup,
-            self.groups.as_deref(),
-            declared_by(&self.schedules, &self.declared),
-        )?;
+        check(&self.setup, declared_by(&self.schedules, &self.declared))?;
         let handler = self.setup.handlers.get(task).ok_or_else(|| {
             Error::Setup(format!("this worker has no handler for task \"{task}\""))
         })?;
         let client = Client::new(db);
         let mut options = ClaimOptions::new().worker(&self.name).tasks([task]);
         options = options.lease(self.setup.lease);
-        options.groups = self.groups.clone();
+        options.groups = self.setup.groups.clone();
+        options.versions = self.setup.versions.clone();
         let sent = Moment::now();
         let Some(claimed) = client.claim(&options).await?.pop() else {
             return Err(testkit::nothing_ready(db, task).await);

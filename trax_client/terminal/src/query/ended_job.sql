@@ -29,6 +29,7 @@ select
             or d.status = 'acknowledged' and d.resolution_note ~ '^moved to shard [0-9]+$'
             then d.id::text
     end as letter,
+    r.version,
     d.requeued_job_id,
     r.manifest as came_from,
     pg_catalog.to_json(r.queued_at) #>> '{}' as queued_at

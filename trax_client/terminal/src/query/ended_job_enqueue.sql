@@ -9,5 +9,6 @@ select trax.enqueue(
     retry_delay => $8::interval,
     unique_key => $9,
     concurrency_key => $10,
-    trace => $11::jsonb
+    trace => $11::jsonb,
+    version => $15
 )::text

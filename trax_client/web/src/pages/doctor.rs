@@ -116,7 +116,7 @@ fn mend(page: &Page<'_>, cause: &str, fix: Option<&str>) -> Option<Markup> {
         "dead_letters" => link("dead", "The dead letters"),
         "manifests_that_cannot_be_evaluated" => link("manifests", "The manifests"),
         "group_paused" | "limit_full" => link("groups", "The groups"),
-        "task_not_claimed" => link("workers", "The workers"),
+        "task_not_claimed" | "version_not_taken" => link("workers", "The workers"),
         _ => None,
     }
 }

@@ -217,6 +217,7 @@ fn what(page: &Page<'_>, row: &Row) -> Result<Markup, Trouble> {
         ("asked to stop", asked.then(|| html! { "yes" })),
         ("unique key", plain("unique_key")?),
         ("concurrency key", plain("concurrency_key")?),
+        ("version", plain("version")?),
         ("scheduled for", time("scheduled_for")?),
         ("queued", time("queued_at")?),
         ("due", time("run_at")?),

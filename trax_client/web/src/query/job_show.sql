@@ -34,6 +34,7 @@ select
     coalesce(w.wait ->> 'name', w.wait ->> 'mode') as waited_for,
     coalesce(q.unique_key, l.unique_key) as unique_key,
     coalesce(q.concurrency_key, l.concurrency_key) as concurrency_key,
+    j.version,
     coalesce(q.max_retries, l.max_retries) as max_retries,
     pg_catalog.left(pg_catalog.jsonb_pretty(coalesce(q.trace, l.trace)), $2) as trace,
     l.lease_expires_at,
