@@ -55,6 +55,7 @@ async fn a_job_shows_its_steps_its_wait_and_its_children() {
     ] {
         assert!(note.contains(part), "{part}: {note}");
     }
+    assert!(!page.contains("/act/run-now"), "no act runs it now: {page}");
     let steps = between(&page, "<h2>Steps</h2>", "</table>");
     let rows: Vec<&str> = steps.split("<tr>").skip(2).collect();
     assert_eq!(rows.len(), 5, "{steps}");

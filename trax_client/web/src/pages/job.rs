@@ -113,6 +113,9 @@ fn buttons(
             .iter()
             .all(|name| reader.may(visit, name)),
     };
+    let waits_for: Option<&str> = row.try_get("waits_for")?;
+    // It runs when what it waits for comes, and no earlier.
+    let is_suspended = matches!(waits_for, Some("signal" | "jobs"));
     let fresh = letter_id
         .as_deref()
         .filter(|_| is_open && has_steps && reader.may(visit, "requeue_dead_letter"));
@@ -134,7 +137,7 @@ fn buttons(
                     (button(visit, "cancel", &job, "Cancel")) " "
                 }
             }
-            @if is == "queued" && reader.may(visit, "run_now") { (button(visit, "run-now", &job, "Run now")) " " }
+            @if is == "queued" && !is_suspended && reader.may(visit, "run_now") { (button(visit, "run-now", &job, "Run now")) " " }
             @if lives && reader.may(visit, "send_signal") { (button(visit, "send-signal", &signal, "Send a signal")) " " }
             @if !lives && may_again { (button(visit, "again", &job, "Queue again")) " " }
             @if let Some(letter) = fresh { (button(visit, "requeue-fresh", &[("id", letter)], "Queue again from the start")) " " }
