@@ -263,7 +263,10 @@ begin
     loop
         begin
             for missing in
-                select a.attname, format_type(a.atttypid, a.atttypmod) as type
+                select
+                    a.attname,
+                    format_type(a.atttypid, a.atttypmod)
+                        || coalesce(' collate ' || nullif(a.attcollation, 0)::regcollation::text, '') as type
                 from pg_attribute a
                 where a.attrelid = 'trax.run'::regclass
                     and a.attnum > 0
