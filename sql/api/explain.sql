@@ -178,7 +178,7 @@ select
         when t.workers = 0 and t.claimed_at is null then 'no_worker'
         else 'worker'
     end,
-    format('Job %s waits for a worker of task "%s"', w.job_id, w.task) || coalesce(format(' that takes version "%s".', w.version), '.')
+    format('Job %s waits for a worker of task "%s"', w.job_id, w.task) || coalesce(' that takes version "' || w.version || '".', '.')
         || case
             when t.workers > 0 then format(
                 ' %s take it and execute %s jobs; %s jobs of its task and group stand before it.',
@@ -193,7 +193,7 @@ select
         end,
     w.ready_at,
     case when t.workers > 0 then 'Nothing: wait; or run more workers that take' else 'Run a worker that takes' end
-        || coalesce(format(' version "%s" of', w.version), '') || format(' task "%s".', w.task)
+        || coalesce(' version "' || w.version || '" of', '') || format(' task "%s".', w.task)
 from waiting w
 cross join lateral (
     select

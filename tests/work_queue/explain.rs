@@ -69,7 +69,7 @@ async fn a_job_of_a_version_waits_for_a_worker_that_takes_it() {
     );
     let any = s.enqueue("'mail'").await;
     let said = assert_reasons(&s, any, "worker").await;
-    assert!(said.contains(" 2 take it"), "{said}");
+    assert!(said.contains("of task \"mail\". 2 take it"), "{said}");
     report("c", "null").await;
     let said = assert_reasons(&s, job, "worker").await;
     assert!(said.contains(" 1 take it"), "{said}");
