@@ -28,6 +28,10 @@ impl Undo {
         })
     }
 
+    pub(crate) fn task(&self) -> &str {
+        &self.task
+    }
+
     pub(crate) fn document(&self) -> Result<Json> {
         #[derive(Serialize)]
         struct Document<'undo> {

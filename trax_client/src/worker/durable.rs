@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use super::context::Context;
 use super::deadline::LONGEST;
 use super::outcome::{HandlerResult, JobError};
-use super::steps::Call;
+use super::steps::{Call, check_name};
 use crate::id::JobId;
 use crate::job::NewJob;
 use crate::json::Json;
@@ -23,7 +23,12 @@ impl<S> Context<S> {
     /// that writes to this database is exact if it calls
     /// [`Client::record_step`](crate::Client::record_step) in its own transaction instead.
     ///
-    /// A name that is used twice in an attempt is recorded as `name#2` the second time.
+    /// A name that is used twice in an attempt is recorded as `name#2` the second time. Work that
+    /// fails, or is dropped, leaves its name to the next use.
+    ///
+    /// Do not race a wait ([`sleep`](Self::sleep), [`signal`](Self::signal),
+    /// [`children`](Self::children)) against work in `select!`, `timeout` or `join!`: a wait that
+    /// suspends the job ends the attempt, and the work begins again in the next one.
     ///
     /// ```no_run
     /// # use trax_client::{Context, HandlerResult};
@@ -82,28 +87,54 @@ impl<S> Context<S> {
         Fut: Future<Output = Result<T, E>>,
         E: Into<JobError>,
     {
-        let step = self.steps.name(name);
-        if let Some(kept) = self.steps.kept(&step).await? {
-            return Ok(kept.read()?);
+        let step = self.steps.begin(name)?;
+        if let Some(undo) = &undo {
+            check_name("the task that undoes a step", undo.task())?;
+        }
+        if let Some(kept) = self.steps.kept(step.step()).await? {
+            return read(&step.done(), &kept);
         }
         let result = work().await.map_err(Into::into)?;
-        let output = Json::of(&result).map_err(|error| {
-            JobError::permanent(format!(
-                "the result of step \"{step}\" is not JSON: {error}"
-            ))
-        })?;
+        let step = step.done();
+        let output = match Json::of(&result) {
+            Ok(output) => output,
+            Err(error) => {
+                let said = format!("the result of step \"{step}\" is not JSON: {error}");
+                return Err(self.not_recorded(&step, undo, said).await);
+            }
+        };
         let recorded = self
             .steps
             .call(|reply| Call::Record(step.clone(), output.clone(), undo.clone(), reply))
             .await;
         match recorded {
-            Ok(Some(recorded)) => Ok(recorded.output.read()?),
+            Ok(Some(recorded)) => read(&step, &recorded.output),
             Ok(None) => Err(JobError::lease_lost()),
             // Permanent, as another attempt would do the work again.
-            Err(error) if error.is_of_the_values() => Err(JobError::permanent(format!(
-                "the result of step \"{step}\" was refused: {error}"
-            ))),
+            Err(error) if error.is_of_the_values() => {
+                let said = format!("the result of step \"{step}\" was refused: {error}");
+                Err(self.not_recorded(&step, undo, said).await)
+            }
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Returns the failure of a step whose work is done and whose result cannot be recorded. With
+    /// an undo it is recorded without a result, so that it is undone.
+    async fn not_recorded(&self, step: &str, undo: Option<Undo>, said: String) -> JobError {
+        let Some(undo) = undo else {
+            return JobError::permanent(said);
+        };
+        let without = |reply| {
+            let undo = Some(undo.clone());
+            Call::Record(step.to_owned(), Json::default(), undo, reply)
+        };
+        match self.steps.call(without).await {
+            Ok(_) => JobError::permanent(said),
+            Err(error) if error.is_of_the_values() => {
+                JobError::permanent(format!("{said}; its undo was refused, too: {error}"))
+            }
+            Err(error) => error.into(),
         }
     }
 
@@ -124,7 +155,7 @@ impl<S> Context<S> {
     /// # Errors
     /// When the server refuses the call, or cannot be reached.
     pub async fn begin_sleep(&self, name: &str, time: Duration) -> HandlerResult<Waited<()>> {
-        let step = self.steps.name(name);
+        let step = self.steps.begin(name)?.done();
         let waited = self
             .steps
             .call(|reply| Call::Sleep(step.clone(), time.min(LONGEST), reply));
@@ -159,7 +190,7 @@ impl<S> Context<S> {
         signal: &str,
         timeout: Option<Duration>,
     ) -> HandlerResult<Waited<Json>> {
-        let step = self.steps.name(name);
+        let step = self.steps.begin(name)?.done();
         let timeout = timeout.map(|timeout| timeout.min(LONGEST));
         let waited = self
             .steps
@@ -187,7 +218,7 @@ impl<S> Context<S> {
     /// # Errors
     /// When the lease is lost, or the server refuses the child.
     pub async fn spawn<T: Serialize>(&self, name: &str, child: &NewJob<T>) -> HandlerResult<JobId> {
-        let step = self.steps.name(name);
+        let step = self.steps.begin(name)?.done();
         let child = NewJob {
             task: child.task.clone(),
             input: Json::of(&child.input)?,
@@ -235,7 +266,7 @@ impl<S> Context<S> {
         children: Children,
         timeout: Option<Duration>,
     ) -> HandlerResult<Waited<Vec<Child>>> {
-        let step = self.steps.name(name);
+        let step = self.steps.begin(name)?.done();
         let timeout = timeout.map(|timeout| timeout.min(LONGEST));
         let waited = self
             .steps
@@ -252,4 +283,11 @@ impl<S> Context<S> {
             Waited::Lost => Err(JobError::lease_lost()),
         }
     }
+}
+
+/// Converts the result of a step.
+fn read<T: DeserializeOwned>(step: &str, output: &Json) -> HandlerResult<T> {
+    output.read().map_err(|error| {
+        JobError::new(format!("the result of step \"{step}\" does not fit: {error}"))
+    })
 }

@@ -29,7 +29,7 @@ where
     Fut: Future<Output = HandlerResult<R>> + Send + 'static,
     R: IntoOutcome + Send + 'static,
 {
-    Arc::new(move |input, ctx| match input.read::<T>() {
+    Arc::new(move |input, ctx| match read::<T>(&input) {
         Ok(input) => {
             let running = function(input, ctx);
             Box::pin(async move {
@@ -50,6 +50,15 @@ where
                 "the input does not fit this handler: {error}"
             )))
         }),
+    })
+}
+
+/// Converts an input. The empty object, which a job has when no input is given, is also none.
+fn read<T: DeserializeOwned>(input: &Json) -> serde_json::Result<T> {
+    let is_empty = || input.text().trim() == "{}";
+    input.read().or_else(|error| match is_empty() {
+        true => Json::default().read().map_err(|_| error),
+        false => Err(error),
     })
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, OnceCell, mpsc, oneshot};
 
+use super::outcome::{HandlerResult, JobError};
 use crate::error::{Blame, Error, Result};
 use crate::id::{JobId, Token};
 use crate::job::{Claimed, NewJob};
@@ -56,6 +57,43 @@ pub(crate) struct Request {
 /// The end of the channel for handlers.
 pub(crate) type Caller = mpsc::UnboundedSender<Request>;
 
+/// The steps that an attempt has reached.
+#[derive(Default)]
+struct Used {
+    /// Those in use, or done.
+    taken: HashSet<String>,
+    /// Those that were begun.
+    reached: HashSet<String>,
+}
+
+/// A use of a step's name. If it ends before the step is done, because the work has failed or was
+/// dropped, the next use gets the name.
+pub(crate) struct Use<'steps> {
+    steps: &'steps Steps,
+    step: String,
+    is_done: bool,
+}
+
+impl Use<'_> {
+    pub(crate) fn step(&self) -> &str {
+        &self.step
+    }
+
+    /// The name is used up; returns it.
+    pub(crate) fn done(mut self) -> String {
+        self.is_done = true;
+        std::mem::take(&mut self.step)
+    }
+}
+
+impl Drop for Use<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.steps.used().taken.remove(&self.step);
+        }
+    }
+}
+
 /// The steps of one attempt.
 pub(crate) struct Steps {
     job_id: JobId,
@@ -63,8 +101,7 @@ pub(crate) struct Steps {
     has_kept: bool,
     caller: Caller,
     kept: OnceCell<HashMap<String, RecordedStep>>,
-    /// How often each name was used, and the steps that were reached.
-    used: Mutex<(HashMap<String, u32>, HashSet<String>)>,
+    used: Mutex<Used>,
     suspended: Notify,
 }
 
@@ -81,31 +118,40 @@ impl Steps {
         }
     }
 
-    fn used(&self) -> MutexGuard<'_, (HashMap<String, u32>, HashSet<String>)> {
+    fn used(&self) -> MutexGuard<'_, Used> {
         // No code panics under the lock.
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the name under which this use of a name is recorded: the second is `name#2`.
-    pub(crate) fn name(&self, name: &str) -> String {
+    /// Begins to use a name: the second is `name#2`.
+    pub(crate) fn begin(&self, name: &str) -> HandlerResult<Use<'_>> {
+        check_name("the name of a step", name)?;
         let mut used = self.used();
-        let count = used.0.entry(name.to_owned()).or_default();
-        *count += 1;
-        let name = match *count {
-            1 => name.to_owned(),
-            more => format!("{name}#{more}"),
-        };
-        used.1.insert(name.clone());
-        name
+        let mut step = name.to_owned();
+        let mut number = 1;
+        while used.taken.contains(&step) {
+            number += 1;
+            step = format!("{name}#{number}");
+        }
+        used.taken.insert(step.clone());
+        used.reached.insert(step.clone());
+        Ok(Use {
+            steps: self,
+            step,
+            is_done: false,
+        })
     }
 
     /// Returns the kept result of a step of an earlier attempt.
-    pub(crate) async fn kept(&self, step: &str) -> Result<Option<Json>> {
-        let kept = self.all_kept().await?;
-        Ok(kept
-            .get(step)
-            .filter(|kept| kept.kind == "step")
-            .map(|kept| kept.output.clone().unwrap_or_default()))
+    pub(crate) async fn kept(&self, step: &str) -> HandlerResult<Option<Json>> {
+        match self.all_kept().await?.get(step) {
+            None => Ok(None),
+            Some(kept) if kept.kind == "step" => Ok(Some(kept.output.clone().unwrap_or_default())),
+            Some(kept) => Err(JobError::permanent(format!(
+                "step \"{step}\" was recorded as {}; give each step of a job a name of its own",
+                kept.kind
+            ))),
+        }
     }
 
     async fn all_kept(&self) -> Result<&HashMap<String, RecordedStep>> {
@@ -128,7 +174,7 @@ impl Steps {
         let used = self.used();
         let kept = self.kept.get().into_iter().flat_map(HashMap::keys);
         let mut left: Vec<String> = kept
-            .filter(|step| !used.1.contains(*step))
+            .filter(|step| !used.reached.contains(*step))
             .cloned()
             .collect();
         left.sort_unstable();
@@ -171,4 +217,27 @@ impl Steps {
     pub(crate) async fn suspended(&self) {
         self.suspended.notified().await;
     }
+}
+
+/// The most bytes of a name.
+const NAME_BYTES: usize = 255;
+
+/// Refuses a name that the server would refuse after the work is done.
+pub(crate) fn check_name(what: &str, name: &str) -> HandlerResult<()> {
+    let wrong = if name.is_empty() {
+        "is empty".to_owned()
+    } else if name.trim() != name {
+        format!("\"{name}\" begins or ends with white space")
+    } else if name.contains('\0') {
+        format!("{name:?} has the character NUL")
+    } else if name.len() > NAME_BYTES {
+        let begin: String = name.chars().take(20).collect();
+        format!(
+            "\"{begin}...\" has {} bytes; write at most {NAME_BYTES}",
+            name.len()
+        )
+    } else {
+        return Ok(());
+    };
+    Err(JobError::permanent(format!("{what} {wrong}")))
 }
