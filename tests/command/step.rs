@@ -96,14 +96,15 @@ printf '%s|' "$name" "$one" "$two" "$doc" "$hash" "$null"
     let log = flow.work();
     assert!(log.contains("1 retrying"), "{log}");
     let kept = "name|step|\"Ada\\n Lovelace\"\nn|step|\"1\"\nn#2|step|\"2\"\ndoc|step|{\"n\": 1.10}\n\
-        hash|step|\"12e345\"\nnothing|step|\nnull|step|";
+        hash|step|\"12e345\"\nnothing|step|null\nnull|step|null";
     assert_eq!(flow.steps(job).await, kept);
     flow.later(2 * HOUR).await;
     flow.work();
     let output = r#"completed|2|"Ada\n Lovelace|1|2|{\"n\": 1.10}|12e345|null|""#;
     assert_eq!(flow.output(job).await, output);
     assert_eq!(flow.lines("ran").len(), 2, "each ran once");
-    assert_eq!(flow.steps(job).await, kept);
+    // The steps of an ended job are in trax.run, where an output of null is SQL's null.
+    assert_eq!(flow.steps(job).await, kept.replace("|null", "|"));
     flow.s.assert_healthy().await;
 }
 
@@ -124,7 +125,7 @@ exec "$TRAX" step f -- sh -c 'echo "{\"retry_in\": 7200}"; echo no >&2; exit 75'
     assert_eq!(flow.lines("error"), ["no"]);
     assert_eq!(flow.lines("printed"), ["half"]);
     // A name is counted also where its command failed.
-    assert_eq!(flow.steps(job).await, "e#2|step|");
+    assert_eq!(flow.steps(job).await, "e#2|step|null");
     flow.s.assert_healthy().await;
 }
 

@@ -96,7 +96,7 @@ test("an output that is not JSON fails for good, and undefined is no output", as
   assert.match(String(big), /^failed error: the output is not JSON: .*BigInt/);
   assert.match(String(circle), /^failed error: the output is not JSON: .*circular/);
   assert.match(String(fun), /^failed error: the output is not JSON: .*function/);
-  assert.match(String(nan), /^failed error: the output is not JSON: the number NaN cannot be JSON; leave it out/);
+  assert.match(String(nan), /^failed error: the output is not JSON: TypeError: the number NaN cannot be JSON; leave it out/);
   assert.match(String(nul), /^failed error: the outcome was refused/);
 });
 

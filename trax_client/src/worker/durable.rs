@@ -288,6 +288,8 @@ impl<S> Context<S> {
 /// Converts the result of a step.
 fn read<T: DeserializeOwned>(step: &str, output: &Json) -> HandlerResult<T> {
     output.read().map_err(|error| {
-        JobError::new(format!("the result of step \"{step}\" does not fit: {error}"))
+        JobError::new(format!(
+            "the result of step \"{step}\" does not fit: {error}"
+        ))
     })
 }
