@@ -149,7 +149,7 @@ async fn each_wait_says_what_it_is_for_and_since_when() {
     )
     .await;
     s.get(
-        "select trax.sleep(1, token, 'nap', now() + interval '2 h') from trax.lease where job_id = 1;
+        "select trax.sleep(1, token, 'nap', now() + interval '3 h') from trax.lease where job_id = 1;
         select trax.await_signal(2, token, 'asked', 'yes') from trax.lease where job_id = 2;
         select trax.spawn(3, token, 'c', 'child') from trax.lease where job_id = 3;
         select trax.spawn(4, token, 'c', 'child') from trax.lease where job_id = 4;
@@ -165,7 +165,7 @@ async fn each_wait_says_what_it_is_for_and_since_when() {
             &[
                 "in step <b>nap</b> since ",
                 ", asleep, until <time",
-                "(in 2 h)",
+                "(in 3 h)",
             ][..],
         ),
         (

@@ -1,7 +1,17 @@
 -- Groups with work, settings or manifests, ordered by name. Ready jobs are counted by lane and only
--- up to $1, suspended jobs of all groups together up to $4. $1 count limit, $2 after this name, $3
--- limit, $4 count limit of suspended jobs.
-with named as materialized (
+-- up to $1. A group whose jobs are all suspended or due later is found among the first $4 of these.
+-- $1 count limit, $2 after this name, $3 limit, $4 count limit of suspended jobs in all groups.
+with suspended as materialized (
+    select q.group_name as name, count(*) as count, sum(count(*)) over () = $4 as is_cut
+    from (
+        select w.group_name
+        from trax.work_queue w
+        where w.waits_for in ('signal', 'jobs')
+        limit $4
+    ) q
+    group by q.group_name
+),
+named as materialized (
     select n.name
     from (
         select g.name
@@ -15,6 +25,17 @@ with named as materialized (
         union
         select l.group_name
         from trax.lease l
+        union
+        select s.name
+        from suspended s
+        union
+        select d.group_name
+        from (
+            select w.group_name
+            from trax.work_queue w
+            where w.waits_for = 'time'
+            limit $4
+        ) d
     ) n
     where $2::text is null or n.name > $2
     order by n.name
@@ -24,16 +45,6 @@ running as materialized (
     select l.group_name as name, count(*) as count
     from trax.lease l
     group by l.group_name
-),
-suspended as materialized (
-    select q.group_name as name, count(*) as count, sum(count(*)) over () = $4 as is_cut
-    from (
-        select w.group_name
-        from trax.work_queue w
-        where w.waits_for in ('signal', 'jobs')
-        limit $4
-    ) q
-    group by q.group_name
 )
 select
     n.name,
