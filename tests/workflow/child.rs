@@ -178,3 +178,28 @@ async fn a_child_with_a_live_unique_key_is_the_job_that_has_it() {
     assert_eq!(s.tick("promote_delayed").await, 1);
     s.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn a_cancel_leaves_the_job_of_another_that_has_the_key_of_a_child() {
+    let (_db, s) = session().await;
+    let other = s.enqueue("'other', unique_key => 'invoice 7'").await;
+    let job = running(&s).await;
+    let spawned = format!(
+        "select trax.spawn({}, 'u', 'sum', '[1]', unique_key => 'invoice 7')",
+        job.key()
+    );
+    assert_eq!(s.number(&spawned).await, other);
+    let own = format!("select trax.spawn({}, 'own', 'sum')", job.key());
+    let own = s.number(&own).await;
+    s.get(&format!(
+        "select * from trax.await_children({}, 'all')",
+        job.key()
+    ))
+    .await;
+    s.get(&format!("select trax.cancel({})", job.id)).await;
+    let left = "select job_id from trax.work_queue";
+    assert_eq!(s.number(left).await, other);
+    let ended = format!("select state from trax.job where job_id = {own}");
+    assert_eq!(s.get(&ended).await, "cancelled");
+    s.assert_healthy().await;
+}

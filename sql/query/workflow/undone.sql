@@ -1,5 +1,4 @@
--- Returns the first of some steps that an undo job has undone, or will undo, after a job that has not
--- succeeded.
+-- Returns the first of some steps that an undo job undoes.
 select e.step ->> 'step'
 from jsonb_array_elements($steps) with ordinality e (step, place)
 where e.step ? 'undo'

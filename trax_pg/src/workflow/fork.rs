@@ -112,8 +112,8 @@ fn place_of(spi: &Spi, job_id: i64, ended: &Ended, step: &str) -> Result<i64> {
     })
 }
 
-/// Returns 55000 when one of the steps that a fork would take over is undone: the job would continue
-/// after work that does not hold any more.
+/// Returns 55000 when one of the steps that a fork would take over is undone: the job would
+/// continue after work that does not hold any more.
 fn refuse_undone(spi: &Spi, job_id: i64, ended: &Ended, before: Option<i64>) -> Result<()> {
     let undone = ForkUndone {
         steps: ended.steps,

@@ -20,7 +20,7 @@ commands! {
     List(list::Arguments) => list::run,
     /// Everything about a dead letter
     Show(show::Arguments) => show::run,
-    /// Queue the work of dead letters again, each as a new job with all its attempts, behind its recorded steps
+    /// Queue the work of dead letters again, each as a new job that continues after its steps
     Requeue(resolve::RequeueArguments) => resolve::requeue,
     /// Resolve dead letters without running anything
     Ack(resolve::Arguments) => resolve::acknowledge,

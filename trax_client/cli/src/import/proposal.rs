@@ -18,8 +18,8 @@ pub(super) struct ImportOptions {
     /// and no line has any more
     #[arg(long)]
     pub(super) prune: bool,
-    /// The source that the manifests belong to; default: the crontab with its machine and path, or pg_cron. No
-    /// prune of another source removes them
+    /// The source that the manifests belong to; default: the crontab with its machine and path,
+    /// or pg_cron. No prune of another source removes them
     #[arg(long, value_name = "NAME")]
     pub(super) source: Option<String>,
     /// The task of the jobs, for which a worker runs trax import run
