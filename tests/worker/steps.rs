@@ -212,3 +212,101 @@ async fn steps_run_inline_in_a_test_of_a_handler() {
         Some("[\"tea\",5]")
     );
 }
+
+#[tokio::test]
+async fn a_step_that_failed_and_is_tried_again_keeps_its_name() {
+    let (db, s) = scheduled().await;
+    let charges = Arc::new(AtomicUsize::new(0));
+    let charged = Arc::clone(&charges);
+    let worker = worker(&db).handle("flow", move |(): (), ctx: Context| {
+        let charges = Arc::clone(&charged);
+        async move {
+            let mut tries = 0;
+            let charge: usize = loop {
+                tries += 1;
+                let work = || async {
+                    match tries {
+                        1 => Err("the card is busy"),
+                        _ => Ok(charges.fetch_add(1, Ordering::SeqCst)),
+                    }
+                };
+                if let Ok(charge) = ctx.step("charge", work).await {
+                    break charge;
+                }
+            };
+            let dropped = ctx.step("late", || std::future::pending::<HandlerResult<()>>());
+            tokio::select! {
+                biased;
+                late = dropped => late?,
+                () = tokio::task::yield_now() => {}
+            }
+            ctx.step("late", || async { HandlerResult::Ok(()) }).await?;
+            if ctx.attempt() == 1 {
+                return Err("once".into());
+            }
+            Ok(charge)
+        }
+    });
+    // A handler without input takes the empty object.
+    let job = s
+        .enqueue("'flow', max_retries => 1, retry_delay => '0 s'")
+        .await;
+    beside(worker, ends_as(&s, job, "completed")).await;
+    assert_eq!(charges.load(Ordering::SeqCst), 1);
+    let steps = format!("select step, attempt from trax.read_steps({job})");
+    assert_eq!(s.get(&steps).await, "charge|1\nlate|1");
+}
+
+#[tokio::test]
+async fn a_step_that_could_not_be_recorded_is_refused_before_its_work() {
+    let (db, s) = scheduled().await;
+    let done = Arc::new(AtomicUsize::new(0));
+    let work_done = Arc::clone(&done);
+    let worker = worker(&db).handle("flow", move |name: String, ctx: Context| {
+        let done = Arc::clone(&work_done);
+        async move {
+            let work = || async {
+                done.fetch_add(1, Ordering::SeqCst);
+                HandlerResult::Ok(())
+            };
+            match name.as_str() {
+                "undo" => ctx.step_with_undo("a", Undo::new(" ", 1)?, work).await,
+                name => ctx.step(name, work).await,
+            }
+        }
+    });
+    let mut jobs = Vec::new();
+    for name in ["", " a", &"x".repeat(256), "undo"] {
+        jobs.push(s.enqueue(&format!("'flow', to_jsonb('{name}'::text)")).await);
+    }
+    beside(worker, async {
+        for job in jobs {
+            ends_as(&s, job, "failed").await;
+        }
+    })
+    .await;
+    assert_eq!(done.load(Ordering::SeqCst), 0);
+    let attempts = "select count(*), max(attempt) from trax.run where final";
+    assert_eq!(s.get(attempts).await, "4|1");
+}
+
+#[tokio::test]
+async fn a_step_that_is_done_and_cannot_be_recorded_is_undone() {
+    let (db, s) = scheduled().await;
+    let worker = worker(&db).handle("flow", |(): (), ctx: Context| async move {
+        let undo = Undo::new("refund", 7)?;
+        let work = || async { HandlerResult::Ok(f64::NAN) };
+        ctx.step_with_undo("charge", undo, work).await?;
+        HandlerResult::Ok(())
+    });
+    let job = s.enqueue("'flow', 'null', max_retries => 3").await;
+    beside(worker, ends_as(&s, job, "failed")).await;
+    let refund = "select task, input from trax.work_queue";
+    assert_eq!(s.get(refund).await, "refund|7");
+    let ended = format!("select attempt, error from trax.run where job_id = {job}");
+    let ended = s.get(&ended).await;
+    assert!(
+        ended.starts_with("1|the result of step \"charge\" is not JSON"),
+        "{ended}"
+    );
+}

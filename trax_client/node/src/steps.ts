@@ -91,7 +91,14 @@ export class Steps {
     const step = this.#named(name);
     const kept = await this.#find(step, "step");
     if (kept !== undefined) return fromJson(kept.output) as Output;
-    const result = await run();
+    let result: Output;
+    try {
+      result = await run();
+    } catch (error) {
+      // The next use of the name does what was not done.
+      this.#reached.delete(step);
+      throw error;
+    }
     let output: string | undefined;
     try {
       output = toJson(result);

@@ -56,6 +56,27 @@ test("a step runs once and later attempts get its result", async () => {
   );
 });
 
+test("a step that failed and is tried again keeps its name", async () => {
+  let tries = 0;
+  const charge = (): string => {
+    tries += 1;
+    if (tries === 1) throw new Error("the card is busy");
+    return "charged";
+  };
+  await handled(
+    async (_input, ctx) => {
+      await ctx.step("charge", charge).catch(() => ctx.step("charge", charge));
+      if (ctx.attempt === 1) throw new Error("once");
+      return tries;
+    },
+    async (task) => {
+      const job = await client.enqueue(task, {}, { maxRetries: 1, retryDelayMs: 0 });
+      assert.equal(await ended(job), 2);
+      assert.deepEqual((await client.readSteps(job)).map(({ step, attempt }) => [step, attempt]), [["charge", 1]]);
+    },
+  );
+});
+
 test("a suspended job occupies no place, and nothing of its handler goes on", async () => {
   const wentOn: string[] = [];
   await handled(

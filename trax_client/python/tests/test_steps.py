@@ -96,6 +96,32 @@ def test_a_step_runs_once_and_later_attempts_get_its_result(
     ]
 
 
+def test_a_step_that_failed_and_is_tried_again_keeps_its_name(
+    fleet: Fleet, client: trax.Client
+) -> None:
+    tries: list[str] = []
+
+    def charge() -> str:
+        tries.append("charge")
+        if len(tries) == 1:
+            raise ConnectionError("the card is busy")
+        return "charged"
+
+    async def handler(job: Any, ctx: Any) -> Any:
+        try:
+            await ctx.step("charge", charge)
+        except ConnectionError:
+            await ctx.step("charge", charge)
+        if ctx.attempt == 1:
+            raise ValueError("once")
+
+    job_id = client.enqueue(fleet.task, max_retries=1, retry_delay=0)
+    start(fleet, handler)
+    assert ended(client, job_id).state == "completed"
+    assert len(tries) == 2
+    assert [(one.step, one.attempt) for one in client.read_steps(job_id)] == [("charge", 1)]
+
+
 def test_an_async_function_is_a_step_too(url: str, client: trax.Client, task: str) -> None:
     fleet = Fleet("async", url, task)
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tokio_postgres::GenericClient;
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::Result;
 use crate::id::{JobId, Token};
@@ -46,6 +47,30 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             recorded: row.try_get(0)?,
             output: row.try_get::<_, Option<Json>>(1)?.unwrap_or_default(),
         }))
+    }
+
+    /// Records a step that is done and has no result, and fails its job for good, in one
+    /// transaction: no later attempt takes the missing result for one. A lost lease is no error.
+    pub(crate) async fn record_and_fail(
+        &self,
+        job_id: JobId,
+        token: Token,
+        step: &str,
+        undo: &Undo,
+        error: &str,
+    ) -> Result<()> {
+        let sql = "select trax.fail(job_id => $1, token => $2, error => $3, permanent => true) \
+                   from trax.record_step(job_id => $1, token => $2, step => $4, undo => $5)";
+        let undo = undo.document()?;
+        let arguments: [(&(dyn ToSql + Sync), Type); 5] = [
+            (&job_id.0, Type::INT8),
+            (&token.0, Type::UUID),
+            (&error, Type::TEXT),
+            (&step, Type::TEXT),
+            (&undo, Type::JSONB),
+        ];
+        self.db.query_typed(sql, &arguments).await?;
+        Ok(())
     }
 
     /// Returns the steps of a job in the order of recording, also of one that has ended.

@@ -120,17 +120,15 @@ impl<S> Context<S> {
     }
 
     /// Returns the failure of a step whose work is done and whose result cannot be recorded. With
-    /// an undo it is recorded without a result, so that it is undone.
+    /// an undo the job ends here: the step is recorded without a result, so that it is undone.
     async fn not_recorded(&self, step: &str, undo: Option<Undo>, said: String) -> JobError {
         let Some(undo) = undo else {
             return JobError::permanent(said);
         };
-        let without = |reply| {
-            let undo = Some(undo.clone());
-            Call::Record(step.to_owned(), Json::default(), undo, reply)
-        };
-        match self.steps.call(without).await {
-            Ok(_) => JobError::permanent(said),
+        let said = said.replace('\0', "\u{fffd}");
+        let fail = |reply| Call::Fail(step.to_owned(), undo.clone(), said.clone(), reply);
+        match self.steps.call(fail).await {
+            Ok(()) => JobError::permanent(said),
             Err(error) if error.is_of_the_values() => {
                 JobError::permanent(format!("{said}; its undo was refused, too: {error}"))
             }

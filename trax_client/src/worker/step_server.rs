@@ -25,6 +25,10 @@ pub(crate) async fn answer<C: GenericClient + Sync>(client: &Client<'_, C>, requ
             let recorded = client.record_step(job_id, token, &step, &output, undo.as_ref());
             drop(reply.send(recorded.await));
         }
+        Call::Fail(step, undo, error, reply) => {
+            let failed = client.record_and_fail(job_id, token, &step, &undo, &error);
+            drop(reply.send(failed.await));
+        }
         Call::Sleep(step, time, reply) => {
             drop(reply.send(client.sleep(job_id, token, &step, time).await));
         }

@@ -31,6 +31,8 @@ pub(crate) enum Call {
         Option<Undo>,
         oneshot::Sender<Result<Option<Recorded>>>,
     ),
+    /// A step that is done and cannot be recorded, with its undo and the error.
+    Fail(String, Undo, String, oneshot::Sender<Result<()>>),
     Sleep(String, Duration, oneshot::Sender<Result<Waited<()>>>),
     Signal(
         String,

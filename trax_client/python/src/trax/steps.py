@@ -65,7 +65,12 @@ class Steps:
         kept = yield from self._kept(step, "step")
         if kept is not None:
             return decode(kept.output)
-        value = yield Run(function)
+        try:
+            value = yield Run(function)
+        except BaseException:
+            # The next use of the name does what was not done.
+            self._attempt.reached.discard(step)
+            raise
         # Permanent, as another attempt would run the function again.
         try:
             output = typed.dumps(value, "its result")
