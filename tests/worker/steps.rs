@@ -234,7 +234,7 @@ async fn a_step_that_failed_and_is_tried_again_keeps_its_name() {
                     break charge;
                 }
             };
-            let dropped = ctx.step("late", || std::future::pending::<HandlerResult<()>>());
+            let dropped = ctx.step("late", std::future::pending::<HandlerResult<()>>);
             tokio::select! {
                 biased;
                 late = dropped => late?,
@@ -277,7 +277,10 @@ async fn a_step_that_could_not_be_recorded_is_refused_before_its_work() {
     });
     let mut jobs = Vec::new();
     for name in ["", " a", &"x".repeat(256), "undo"] {
-        jobs.push(s.enqueue(&format!("'flow', to_jsonb('{name}'::text)")).await);
+        jobs.push(
+            s.enqueue(&format!("'flow', to_jsonb('{name}'::text)"))
+                .await,
+        );
     }
     beside(worker, async {
         for job in jobs {

@@ -77,7 +77,7 @@ fn return_job(spi: &Spi, job_id: i64, token: Uuid, back: &Return, now: Timestamp
         job_id: arg(job_id),
         token: arg(token),
     };
-    if spi.change_latest(hold).first().is_none() {
+    if spi.query(hold).first().is_none() {
         return false;
     }
     let release = LeaseRelease {
