@@ -179,12 +179,10 @@ where q.waits_for = 'signal'
     )
 union all
 -- A parent lives when its child is queued, so that its end is as young. History may be dropped.
-select
-    'a child has a parent',
-    format(
-        'job %s: its parent %s neither lives nor has ended; update trax.%I set parent_job_id = null where job_id = %s',
-        c.job_id, c.parent_job_id, c.place, c.job_id
-    )
+select 'a child has a parent', format(
+    'job %s: its parent %s neither lives nor has ended; update trax.%I set parent_job_id = null where job_id = %s',
+    c.job_id, c.parent_job_id, c.place, c.job_id
+)
 from (
     select q.job_id, q.parent_job_id, q.queued_at, 'work_queue' as place
     from trax.work_queue q

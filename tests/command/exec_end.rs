@@ -455,7 +455,8 @@ async fn a_program_whose_output_the_server_refuses_is_completed_without_it_and_r
         order by task) from trax.run";
     assert_eq!(
         text(&client, runs).await,
-        "deep 1 completed left out, 400000 bytes: stack depth limit exceeded (54001), flat 1 completed []",
+        "deep 1 completed left out, 400000 bytes: stack depth limit exceeded (54001). Increase the configuration parameter \
+         \"max_stack_depth\" (currently 2048kB), after ensuring the platform's stack depth limit is adequate., flat 1 completed []",
         "{errors}"
     );
     let refused = "the outcome was refused: stack depth limit exceeded";

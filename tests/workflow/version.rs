@@ -55,7 +55,7 @@ async fn a_dead_letter_and_a_fork_keep_the_version_and_undo_jobs_have_it() {
     assert_eq!(s.get("select version from trax.dead_letter").await, "v1");
     s.get("select trax.requeue_dead_letter(id, fresh => true) from trax.dead_letter")
         .await;
-    s.get(&format!("select trax.fork({})", job.id)).await;
+    s.get(&format!("select trax.fork({}, 'a')", job.id)).await;
     assert_eq!(s.get(WAITING).await, "undo|v1\nflow|v1\nflow|v1");
     assert_eq!(s.claim_ids("versions => '{v2}'").await, [0; 0]);
     let jobs = "select string_agg(version, ' ' order by job_id) from trax.job";

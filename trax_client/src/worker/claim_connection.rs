@@ -222,6 +222,7 @@ impl ClaimConnection {
                         "trax {installed} is installed in the database, this worker is of {OURS}: \
                          type there \"alter extension trax update\", or run a worker of {installed}"
                     ),
+                    hint: None,
                     ..report.clone()
                 }))
             }

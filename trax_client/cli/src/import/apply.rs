@@ -118,10 +118,10 @@ pub(super) async fn preview_and_apply(
         0 => format!("{count} of {of} lines are now manifests"),
         removed => format!("{count} of {of} lines are now manifests; removed: {removed}"),
     });
-    Ok(if count == of {
-        ExitCode::SUCCESS
-    } else {
+    Ok(if count == 0 && of > 0 {
         ExitCode::from(FAILED)
+    } else {
+        ExitCode::SUCCESS
     })
 }
 

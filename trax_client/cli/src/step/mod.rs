@@ -39,8 +39,8 @@ wait is over; trax step then returns. It prints the payload of the signal, or
 the children as a JSON array of objects with step, job_id, state and output.
 
 A name that is used again in an attempt is the step NAME#2, then NAME#3: a step
-in a loop is counted, and a command is repeated inside its step. Give steps that
-run side by side different names.
+in a loop is counted. A command that failed leaves its name to the next one.
+Give steps that run side by side different names.
 
 Exit codes: those of COMMAND, 126 and 127 if it cannot be started, 128 and the
 number of the signal that ended it; 3 if the wait did not end in time; 65 if the
