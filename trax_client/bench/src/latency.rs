@@ -21,7 +21,8 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 /// The pause between two jobs, after which every process sleeps again.
 pub(crate) const PAUSE: Duration = Duration::from_millis(5);
 
-const FLOOR: &str = "trax.claim_next alone, by a session that knows that the job is there";
+pub(crate) const FLOOR: &str =
+    "trax.claim_next alone, by a session that knows that the job is there";
 
 pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     let mut rounds: Vec<[Spread; 3]> = Vec::new();
@@ -188,7 +189,7 @@ async fn wait_and_claim(
     }
 }
 
-async fn claim_alone(bench: &BenchDatabase) -> Result<Spread, Failure> {
+pub(crate) async fn claim_alone(bench: &BenchDatabase) -> Result<Spread, Failure> {
     bench.clear().await?;
     let connection = bench.connect().await?;
     let enqueue = format!("select trax.enqueue('{TASK}', '{}')", payload(1));

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::barrier::Barrier;
 use super::bench_database::{BenchDatabase, TASK, expect, join, payload, spawn};
 use super::floor;
-use super::latency::{DEADLINE, PAUSE, Spread};
+use super::latency::{DEADLINE, FLOOR, PAUSE, Spread, claim_alone};
 use super::report::{Figure, Round, Sample, Unit};
 use trax_terminal::Failure;
 
@@ -173,9 +173,10 @@ async fn signals(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
             "round {number} of {}, signals",
             bench.sizes.rounds
         ));
-        let round = received(bench).await?;
+        let alone = claim_alone(bench).await?;
+        let received = received(bench).await?;
         if number > 0 {
-            rounds.push(round);
+            rounds.push((received, alone));
         }
     }
     let figure = |(part, percentile): (usize, &&str)| Figure {
@@ -185,12 +186,12 @@ async fn signals(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
             "commit of trax.send_signal to the handler of a suspended job behind its wait, {} jobs, idle system",
             bench.sizes.samples
         ),
-        floor: String::new(),
+        floor: FLOOR.to_owned(),
         rounds: rounds
             .iter()
-            .map(|round: &Spread| Round {
-                measured: Sample::bare(round.0[part]),
-                floor: None,
+            .map(|(received, alone)| Round {
+                measured: Sample::bare(received.0[part]),
+                floor: Some(Sample::bare(alone.0[part])),
             })
             .collect(),
     };

@@ -145,27 +145,39 @@ async fn beside(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
 
 async fn sleepers(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     let count = bench.sizes.blocked;
-    let mut rounds = Vec::new();
-    for number in 0..=bench.sizes.rounds {
-        bench.step(&format!(
-            "round {number} of {}, sleepers",
-            bench.sizes.rounds
-        ));
-        let measured = wake(bench, count).await?;
-        if number > 0 {
-            let floor = None;
-            rounds.push(Round { measured, floor });
-        }
-    }
+    let rounds = bench
+        .rounds(
+            async || wake_plainly(bench, count).await,
+            async || wake(bench, count).await,
+        )
+        .await?;
     Ok(vec![Figure {
         measure: "sleepers".to_owned(),
         unit: Unit::JobsPerSecond,
         what: format!(
             "{count} jobs that sleep until times within one second, made claimable by trax.tick() when all are due"
         ),
-        floor: String::new(),
+        floor:
+            "one update of as many rows of a table with the columns and indexes of trax.work_queue"
+                .to_owned(),
         rounds,
     }])
+}
+
+async fn wake_plainly(bench: &BenchDatabase, count: i64) -> Result<Sample, Failure> {
+    bench.clear().await?;
+    bench
+        .sql(&format!(
+            "insert into bench.shape (lane_id, queued_at, run_at, waits_for, task, group_name, input)
+             select 7, now(), now(), 'time', '{TASK}', 'default', '{{}}' from generate_series(1, {count})"
+        ))
+        .await?;
+    bench.sql("vacuum (analyze) bench.shape").await?;
+    let begun = bench.meter.begin().await?;
+    bench
+        .sql("update bench.shape set waits_for = null, run_at = clock_timestamp()")
+        .await?;
+    Ok(Sample::rate(count, bench.meter.end(begun).await?))
 }
 
 async fn wake(bench: &BenchDatabase, count: i64) -> Result<Sample, Failure> {
