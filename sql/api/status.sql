@@ -45,8 +45,7 @@ with fact as materialized (
             cross join lateral unnest(s.setconfig) c (setting)
             where s.setdatabase = (select d.oid from pg_database d where d.datname = current_database())
                 and s.setrole = 0
-                and c.setting like 'trax.enabled=%'
-                and not split_part(c.setting, '=', 2)::boolean
+                and lower(c.setting) in ('trax.enabled=off', 'trax.enabled=false', 'trax.enabled=no', 'trax.enabled=0')
         ) as disabled_here,
         (select count(*) from pg_stat_activity a where a.backend_type = 'trax launcher') as launchers,
         (
