@@ -127,7 +127,6 @@ impl Steps {
 
     /// Begins to use a name: the second is `name#2`.
     pub(crate) fn begin(&self, name: &str) -> HandlerResult<Use<'_>> {
-        check_name("the name of a step", name)?;
         let mut used = self.used();
         let mut step = name.to_owned();
         let mut number = 1;
@@ -135,6 +134,7 @@ impl Steps {
             number += 1;
             step = format!("{name}#{number}");
         }
+        check_name("the name of a step", &step)?;
         used.taken.insert(step.clone());
         used.reached.insert(step.clone());
         Ok(Use {
