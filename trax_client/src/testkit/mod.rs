@@ -62,6 +62,7 @@ pub use port::free_port;
 pub use run::{Ended, Ran};
 pub(crate) use run::{Living, living, nothing_ready, recorded, stuck};
 pub use server::{Server, Stop};
+pub(crate) use time::cycle;
 pub use time::{machine_slept, pass_time};
 
 /// An error of a server or a test, as one or more lines of text.

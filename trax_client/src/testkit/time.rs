@@ -1,7 +1,7 @@
 //! Advances time in a test.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::GenericClient;
 use tokio_postgres::types::{ToSql, Type};
@@ -13,6 +13,8 @@ use crate::sql::Interval;
 
 /// The pause before another try to run a cycle.
 const PAUSE: Duration = Duration::from_millis(5);
+/// The longest time to try it.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Moves all times of jobs, attempts and tokens into the past. The server's clock is not touched.
 const PASS: &str = "with waiting as (
@@ -41,8 +43,19 @@ const PASS: &str = "with waiting as (
 pub async fn pass_time<C: GenericClient + Sync>(db: &C, time: Duration) -> Result<(), Error> {
     let arguments: [(&(dyn ToSql + Sync), Type); 1] = [(&Interval(time), Type::INTERVAL)];
     db.query_typed(PASS, &arguments).await?;
-    // A scheduler of the database may be running a cycle, which has not seen these times.
+    cycle(db).await
+}
+
+/// Runs a cycle, after the one that a scheduler of the database may be running, which has not seen
+/// the last changes.
+pub(crate) async fn cycle<C: GenericClient + Sync>(db: &C) -> Result<(), Error> {
+    let begun = Instant::now();
     while Client::new(db).tick().await?.is_empty() {
+        if begun.elapsed() > PATIENCE {
+            return Err(Error::new(
+                "no cycle could run: another session keeps one open; end its transaction",
+            ));
+        }
         tokio::time::sleep(PAUSE).await;
     }
     Ok(())

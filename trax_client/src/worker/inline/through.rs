@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tokio_postgres::GenericClient;
 
-use crate::client::Client;
 use crate::id::JobId;
 use crate::testkit::{self, Error, Living, Ran, pass_time};
 use crate::worker::Worker;
@@ -12,7 +11,7 @@ use crate::worker::Worker;
 /// The number of attempts, skipped times and cycles after which a job counts as endless.
 const MOST: usize = 10_000;
 
-/// What a job needs to come further.
+/// The next act for a job.
 enum Next {
     Run(String),
     Pass(Duration),
@@ -31,7 +30,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// same way, so the worker needs a handler for each of their tasks; older jobs of these tasks
     /// run before. When it waits for a signal
     /// ([`Ended::Suspended`](crate::testkit::Ended::Suspended)), the test sends it with
-    /// [`Client::send_signal`], or lets time pass, and calls this again.
+    /// [`Client::send_signal`](crate::Client::send_signal), or lets time pass, and calls this
+    /// again.
     ///
     /// # Errors
     /// If the job has ended before or does not exist, or nothing that the test may do makes it
@@ -56,7 +56,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
                     match ran.job_id == job_id {
                         true => last = Some(ran),
                         // A cycle wakes the job that waits for the first of its children.
-                        false => drop(Client::new(db).tick().await?),
+                        false => testkit::cycle(db).await?,
                     }
                     false
                 }
@@ -65,7 +65,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
                     false
                 }
                 Some(Next::Cycle) if !has_cycled => {
-                    Client::new(db).tick().await?;
+                    testkit::cycle(db).await?;
                     true
                 }
                 Some(Next::Signal(waiting, name)) => {
@@ -89,7 +89,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
     }
 }
 
-/// Returns what a job needs; `None` if it does not wait. `tree` is the job and its descendants.
+/// Returns the next act for a job; `None` if the job does not wait. `tree` is the job and its
+/// descendants.
 fn next(tree: &[Living], job_id: JobId) -> Option<Next> {
     let job = tree.iter().find(|living| living.job_id == job_id)?;
     if job.waits_for.as_deref() != Some("jobs") {
