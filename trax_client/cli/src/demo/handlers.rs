@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 use trax_client::{Client, Context, HandlerResult, JobError, NewJob, Outcome, Worker};
 
 use super::input::{ChainInput, Parcel};
@@ -92,31 +92,19 @@ async fn doomed(_: Value, _: Context<Pool>) -> HandlerResult<()> {
 }
 
 async fn beat(_: Value, ctx: Context<Pool>) -> HandlerResult<Outcome> {
-    let mut connection = ctx.state().get().await?;
-    let tx = connection.transaction().await?;
-    tx.execute_typed(
-        "insert into demo.beat (job_id, manifest, at) values ($1, $2, clock_timestamp())",
-        &[
-            (&ctx.job_id().0, Type::INT8),
-            (&ctx.manifest().unwrap_or("none"), Type::TEXT),
-        ],
-    )
-    .await?;
-    lease_held(
-        Client::new(&tx)
-            .complete(ctx.job_id(), ctx.token(), &())
-            .await?,
-    )?;
-    tx.commit().await?;
-    Ok(Outcome::Recorded)
+    let sql = "insert into demo.beat (job_id, manifest, at) values ($1, $2, clock_timestamp())";
+    let (job_id, manifest) = (ctx.job_id().0, ctx.manifest().unwrap_or("none"));
+    let arguments: [(&(dyn ToSql + Sync), Type); 2] =
+        [(&job_id, Type::INT8), (&manifest, Type::TEXT)];
+    alone(&ctx, sql, &arguments).await
 }
 
 async fn load(_: Value, ctx: Context<Pool>) -> HandlerResult<Outcome> {
     let sql = "insert into demo.sale select n % 10, n from generate_series(1, $1) n";
-    alone(&ctx, sql, SALES).await
+    alone(&ctx, sql, &[(&SALES, Type::INT8)]).await
 }
 
 async fn mail(_: Value, ctx: Context<Pool>) -> HandlerResult<Outcome> {
     let sql = "insert into demo.letter select $1, sum(sales) from demo.report";
-    alone(&ctx, sql, ctx.job_id().0).await
+    alone(&ctx, sql, &[(&ctx.job_id().0, Type::INT8)]).await
 }

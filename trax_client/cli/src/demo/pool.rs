@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 use trax_client::{Address, Client as Trax, Context, HandlerResult, JobError, Outcome};
 
 use trax_terminal::Failure;
@@ -83,10 +83,14 @@ impl Drop for Borrowed<'_> {
 }
 
 /// Runs one statement and completes the job, in one transaction.
-pub(super) async fn alone(ctx: &Context<Pool>, sql: &str, number: i64) -> HandlerResult<Outcome> {
+pub(super) async fn alone(
+    ctx: &Context<Pool>,
+    sql: &str,
+    arguments: &[(&(dyn ToSql + Sync), Type)],
+) -> HandlerResult<Outcome> {
     let mut connection = ctx.state().get().await?;
     let tx = connection.transaction().await?;
-    tx.execute_typed(sql, &[(&number, Type::INT8)]).await?;
+    tx.execute_typed(sql, arguments).await?;
     lease_held(
         Trax::new(&tx)
             .complete(ctx.job_id(), ctx.token(), &())

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use tokio_postgres::Client as Connection;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 use trax_client::{
     Children, Client, Context, HandlerResult, JobError, JobId, JobOptions, NewJob, Outcome, Undo,
     Worker,
@@ -173,31 +173,20 @@ async fn ship(shipment: Shipment, ctx: Context<Pool>) -> HandlerResult<Outcome> 
     if shipment.item == "gift" && shipment.customer % 4 == 1 {
         return Err(JobError::permanent("out of stock"));
     }
-    let mut connection = ctx.state().get().await?;
-    let tx = connection.transaction().await?;
-    tx.execute_typed(
-        "insert into demo.shipment (customer, item) values ($1, $2)",
-        &[
-            (&shipment.customer, Type::INT8),
-            (&shipment.item, Type::TEXT),
-        ],
-    )
-    .await?;
-    lease_held(
-        Client::new(&tx)
-            .complete(ctx.job_id(), ctx.token(), &())
-            .await?,
-    )?;
-    tx.commit().await?;
-    Ok(Outcome::Recorded)
+    let sql = "insert into demo.shipment (customer, item) values ($1, $2)";
+    let arguments: [(&(dyn ToSql + Sync), Type); 2] = [
+        (&shipment.customer, Type::INT8),
+        (&shipment.item, Type::TEXT),
+    ];
+    alone(&ctx, sql, &arguments).await
 }
 
 async fn refund(customer: i64, ctx: Context<Pool>) -> HandlerResult<Outcome> {
     let sql = "update demo.charge set refunded_at = clock_timestamp() where customer = $1";
-    alone(&ctx, sql, customer).await
+    alone(&ctx, sql, &[(&customer, Type::INT8)]).await
 }
 
 async fn close(customer: i64, ctx: Context<Pool>) -> HandlerResult<Outcome> {
     let sql = "update demo.account set closed_at = clock_timestamp() where customer = $1";
-    alone(&ctx, sql, customer).await
+    alone(&ctx, sql, &[(&customer, Type::INT8)]).await
 }

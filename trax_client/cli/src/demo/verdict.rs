@@ -187,7 +187,7 @@ async fn runs(connection: &Connection, plan: &Plan) -> Result<Vec<Line>, Failure
     Ok(lines)
 }
 
-/// Returns lines for the sign-ups: their ends, what their steps wrote, and what was undone.
+/// Returns lines for the sign-ups: their ends, the rows of their steps, and the undone ones.
 async fn sign_ups(connection: &Connection, plan: &Plan) -> Result<Vec<Line>, Failure> {
     let quarter = plan.customers / 4;
     let parts = [
