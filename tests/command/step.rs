@@ -15,8 +15,8 @@ struct Flow {
     files: Scratch,
 }
 
-/// What each script begins with: `trax` is the binary, and `code` prints the exit code of a command
-/// whose messages go to the file `said`.
+/// The first lines of each script: `trax` is the binary, and `code` prints the exit code of a
+/// command whose messages go to the file `said`.
 const PRELUDE: &str = r#"
 trax() { "$TRAX" "$@"; }
 code() { "$@" >>"$DIR/printed" 2>>"$DIR/said"; echo $?; }

@@ -59,7 +59,7 @@ async fn a_signal_is_sent_with_its_payload_and_what_is_wrong_is_said() {
                 answer.body
             );
         }
-        // The form is there again, with what was typed.
+        // The form is shown again, with its values.
         assert!(
             answer.body.contains("role=\"alert\""),
             "{fields}: {}",

@@ -19,7 +19,7 @@ pub(crate) const SIGNALS: [&str; 2] = ["a", "b"];
 /// The step of each wait for children, as the client names it.
 const CHILDREN: &str = "children";
 
-/// What a word of a programme does.
+/// The act of a word of a programme.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
     Row { undo: bool },

@@ -95,7 +95,7 @@ export class Steps {
     try {
       result = await run();
     } catch (error) {
-      // The next use of the name does what was not done.
+      // The work is not done: the next use gets the name.
       this.#reached.delete(step);
       throw error;
     }

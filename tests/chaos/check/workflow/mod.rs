@@ -1,5 +1,5 @@
-//! What workflows keep is what their programmes say: each step once with its row, each wait ended
-//! by what ended it, each child and each undo once.
+//! Compares the steps of workflows with their programmes: each step once with its row, each wait
+//! ended by what ended it, each child and each undo once.
 
 pub(crate) mod family;
 pub(crate) mod signal;

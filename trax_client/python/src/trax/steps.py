@@ -68,7 +68,7 @@ class Steps:
         try:
             value = yield Run(function)
         except BaseException:
-            # The next use of the name does what was not done.
+            # The work is not done: the next use gets the name.
             self._attempt.reached.discard(step)
             raise
         # Permanent, as another attempt would run the function again.

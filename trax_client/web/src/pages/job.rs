@@ -114,7 +114,7 @@ fn buttons(
             .all(|name| reader.may(visit, name)),
     };
     let waits_for: Option<&str> = row.try_get("waits_for")?;
-    // It runs when what it waits for comes, and no earlier.
+    // Such a job runs only after its signal, or the end of the other jobs.
     let is_suspended = matches!(waits_for, Some("signal" | "jobs"));
     let fresh = letter_id
         .as_deref()

@@ -24,7 +24,7 @@ ended as materialized (
         and r.final
     limit 1
 ),
--- One more than is shown: the beginning of a step is the time of the one before it.
+-- Returns also the step before the shown ones, whose time is the beginning of the first.
 size as materialized (
     select s.*, greatest(s.before - $3 - 1, 1) as first
     from (
