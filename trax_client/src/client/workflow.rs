@@ -14,6 +14,15 @@ use crate::json::Json;
 use crate::sql::{Call, Interval};
 use crate::workflow::{Child, Children, Recorded, RecordedStep, Sent, Undo, Waited};
 
+/// A step that is to be recorded.
+pub(crate) struct NewStep<'step> {
+    pub(crate) job_id: JobId,
+    pub(crate) token: Token,
+    pub(crate) step: &'step str,
+    pub(crate) output: &'step Json,
+    pub(crate) undo: Option<&'step Undo>,
+}
+
 impl<C: GenericClient + Sync> Client<'_, C> {
     /// Records the result of a step, unless the job has a step of this name, and returns the kept
     /// result. In the transaction of the step's own writes, their effect happens exactly once.
@@ -47,6 +56,44 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             recorded: row.try_get(0)?,
             output: row.try_get::<_, Option<Json>>(1)?.unwrap_or_default(),
         }))
+    }
+
+    /// Records steps of any jobs in one transaction; the results are in their order.
+    pub(crate) async fn record_steps(
+        &self,
+        steps: Vec<NewStep<'_>>,
+    ) -> Result<Vec<Option<Recorded>>> {
+        // Locks of leases are taken in the order of the jobs.
+        let sql = "select n.place, s.recorded, s.output \
+                   from (select * from unnest($1::bigint[], $2::uuid[], $3::text[], $4::jsonb[], $5::jsonb[]) \
+                   with ordinality n (job_id, token, step, output, undo, place) order by n.job_id, n.place offset 0) n \
+                   cross join lateral trax.record_step(job_id => n.job_id, token => n.token, step => n.step, \
+                   output => n.output, undo => n.undo) s";
+        let count = steps.len();
+        let mut columns = (vec![], vec![], vec![], vec![], vec![]);
+        for step in steps {
+            columns.0.push(step.job_id.0);
+            columns.1.push(step.token.0);
+            columns.2.push(step.step);
+            columns.3.push(step.output);
+            columns.4.push(step.undo.map(Undo::document).transpose()?);
+        }
+        let arguments: [(&(dyn ToSql + Sync), Type); 5] = [
+            (&columns.0, Type::INT8_ARRAY),
+            (&columns.1, Type::UUID_ARRAY),
+            (&columns.2, Type::TEXT_ARRAY),
+            (&columns.3, Type::JSONB_ARRAY),
+            (&columns.4, Type::JSONB_ARRAY),
+        ];
+        let mut recorded = vec![None; count];
+        for row in self.db.query_typed(sql, &arguments).await? {
+            let place = row.try_get::<_, i64>(0)? as usize - 1;
+            recorded[place] = Some(Recorded {
+                recorded: row.try_get(1)?,
+                output: row.try_get::<_, Option<Json>>(2)?.unwrap_or_default(),
+            });
+        }
+        Ok(recorded)
     }
 
     /// Records a step that is done and has no result, and fails its job for good, in one

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, OnceCell, mpsc, oneshot};
 
 use super::outcome::{HandlerResult, JobError};
+use crate::client::NewStep;
 use crate::error::{Blame, Error, Result};
 use crate::id::{JobId, Token};
 use crate::job::{Claimed, NewJob};
@@ -54,6 +55,22 @@ pub(crate) struct Request {
     pub(super) job_id: JobId,
     pub(super) token: Token,
     pub(super) call: Call,
+}
+
+impl Request {
+    /// Returns the step that the call records.
+    pub(super) fn step(&self) -> Option<NewStep<'_>> {
+        match &self.call {
+            Call::Record(step, output, undo, _) => Some(NewStep {
+                job_id: self.job_id,
+                token: self.token,
+                step,
+                output,
+                undo: undo.as_ref(),
+            }),
+            _ => None,
+        }
+    }
 }
 
 /// The end of the channel for handlers.

@@ -43,8 +43,7 @@ impl Record {
         version::require();
         let released = with_rights_of(self.owner, || {
             spi::connected(|spi| {
-                outcome::release(spi, job.job_id, job.token, delay, Timestamp::now());
-                Ok(())
+                outcome::release(spi, job.job_id, job.token, delay, Timestamp::now())
             })
         });
         released.unwrap_or_else(|error| error.raise());

@@ -195,6 +195,8 @@ pub(crate) fn take(spi: &Spi, job_id: i64, token: Uuid) -> Option<Locked> {
 pub(crate) struct Kept {
     pub(crate) attempt: i32,
     pub(crate) cancel_requested: bool,
+    /// The job's group had a limit when the lease was granted.
+    pub(crate) limited: bool,
 }
 
 /// Keeps the lease of a job until the transaction ends, if `token` still holds it. With
@@ -215,6 +217,7 @@ pub(crate) fn keep(spi: &Spi, job_id: i64, token: Uuid, lock: RowLock) -> Result
         let kept = (taken == Taken::Yes).then(|| Kept {
             attempt: scan.get(Leased::Attempt).unwrap_or_default(),
             cancel_requested: scan.get(Leased::CancelRequested).unwrap_or_default(),
+            limited: scan.get(Leased::Limited).unwrap_or_default(),
         });
         scan.end();
         view.end();

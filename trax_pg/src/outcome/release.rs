@@ -1,13 +1,16 @@
 //! Releases: an attempt ends without being used up.
 
 use super::cancel::acknowledge_cancel;
-use crate::limit;
+use super::make_room;
+use crate::error::Result;
+use crate::lease;
 use crate::limit::Shared;
 use crate::metrics::Stale;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
+use crate::server::table::RowLock;
 use crate::{changes, wake};
 use pgrx::Uuid;
 
@@ -23,7 +26,6 @@ row! {
         manifest_id: Option<i64>,
     }
 }
-statement!(LeaseHold, "outcome/lease_hold.sql", { job_id: INT8OID, token: UUIDOID } -> bool);
 statement!(
     LeaseRelease, "outcome/lease_release.sql",
     { job_id: INT8OID, token: UUIDOID, now: TIMESTAMPTZOID, run_at: TIMESTAMPTZOID, waits_for: TEXTOID, wait_until: TIMESTAMPTZOID } -> Released
@@ -34,30 +36,42 @@ sql_function!(trax_release, pg_finfo_trax_release, |call| {
     let token = call.required::<Uuid>(1, "token")?;
     let delay = call.optional_not_negative(2, "delay")?.unwrap_or(0);
     let now = Timestamp::now();
-    let released = spi::connected(|spi| Ok(release(spi, job_id, token, delay, now)))?;
+    let released = spi::connected(|spi| release(spi, job_id, token, delay, now))?;
     Ok(call.value(released))
 });
 
 /// Queues a job again without using the attempt; returns false when the lease is lost.
-pub(crate) fn release(spi: &Spi, job_id: i64, token: Uuid, delay: i64, now: Timestamp) -> bool {
+pub(crate) fn release(
+    spi: &Spi,
+    job_id: i64,
+    token: Uuid,
+    delay: i64,
+    now: Timestamp,
+) -> Result<bool> {
     let back = Return {
         run_at: now.plus(delay),
         waits_for: None,
         wait_until: None,
     };
-    return_job(spi, job_id, token, &back, now)
-        // A job that was asked to stop is not queued again: releasing it acknowledges the cancel.
-        || acknowledge_cancel(spi, job_id, token, now, Stale::Release)
+    // A job that was asked to stop is not queued again: releasing it acknowledges the cancel.
+    Ok(return_job(spi, job_id, token, &back, now)?
+        || acknowledge_cancel(spi, job_id, token, now, Stale::Release))
 }
 
 /// Suspends a job without using the attempt; returns false when the lease is lost, or the job was
 /// asked to stop and ends here.
-pub(crate) fn suspend(spi: &Spi, job_id: i64, token: Uuid, back: &Return, now: Timestamp) -> bool {
-    let suspended = return_job(spi, job_id, token, back, now);
+pub(crate) fn suspend(
+    spi: &Spi,
+    job_id: i64,
+    token: Uuid,
+    back: &Return,
+    now: Timestamp,
+) -> Result<bool> {
+    let suspended = return_job(spi, job_id, token, back, now)?;
     if !suspended {
         acknowledge_cancel(spi, job_id, token, now, Stale::Release);
     }
-    suspended
+    Ok(suspended)
 }
 
 /// How a job goes back to the queue.
@@ -68,18 +82,13 @@ pub(crate) struct Return {
     pub(crate) wait_until: Option<Timestamp>,
 }
 
-fn return_job(spi: &Spi, job_id: i64, token: Uuid, back: &Return, now: Timestamp) -> bool {
-    // Also for a delayed job: its place is free.
-    wake::mark(wake::WORK | wake::DUE | wake::ENDED);
+fn return_job(spi: &Spi, job_id: i64, token: Uuid, back: &Return, now: Timestamp) -> Result<bool> {
     // The release counts the steps: one that another call records keeps the lease's row until it
     // commits, and is seen only by a statement that begins after that.
-    let hold = LeaseHold {
-        job_id: arg(job_id),
-        token: arg(token),
+    let kept = lease::keep(spi, job_id, token, RowLock::Update)?;
+    let Some(kept) = kept.filter(|kept| !kept.cancel_requested) else {
+        return Ok(false);
     };
-    if spi.query(hold).first().is_none() {
-        return false;
-    }
     let release = LeaseRelease {
         job_id: arg(job_id),
         token: arg(token),
@@ -89,14 +98,16 @@ fn return_job(spi: &Spi, job_id: i64, token: Uuid, back: &Return, now: Timestamp
         wait_until: back.wait_until.and_then(arg),
     };
     let Some(row) = spi.change_latest(release).first() else {
-        return false;
+        return Ok(false);
     };
     if row.is_claimable {
         changes::claimable(row.lane_id, row.priority, row.job_id);
+    } else {
+        wake::mark(wake::DUE);
     }
     changes::lease_ended(job_id);
-    // Whether or not the group has a limit: at worst the gate is opened needlessly.
-    changes::group_changed(&row.group_name);
-    limit::free(spi, Shared::of(row.concurrency_key, row.manifest_id), true);
-    true
+    let limited_group = kept.limited.then_some(row.group_name);
+    let shared = Shared::of(row.concurrency_key, row.manifest_id).collect();
+    make_room(spi, shared, limited_group.as_slice(), true);
+    Ok(true)
 }

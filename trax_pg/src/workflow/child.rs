@@ -167,7 +167,7 @@ fn await_children(
         waits_for: Some("jobs"),
         wait_until: until,
     };
-    Ok((suspend(spi, place, &back), None))
+    Ok((suspend(spi, place, &back)?, None))
 }
 
 /// Returns the children as the answer lists them. Their outputs are left out when they are together

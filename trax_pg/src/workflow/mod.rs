@@ -33,13 +33,7 @@ use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::server::table::RowLock;
 use crate::work_queue;
-use pgrx::{PgSqlErrorCode, Uuid, pg_sys};
-use std::cell::Cell;
-
-/// The most steps of one job.
-const STEPS_AT_MOST: i64 = 10_000;
-/// After so many own steps a session counts those of the job again: others may record too.
-const COUNT_AFTER: i64 = 256;
+use pgrx::{Uuid, pg_sys};
 
 row! {
     /// The answer to an attempt to record a step.
@@ -79,7 +73,6 @@ statement!(
         output: JSONBOID,
     }
 );
-statement!(StepCount, "workflow/count.sql", { job_id: INT8OID } -> i64);
 statement!(StepsRead, "workflow/read.sql", { job_id: INT8OID } -> Shown);
 
 /// The kind of a step.
@@ -185,38 +178,6 @@ sql_function!(trax_read_steps, pg_finfo_trax_read_steps, |call| {
     })
 });
 
-thread_local! {
-    /// The job whose steps this session has counted last, their number, and how many of its own
-    /// it has added since.
-    static COUNTED: Cell<(i64, i64, i64)> = const { Cell::new((0, 0, 0)) };
-}
-
-/// Returns 54000 when a job has as many steps as it may have. Counts the rows at the first step in
-/// a session and after every [`COUNT_AFTER`], and at the limit, which steps of rolled-back
-/// transactions may reach too early.
-fn require_room(spi: &Spi, job_id: i64) -> Result<()> {
-    let (counted, count, added) = COUNTED.get();
-    if counted == job_id && count + added < STEPS_AT_MOST && added < COUNT_AFTER {
-        COUNTED.set((job_id, count, added + 1));
-        return Ok(());
-    }
-    let count = spi
-        .query(StepCount {
-            job_id: arg(job_id),
-        })
-        .one();
-    COUNTED.set((job_id, count, 1));
-    if count < STEPS_AT_MOST {
-        return Ok(());
-    }
-    Err(Error::new(
-        PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
-        format!("job {job_id} has {count} steps"),
-    )
-    .detail(format!("A job has at most {STEPS_AT_MOST} steps."))
-    .hint("Record fewer and larger steps, or let the job spawn children for parts of its work."))
-}
-
 impl Place {
     fn from_call(call: &Call, kind: Kind) -> Result<Self> {
         spi::require_primary()?;
@@ -240,8 +201,7 @@ impl Place {
 
     /// Records the step in an attempt whose lease this transaction keeps.
     fn record_in(&self, spi: &Spi, attempt: i32, contents: Contents<'_>) -> Result<Answer> {
-        require_room(spi, self.job_id)?;
-        if self.add(attempt, &contents) {
+        if self.add(attempt, &contents)? {
             return Ok(Answer {
                 recorded: true,
                 kind: self.kind.name().to_owned(),

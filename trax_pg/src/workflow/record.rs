@@ -2,21 +2,89 @@
 
 use super::{Contents, Kind, Place};
 use crate::columns::Step;
+use crate::error::{Error, Result};
 use crate::server::clock::Timestamp;
 use crate::server::lock::{Lock, Mode};
 use crate::server::spi::arg;
 use crate::server::table;
-use crate::server::table::{Index, Inserter, Key, Table, Written};
-use pgrx::{JsonB, pg_sys};
+use crate::server::table::{Index, Inserter, Key, Table, View, Written};
+use pgrx::{JsonB, PgSqlErrorCode, pg_sys};
 use serde_json::{Map, Value};
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+/// The most steps of one job.
+const STEPS_AT_MOST: i64 = 10_000;
+/// After so many own steps a session counts those of the job again: others may record too.
+const COUNT_AFTER: i64 = 256;
+/// The most jobs whose numbers of steps a session keeps.
+const KNOWN_AT_MOST: usize = 1000;
 
 /// More than the longest time in JSON has.
 const TIME_BYTES: usize = 256;
 
+/// The number of a job's steps, as a session knows it.
+#[derive(Clone, Copy)]
+struct Known {
+    /// How many there were at the last count.
+    counted: i64,
+    /// How many this session has added since.
+    added: i64,
+}
+
+thread_local! {
+    /// The steps of the jobs for which this session has recorded some lately.
+    static KNOWN: RefCell<HashMap<i64, Known>> = RefCell::default();
+}
+
+/// Returns 54000 when a job has as many steps as it may have. Counts the rows at the first step in
+/// a session and after every [`COUNT_AFTER`], and at the limit, which steps of rolled-back
+/// transactions may reach too early.
+fn require_room(job_id: i64, index: &Index) -> Result<()> {
+    let known = KNOWN.with_borrow(|known| known.get(&job_id).copied());
+    let known = known
+        .filter(|known| known.counted + known.added < STEPS_AT_MOST && known.added < COUNT_AFTER);
+    let known = known.unwrap_or_else(|| Known {
+        counted: count(job_id, index),
+        added: 0,
+    });
+    if known.counted >= STEPS_AT_MOST {
+        return Err(Error::new(
+            PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+            format!("job {job_id} has {} steps", known.counted),
+        )
+        .detail(format!("A job has at most {STEPS_AT_MOST} steps."))
+        .hint(
+            "Record fewer and larger steps, or let the job spawn children for parts of its work.",
+        ));
+    }
+    KNOWN.with_borrow_mut(|jobs| {
+        if jobs.len() >= KNOWN_AT_MOST {
+            jobs.clear();
+        }
+        let added = known.added + 1;
+        jobs.insert(job_id, Known { added, ..known });
+    });
+    Ok(())
+}
+
+fn count(job_id: i64, index: &Index) -> i64 {
+    let view = View::latest();
+    let scan = index.scan(&view, 1);
+    scan.seek([Key::equals(1, job_id)]);
+    let mut count = 0;
+    while scan.next() {
+        count += 1;
+    }
+    scan.end();
+    view.end();
+    count
+}
+
 impl Place {
     /// Adds the row of the step and returns true, unless the job has one of this name. Waits for
     /// another transaction that records the same step.
-    pub(super) fn add(&self, attempt: i32, contents: &Contents<'_>) -> bool {
+    pub(super) fn add(&self, attempt: i32, contents: &Contents<'_>) -> Result<bool> {
         let steps = Table::open(Step::TABLE, Step::ALL);
         let index = Index::open(&steps, c"step_pkey");
         let is_new = loop {
@@ -26,6 +94,7 @@ impl Place {
             let keys = [Key::equals(1, self.job_id), Key::equals_text(2, &self.step)];
             let written = index.any_written(keys);
             if written.is_none() {
+                require_room(self.job_id, &index)?;
                 self.insert(&steps, attempt, contents);
             }
             lock.give_back(Mode::Alone);
@@ -37,7 +106,7 @@ impl Place {
         };
         index.close();
         steps.close();
-        is_new
+        Ok(is_new)
     }
 
     fn insert(&self, steps: &Table, attempt: i32, contents: &Contents<'_>) {

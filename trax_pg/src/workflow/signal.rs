@@ -137,7 +137,7 @@ fn await_signal(
                 waits_for: Some("signal"),
                 wait_until: until,
             };
-            return Ok((suspend(spi, place, &back), None));
+            return Ok((suspend(spi, place, &back)?, None));
         }
         // A sender has filled it meanwhile.
     }

@@ -43,7 +43,7 @@ fn sleep(spi: &Spi, place: &Place, until: Timestamp) -> Result<&'static str> {
             waits_for: Some("time"),
             wait_until: None,
         };
-        return Ok(suspend(spi, place, &back));
+        return suspend(spi, place, &back);
     }
     // The job is executed again after it was suspended: its time has come, or a person has let it
     // run earlier.
@@ -54,12 +54,9 @@ fn sleep(spi: &Spi, place: &Place, until: Timestamp) -> Result<&'static str> {
 }
 
 /// Ends the attempt without using it.
-pub(super) fn suspend(spi: &Spi, place: &Place, back: &Return) -> &'static str {
-    if outcome::suspend(spi, place.job_id, place.token, back, place.now) {
-        "suspended"
-    } else {
-        "lost"
-    }
+pub(super) fn suspend(spi: &Spi, place: &Place, back: &Return) -> Result<&'static str> {
+    let suspended = outcome::suspend(spi, place.job_id, place.token, back, place.now)?;
+    Ok(if suspended { "suspended" } else { "lost" })
 }
 
 /// Returns when an open wait ends: as it was recorded when the job was suspended, or as it is given
