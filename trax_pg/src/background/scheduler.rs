@@ -306,6 +306,11 @@ impl Connected {
                 cancel: rung & wake::CANCELLED != 0 && now >= next_cancel,
                 executors: rung & wake::SQL != 0 && now >= next_executors,
             };
+            if self.compatible && (due.notice || due.cancel) {
+                // Listeners do not wait for a cycle: it follows at once.
+                due.cycle = false;
+                due.check = false;
+            }
             due.executors |= due.check || due.cancel;
             let concerns_sql = has_cycled || self.executors.were_needed();
             if due.notice && !due.executors && concerns_sql {
@@ -328,7 +333,7 @@ impl Connected {
                     heard = count;
                     noticed = end;
                     has_cycled = false;
-                    // The time of a cycle in the same pass does not count as the notification's.
+                    // The first of a scheduler is part of a cycle.
                     let alone = !due.cycle && !due.check;
                     let pause = alone.then(|| now.elapsed() * NOTICE_SHARE);
                     next_notice = end + pause.unwrap_or(WAKE_SPACING);

@@ -82,6 +82,13 @@ pub(crate) struct Return {
     pub(crate) wait_until: Option<Timestamp>,
 }
 
+impl Return {
+    /// Returns whether a cycle makes the job claimable at a time.
+    fn has_time(&self) -> bool {
+        self.waits_for.is_none_or(|wait| wait == "time") || self.wait_until.is_some()
+    }
+}
+
 fn return_job(spi: &Spi, job_id: i64, token: Uuid, back: &Return, now: Timestamp) -> Result<bool> {
     // The release counts the steps: one that another call records keeps the lease's row until it
     // commits, and is seen only by a statement that begins after that.
@@ -102,7 +109,7 @@ fn return_job(spi: &Spi, job_id: i64, token: Uuid, back: &Return, now: Timestamp
     };
     if row.is_claimable {
         changes::claimable(row.lane_id, row.priority, row.job_id);
-    } else {
+    } else if back.has_time() {
         wake::mark(wake::DUE);
     }
     changes::lease_ended(job_id);
