@@ -132,7 +132,14 @@ union all
 select
     'signal',
     format('Job %s waits for a signal', w.job_id) || coalesce(format(' "%s"', s.wait ->> 'name'), '')
-        || coalesce(', until ' || w.wait_until || '.', '.'),
+        || coalesce(', until ' || w.wait_until || '.', '.')
+        || coalesce(format(' Signals of other names were sent to it: %s.', (
+            select string_agg(distinct format('"%s"', g.name), ', ')
+            from trax.signal g
+            where g.job_id = w.job_id
+                and g.sent_at is not null
+                and g.taken_at is null
+        )), ''),
     (s.wait ->> 'since')::timestamptz,
     format('Nothing: wait. To send it: select trax.send_signal(%s, %L)', w.job_id, coalesce(s.wait ->> 'name', '...'))
 from waiting w

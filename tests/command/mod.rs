@@ -23,6 +23,7 @@ mod hostile;
 mod import;
 mod import_again;
 mod jobs;
+mod lock_wait;
 mod manifest;
 mod metrics;
 mod pg_cron;

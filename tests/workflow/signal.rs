@@ -24,6 +24,12 @@ async fn a_signal_wakes_the_job_that_waits_for_it() {
     let other = format!("select trax.send_signal({}, 'other')", job.id);
     assert_eq!(s.get(&other).await, "sent");
     assert!(s.claim("").await.is_empty(), "another signal wakes nobody");
+    let why = format!("select detail from trax.explain_job({})", job.id);
+    let why = s.get(&why).await;
+    assert!(
+        why.contains("a signal \"click\". Signals of other names were sent to it: \"other\"."),
+        "{why}"
+    );
     assert_eq!(s.get(&send(&job, "5")).await, "sent");
     let again = s.claim_one("").await;
     assert_eq!(s.get("select attempt from trax.lease").await, "1");

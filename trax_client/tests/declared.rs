@@ -34,7 +34,8 @@ async fn declare(
     let run = Worker::new(database.config())
         .without_signals()
         .handle("t", nothing)
-        .manifests(source, manifests)
+        .manifests(source, manifests.iter().take(1).cloned())
+        .manifests(source, manifests.into_iter().skip(1))
         .until_empty()
         .on_event(move |event| {
             if let (Event::Declared { .. }, Ok(mut reported)) = (event, listener.lock()) {

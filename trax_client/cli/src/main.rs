@@ -22,6 +22,7 @@ mod host;
 mod import;
 mod jobs;
 mod lock;
+mod lock_wait;
 mod manifest;
 mod manual;
 mod metrics;

@@ -9,6 +9,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type};
 use trax_client::{Address, Client, Error, Report, is_router};
 
+use crate::lock_wait;
 use crate::output::{Listed, Moment, Options, Placed};
 pub(crate) use crate::shards::Argument;
 use crate::shards::Shards;
@@ -20,23 +21,27 @@ pub(crate) struct Session {
     pub(crate) connection: Connection,
     /// The server's clock when the command began, the reference for relative times.
     pub(crate) now: Moment,
+    /// The server's process of the connection.
+    pid: i32,
     /// The address, if it is a router's; the tables are then read from its shards.
     router: Option<Address>,
     shards: OnceCell<Shards>,
 }
 
 impl Session {
-    /// Connects to the database that the URL or the environment names.
+    /// Connects to the database that the URL or the environment names. Reports it when the command
+    /// waits for a lock.
     pub(crate) async fn open(url: Option<&str>, options: &Options) -> Result<Self, Failure> {
         let config = address::from_environment(url)?;
-        Self::to(&config, options).await
+        let session = Self::to(&config, options).await?;
+        lock_wait::report(&config, session.pid);
+        Ok(session)
     }
 
     /// Connects to this address.
     pub(crate) async fn to(config: &Address, options: &Options) -> Result<Self, Failure> {
         let connection = address::connect(config).await?;
-        let sql =
-            "select pg_catalog.clock_timestamp(), pg_catalog.current_setting('server_version')";
+        let sql = "select pg_catalog.clock_timestamp(), pg_catalog.current_setting('server_version'), pg_catalog.pg_backend_pid()";
         let row = connection.query_typed_one(sql, &[]).await?;
         if options.verbose {
             let version: String = row.try_get(1)?;
@@ -46,11 +51,12 @@ impl Session {
                 &format!("connected to {address}, PostgreSQL {version}"),
             );
         }
-        let now = row.try_get(0)?;
+        let (now, pid) = (row.try_get(0)?, row.try_get(2)?);
         let is_router = is_router(&*connection).await?;
         Ok(Session {
             connection,
             now,
+            pid,
             router: is_router.then(|| config.clone()),
             shards: OnceCell::new(),
         })

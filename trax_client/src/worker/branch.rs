@@ -70,7 +70,7 @@ impl<S: Send + Sync + 'static> Branches<S> {
         let events = self.events.at(name);
         let startup = Startup {
             schedules: Vec::new(),
-            declared: None,
+            declared: std::collections::BTreeMap::new(),
         };
         let places = self.places.branch();
         let (dispatch, heartbeat) = self.begin(address, places, startup, events, health, counts)?;

@@ -1,10 +1,14 @@
 //! Checks of a worker's configuration before it starts.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::setup::Setup;
 use crate::error::{Error, Result};
 use crate::manifest::Manifest;
+
+/// The most handlers that may run at once: far more than a process can have threads.
+const CONCURRENCY_AT_MOST: usize = 1_000_000;
 
 /// Checks the configuration of a worker before it starts.
 pub(crate) fn check<'m, S: Send + Sync + 'static>(
@@ -48,6 +52,12 @@ fn idle<S>(setup: &Setup<S>) -> Option<String> {
     if setup.concurrency == 0 {
         return Some("concurrency is 0, so no handler could run; type .concurrency(10)".to_owned());
     }
+    if setup.concurrency > CONCURRENCY_AT_MOST {
+        return Some(format!(
+            "concurrency is {}, but must be at most {CONCURRENCY_AT_MOST}; type .concurrency(10)",
+            setup.concurrency
+        ));
+    }
     let lists = [("groups", &setup.groups), ("versions", &setup.versions)];
     let is_empty = |names: &Option<Vec<String>>| names.as_ref().is_some_and(Vec::is_empty);
     let (name, _) = lists.iter().find(|(_, names)| is_empty(names))?;
@@ -59,9 +69,9 @@ fn idle<S>(setup: &Setup<S>) -> Option<String> {
 /// Returns every manifest that a worker stores at startup.
 pub(crate) fn declared_by<'m>(
     schedules: &'m [Manifest],
-    declared: &'m Option<(String, Vec<Manifest>)>,
+    declared: &'m BTreeMap<String, Vec<Manifest>>,
 ) -> impl Iterator<Item = &'m Manifest> {
-    let declared = declared.iter().flat_map(|(_, manifests)| manifests);
+    let declared = declared.values().flatten();
     schedules.iter().chain(declared)
 }
 
@@ -96,6 +106,10 @@ mod tests {
             ),
             (worker().stall_limit(Duration::ZERO), ".stall_limit("),
             (worker().concurrency(0), ".concurrency(10)"),
+            (
+                worker().concurrency(usize::MAX),
+                "must be at most 1000000; type .concurrency(10)",
+            ),
             (worker().groups(none), "groups is an empty list"),
             (worker().versions(none), "versions is an empty list"),
         ] {

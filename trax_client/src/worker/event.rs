@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{Blame, Error};
 use crate::id::JobId;
@@ -243,21 +243,29 @@ pub(crate) fn brief(error: &str) -> String {
     format!("{head} ... {tail}")
 }
 
-/// The last refusal reported. A refusal that repeats unchanged, for example while the extension
-/// waits for its update, is reported once.
+/// The last trouble reported. A refusal that repeats unchanged, for example while the extension
+/// waits for its update, is reported once; a connection that fails unchanged, after a while again.
 #[derive(Default)]
-pub(crate) struct Refusals(Option<String>);
+pub(crate) struct Refusals(Option<(String, Instant)>);
+
+/// How long a connection that fails unchanged is not reported again.
+const AGAIN: Duration = Duration::from_secs(10);
 
 impl Refusals {
     /// Returns whether an error should be reported.
     pub(crate) fn is_new(&mut self, error: &Error) -> bool {
-        if error.blame() != Blame::Call {
-            return true;
+        let (text, now) = (error.to_string(), Instant::now());
+        let known = self.0.as_ref().filter(|(reported, _)| *reported == text);
+        let is_known = known.is_some_and(|(_, at)| match error.blame() {
+            Blame::Call => true,
+            Blame::Connection => now.duration_since(*at) < AGAIN,
+            Blame::Moment => false,
+        });
+        if is_known {
+            return false;
         }
-        let refusal = Some(error.to_string());
-        let is_new = refusal != self.0;
-        self.0 = refusal;
-        is_new
+        self.0 = Some((text, now));
+        true
     }
 
     pub(crate) fn recovered(&mut self) {

@@ -50,6 +50,7 @@ mod systemd;
 mod task;
 mod unreported;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,7 +110,7 @@ pub struct Worker<S = ()> {
     name: String,
     take_turns: bool,
     schedules: Vec<Manifest>,
-    declared: Option<(String, Vec<Manifest>)>,
+    declared: BTreeMap<String, Vec<Manifest>>,
     signals: bool,
     events: Events,
     counts: Counts,
@@ -137,7 +138,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             name: default_name(),
             take_turns: false,
             schedules: Vec::new(),
-            declared: None,
+            declared: BTreeMap::new(),
             signals: true,
             events: Events::to_logs(),
             counts: Counts::default(),
@@ -294,20 +295,20 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// When the worker starts, makes these the only manifests of `source`. Manifests that differ
-    /// are created or changed, values no longer set get their defaults, and those that an earlier
-    /// version declared are removed with their waiting jobs. If nothing differs, nothing is
-    /// written; of many workers that start at once, the first one makes the changes.
+    /// When the worker starts, makes these the only manifests of `source`; several calls add up.
+    /// Manifests that differ are created or changed, and those that an earlier version declared are
+    /// removed with their waiting jobs. If nothing differs, nothing is written.
     ///
     /// The tasks must have a handler here, and the worker's role needs the level `admin`. A
     /// manifest of another source is an error; one stored by hand is taken over.
-    /// [`Client::declare`](crate::Client::declare) does the same outside a worker.
+    /// Outside a worker: [`Client::declare`](crate::Client::declare).
     pub fn manifests(
         mut self,
         source: impl Into<String>,
         manifests: impl IntoIterator<Item = Manifest>,
     ) -> Self {
-        self.declared = Some((source.into(), manifests.into_iter().collect()));
+        let declared = self.declared.entry(source.into()).or_default();
+        declared.extend(manifests);
         self
     }
 

@@ -61,7 +61,8 @@ pub type HandlerResult<T> = Result<T, JobError>;
 
 /// The failure of an attempt. `?` converts every error to it and keeps the text of all its causes:
 /// a `std::error::Error`, `anyhow::Error`, `eyre::Report`, `Box<dyn Error + Send + Sync>`, a
-/// `String`. [`Decide`](super::Decide) declares the effect of such an error on the job.
+/// `String`. Therefore it is no `std::error::Error` itself, like `anyhow::Error`.
+/// [`Decide`](super::Decide) declares the effect of such an error on the job.
 #[derive(Clone, Debug)]
 pub struct JobError {
     failure: Failure,

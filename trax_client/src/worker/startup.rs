@@ -1,6 +1,8 @@
 //! The one-time work when a worker first reaches the server: it stores its manifests and reports
 //! waiting jobs without a handler.
 
+use std::collections::BTreeMap;
+
 use super::calls::Db;
 use super::event::{Event, Events};
 use crate::error::{Error, Result};
@@ -10,8 +12,8 @@ use crate::manifest::Manifest;
 /// The one-time work when a worker first reaches the server.
 pub(crate) struct Startup {
     pub(crate) schedules: Vec<Manifest>,
-    /// A source and all of its manifests.
-    pub(crate) declared: Option<(String, Vec<Manifest>)>,
+    /// Sources, and all of the manifests of each.
+    pub(crate) declared: BTreeMap<String, Vec<Manifest>>,
 }
 
 /// Returns an error that ends the run, unless a retry may succeed.
@@ -37,7 +39,7 @@ pub(super) async fn start_up(
             )
         })?;
     }
-    if let Some((source, manifests)) = &startup.declared {
+    for (source, manifests) in &startup.declared {
         let declared = client.declare(source, manifests).await;
         let changes = declared.map_err(|error| {
             refused(

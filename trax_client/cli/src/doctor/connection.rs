@@ -9,6 +9,7 @@ use tokio_postgres::config::Host;
 use trax_client::{Address, Error, Neighbor};
 
 use super::{Finding, Severity};
+use crate::lock_wait;
 use crate::session::of_another_version;
 use trax_terminal::{Connection, address};
 
@@ -56,6 +57,7 @@ const FACTS: &str = "select
     pg_catalog.current_setting('server_version') as server,
     pg_catalog.current_setting('server_version_num')::int4 as server_number,
     session_user::text as role,
+    pg_catalog.pg_backend_pid() as pid,
     pg_catalog.pg_is_in_recovery() as standby,
     (select e.extversion from pg_catalog.pg_extension e where e.extname in ('trax', 'trax_router')) as extension,
     (select a.default_version from pg_catalog.pg_available_extensions a where a.name = 'trax') as available,
@@ -72,6 +74,7 @@ pub(super) async fn reach(config: &Address) -> Result<Reached, Box<Finding>> {
         get("server")?.unwrap_or_default(),
         get("role")?.unwrap_or_default(),
     );
+    lock_wait::report(config, row.try_get("pid").map_err(broken)?);
     let (extension, available) = (get("extension")?, get("available")?);
     let number: i32 = row.try_get("server_number").map_err(broken)?;
     if number < OLDEST_SERVER {

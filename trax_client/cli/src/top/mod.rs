@@ -29,7 +29,7 @@ use action::Action;
 use data::{Screenful, Snapshot};
 use json::TopJson;
 use screen::Screen;
-use trax_terminal::{Failure, duration_from};
+use trax_terminal::{Failure, address, duration_from};
 
 const KEYS: &str = "Keys: Tab or 1 to 5 select a list, up and down a row; c cancels the job, r requeues the dead letter, p pauses or \
 resumes the group, s the scheduler; y confirms, any other key does not; q or Esc quits.";
@@ -68,7 +68,8 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         verbose: arguments.verbose,
         ..Options::default()
     };
-    let session = Session::open(url.as_deref(), &options).await?;
+    // Without reports of locks: they would fall into the screen.
+    let session = Session::to(&address::from_environment(url.as_deref())?, &options).await?;
     let interval = arguments.interval;
     if once {
         let screenful = two_looks(&session, interval).await?;
