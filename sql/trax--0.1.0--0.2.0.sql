@@ -310,7 +310,8 @@ update trax.lease set lane_id = trax.lane_of(group_name, task);
 alter foreign table trax.new_job
     add column retry_delay interval,
     add column unique_for interval,
-    add column version text;
+    add column version text,
+    add column batch bigint;
 \comments schema/new_job.sql
 \include api/claim.sql
 \include api/lease.sql
@@ -324,6 +325,7 @@ alter foreign table trax.new_job
 \include api/run.sql
 \include api/await_job.sql
 \include api/workflow.sql
+\include api/graph.sql
 \include api/check.sql
 \include api/metrics.sql
 \include api/status.sql

@@ -15,6 +15,7 @@ mod cycle;
 mod dead_letter;
 mod direct_write;
 mod due;
+mod graph;
 mod group;
 mod instance;
 mod lease;

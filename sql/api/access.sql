@@ -18,14 +18,14 @@ as $$
 #variable_conflict use_variable
 declare
     -- The functions that each level may call in addition to the level before it.
-    reader_functions constant text[] := array['status', 'check', 'diagnose', 'metrics', 'preview', 'preview_cron', 'explain_manifest', 'explain_job', 'read_steps', 'get_jobs', 'await_job', 'await_jobs', 'shard_of', 'where_is'];
+    reader_functions constant text[] := array['status', 'check', 'diagnose', 'metrics', 'preview', 'preview_cron', 'explain_manifest', 'explain_job', 'read_steps', 'read_needs', 'read_graph', 'get_jobs', 'await_job', 'await_jobs', 'shard_of', 'where_is'];
     producer_functions constant text[] := array[
-        'enqueue', 'enqueue_many', 'enqueue_sql', 'limit_queue_time', 'trigger', 'cancel', 'run_now', 'record_again', 'send_signal', 'fork', 'read_steps', 'get_jobs', 'await_job', 'await_jobs', 'shard_of', 'where_is', 'acquire_token', 'await_token', 'extend_token', 'release_token'
+        'enqueue', 'enqueue_many', 'enqueue_sql', 'enqueue_graph', 'open_batch', 'seal_batch', 'limit_queue_time', 'trigger', 'cancel', 'run_now', 'record_again', 'send_signal', 'fork', 'read_steps', 'read_needs', 'read_graph', 'get_jobs', 'await_job', 'await_jobs', 'shard_of', 'where_is', 'acquire_token', 'await_token', 'extend_token', 'release_token'
     ];
     worker_functions constant text[] := array[
         'claim_next', 'activate', 'complete_and_claim', 'wait_for_work', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'cancel_own', 'record_step',
         'read_steps', 'sleep', 'await_signal', 'send_signal', 'spawn', 'await_children', 'enqueue',
-        'enqueue_many', 'limit_queue_time', 'acquire_token', 'await_token', 'extend_token', 'release_token',
+        'enqueue_many', 'enqueue_graph', 'open_batch', 'seal_batch', 'read_needs', 'read_graph', 'limit_queue_time', 'acquire_token', 'await_token', 'extend_token', 'release_token',
         'report_progress', 'report_worker', 'waiting_tasks', 'runs_as_stored', 'get_jobs', 'await_job', 'await_jobs', 'shard_of', 'where_is'
     ];
     admin_functions constant text[] := reader_functions || producer_functions || worker_functions || array[
@@ -90,7 +90,7 @@ as $$
             'job', 'work_queue', 'lease', 'run', 'manifest', 'manifest_state', 'manifest_dependency', 'manifest_group',
             'dead_letter', 'stopped_schedule', 'lane', 'unique_key', 'worker', 'instance', 'adoption', 'believed_clock', 'concurrency_limit',
             'concurrency_token',
-            'concurrency_waiter', 'worker_state', 'lease_extension', 'progress', 'step', 'signal', 'need', 'need_event', 'failed_step', 'unreadable_job', 'access_scope', 'audit',
+            'concurrency_waiter', 'worker_state', 'lease_extension', 'progress', 'step', 'signal', 'need', 'need_event', 'graph', 'graph_job', 'failed_step', 'unreadable_job', 'access_scope', 'audit',
             'departure', 'arrival', 'group_home'
         )
         and $1 in ('reader', 'admin')

@@ -178,6 +178,21 @@ where q.waits_for = 'signal'
             and n.sent_at is null
     )
 union all
+select 'a need has a living job', format('job %s needs job %s', n.job_id, n.needed_job_id)
+from trax.need n
+where not exists (select from trax.work_queue q where q.job_id = n.job_id)
+    and not exists (select from trax.lease l where l.job_id = n.job_id)
+union all
+select 'a job that waits for others needs one', format('job %s', q.job_id)
+from trax.work_queue q
+where q.waits_for = 'jobs'
+    and not exists (select from trax.need n where n.job_id = q.job_id)
+    and not exists (select from trax.need_event e where e.job_id = q.job_id)
+union all
+select 'a job of a graph has a graph', format('job %s: graph %s', g.job_id, g.graph_id)
+from trax.graph_job g
+where not exists (select from trax.graph h where h.graph_id = g.graph_id)
+union all
 -- A parent lives when its child is queued, so that its end is as young. History may be dropped.
 select 'a child has a parent', format(
     'job %s: its parent %s neither lives nor has ended; update trax.%I set parent_job_id = null where job_id = %s',

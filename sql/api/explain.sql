@@ -147,17 +147,33 @@ left join trax.step s on s.job_id = w.job_id and s.kind = 'signal' and s.recorde
 where w.waits_for = 'signal'
 union all
 select
+    'open_batch', format('Job %s runs after all jobs of its batch, to which more may be added.', w.job_id), w.queued_at,
+    format('When all are added: select trax.seal_batch(%s)', w.job_id)
+from waiting w
+join trax.need n on n.job_id = w.job_id and n.needed_job_id = w.job_id
+union all
+select
+    'dead_letter_of_need',
+    format('Job %s waits until a person decides on the dead letter of job %s, which it needs.', w.job_id, d.job_id), d.created_at,
+    format('select trax.requeue_dead_letter(%s); or, to cancel what needs it: select trax.acknowledge_dead_letter(%1$s)', d.id)
+from waiting w
+join trax.need n on n.job_id = w.job_id and n.awaits_requeue
+join trax.dead_letter d on d.job_id = n.needed_job_id and d.status = 'awaiting_intervention'
+union all
+select
     'jobs',
-    format('Job %s waits for the end of %s jobs', w.job_id, count(n.needed_job_id))
-        || coalesce(': ' || string_agg(n.needed_job_id::text, ', ' order by n.needed_job_id), '')
+    format('Job %s waits for the end of ', w.job_id)
+        || case count(n.needed_job_id) when 0 then '0 jobs' when 1 then 'job ' when 21 then 'more than 20 jobs: ' else count(n.needed_job_id) || ' jobs: ' end
+        || coalesce(string_agg(n.needed_job_id::text, ', ' order by n.needed_job_id) filter (where n.place <= 20), '')
         || coalesce(', until ' || w.wait_until || '.', '.'),
     w.ready_at, 'Nothing: wait. See why each waits: select * from trax.explain_job(...)'
 from waiting w
 left join lateral (
-    select o.needed_job_id
+    select o.needed_job_id, row_number() over (order by o.needed_job_id) as place
     from trax.need o
     where o.job_id = w.job_id
-    limit 20
+        and o.needed_job_id <> w.job_id
+    limit 21
 ) n on true
 where w.waits_for = 'jobs'
 group by w.job_id, w.wait_until, w.ready_at

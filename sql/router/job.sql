@@ -14,7 +14,8 @@ create function trax.enqueue_many(
     trace jsonb default null,
     retry_delay interval default null,
     unique_for interval default null,
-    version text default null
+    version text default null,
+    batch bigint default null
 )
 returns setof bigint
 language plpgsql volatile
@@ -25,7 +26,9 @@ declare
     -- Shares are numbered from 1, which an array need not be.
     listed constant jsonb[] := case when inputs is not null then array(select i from unnest(inputs) i) end;
     count constant int := cardinality(inputs);
-    is_divided constant boolean := coalesce(unique_key, concurrency_key) is null and trax_router.is_spread(group_name);
+    is_divided constant boolean := coalesce(unique_key, concurrency_key) is null
+        and batch is null
+        and trax_router.is_spread(group_name);
     shard int;
     first int;
     last int;
@@ -38,7 +41,12 @@ begin
         from trax_router.shares(count) s
         where is_divided and count > 1
         union all
-        select trax_router.shard_of_group(group_name, coalesce(concurrency_key, unique_key)), 1, count
+        select
+            case
+                when batch is null then trax_router.shard_of_group(group_name, coalesce(concurrency_key, unique_key))
+                else trax_router.shard_of_batch(batch, group_name, coalesce(concurrency_key, unique_key))
+            end,
+            1, count
         where (is_divided and count > 1) is not true
     loop
         tried := '{}';
@@ -46,7 +54,7 @@ begin
             begin
                 return query select c from trax_router.enqueue_many(
                     shard, task, listed[first:last], run_at, group_name, priority, max_retries, timeout, unique_key,
-                    concurrency_key, trace, retry_delay, unique_for, version
+                    concurrency_key, trace, retry_delay, unique_for, version, batch
                 ) c;
                 exit;
             exception
@@ -60,7 +68,7 @@ begin
             end;
             tried := tried || shard;
             shard := case
-                when trax_router.was_not_reached(failure.message)
+                when trax_router.was_not_reached(failure.message) and batch is null
                     then trax_router.shard_of_group(group_name, coalesce(concurrency_key, unique_key), tried)
             end;
             if shard is null then
@@ -74,7 +82,7 @@ begin
     end if;
 end;
 $$;
-comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text) is
+comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint) is
     'Queues one job for each input and returns their ids in the order of the inputs. A unique_key is of one job: with several inputs it is refused. In a spread group without a key they are divided over the shards, and all or nothing on each.';
 
 create function trax.get_jobs(
@@ -333,7 +341,8 @@ select
     null::jsonb as trace,
     null::interval as retry_delay,
     null::interval as unique_for,
-    null::text as version
+    null::text as version,
+    null::bigint as batch
 where false;
 comment on view trax.new_job is
     'Takes new jobs by COPY and INSERT: a row is a job, as trax.enqueue would queue it, at once and for good. Has no rows.';
@@ -347,7 +356,7 @@ begin
     perform trax.enqueue(
         new.task, coalesce(new.input, '{}'), new.run_at, new.group_name, coalesce(new.priority, 0), new.max_retries,
         new.timeout, new.unique_key, new.concurrency_key, new.trace, new.retry_delay, new.unique_for,
-        new.version
+        new.version, new.batch
     );
     return new;
 end;

@@ -14,6 +14,12 @@ declare
             failure.detail = pg_exception_detail,
             failure.hint = pg_exception_hint;
         failure.shard := shard;';
+    -- The shard of a job.
+    of_job constant text := 'trax_router.shard_of_group(group_name, coalesce(concurrency_key, unique_key), tried)';
+    of_job_or_batch constant text := format(
+        'case when batch is null then %s else trax_router.shard_of_batch(batch, group_name, coalesce(concurrency_key, unique_key), tried) end',
+        of_job
+    );
     caught_in_loop constant text := replace(caught, E'\n', E'\n        ');
     f record;
     own_name text;
@@ -41,14 +47,19 @@ begin
                 ('explain_job', 'one', 'trax_router.shard_that_has($1, false)', null, true),
                 ('read_steps', 'one', 'trax_router.shard_that_has($1, false)', null, true),
                 ('send_signal', 'one', 'trax_router.shard_that_has($1, false)', null, false),
+                ('read_needs', 'one', 'trax_router.shard_that_has($1, false)', null, true),
+                ('read_graph', 'one', 'trax_router.shard_that_has($1, false)', null, true),
+                ('seal_batch', 'one', 'trax_router.shard_that_has($1, false)', null, false),
                 ('fork', 'one', 'trax_router.shard_that_has($1, false)', null, false),
                 ('acquire_token', 'one', 'trax_router.shard_of_token($1)', null, false),
                 ('extend_token', 'one', 'trax_router.shard_of_token($1)', null, false),
                 ('release_token', 'one', 'trax_router.shard_of_token($1)', null, false),
                 ('preview_cron', 'one', 'trax_router.any_shard()', null, true),
-                -- On the shard of the group; in a spread group by a key.
-                ('enqueue', 'group', 'group_name, coalesce(concurrency_key, unique_key)', null, false),
-                ('enqueue_sql', 'group', 'group_name, coalesce(concurrency_key, unique_key)', null, false),
+                -- On the shard of the group, in a spread group by a key, or on that of the batch.
+                ('enqueue', 'group', of_job_or_batch, null, false),
+                ('open_batch', 'group', of_job_or_batch, null, false),
+                ('enqueue_sql', 'group', of_job, null, false),
+                ('enqueue_graph', 'group', 'trax_router.shard_of_graph(document, unique_key, tried)', null, false),
                 -- On the shard that has the manifest, which the router remembers.
                 ('activate', 'manifest', 'remember($1, has_it)', null, false),
                 ('cancel_manifest', 'manifest', 'remember($1, has_it)', null, false),
@@ -194,7 +205,7 @@ exception
         perform trax_router.raise(failure);
 end;';
         when 'group' then
-            declared := declared || format('    shard integer := trax_router.shard_of_group(%s);%s    tried integer[] := ''{}'';%s', f.place, E'\n', E'\n');
+            declared := declared || format('    tried integer[] := ''{}'';%s    shard integer := %s;%s', E'\n', f.place, E'\n');
             body := '-- A job that may run anywhere goes to another shard when this one is away.
 begin
     loop
@@ -207,7 +218,7 @@ begin
                 tried := tried || shard;
                 shard := null;
                 if trax_router.was_not_reached(failure.message) then
-                    shard := trax_router.shard_of_group({place}, tried);
+                    shard := {place};
                 end if;
                 if shard is null then
                     perform trax_router.raise(failure);

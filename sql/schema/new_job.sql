@@ -19,7 +19,8 @@ create foreign table trax.new_job (
     trace jsonb,
     retry_delay interval,
     unique_for interval,
-    version text
+    version text,
+    batch bigint
 ) server trax;
 comment on foreign table trax.new_job is
     'Takes new jobs by COPY and INSERT: a row is a job, as trax.enqueue would queue it. Cannot be read.';
@@ -36,3 +37,4 @@ comment on column trax.new_job.trace is 'Trace context of whoever enqueues it.';
 comment on column trax.new_job.retry_delay is 'Delay before the first retry; null takes trax.retry_delay.';
 comment on column trax.new_job.unique_for is 'How long the unique key stays alive at least, also when the job has ended; null is no longer than the job.';
 comment on column trax.new_job.version is 'The version of the program that the job needs; null is any.';
+comment on column trax.new_job.batch is 'The batch that the job is added to; null is none.';

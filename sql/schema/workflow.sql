@@ -1,5 +1,6 @@
 -- workflow: what living jobs remember. Their steps, the signals sent to them, and the jobs that
--- they wait for. The steps of a job that has ended are in the last row of trax.run.
+-- they wait for; and which jobs are a graph. The steps of a job that has ended are in the last row
+-- of trax.run.
 
 create table trax.step (
     job_id bigint not null,
@@ -60,26 +61,72 @@ create table trax.need (
     needed_job_id bigint not null,
     job_id bigint not null,
     one_is_enough boolean not null,
-    constraint need_pkey primary key (needed_job_id, job_id)
+    awaits_requeue boolean not null default false,
+    condition text collate "C" not null default 'ended',
+    constraint need_pkey primary key (needed_job_id, job_id),
+    constraint need_condition_known check (condition in ('completed', 'ended', 'failed'))
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
-create index need_job on trax.need (job_id);
+-- From its end, a job that has begun to need many others still needs the last: the first ones are
+-- dead entries by then.
+create index need_job on trax.need (job_id, needed_job_id);
 
-comment on table trax.need is 'Which job waits for the end of which.';
+comment on table trax.need is 'Which job waits for the end of which. An open batch also needs itself, until it is sealed.';
 comment on column trax.need.needed_job_id is 'The job whose end is awaited.';
 comment on column trax.need.job_id is 'The job that waits.';
 comment on column trax.need.one_is_enough is 'True: it waits for the first of its jobs to end; false: for all.';
+comment on column trax.need.awaits_requeue is 'True: while the dead letter of a needed job waits for a person, so does the job; false: it is cancelled.';
+comment on column trax.need.condition is 'How the needed job must end: completed, ended (in any way) or failed (one of them, or cancelled). A job that can no longer run is cancelled.';
 
 -- Rows are only added and taken, so that the end of a job waits for no other: no key, and no index.
 create table trax.need_event (
-    job_id bigint not null
+    job_id bigint not null,
+    waits boolean not null default false
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 alter table trax.need_event replica identity full;
 
 comment on table trax.need_event is 'Jobs that have ended although others may need their end, and jobs that have begun to wait for others. The next cycle takes them, and wakes the jobs whose wait is over.';
 comment on column trax.need_event.job_id is 'The job.';
+comment on column trax.need_event.waits is 'True: it has begun to wait, and what it needs may have ended before.';
+
+create table trax.graph (
+    graph_id bigint not null,
+    queued_at timestamptz not null,
+    is_batch boolean not null,
+    unique_key text collate "C",
+    constraint graph_pkey primary key (graph_id)
+);
+create unique index graph_unique_key on trax.graph (unique_key) where unique_key is not null;
+
+comment on table trax.graph is 'Jobs that were queued together and need each other, and batches. A row stays until none of its jobs is in the history.';
+comment on column trax.graph.graph_id is 'Its number: that of its first job, or of the job that runs after all of a batch.';
+comment on column trax.graph.queued_at is 'When it was queued, or the batch was opened.';
+comment on column trax.graph.is_batch is 'True: a batch, to which jobs are added until it is sealed.';
+comment on column trax.graph.unique_key is 'While one of its jobs waits or runs, no second graph with this key is queued.';
+
+create table trax.graph_job (
+    job_id bigint not null,
+    graph_id bigint not null,
+    replaced_by bigint,
+    condition text collate "C",
+    name text collate "C",
+    needs text[] collate "C",
+    constraint graph_job_pkey primary key (job_id, graph_id),
+    constraint graph_job_condition_known check (condition in ('completed', 'ended', 'failed'))
+);
+create index graph_job_graph on trax.graph_job (graph_id, job_id);
+
+comment on table trax.graph_job is 'The jobs of each graph, and those that were added to each batch.';
+comment on column trax.graph_job.job_id is 'The job.';
+comment on column trax.graph_job.graph_id is 'The graph or batch.';
+comment on column trax.graph_job.replaced_by is 'The job that was queued in its place when its dead letter was requeued.';
+comment on column trax.graph_job.condition is 'How the jobs must end that it needs: completed, ended or failed; null if it needs none.';
+comment on column trax.graph_job.name is 'Its name in the graph; null in a batch.';
+comment on column trax.graph_job.needs is 'The names of the jobs that it needs.';
 
 select pg_catalog.pg_extension_config_dump('trax.step', '');
 select pg_catalog.pg_extension_config_dump('trax.step_step_id_seq', '');
 select pg_catalog.pg_extension_config_dump('trax.signal', '');
 select pg_catalog.pg_extension_config_dump('trax.need', '');
 select pg_catalog.pg_extension_config_dump('trax.need_event', '');
+select pg_catalog.pg_extension_config_dump('trax.graph', '');
+select pg_catalog.pg_extension_config_dump('trax.graph_job', '');

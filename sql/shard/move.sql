@@ -37,24 +37,33 @@ begin
         select q.job_id
         from trax.work_queue q
         where q.group_name = group_name
-            and (q.parent_job_id is not null or q.waits_for = 'jobs')
+            and (
+                q.parent_job_id is not null
+                or q.waits_for = 'jobs'
+                or exists (select from trax.graph_job g where g.job_id = q.job_id)
+                or exists (select from trax.graph g where g.graph_id = q.job_id)
+            )
         union all
         select l.job_id
         from trax.lease l
         where l.group_name = group_name
-            and l.parent_job_id is not null
+            and (
+                l.parent_job_id is not null
+                or exists (select from trax.graph_job g where g.job_id = l.job_id)
+                or exists (select from trax.graph g where g.graph_id = l.job_id)
+            )
     ) l
     limit 1;
     if family is not null then
-        raise exception 'job % of group "%" has spawned jobs, or was spawned', family, group_name
+        raise exception 'job % of group "%" has spawned jobs, was spawned or is of a graph', family, group_name
             using errcode = '55000',
-                detail = 'Parents and children are on one shard, and cannot move while one of them waits or runs.',
+                detail = 'Parents and children, and the jobs of a graph or batch, are on one shard, and cannot move while one of them waits or runs.',
                 hint = format('Wait until they have ended, or end them: select trax.cancel(%s); then move the group.', family);
     end if;
 end;
 $$;
 comment on function trax.refuse_ties(text) is
-    'Internal. Refuses a group of which a manifest depends on one of another group, or the other way round, or a living job has a parent or waits for its children.';
+    'Internal. Refuses a group of which a manifest depends on one of another group, or the other way round, or a living job has a parent, waits for others or is of a graph.';
 
 create function trax.survey_group(
     group_name text

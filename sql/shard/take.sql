@@ -60,6 +60,8 @@ begin
         where q.group_name = group_name
             and q.parent_job_id is null
             and q.waits_for is distinct from 'jobs'
+            and not exists (select from trax.graph_job g where g.job_id = q.job_id)
+            and not exists (select from trax.graph g where g.graph_id = q.job_id)
             and not exists (
                 select
                 from trax.manifest m

@@ -120,7 +120,7 @@ const LISTS: [&[&str]; 21] = [
 ];
 
 /// Commands that run once, in this order, after the lists.
-const ONCE: [&[&str]; 32] = [
+const ONCE: [&[&str]; 34] = [
     &["top", "--once"],
     &["manifest", "show", "no such\u{1b}[2J\nmanifest"],
     &["manifest", "disable", EVIL],
@@ -132,6 +132,8 @@ const ONCE: [&[&str]; 32] = [
     &["group", "move", EVIL, "--to", "3"],
     &["jobs", "why", "2"],
     &["signal", "2", EVIL, "5", "--signal-id", EVIL],
+    &["graph", "apply", EVIL, "--unique-key", EVIL],
+    &["graph", "show", "2"],
     &["jobs", "fork", "1", "--from", EVIL],
     &["jobs", "retry", "2"],
     &["jobs", "cancel", "5"],

@@ -11,6 +11,7 @@ mod demo;
 mod driver;
 mod frozen;
 mod glance;
+mod graph;
 mod job;
 mod manifest;
 mod number;

@@ -388,7 +388,7 @@ fn sample(argument: &str) -> &'static str {
         "name" => "'m'",
         "group_name" => "'g'",
         "document" => "'{}'",
-        "job_id" | "new_job_id" => "{job}",
+        "job_id" | "new_job_id" | "batch" => "{job}",
         "token" => "{token}",
         "job_ids" => "array[{job}]",
         "tokens" => "array[{token}]",

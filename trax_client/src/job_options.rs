@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::id::JobId;
 use crate::json::Json;
 use crate::sql::{Call, Interval, Time};
 use crate::trace::TraceContext;
@@ -20,6 +21,7 @@ pub struct JobOptions {
     pub(crate) retry_delay: Option<Interval>,
     pub(crate) unique_for: Option<Interval>,
     pub(crate) version: Option<String>,
+    pub(crate) batch: Option<i64>,
 }
 
 impl JobOptions {
@@ -93,6 +95,12 @@ impl JobOptions {
         self
     }
 
+    /// Adds the job to a batch, from [`Client::open_batch`](crate::Client::open_batch).
+    pub fn batch(mut self, batch: JobId) -> Self {
+        self.batch = Some(batch.0);
+        self
+    }
+
     /// Sets trace data that is passed to every attempt of the job. For a W3C trace context use
     /// [`JobOptions::trace_context`].
     pub fn trace(mut self, trace: impl Into<Json>) -> Self {
@@ -119,6 +127,7 @@ impl JobOptions {
             retry_delay: over.retry_delay.or(self.retry_delay),
             unique_for: over.unique_for.or(self.unique_for),
             version: over.version.or(self.version),
+            batch: over.batch.or(self.batch),
         }
     }
 
@@ -135,5 +144,6 @@ impl JobOptions {
             .option("retry_delay", &self.retry_delay)
             .option("unique_for", &self.unique_for)
             .option("version", &self.version)
+            .option("batch", &self.batch)
     }
 }

@@ -70,6 +70,7 @@ mod copy_in;
 mod environment;
 mod error;
 mod finite;
+mod graph;
 mod health;
 #[doc(hidden)]
 pub mod http;
@@ -109,6 +110,7 @@ pub use address::{Address, SslMode};
 pub use client::Client;
 pub use copy_in::CopyIn;
 pub use error::{Error, Report, Result};
+pub use graph::{Graph, GraphIds, GraphJob, Member, Needed, Node, When};
 pub use health::{DeadLetter, SchedulerStart, StatusLine, Step, Violation};
 pub use id::{JobId, Token};
 pub use job::{Beat, Cancelled, ClaimOptions, Claimed, Failed, Failure, NewJob, NewJobs, RunNow};

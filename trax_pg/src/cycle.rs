@@ -24,8 +24,8 @@ use crate::server::spi::{Spi, arg};
 use crate::server::table::Table;
 use crate::server::version;
 use crate::{
-    changes, cleanup, dead_letter, due, job_needs, memory, metrics, outcome, prepared, repair,
-    setting, step, work_queue,
+    changes, cleanup, dead_letter, due, graph, memory, metrics, outcome, prepared, repair, setting,
+    step, work_queue,
 };
 use std::time::Duration;
 
@@ -61,6 +61,8 @@ struct Report {
     more: bool,
     /// A step failed.
     failed: bool,
+    /// Another transaction has locked a job that waits for others no longer.
+    is_held: bool,
 }
 
 /// Runs the steps of one cycle.
@@ -122,9 +124,7 @@ fn run(spi: &Spi, now: Timestamp, jump: Jump, reap_from: ReapFrom) -> Result<Opt
     })?;
     cleanup::before_due(spi, now);
     let (queued, more_due) = steps.run("queue_due", || due::queue_due(spi, now))?;
-    let (woken, more_events) = steps.run("jobs that waited for others", || {
-        job_needs::wake_jobs(spi, now)
-    })?;
+    let needy = steps.run("jobs that waited for others", || graph::decide(spi, now))?;
     let promoted = steps.run("promote_delayed", || work_queue::promote_delayed(spi, now))?;
     let failed = steps.failed;
     let cleaned = cleanup::clean_up(spi, now, jump, went_back, everything);
@@ -135,7 +135,7 @@ fn run(spi: &Spi, now: Timestamp, jump: Jump, reap_from: ReapFrom) -> Result<Opt
         ("reap_dead_letters", (buried + missing) as i64),
         ("expire_queued", expired as i64),
         ("queue_due", queued as i64),
-        ("promote_delayed", (promoted + woken) as i64),
+        ("promote_delayed", (promoted + needy.woken) as i64),
     ];
     // Cleaning up belongs to no particular cycle: it is reported when it did something.
     let cleaning = [
@@ -147,8 +147,9 @@ fn run(spi: &Spi, now: Timestamp, jump: Jump, reap_from: ReapFrom) -> Result<Opt
     Ok(Some(Report {
         steps,
         failed,
+        is_held: needy.is_held,
         more: more_due
-            || more_events
+            || needy.more
             || reaped.more
             || expired as i64 >= outcome::EXPIRE_AT_MOST
             || promoted as i64 >= work_queue::PROMOTE_AT_MOST,
@@ -198,7 +199,7 @@ pub(crate) fn run_for_scheduler(reap_from: &mut ReapFrom) -> Result<Duration> {
                 let wait = until(work_queue::next_due(spi), now).min(interval);
                 Ok(wait.max(FAILED_WAIT))
             }
-            Some(_) if changes::has_left() => Ok(HELD_WAIT),
+            Some(report) if report.is_held || changes::has_left() => Ok(HELD_WAIT),
             Some(_) => Ok(until(work_queue::next_due(spi), now).min(interval)),
             None => Ok(interval),
         }

@@ -9,6 +9,8 @@ use crate::audit;
 use crate::audit::Kind;
 use crate::columns::{HIGHEST_PRIORITY, SQL_TASK};
 use crate::error::{Error, Result};
+use crate::job_graph;
+use crate::job_needs;
 use crate::job_steps;
 use crate::manifest_state;
 use crate::manifest_state::job_ended;
@@ -383,13 +385,14 @@ fn requeue_letter(
     resolution: &Resolution,
     letter: Letter,
 ) -> std::result::Result<i64, KeyTaken> {
-    let (manifest_id, input) = (letter.manifest_id, letter.input);
+    let (replaced, manifest_id, input) = (letter.job_id, letter.manifest_id, letter.input);
     let steps = letter.steps.filter(|_| !resolution.fresh);
     let job = fresh_job(letter, resolution.now);
     let job_id = work_queue::enqueue_new(spi, &job, input)?;
     if let Some(steps) = steps {
         job_steps::restore_for(spi, job_id, steps);
     }
+    job_graph::replace(spi, replaced, job_id);
     resolution.store(spi, "requeue", "requeued", Some(job_id));
     if let Some(manifest_id) = manifest_id {
         manifest_state::await_requeued(spi, manifest_id, resolution.now);
@@ -421,6 +424,7 @@ fn acknowledge(spi: &Spi, resolution: &Resolution) -> Result<bool> {
         return Ok(false);
     }
     resolution.store(spi, "acknowledge", "acknowledged", None);
+    job_needs::given_up(letter.job_id);
     if let Some(manifest_id) = letter.manifest_id {
         job_ended::continue_manifest(spi, manifest_id, resolution.now);
     }

@@ -48,6 +48,12 @@ impl Error {
         self
     }
 
+    /// Returns the same error as one about a job among several.
+    pub(crate) fn about_job(mut self, job: &str) -> Self {
+        self.message = format!("job \"{job}\": {}", self.message);
+        self
+    }
+
     /// Returns the same error as one about a group among several.
     pub(crate) fn about_group(mut self, group: &str) -> Self {
         self.message = format!("group \"{group}\": {}", self.message);

@@ -1,21 +1,34 @@
 //! Needs: jobs that wait for the ends of other jobs.
 //!
-//! Enters: a job that begins to wait for others; the end of a job that others may need. Leaves: the
-//! job claimable, by the first cycle after its wait is over. Holds: each end and each beginning of
-//! a wait adds a row to `trax.need_event` in its own transaction, and a cycle takes those rows only
-//! after they are committed. So of a job that ends while another begins to wait for it, the event
-//! that is committed last is taken by a cycle that sees both, and no wait is missed. The end of a
-//! job changes no row that the end of another changes. The repair adds an event for jobs that wait,
-//! for rows that were deleted by hand.
+//! Words: a *need* is met when the needed job has ended as its condition says: completed, ended in
+//! any way, or failed (a cancel counts). A job is *doomed* when one of its needs cannot be met any
+//! more. An open batch needs itself, until it is sealed.
+//!
+//! Enters: a job that begins to wait for others; the end of a job that others need. Leaves: the job
+//! claimable, or the decision to cancel it, by the first cycle after its wait is over. Holds:
+//! - Each end and each beginning of a wait adds a row to `trax.need_event` in its own transaction,
+//!   and a cycle takes those rows only after they are committed. So of a job that ends while
+//!   another begins to wait for it, the event that is committed last is taken by a cycle that sees
+//!   both, and no wait is missed.
+//! - The end of a job changes no row that the end of another changes, and adds no event if nobody
+//!   needs it. A job that needs many others is not looked at through its needs: each of their ends
+//!   deletes one.
+//! - What happens next is decided once: the cycle that decides has locked the waiting job, and the
+//!   decision commits with its effect. A cycle waits for no row; what another transaction has
+//!   locked keeps its event.
+//!
+//! The repair adds an event for jobs that wait, for rows that were deleted by hand.
 
 use crate::changes;
 use crate::changes::Claimable;
 use crate::server::clock::Timestamp;
-use crate::server::spi::{Spi, arg, row, statement};
-use crate::server::table::{Table, columns};
+use crate::server::spi::{Spi, arg, array_arg, row, statement};
+use crate::server::table::{Index, Inserter, Key, Table, View, columns};
 use crate::wake;
+use pgrx::pg_sys;
 use std::cell::Cell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::ffi::CStr;
 
 columns!(
     /// Columns of a need.
@@ -23,6 +36,8 @@ columns!(
         NeededJobId: c"needed_job_id",
         JobId: c"job_id",
         OneIsEnough: c"one_is_enough",
+        AwaitsRequeue: c"awaits_requeue",
+        Condition: c"condition",
     }
 );
 
@@ -30,19 +45,51 @@ columns!(
     /// Columns of an event.
     Event in c"need_event" {
         JobId: c"job_id",
+        Waits: c"waits",
     }
 );
 
-/// The most events that one cycle takes; the next cycle follows at once.
+/// The most events that one cycle takes, and the most needs that it judges; the next cycle follows
+/// at once.
 pub(crate) const EVENTS_AT_MOST: i64 = 10_000;
-/// The most waiting jobs that one repair reads.
+/// The most waiting jobs, and the most needs, that one repair reads.
 const REPAIR_AT_MOST: i64 = 1000;
 
 row! {
-    /// A job one of whose needs is met.
-    struct Met {
+    struct Taken {
         job_id: i64,
-        one_is_enough: bool,
+        waits: bool,
+    }
+}
+row! {
+    /// A job whose needs were judged.
+    struct Judged {
+        job_id: i64,
+        needs: i64,
+        verdict: Option<String>,
+        doomed_by: Option<i64>,
+        /// A need is locked that is met.
+        is_busy: bool,
+    }
+}
+row! {
+    struct Decision {
+        job_id: i64,
+        decision: String,
+    }
+}
+row! {
+    /// A needed job that has not ended as it should.
+    struct Needed {
+        job_id: i64,
+        state: Option<String>,
+        name: Option<String>,
+    }
+}
+row! {
+    struct Read {
+        job_id: i64,
+        has_ended: bool,
     }
 }
 statement!(
@@ -50,28 +97,144 @@ statement!(
     { job_id: INT8OID, needed_job_ids: INT8ARRAYOID, one_is_enough: BOOLOID }
 );
 statement!(NeedForget, "job_needs/forget.sql", { job_id: INT8OID });
-statement!(EventAdd, "job_needs/event.sql", { job_ids: INT8ARRAYOID });
-statement!(EventsTake, "job_needs/events_take.sql", { at_most: INT8OID } -> i64);
-statement!(NeedsMet, "job_needs/met.sql", { job_ids: INT8ARRAYOID } -> Met);
+statement!(NeedsForgetFree, "job_needs/forget_free.sql", { job_ids: INT8ARRAYOID });
+statement!(
+    NeedsReplace, "job_needs/replace.sql",
+    { replaced_job_id: INT8OID, job_id: INT8OID }
+);
+statement!(NeedIs, "job_needs/needs.sql", { needed_job_id: INT8OID, job_id: INT8OID } -> bool);
+statement!(NeedSeal, "job_needs/seal.sql", { batch: INT8OID });
+statement!(EventsTake, "job_needs/events_take.sql", { at_most: INT8OID } -> Taken);
+statement!(
+    NeedsJudge, "job_needs/judge.sql",
+    { job_ids: INT8ARRAYOID, waiting: INT8ARRAYOID, at_most: INT8OID } -> Judged
+);
+statement!(
+    NeedyDecide, "job_needs/decide.sql",
+    { job_ids: INT8ARRAYOID, verdicts: TEXTARRAYOID } -> Decision
+);
+statement!(NeedsDoomed, "job_needs/doomed.sql", { job_ids: INT8ARRAYOID } -> Needed);
 statement!(
     NeedyWake, "job_needs/wake.sql",
-    { job_ids: INT8ARRAYOID, enough: INT8ARRAYOID, now: TIMESTAMPTZOID } -> Claimable
+    { job_ids: INT8ARRAYOID, now: TIMESTAMPTZOID } -> Claimable
 );
 statement!(NeedyList, "job_needs/waiting.sql", { after: INT8OID, at_most: INT8OID } -> i64);
+statement!(NeedsRead, "job_needs/unmet.sql", { after: INT8OID, at_most: INT8OID } -> Read);
 
-/// Returns the table of needs; its primary key begins with the needed job.
-pub(crate) fn table() -> Table {
+/// How a needed job must end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    Completed,
+    Ended,
+    /// It fails, or is cancelled; of several needed jobs one is enough.
+    Failed,
+}
+
+impl Condition {
+    pub(crate) const ALL: [Self; 3] = [Self::Completed, Self::Ended, Self::Failed];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Ended => "ended",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// A need of a job that is queued with the needed one, or after it in its transaction.
+pub(crate) struct NewNeed {
+    pub(crate) needed_job_id: i64,
+    pub(crate) job_id: i64,
+    pub(crate) condition: Condition,
+    /// A dead letter that waits for a person does not end the wait.
+    pub(crate) awaits_requeue: bool,
+}
+
+fn table() -> Table {
     Table::open(Need::TABLE, Need::ALL)
 }
 
-/// Records that a job begins to wait for others.
+/// Returns those of some jobs that have rows in a table, by the index of its primary key.
+pub(crate) fn having_rows(table: Table, index: &'static CStr, job_ids: &[i64]) -> Vec<i64> {
+    let mut having = Vec::new();
+    if !table.has_no_page() {
+        let index = Index::open(&table, index);
+        let view = View::latest();
+        let scan = index.scan(&view, 1);
+        for &job_id in job_ids {
+            scan.seek([Key::equals(1, job_id)]);
+            if scan.next() {
+                having.push(job_id);
+            }
+        }
+        scan.end();
+        view.end();
+        index.close();
+    }
+    table.close();
+    having
+}
+
+/// Returns those of some jobs that others need.
+pub(crate) fn needed(job_ids: &[i64]) -> Vec<i64> {
+    having_rows(table(), c"need_pkey", job_ids)
+}
+
+/// Adds needs of jobs of which none can have ended before this transaction commits.
+pub(crate) fn add(needs: impl ExactSizeIterator<Item = NewNeed>) {
+    let table = table();
+    let mut rows = Inserter::begin(&table, needs.len());
+    for need in needs {
+        let mut row = rows.row();
+        row.set(Need::NeededJobId, arg(need.needed_job_id));
+        row.set(Need::JobId, arg(need.job_id));
+        row.set(Need::OneIsEnough, arg(false));
+        row.set(Need::AwaitsRequeue, arg(need.awaits_requeue));
+        row.set(Need::Condition, arg(need.condition.name()));
+    }
+    rows.end();
+    table.close();
+}
+
+/// Lets a batch wait until it is sealed.
+pub(crate) fn open_batch(batch: i64) {
+    let needs = [NewNeed {
+        needed_job_id: batch,
+        job_id: batch,
+        condition: Condition::Ended,
+        awaits_requeue: false,
+    }];
+    add(needs.into_iter());
+}
+
+/// Seals a batch; returns false when it was not open.
+pub(crate) fn seal_batch(spi: &Spi, batch: i64) -> bool {
+    let is_open = spi.change_latest(NeedSeal { batch: arg(batch) }).len() == 1;
+    if is_open {
+        add_events(&[batch]);
+    }
+    is_open
+}
+
+/// Returns whether a job waits for the end of another.
+pub(crate) fn needs(spi: &Spi, job_id: i64, needed_job_id: i64) -> bool {
+    spi.query_latest(NeedIs {
+        needed_job_id: arg(needed_job_id),
+        job_id: arg(job_id),
+    })
+    .one()
+}
+
+/// Records that a job begins to wait for others, some of which may have ended.
 pub(crate) fn begin_wait(spi: &Spi, job_id: i64, needed: Vec<i64>, one_is_enough: bool) {
     spi.execute(NeedAdd {
         job_id: arg(job_id),
         needed_job_ids: arg(needed),
         one_is_enough: arg(one_is_enough),
     });
-    add_events(spi, vec![job_id]);
+    keep_events(&[job_id], true);
+    wake::mark(wake::DUE);
 }
 
 /// Forgets what a job waited for.
@@ -81,69 +244,244 @@ pub(crate) fn end_wait(spi: &Spi, job_id: i64) {
     });
 }
 
-/// Records that something has happened to jobs which may end the wait of others.
-pub(crate) fn add_events(spi: &Spi, job_ids: Vec<i64>) {
+/// Forgets what jobs needed that have ended while they waited.
+pub(crate) fn forget(spi: &Spi, job_ids: &[i64]) {
+    let table = table();
+    let has_none = table.has_no_page();
+    table.close();
+    if !has_none && !job_ids.is_empty() {
+        spi.execute(NeedsForgetFree {
+            job_ids: arg(job_ids.to_vec()),
+        });
+    }
+}
+
+/// Records that something has happened to jobs which may end the wait of others, or their own.
+pub(crate) fn add_events(job_ids: &[i64]) {
+    keep_events(job_ids, false);
+    if !job_ids.is_empty() {
+        wake::mark(wake::DUE);
+    }
+}
+
+fn keep_events(job_ids: &[i64], waits: bool) {
     if job_ids.is_empty() {
         return;
     }
-    spi.execute(EventAdd {
-        job_ids: arg(job_ids),
-    });
-    wake::mark(wake::DUE);
+    let events = Table::open(Event::TABLE, Event::ALL);
+    let mut rows = Inserter::begin(&events, job_ids.len());
+    for &job_id in job_ids {
+        let mut row = rows.row();
+        row.set(Event::JobId, arg(job_id));
+        row.set(Event::Waits, arg(waits));
+    }
+    rows.end();
+    events.close();
 }
 
-/// Makes the jobs claimable whose wait for others is over; returns their number, and whether more
-/// events are left.
-pub(crate) fn wake_jobs(spi: &Spi, now: Timestamp) -> (usize, bool) {
+/// Lets the jobs that wait for a dead letter wait for the job in its place.
+pub(crate) fn replace(spi: &Spi, replaced_job_id: i64, job_id: i64) {
+    spi.execute(NeedsReplace {
+        replaced_job_id: arg(replaced_job_id),
+        job_id: arg(job_id),
+    });
+}
+
+/// Records that no job will be queued in the place of a dead letter's.
+pub(crate) fn given_up(job_id: i64) {
+    add_events(&needed(&[job_id]));
+}
+
+/// The result of a look at the recorded events.
+#[derive(Default)]
+pub(crate) struct Decided {
+    pub(crate) woken: usize,
+    /// Jobs that cannot run any more, and why; they are locked.
+    pub(crate) to_cancel: Vec<(i64, String)>,
+    /// More events are left.
+    pub(crate) more: bool,
+    /// Another transaction has locked a job or a need: its event is kept.
+    pub(crate) is_held: bool,
+}
+
+/// Decides what happens to the jobs whose wait for others is over, and makes those claimable that
+/// run now.
+pub(crate) fn decide(spi: &Spi, now: Timestamp) -> Decided {
     let events = Table::open(Event::TABLE, Event::ALL);
     let has_none = events.has_no_page();
     events.close();
     if has_none {
-        return (0, false);
+        return Decided::default();
     }
-    let jobs: Vec<i64> = spi
+    let taken: Vec<Taken> = spi
         .query(EventsTake {
             at_most: arg(EVENTS_AT_MOST),
         })
         .iter()
         .collect();
-    if jobs.is_empty() {
-        return (0, false);
+    if taken.is_empty() {
+        return Decided::default();
     }
-    let more = jobs.len() as i64 == EVENTS_AT_MOST;
-    let mut waiting: HashSet<i64> = jobs.iter().copied().collect();
-    let met = spi.query(NeedsMet { job_ids: arg(jobs) });
-    let enough: Vec<i64> = met
-        .iter()
-        .inspect(|job| {
-            waiting.insert(job.job_id);
+    let waiting = taken.iter().filter(|event| event.waits);
+    let judged: Vec<Judged> = spi
+        .query(NeedsJudge {
+            job_ids: arg(taken.iter().map(|event| event.job_id).collect::<Vec<_>>()),
+            waiting: arg(waiting.map(|event| event.job_id).collect::<Vec<_>>()),
+            at_most: arg(EVENTS_AT_MOST),
         })
-        .filter(|job| job.one_is_enough)
+        .iter()
+        .collect();
+    let is_full = judged.iter().map(|job| job.needs).sum::<i64>() >= EVENTS_AT_MOST;
+    if is_full {
+        // Needs are left that these events concern.
+        for waits in [false, true] {
+            let again = taken.iter().filter(|event| event.waits == waits);
+            keep_events(&again.map(|event| event.job_id).collect::<Vec<_>>(), waits);
+        }
+    }
+    let mut verdicts: HashMap<i64, Option<&str>> =
+        taken.iter().map(|event| (event.job_id, None)).collect();
+    verdicts.extend(
+        judged
+            .iter()
+            .map(|job| (job.job_id, job.verdict.as_deref())),
+    );
+    let (job_ids, verdicts): (Vec<i64>, Vec<Option<&str>>) = verdicts.into_iter().unzip();
+    let verdicts: Vec<_> = verdicts
+        .into_iter()
+        .map(|verdict| verdict.and_then(arg))
+        .collect();
+    let decisions: Vec<Decision> = spi
+        .query(NeedyDecide {
+            job_ids: arg(job_ids),
+            verdicts: array_arg(pg_sys::TEXTOID, &verdicts),
+        })
+        .iter()
+        .collect();
+    let of = |kind: &str| {
+        let jobs = decisions.iter().filter(|job| job.decision == kind);
+        jobs.map(|job| job.job_id).collect::<Vec<i64>>()
+    };
+    let is_held = keep_busy(&of("busy"), &judged);
+    let mut to_cancel = doomed(spi, &judged, of("cancel"));
+    let skipped = of("skip").into_iter();
+    to_cancel
+        .extend(skipped.map(|job_id| (job_id, "none of the jobs that it needs failed".to_owned())));
+    Decided {
+        woken: wake(spi, of("wake"), &judged, now),
+        to_cancel,
+        more: is_full || taken.len() as i64 == EVENTS_AT_MOST,
+        is_held,
+    }
+}
+
+/// Keeps an event for each job that another transaction has locked, or one of whose needs; returns
+/// whether there is one. Needs that are left are read again: the events of the ends are gone.
+fn keep_busy(busy: &[i64], judged: &[Judged]) -> bool {
+    let judged: HashMap<i64, &Judged> = judged.iter().map(|job| (job.job_id, job)).collect();
+    let mut again: Vec<i64> = judged
+        .values()
+        .filter(|job| job.is_busy)
         .map(|job| job.job_id)
         .collect();
-    let woken = changes::rows_claimable(&spi.query(NeedyWake {
-        job_ids: arg(waiting.into_iter().collect::<Vec<i64>>()),
-        enough: arg(enough),
+    let (verdict, without): (Vec<i64>, Vec<i64>) = busy
+        .iter()
+        .partition(|&job_id| judged.get(job_id).is_some_and(|job| job.verdict.is_some()));
+    again.extend(verdict);
+    keep_events(&again, true);
+    keep_events(&without, false);
+    !again.is_empty() || !without.is_empty()
+}
+
+/// Returns the jobs with the reason why they cannot run.
+fn doomed(spi: &Spi, judged: &[Judged], job_ids: Vec<i64>) -> Vec<(i64, String)> {
+    if job_ids.is_empty() {
+        return Vec::new();
+    }
+    let by: HashMap<i64, i64> = judged
+        .iter()
+        .filter_map(|job| Some((job.job_id, job.doomed_by?)))
+        .collect();
+    let mut needed: Vec<i64> = by.values().copied().collect();
+    needed.sort_unstable();
+    needed.dedup();
+    let rows = spi.query(NeedsDoomed {
+        job_ids: arg(needed),
+    });
+    let reasons: HashMap<i64, String> = rows.iter().map(|job| (job.job_id, job.reason())).collect();
+    let reason = |job_id: &i64| by.get(job_id).and_then(|needed| reasons.get(needed));
+    job_ids
+        .into_iter()
+        .filter_map(|job_id| Some((job_id, reason(&job_id)?.clone())))
+        .collect()
+}
+
+impl Needed {
+    fn reason(&self) -> String {
+        let name = self.name.as_deref();
+        let name = name.map_or(String::new(), |name| format!(" \"{name}\""));
+        let what = match self.state.as_deref() {
+            Some("cancelled") => "which was cancelled",
+            Some(_) => "which failed",
+            None => "which is gone",
+        };
+        format!("needs job {}{name}, {what}", self.job_id)
+    }
+}
+
+/// Makes locked jobs claimable; returns how many.
+fn wake(spi: &Spi, job_ids: Vec<i64>, judged: &[Judged], now: Timestamp) -> usize {
+    if job_ids.is_empty() {
+        return 0;
+    }
+    let woken: HashSet<i64> = job_ids.iter().copied().collect();
+    let enough: Vec<i64> = judged
+        .iter()
+        .filter(|job| job.verdict.is_some() && woken.contains(&job.job_id))
+        .map(|job| job.job_id)
+        .collect();
+    forget(spi, &enough);
+    let woken = NeedyWake {
+        job_ids: arg(job_ids),
         now: arg(now),
-    }));
-    (woken, more)
+    };
+    changes::rows_claimable(&spi.query(woken))
 }
 
 thread_local! {
-    /// The last waiting job that the repair of this session has read.
-    static REPAIRED: Cell<i64> = const { Cell::new(0) };
+    /// The last waiting job, and the last needed job, that the repair of this session has read.
+    static REPAIRED: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
 }
 
-/// Adds an event for jobs that wait for others: the next cycle looks at each again.
+/// Adds an event for jobs that wait for others, and for jobs that have ended although others need
+/// them: the next cycle looks at each again.
 pub(crate) fn repair(spi: &Spi) {
+    let (waiting_after, needed_after) = REPAIRED.get();
     let waiting: Vec<i64> = spi
         .query(NeedyList {
-            after: arg(REPAIRED.get()),
+            after: arg(waiting_after),
             at_most: arg(REPAIR_AT_MOST),
         })
         .iter()
         .collect();
-    let is_last = (waiting.len() as i64) < REPAIR_AT_MOST;
-    REPAIRED.set(waiting.last().filter(|_| !is_last).copied().unwrap_or(0));
-    add_events(spi, waiting);
+    let needed: Vec<Read> = spi
+        .query(NeedsRead {
+            after: arg(needed_after),
+            at_most: arg(REPAIR_AT_MOST),
+        })
+        .iter()
+        .collect();
+    let next = |count: usize, last: Option<i64>| match count as i64 == REPAIR_AT_MOST {
+        true => last.unwrap_or(0),
+        false => 0,
+    };
+    REPAIRED.set((
+        next(waiting.len(), waiting.last().copied()),
+        next(needed.len(), needed.last().map(|need| need.job_id)),
+    ));
+    add_events(&waiting);
+    let ended = needed.iter().filter(|need| need.has_ended);
+    let mut ended: Vec<i64> = ended.map(|need| need.job_id).collect();
+    ended.dedup();
+    add_events(&ended);
 }

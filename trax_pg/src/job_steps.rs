@@ -15,7 +15,7 @@ use crate::manifest_state::job_ended::Ended;
 use crate::server::clock::Timestamp;
 use crate::server::json;
 use crate::server::spi::{Spi, arg, row, statement};
-use crate::server::table::{Index, Key, Table, View, columns};
+use crate::server::table::{Table, columns};
 use crate::work_queue;
 use crate::work_queue::NewJob;
 use pgrx::pg_sys;
@@ -75,29 +75,9 @@ statement!(
     { after: INT8OID, at_most: INT8OID } -> Option<i64>
 );
 
-/// Returns those of some jobs that have rows in a table, by the index of its primary key.
-fn having_rows(table: Table, index: &'static std::ffi::CStr, job_ids: &[i64]) -> Vec<i64> {
-    let mut having = Vec::new();
-    if !table.has_no_page() {
-        let index = Index::open(&table, index);
-        let view = View::latest();
-        let scan = index.scan(&view, 1);
-        for &job_id in job_ids {
-            scan.seek([Key::equals(1, job_id)]);
-            if scan.next() {
-                having.push(job_id);
-            }
-        }
-        scan.end();
-        view.end();
-        index.close();
-    }
-    table.close();
-    having
-}
-
 fn having_steps(job_ids: &[i64]) -> Vec<i64> {
-    having_rows(Table::open(Step::TABLE, Step::ALL), c"step_pkey", job_ids)
+    let steps = Table::open(Step::TABLE, Step::ALL);
+    job_needs::having_rows(steps, c"step_pkey", job_ids)
 }
 
 /// Returns the steps of those jobs that have some, as `trax.run` keeps them.
@@ -120,7 +100,7 @@ pub(crate) fn ended(spi: &Spi, ended: &[Ended], now: Timestamp) {
     let job_ids: Vec<i64> = ended.iter().map(|job| job.job_id).collect();
     // A job that others need without having spawned it is found by their needs. Of one that ends
     // while another begins to wait for it, the repair adds the event.
-    let mut needed = having_rows(job_needs::table(), c"need_pkey", &job_ids);
+    let mut needed = job_needs::needed(&job_ids);
     needed.extend(
         ended
             .iter()
@@ -129,10 +109,10 @@ pub(crate) fn ended(spi: &Spi, ended: &[Ended], now: Timestamp) {
     );
     needed.sort_unstable();
     needed.dedup();
-    job_needs::add_events(spi, needed);
+    job_needs::add_events(&needed);
     let mut having = having_steps(&job_ids);
     let signals = Table::open(Signal::TABLE, Signal::ALL);
-    having.extend(having_rows(signals, c"signal_pkey", &job_ids));
+    having.extend(job_needs::having_rows(signals, c"signal_pkey", &job_ids));
     if having.is_empty() {
         return;
     }

@@ -18,6 +18,8 @@ mod new_job;
 
 mod manifest;
 
+mod graph;
+
 mod sql_job;
 
 mod claim;
@@ -41,6 +43,7 @@ mod job_steps;
 mod unreadable_job;
 mod work_queue;
 
+mod job_graph;
 mod job_needs;
 
 mod lane;
@@ -61,6 +64,7 @@ mod access_scope;
 mod audit;
 mod changes;
 mod direct_write;
+mod document;
 mod metrics;
 mod step;
 mod stored_settings;

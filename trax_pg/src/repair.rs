@@ -17,7 +17,7 @@
 //! | `claim` | 2,000 sections of the index, and 2,000 entries of shared memory |
 //! | `limit` | the first job of 5,000 lanes behind keys, and of 5,000 behind manifests |
 //! | `manifest_state` | 1,000 manifests that have been parked for 10 minutes |
-//! | `job_needs` | 1,000 jobs that wait for others |
+//! | `job_needs` | 1,000 jobs that wait for others, and 1,000 needs |
 //! | `job_steps` | 1,000 signals |
 //! | `dead_letter` | the jobs that failed for good since the last pass |
 

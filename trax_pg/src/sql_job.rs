@@ -87,6 +87,7 @@ fn as_enqueue(call: &Call) -> Call {
         delay,
         unique_for,
         None,
+        None,
     ])
 }
 

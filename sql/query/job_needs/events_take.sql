@@ -6,4 +6,4 @@ where e.ctid = any (array(
     limit $at_most
     for update skip locked
 ))
-returning e.job_id
+returning e.job_id, e.waits

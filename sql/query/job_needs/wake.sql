@@ -1,18 +1,7 @@
--- Makes jobs claimable whose wait for other jobs is over: none is needed any more, or one was
--- enough.
+-- Makes jobs claimable whose wait for other jobs is over, or lets them wait for their time.
 update trax.work_queue q
-set waits_for = null,
+set waits_for = case when q.run_at > $now then 'time' end,
     wait_until = null,
-    run_at = $now
-where q.job_id = any (array(
-    select w.job_id
-    from trax.work_queue w
-    where w.job_id = any ($job_ids)
-        and w.waits_for = 'jobs'
-        and (
-            w.job_id = any ($enough)
-            or not exists (select from trax.need n where n.job_id = w.job_id)
-        )
-    for update skip locked
-))
+    run_at = greatest(q.run_at, $now)
+where q.job_id = any ($job_ids)
 returning q.lane_id, q.priority, q.job_id

@@ -1,11 +1,18 @@
--- Cancels waiting jobs; locks them in ascending order. A job that cannot be read ends without its
--- input.
+-- Cancels waiting jobs; locks them in ascending order. $reasons is empty, or has one for each of
+-- them. A job that cannot be read ends without its input.
 with locked as materialized (
-    select o.job_id
-    from trax.work_queue o
-    where o.job_id = any ($job_ids)
-    order by o.job_id
-    for update
+    select o.job_id, w.reason
+    from (
+        select i.job_id, i.reason
+        from unnest($job_ids, $reasons) i (job_id, reason)
+        order by i.job_id
+    ) w
+    cross join lateral (
+        select l.job_id
+        from trax.work_queue l
+        where l.job_id = w.job_id
+        for update
+    ) o
 ), cancelled as (
     delete from trax.work_queue q
     using locked k
@@ -13,15 +20,15 @@ with locked as materialized (
     returning
         q.job_id, q.queued_at, q.run_at, q.scheduled_for, q.manifest_id, q.attempts, q.priority, q.task, q.group_name,
         q.manifest, q.unique_key, q.concurrency_key, q.input, q.parent_job_id, q.steps,
-        q.version
+        q.version, k.reason
 ), recorded as (
     insert into trax.run (
         job_id, queued_at, run_at, scheduled_for, finished_at, manifest_id, attempt, priority, final, state, task,
-        group_name, manifest, input, parent_job_id, steps, version
+        group_name, manifest, error, input, parent_job_id, steps, version
     )
     select
         c.job_id, c.queued_at, c.run_at, c.scheduled_for, $now, c.manifest_id, c.attempts, c.priority, true, 'cancelled',
-        c.task, c.group_name, c.manifest,
+        c.task, c.group_name, c.manifest, c.reason,
         coalesce(
             (select jsonb_build_object('unreadable', u.error) from trax.unreadable_job u where u.job_id = c.job_id),
             c.input

@@ -125,6 +125,7 @@ pub(super) fn split(line: &str) -> Vec<String> {
 const AN_END: &str =
     "select job_id from (select trax.enqueue('t')) n (job_id), lateral trax.cancel(job_id)";
 const A_JOB: &str = "select trax.enqueue('t')";
+const A_GRAPH: &str = r#"select max(job_id) from trax.enqueue_graph('{"jobs": [{"name": "load", "task": "load"}, {"name": "sum", "task": "sum", "needs": ["load"]}]}')"#;
 const A_DEAD_LETTER: &str = "select trax.enqueue('dies', max_retries => 0);
     select trax.fail(job_id, token, 'no') from trax.claim_next(tasks => '{dies}');
     select max(id) from trax.dead_letter";
@@ -161,7 +162,7 @@ const WHOLE_MANIFEST: &str = "applied created_at cron decided_at dependents depe
 const PROPOSAL: &str = "left_out line manifest next_runs notes source";
 const RUN: &str = "local_time note run_at";
 
-const COMMANDS: [Contract; 53] = [
+const COMMANDS: [Contract; 55] = [
     of("demo", "").run_elsewhere().wrong(&["--jobs 0", "more"]),
     of("bench", "").run_elsewhere().wrong(&["nonsense", "--all drain"]),
     of("worker", "--all-tasks --exec true --until-empty")
@@ -179,6 +180,17 @@ const COMMANDS: [Contract; 53] = [
         .json("job_id")
         .quiet(Quiet::Words)
         .wrong(&["", "t {", "t {} --file x", "t --file /no/such/file", "t --timeout -1", "t --retry-delay -1", "t --unique-for 60", "t --priority high", "t --sql vacuum", "t --run-as ada", "--sql vacuum --stream"]),
+    of("graph apply", "%/graph.toml")
+        .shows("sum")
+        .json("job_id name")
+        .quiet(Quiet::Words)
+        .wrong(&["", "/no/such/file", "%/crontab", "%/graph.toml more"]),
+    of("graph show", "$")
+        .prepared(A_GRAPH)
+        .shows("load")
+        .json("attempt condition error finished_at job_id name needs started_at state task waits_for")
+        .quiet(Quiet::Words)
+        .wrong(&["", "load", "1 2"]),
     of("relay", "--from dbname=nobody_has_this")
         .run_elsewhere()
         .wrong(&["", "--from a=b", "--from dbname=a --batch 0", "--from dbname=a --poll 1ms", "--outbox-sql --target-sql"]),

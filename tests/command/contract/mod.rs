@@ -29,6 +29,10 @@ fn files() -> Scratch {
     for (name, text) in [
         ("crontab", "0 3 * * * true\n"),
         (
+            "graph.toml",
+            "[[jobs]]\nname = \"load\"\ntask = \"load\"\n[[jobs]]\nname = \"sum\"\ntask = \"sum\"\nneeds = [\"load\"]\n",
+        ),
+        (
             "manifest.toml",
             "[[manifests]]\nname = \"m\"\ntask = \"a\"\ncron = \"0 6 * * *\"\ntimezone = \"Europe/Berlin\"\n",
         ),

@@ -9,9 +9,9 @@ use harness::session::{Session, session};
 use std::collections::BTreeSet;
 use trax_client::testkit::Database;
 
-const READER: &str = "status check diagnose metrics preview preview_cron explain_job explain_manifest read_steps get_jobs await_job await_jobs shard_of";
-const PRODUCER: &str = "enqueue enqueue_many enqueue_sql limit_queue_time trigger cancel run_now record_again send_signal fork read_steps get_jobs await_job await_jobs shard_of acquire_token await_token extend_token release_token";
-const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel cancel_own record_step read_steps sleep await_signal send_signal spawn await_children enqueue enqueue_many
+const READER: &str = "status check diagnose metrics preview preview_cron explain_job explain_manifest read_steps read_needs read_graph get_jobs await_job await_jobs shard_of";
+const PRODUCER: &str = "enqueue enqueue_many enqueue_sql enqueue_graph open_batch seal_batch limit_queue_time trigger cancel run_now record_again send_signal fork read_steps read_needs read_graph get_jobs await_job await_jobs shard_of acquire_token await_token extend_token release_token";
+const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel cancel_own record_step read_steps sleep await_signal send_signal spawn await_children enqueue enqueue_many enqueue_graph open_batch seal_batch read_needs read_graph
     limit_queue_time activate complete_and_claim wait_for_work acquire_token await_token extend_token release_token
     report_progress report_worker waiting_tasks runs_as_stored get_jobs await_job await_jobs shard_of";
 /// The functions that only an admin may call.
@@ -33,6 +33,14 @@ const CALLS: &[(&str, &str)] = &[
         "enqueue_many",
         "select * from trax.enqueue_many('a', array['1', '2']::jsonb[])",
     ),
+    (
+        "enqueue_graph",
+        r#"select * from trax.enqueue_graph('{"jobs": [{"name": "n", "task": "a"}]}')"#,
+    ),
+    ("open_batch", "select trax.open_batch('a')"),
+    ("seal_batch", "select trax.seal_batch(trax.open_batch('a'))"),
+    ("read_needs", "select * from trax.read_needs({job})"),
+    ("read_graph", "select * from trax.read_graph({job})"),
     ("trigger", "select trax.trigger('m')"),
     ("cancel", "select trax.cancel({job})"),
     ("run_now", "select trax.run_now({job})"),

@@ -25,7 +25,7 @@ const PAYLOAD: &str =
 const LOAD_BATCH: i64 = 10_000;
 
 /// The tables of jobs and their history, of trax and of the floor.
-const CLEARED: [&str; 10] = [
+const CLEARED: [&str; 12] = [
     "trax.work_queue",
     "trax.lease",
     "trax.run",
@@ -34,6 +34,8 @@ const CLEARED: [&str; 10] = [
     "trax.signal",
     "trax.need",
     "trax.need_event",
+    "trax.graph",
+    "trax.graph_job",
     "bench.plain",
     "bench.shape",
 ];

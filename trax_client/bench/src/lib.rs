@@ -14,6 +14,7 @@ mod cycle;
 mod drain;
 mod enqueue;
 mod floor;
+mod graphs;
 mod latency;
 mod limit;
 mod machine;

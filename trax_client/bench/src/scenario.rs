@@ -6,8 +6,8 @@ use std::pin::Pin;
 use super::bench_database::BenchDatabase;
 use super::report::Figure;
 use super::{
-    await_jobs, claim_time, cycle, drain, enqueue, floor, latency, limit, producer, prune, relay,
-    scrape, shards, single, snapshot, sql_job, steps, suspended, web,
+    await_jobs, claim_time, cycle, drain, enqueue, floor, graphs, latency, limit, producer, prune,
+    relay, scrape, shards, single, snapshot, sql_job, steps, suspended, web,
 };
 use trax_terminal::Failure;
 
@@ -161,6 +161,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         false,
         suspended::run,
         "what very many suspended jobs add to others; sleepers; children"
+    ),
+    scenario!(
+        "graphs",
+        false,
+        graphs::run,
+        "what a job that needs many others costs them; how soon it is ready; graphs queued"
     ),
     scenario!(
         "web",

@@ -11,11 +11,13 @@ mod cron;
 mod dead;
 mod demo;
 mod doctor;
+mod document;
 mod enqueue;
 mod exec;
 mod executable;
 mod exit_code;
 mod grant;
+mod graph;
 mod group;
 mod guard;
 mod host;
@@ -115,6 +117,9 @@ commands! {
     /// List, show, cancel, retry and watch jobs
     #[command(subcommand)]
     Jobs(jobs::Command) => jobs::run,
+    /// Queue jobs of which some need others, and show how far they are
+    #[command(subcommand)]
+    Graph(graph::Command) => graph::run,
     /// List, show, requeue and acknowledge jobs that failed for good
     #[command(subcommand)]
     Dead(dead::Command) => dead::run,

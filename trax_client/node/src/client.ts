@@ -3,6 +3,7 @@
 import type { Duration } from "./duration.js";
 import { type EnqueueOptions, argumentsOf, inputOf, jsonOf, optionNames } from "./enqueue.js";
 import { TraxError, UsageError, translated } from "./errors.js";
+import { Graph, type Member, type Need, memberOf, needOf } from "./graph.js";
 import { dateOf, fromJson } from "./json.js";
 import { checkList, checkOptions, checkText, nearest, noOption } from "./options.js";
 import * as sql from "./sql.js";
@@ -84,6 +85,38 @@ export class Client {
       const rows = await this.#rows(sql.enqueueMany({ task: ["text", task], inputs: ["jsonb[]", all], ...rest }));
       return rows.map(({ result }) => Number(result));
     });
+  }
+
+  /** Queues the jobs of a graph, all or none, and returns their ids by name. */
+  async enqueueGraph(graph: Graph): Promise<Map<string, number>> {
+    if (!(graph instanceof Graph)) throw new UsageError("the graph is no Graph; write new Graph()");
+    const named = { document: ["jsonb", graph.document()], unique_key: ["text", graph.uniqueKey] } as const;
+    const rows = await this.#rows(sql.enqueueGraph(named));
+    return new Map(rows.map((row) => [String(row["name"]), Number(row["job_id"])]));
+  }
+
+  /** Queues the job that runs after all jobs of a batch, and returns its id: the option `batch` of `enqueue` adds a job,
+   * and `sealBatch` says that all have been added. */
+  async openBatch(task: string, input: unknown = {}, options: EnqueueOptions = {}): Promise<number> {
+    return this.#sending(task, "open_batch", options, async (rest) => {
+      const named = { task: ["text", task], input: ["jsonb", inputOf(input)], ...rest } as const;
+      return Number(await this.#value("open_batch", named));
+    });
+  }
+
+  /** Lets the job of a batch run once all its jobs have ended; returns their number. */
+  async sealBatch(batch: number): Promise<number> {
+    return Number(await this.#value("seal_batch", { batch: ["bigint", batch] }));
+  }
+
+  /** Returns the jobs that a job of a graph needed, or all of its batch. */
+  async readNeeds<Output = unknown>(jobId: number): Promise<Need<Output>[]> {
+    return (await this.#rows(sql.readNeeds(jobId))).map((row) => needOf<Output>(row));
+  }
+
+  /** Returns all jobs of the graph or batch that a job belongs to. */
+  async readGraph(jobId: number): Promise<Member[]> {
+    return (await this.#rows(sql.readGraph(jobId))).map(memberOf);
   }
 
   /** Returns a job; undefined if it does not exist, or ended longer ago than `trax.run_retention`. */

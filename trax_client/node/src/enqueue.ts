@@ -29,6 +29,8 @@ export interface EnqueueOptions {
   concurrencyKey?: string;
   /** The version of the program that the job needs; see the option `versions` of a worker. */
   version?: string;
+  /** The batch that the job is added to, from `openBatch`. */
+  batch?: number;
   retryDelay?: Duration;
   retryDelayMs?: number;
   /** `traceparent` and `tracestate`; by default those of OpenTelemetry's active span, if there is one. */
@@ -38,7 +40,7 @@ export interface EnqueueOptions {
 /** The names of all options; the compiler reports a missing one. */
 export const optionNames = Object.keys({
   runAt: 0, groupName: 0, priority: 0, maxRetries: 0, timeout: 0, timeoutMs: 0, uniqueKey: 0, uniqueFor: 0, uniqueForMs: 0,
-  concurrencyKey: 0, version: 0, retryDelay: 0, retryDelayMs: 0, trace: 0,
+  concurrencyKey: 0, version: 0, batch: 0, retryDelay: 0, retryDelayMs: 0, trace: 0,
 } satisfies Record<keyof EnqueueOptions, 0>);
 
 /** Returns the arguments of `trax.enqueue` for the options. */
@@ -54,6 +56,7 @@ export function argumentsOf(options: EnqueueOptions): Record<string, sql.Argumen
     unique_for: ["interval", interval(options, "uniqueFor")],
     concurrency_key: ["text", options.concurrencyKey],
     version: ["text", options.version],
+    batch: ["bigint", options.batch],
     retry_delay: ["interval", interval(options, "retryDelay")],
     trace: ["jsonb", jsonOf("trace", options.trace)],
   };

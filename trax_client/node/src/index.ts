@@ -23,6 +23,7 @@ export {
   WrongStateError,
 } from "./errors.js";
 export type { Handler } from "./execution.js";
+export { Graph, type GraphJobOptions, type GraphOptions, type Member, type Need, Node, type When } from "./graph.js";
 export type { Logger } from "./logger.js";
 export { Cancel, Permanent, RECORDED, type Reason, RetryIn, Snooze, Stopped } from "./outcome.js";
 export type { Summary } from "./run.js";

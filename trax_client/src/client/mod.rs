@@ -1,6 +1,7 @@
 //! The functions of trax as typed methods, on any connection or transaction. This file has those
 //! that enqueue jobs.
 
+mod graph;
 mod manage;
 mod result;
 mod token;

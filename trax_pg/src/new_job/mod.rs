@@ -44,7 +44,7 @@ enum Passed {
 }
 
 /// The columns: those of `trax.new_job` and the arguments of `trax.enqueue`, in their order.
-const COLUMNS: [(&CStr, pg_sys::Oid, Passed); 13] = [
+const COLUMNS: [(&CStr, pg_sys::Oid, Passed); 14] = [
     (c"task", pg_sys::TEXTOID, Passed::Varying),
     (c"input", pg_sys::JSONBOID, Passed::Varying),
     (c"run_at", pg_sys::TIMESTAMPTZOID, Passed::ByValue),
@@ -70,6 +70,7 @@ const COLUMNS: [(&CStr, pg_sys::Oid, Passed); 13] = [
         Passed::Fixed(size_of::<pg_sys::Interval>()),
     ),
     (c"version", pg_sys::TEXTOID, Passed::Varying),
+    (c"batch", pg_sys::INT8OID, Passed::ByValue),
 ];
 
 type Values = [Option<pg_sys::Datum>; COLUMNS.len()];
@@ -187,10 +188,7 @@ impl Gathered {
             return Ok(());
         }
         with_rights_of(self.owner, || {
-            spi::connected(|spi| {
-                work_queue::enqueue_each(spi, &self.jobs);
-                Ok(())
-            })
+            spi::connected(|spi| work_queue::enqueue_each(spi, &self.scope, &self.jobs))
         })?;
         self.jobs.clear();
         (self.count, self.bytes) = (0, 0);

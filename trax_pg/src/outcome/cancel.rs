@@ -27,7 +27,7 @@ statement!(JobsLock, "outcome/lock_jobs.sql", { job_ids: INT8ARRAYOID } -> i64);
 statement!(RunFind, "outcome/run_find.sql", { job_id: INT8OID } -> bool);
 statement!(
     RunCancelQueued, "outcome/run_cancel_queued.sql",
-    { job_ids: INT8ARRAYOID, now: TIMESTAMPTZOID } -> GivenUp
+    { job_ids: INT8ARRAYOID, reasons: TEXTARRAYOID, now: TIMESTAMPTZOID } -> GivenUp
 );
 
 sql_function!(
@@ -211,10 +211,21 @@ fn lock_jobs(spi: &Spi, job_ids: &[i64]) {
 
 /// Cancels the waiting ones of the jobs; returns how many.
 pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
+    cancel_waiting(spi, job_ids, Vec::new(), now)
+}
+
+/// Cancels waiting jobs, each for a reason that its last run has as its error.
+pub(crate) fn cancel_because(spi: &Spi, jobs: Vec<(i64, String)>, now: Timestamp) -> usize {
+    let (job_ids, reasons): (Vec<i64>, Vec<String>) = jobs.into_iter().unzip();
+    cancel_waiting(spi, &job_ids, reasons, now)
+}
+
+fn cancel_waiting(spi: &Spi, job_ids: &[i64], reasons: Vec<String>, now: Timestamp) -> usize {
     changes::taken();
     let cancel = || {
         let rows = spi.query(RunCancelQueued {
             job_ids: arg(job_ids.to_vec()),
+            reasons: arg(reasons.clone()),
             now: arg(now),
         });
         Ok(rows.iter().collect::<Vec<GivenUp>>())

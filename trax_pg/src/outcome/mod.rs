@@ -21,6 +21,7 @@ mod returned;
 use crate::changes::Claimable;
 use crate::columns::{Leased, Outcome};
 use crate::error::{Error, Result};
+use crate::job_needs;
 use crate::job_steps;
 use crate::lease;
 use crate::lease::{FREE_LOSSES, Held, Locked, Overdue, ReapFrom};
@@ -36,7 +37,7 @@ use crate::server::clock::Timestamp;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, array_arg, row, statement};
 use crate::{changes, unique_key, unreadable_job, unseen, wake, work_queue};
-pub(crate) use cancel::{cancel_all, cancel_queued};
+pub(crate) use cancel::{cancel_all, cancel_because, cancel_queued};
 use ending::Ending;
 pub(crate) use ending::Failure;
 pub(crate) use expire::{EXPIRE_AT_MOST, expire_queued};
@@ -366,6 +367,7 @@ row! {
 fn given_up(spi: &Spi, jobs: Vec<GivenUp>, outcome: Outcome, now: Timestamp) -> usize {
     metrics::ended_waiting(&jobs, |job| &job.task, outcome);
     let count = jobs.len();
+    job_needs::forget(spi, &jobs.iter().map(|job| job.job_id).collect::<Vec<_>>());
     let (ended, freed): (Vec<Ended>, Vec<_>) = jobs
         .into_iter()
         .map(|job| {

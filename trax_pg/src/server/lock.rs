@@ -9,16 +9,17 @@
 //! | 1 | the cycle: `trax.believe_clock` waits for it; a cycle takes it only if it is free | |
 //! | 2 | the edges between manifests | |
 //! | 3 | all groups, then each group | name |
-//! | 4 | rows of `work_queue` | job |
-//! | 5 | rows of `lease` | job |
-//! | 6 | concurrency keys, and manifests as limits: by outcomes, one at a time, not kept | |
-//! | 7 | rows of `unique_key` | key; each with the dead letter that is requeued for it |
-//! | 8 | rows of `manifest` | id |
-//! | 9 | rows of `manifest_state`, then the edges of each | id |
-//! | 10 | rows of `dead_letter` | unique key, then those without one by age |
+//! | 4 | a batch | |
+//! | 5 | rows of `work_queue` | job |
+//! | 6 | rows of `lease` | job |
+//! | 7 | concurrency keys, and manifests as limits: by outcomes, one at a time, not kept | |
+//! | 8 | rows of `unique_key` | key; each with the dead letter that is requeued for it |
+//! | 9 | rows of `manifest` | id |
+//! | 10 | rows of `manifest_state`, then the edges of each | id |
+//! | 11 | rows of `dead_letter` | unique key, then those without one by age |
 //!
 //! A call that cancels several jobs locks them in the order of their ids, each in the table that
-//! has it: for such calls 4 and 5 are one kind.
+//! has it: for such calls 5 and 6 are one kind.
 //!
 //! A claim waits only for a session that is reading the list of lanes' sections (`Lock::Sections`,
 //! milliseconds); that session waits for no lock, and releases this one at once. A claim takes its
@@ -76,6 +77,8 @@ pub(crate) enum Lock<'a> {
     TokenWaiter(i64),
     /// A name of a job's steps, while one is added; nothing is waited for under it.
     Step(i64, &'a str),
+    /// A batch: shared by those who add to it, alone for the one who seals it.
+    Batch(i64),
 }
 
 /// The mode of a lock.
@@ -189,6 +192,7 @@ impl Lock<'_> {
             Self::TokenSlot(name, slot) => (6, name_hash_64(&[name, &slot.to_string()])),
             Self::TokenWaiter(id) => (7, id as u64),
             Self::Step(job_id, name) => (8, name_hash_64(&[&job_id.to_string(), name])),
+            Self::Batch(id) => (9, id as u64),
         };
         pg_sys::LOCKTAG {
             locktag_field1: my_database().to_u32(),

@@ -18,6 +18,7 @@ use crate::audit::Kind;
 use crate::changes::Claimable;
 use crate::columns::{SQL_TASK, Waiting};
 use crate::error::{Error, Result};
+use crate::job_graph;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::rights::as_owner;
@@ -141,8 +142,8 @@ pub(crate) fn refuse_sql_task(task: &str) -> Result<()> {
         .hint("Queue a statement with: select trax.enqueue_sql('...'); or give the task another name."))
 }
 
-/// Calls [`enqueue`] for a caller who may queue jobs of this task in this group. A limited role
-/// does not learn the id of a job outside its scope that keeps a key alive.
+/// Does the same as [`enqueue`] for a caller who may queue jobs of this task in this group, and
+/// adds the new jobs to their batch.
 pub(crate) fn enqueue_within(
     spi: &Spi,
     scope: &Scope,
@@ -150,13 +151,30 @@ pub(crate) fn enqueue_within(
     inputs: &[Option<pg_sys::Datum>],
 ) -> Result<Vec<i64>> {
     scope.require(&job.task, &job.group)?;
-    let ids = enqueue(spi, job, inputs);
-    if job.unique_key.is_some() {
-        scope.require_job_as(spi, ids[0], || {
-            "the job that has this unique key".to_owned()
-        })?;
+    if let Some(batch) = job.batch {
+        job_graph::keep_open(spi, scope, batch, job.parent_job_id)?;
+    }
+    let ids = match &job.unique_key {
+        None => insert(job, inputs),
+        Some(_) => match enqueue_new(spi, job, inputs[0]) {
+            Ok(id) => vec![id],
+            Err(KeyTaken { job_id, .. }) => {
+                require_keeper(spi, scope, job_id)?;
+                return Ok(vec![job_id; inputs.len()]);
+            }
+        },
+    };
+    if let Some(batch) = job.batch {
+        job_graph::add_to_batch(batch, &ids);
     }
     Ok(ids)
+}
+
+/// Returns an error for a limited role that may not learn the id of a job with a unique key.
+pub(crate) fn require_keeper(spi: &Spi, scope: &Scope, job_id: i64) -> Result<()> {
+    scope.require_job_as(spi, job_id, || {
+        "the job that has this unique key".to_owned()
+    })
 }
 
 /// Queues one job for each input and returns their ids in order. With a unique key that is alive,
@@ -235,11 +253,17 @@ pub(crate) struct Alike {
     pub(crate) inputs: Vec<Option<pg_sys::Datum>>,
 }
 
-/// Queues jobs of any kinds in their order. A job whose unique key is alive, or is that of an
-/// earlier job, is left out.
-pub(crate) fn enqueue_each(spi: &Spi, jobs: &[Alike]) {
+/// Queues jobs of any kinds in their order, and adds them to their batches. A job whose unique key
+/// is alive, or is that of an earlier job, is left out.
+pub(crate) fn enqueue_each(spi: &Spi, scope: &Scope, jobs: &[Alike]) -> Result<()> {
+    let mut batches: Vec<i64> = jobs.iter().filter_map(|alike| alike.job.batch).collect();
+    batches.sort_unstable();
+    batches.dedup();
+    for batch in batches {
+        job_graph::keep_open(spi, scope, batch, None)?;
+    }
     let count = jobs.iter().map(|alike| alike.inputs.len()).sum();
-    let ids = table::next_ids(c"work_queue_job_id_seq", count);
+    let ids = next_ids(count);
     let mut left = ids.as_slice();
     let jobs: Vec<(&Alike, &[i64])> = jobs
         .iter()
@@ -254,14 +278,30 @@ pub(crate) fn enqueue_each(spi: &Spi, jobs: &[Alike]) {
         .into_iter()
         .filter(|(alike, own)| alike.job.unique_key.is_none() || taken.contains(&own[0]))
         .collect();
-    let mut lanes = HashMap::new();
-    for (Alike { job, .. }, _) in &jobs {
-        lanes.entry(job.names()).or_insert_with(|| job.lane());
+    insert_each(
+        jobs.iter()
+            .map(|(alike, own)| (&alike.job, *own, &alike.inputs[..])),
+        count,
+    );
+    for (alike, own) in jobs {
+        if let Some(batch) = alike.job.batch {
+            job_graph::add_to_batch(batch, own);
+        }
     }
+    Ok(())
+}
+
+/// Adds a row for each id and input of jobs of any kinds; `count` is about their number.
+pub(crate) fn insert_each<'job>(
+    jobs: impl Iterator<Item = (&'job NewJob, &'job [i64], &'job [Option<pg_sys::Datum>])>,
+    count: usize,
+) {
+    let mut lanes = HashMap::new();
     let table = Table::open(Waiting::TABLE, Waiting::ALL);
     let mut rows = Inserter::begin(&table, count);
-    for (Alike { job, inputs }, own) in jobs {
-        add(&mut rows, job, lanes[&job.names()], own, inputs);
+    for (job, ids, inputs) in jobs {
+        let lane = *lanes.entry(job.names()).or_insert_with(|| job.lane());
+        add(&mut rows, job, lane, ids, inputs);
     }
     rows.end();
     table.close();
@@ -282,7 +322,12 @@ fn take_unique_keys(spi: &Spi, jobs: &[(&Alike, &[i64])]) -> HashSet<i64> {
 
 /// Returns an id for [`enqueue_as`].
 pub(crate) fn next_id() -> i64 {
-    table::next_ids(c"work_queue_job_id_seq", 1)[0]
+    next_ids(1)[0]
+}
+
+/// Returns ids for [`insert_each`].
+pub(crate) fn next_ids(count: usize) -> Vec<i64> {
+    table::next_ids(c"work_queue_job_id_seq", count)
 }
 
 /// Queues a job without a unique key under an id that [`next_id`] returned.
@@ -291,7 +336,7 @@ pub(crate) fn enqueue_as(job: &NewJob, id: i64, input: pg_sys::Datum) {
 }
 
 fn insert(job: &NewJob, inputs: &[Option<pg_sys::Datum>]) -> Vec<i64> {
-    let ids = table::next_ids(c"work_queue_job_id_seq", inputs.len());
+    let ids = next_ids(inputs.len());
     insert_as(job, &ids, inputs);
     ids
 }

@@ -38,6 +38,8 @@ pub(crate) struct NewJob {
     pub(crate) steps: usize,
     /// It needs the end of other jobs.
     pub(crate) waits_for_jobs: bool,
+    /// The batch that it is added to.
+    pub(crate) batch: Option<i64>,
 }
 
 impl NewJob {
@@ -70,6 +72,7 @@ impl NewJob {
             parent_job_id: None,
             steps: 0,
             waits_for_jobs: false,
+            batch: None,
         }
     }
 
@@ -116,13 +119,15 @@ impl NewJob {
             concurrency_key: call.optional_name(first + 8, "concurrency_key")?,
             trace,
             version: call.optional_new_name(first + 12, "version")?,
+            batch: call.optional::<i64>(first + 13),
             ..Self::plain(task, group.unwrap_or(DEFAULT_GROUP.to_string()), now)
         })
     }
 
-    /// Returns the names that decide its lane, of a job of workers.
-    pub(super) fn names(&self) -> (&str, &str, Option<&str>) {
-        (&self.group, &self.task, self.version.as_deref())
+    /// Returns the names that decide its lane.
+    pub(super) fn names(&self) -> (&str, &str, Option<&str>, Option<&str>) {
+        let (run_as, version) = (self.run_as.as_deref(), self.version.as_deref());
+        (&self.group, &self.task, run_as, version)
     }
 
     pub(super) fn lane(&self) -> i64 {

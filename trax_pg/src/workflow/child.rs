@@ -5,6 +5,7 @@ use super::{Contents, Kind, Place};
 use crate::access_scope;
 use crate::access_scope::Scope;
 use crate::error::{Error, Result};
+use crate::job_graph;
 use crate::job_needs;
 use crate::lease;
 use crate::outcome::Return;
@@ -82,6 +83,9 @@ fn spawn(
     input: pg_sys::Datum,
 ) -> Result<Option<i64>> {
     scope.require(&job.task, &job.group)?;
+    if let Some(batch) = job.batch {
+        job_graph::lock(batch);
+    }
     let kept = lease::keep(spi, place.job_id, place.token, RowLock::Share)?;
     let Some(kept) = kept.filter(|kept| !kept.cancel_requested) else {
         return Ok(None);
@@ -99,6 +103,10 @@ fn spawn(
         return child_id(kept).map(Some);
     }
     if job.unique_key.is_none() {
+        if let Some(batch) = job.batch {
+            job_graph::keep_open(spi, scope, batch, Some(place.job_id))?;
+            job_graph::add_to_batch(batch, &[id]);
+        }
         work_queue::enqueue_as(job, id, input);
         return Ok(Some(id));
     }

@@ -1,15 +1,20 @@
 //! Manifest files: TOML or JSON, each a document for `trax.apply`; several form one document.
 
-use std::io::Read;
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
 use super::place::{Place, places, refuse_nameless};
+use crate::document::{Kind, parse, text};
 use trax_terminal::Failure;
 
 /// The members that a document may have.
 const LISTS: [&str; 2] = ["groups", "manifests"];
+
+const KIND: Kind = Kind {
+    json: "a document is {\"groups\": [...], \"manifests\": [...]}, or TOML",
+    toml: "a manifest is [[manifests]], then lines such as name = \"nightly\"",
+};
 
 /// The files as one document, and the locations of its parts.
 pub(super) struct Document {
@@ -26,7 +31,7 @@ pub(super) fn read(files: &[String]) -> Result<Document, Failure> {
     }
     for file in named(files)? {
         let text = text(&file)?;
-        add(&mut whole, &file, parse(&file, &text)?)?;
+        add(&mut whole, &file, parse(&file, &text, &KIND)?)?;
         found.extend(places(&file, &text));
     }
     refuse_nameless(&found)?;
@@ -60,64 +65,6 @@ fn named(files: &[String]) -> Result<Vec<String>, Failure> {
         all.append(&mut inside);
     }
     Ok(all)
-}
-
-fn text(file: &str) -> Result<String, Failure> {
-    let read = match file {
-        "-" => {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).map(|_| text)
-        }
-        file => std::fs::read_to_string(file),
-    };
-    read.map_err(|error| Failure::usage(format!("{file} cannot be read: {error}")))
-}
-
-/// Parses a document by its file name extension. Without one it is JSON if it begins like JSON.
-fn parse(file: &str, text: &str) -> Result<Value, Failure> {
-    let ending = Path::new(file)
-        .extension()
-        .and_then(|ending| ending.to_str());
-    let json = match ending {
-        Some("json") => true,
-        Some("toml") => false,
-        _ => text.trim_start().starts_with('{'),
-    };
-    if json {
-        return serde_json::from_str(text).map_err(|error| {
-            Failure::usage(format!("{file} is not JSON: {error}"))
-                .hint("a document is {\"groups\": [...], \"manifests\": [...]}, or TOML")
-        });
-    }
-    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        let line = error.span().map_or(1, |span| {
-            text[..span.start.min(text.len())].matches('\n').count() + 1
-        });
-        Failure::usage(format!(
-            "{file} is not TOML: line {line}: {}",
-            error.message()
-        ))
-        .hint("a manifest is [[manifests]], then lines such as name = \"nightly\"")
-    })?;
-    Ok(json_of(toml::Value::Table(table)))
-}
-
-/// Converts TOML to JSON; dates and times become text.
-pub(super) fn json_of(value: toml::Value) -> Value {
-    match value {
-        toml::Value::String(text) => Value::String(text),
-        toml::Value::Integer(number) => number.into(),
-        // JSON has no number for these, and a null counts as omitted.
-        toml::Value::Float(number) if !number.is_finite() => Value::String(number.to_string()),
-        toml::Value::Float(number) => number.into(),
-        toml::Value::Boolean(value) => value.into(),
-        toml::Value::Datetime(at) => Value::String(at.to_string()),
-        toml::Value::Array(values) => values.into_iter().map(json_of).collect(),
-        toml::Value::Table(table) => {
-            let members = table.into_iter().map(|(key, value)| (key, json_of(value)));
-            Value::Object(members.collect())
-        }
-    }
 }
 
 fn add(whole: &mut Map<String, Value>, file: &str, document: Value) -> Result<(), Failure> {
@@ -155,17 +102,20 @@ mod tests {
         let expected = json!({"manifests": [
             {"name": "a", "task": "t", "run_at": "2030-01-01T10:00:00Z", "input": {"n": 1, "list": [1.5, true]}}
         ]});
-        assert_eq!(parse("x.toml", toml).ok(), Some(expected.clone()));
+        assert_eq!(parse("x.toml", toml, &KIND).ok(), Some(expected.clone()));
         assert_eq!(
-            parse("x.json", &expected.to_string()).ok(),
+            parse("x.json", &expected.to_string(), &KIND).ok(),
             Some(expected.clone())
         );
-        assert_eq!(parse("-", &expected.to_string()).ok(), Some(expected));
+        assert_eq!(
+            parse("-", &expected.to_string(), &KIND).ok(),
+            Some(expected)
+        );
     }
 
     #[test]
     fn a_mistake_is_reported_with_its_line() {
-        let said = parse("x.toml", "[[manifests]]\nname = \n").map_err(|f| f.to_string());
+        let said = parse("x.toml", "[[manifests]]\nname = \n", &KIND).map_err(|f| f.to_string());
         assert!(said.is_err_and(|text| text.contains("x.toml") && text.contains("line 2")));
     }
 

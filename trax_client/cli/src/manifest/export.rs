@@ -287,7 +287,7 @@ mod tests {
             let read: toml::Table = format!("v = {}", toml_of(&value).expect("it is TOML"))
                 .parse()
                 .expect("it can be read");
-            let back = super::super::document::json_of(toml::Value::Table(read));
+            let back = crate::document::json_of(toml::Value::Table(read));
             assert_eq!(back, json!({ "v": value }));
         }
     }

@@ -35,6 +35,7 @@ from .errors import (
     VersionError,
     WrongStateError,
 )
+from .graph import Graph, Member, Need, Node
 from .options import JobOptions
 from .outcome import RECORDED, Cancel, Permanent, Reason, RetryIn, Snooze, Stopped, Suspended
 from .steps import Child
@@ -53,10 +54,14 @@ __all__ = [
     "ConflictError",
     "Context",
     "DisconnectedError",
+    "Graph",
     "InvalidArgumentError",
     "Job",
     "JobOptions",
     "JobResult",
+    "Member",
+    "Need",
+    "Node",
     "NotInstalledError",
     "NotPermittedError",
     "Permanent",

@@ -121,6 +121,13 @@ def task(value: object) -> str:
     return named("task", value, "mail.send")
 
 
+def one_of(name: str, value: object, known: Collection[str]) -> str:
+    """Return one of several texts."""
+    if not isinstance(value, str) or value not in known:
+        raise WrongValueError(f"{name} is {value!r}; write one of: {', '.join(known)}")
+    return value
+
+
 def flag(name: str, value: object) -> bool:
     """Return True or False; a text such as "no" counts as neither."""
     if not isinstance(value, bool):

@@ -17,9 +17,11 @@ from psycopg.rows import tuple_row
 from psycopg.types.string import TextLoader
 
 from . import argument, sql, telemetry, typed
+from . import graph as graph_rows
 from .clock import Seconds
 from .context import BaseContext
 from .errors import UsageError, translated
+from .graph import Graph, Member, Need
 from .options import EMPTY, JobOptions, enqueue_parameters, input_text, input_texts
 from .steps import undo_text
 
@@ -106,6 +108,34 @@ class Client:
         with telemetry.sending(task, "enqueue_many", len(texts)) as trace:
             rows = self._all(sql.ENQUEUE_MANY, _traced(parameters, trace))
         return [row[0] for row in rows]
+
+    def enqueue_graph(self, graph: Graph) -> dict[str, int]:
+        """Queue the jobs of a graph, all or none, and return their ids by name."""
+        rows = self._all(sql.ENQUEUE_GRAPH, _graph(graph))
+        return dict(rows)
+
+    def open_batch(self, task: str, input: Any = EMPTY, **options: Unpack[JobOptions]) -> int:
+        """Queue the job that runs after all jobs of a batch, and return its id.
+
+        `enqueue(..., batch=id)` adds a job, and `seal_batch(id)` says that all have been added.
+        """
+        parameters = enqueue_parameters(task, options, input=input_text(input))
+        with telemetry.sending(task, "open_batch") as trace:
+            return int(self._all(sql.OPEN_BATCH, _traced(parameters, trace))[0][0])
+
+    def seal_batch(self, batch: int) -> int:
+        """Let the job of a batch run once all its jobs have ended; return their number."""
+        return int(self._all(sql.SEAL_BATCH, _of_job(batch))[0][0])
+
+    def read_needs(self, job_id: int) -> list[Need]:
+        """Return the jobs that a job of a graph needed, or all of its batch."""
+        rows = self._all(sql.READ_NEEDS, _of_job(job_id))
+        return [graph_rows.need(row, _loads(row[3], decimals=self._decimals)) for row in rows]
+
+    def read_graph(self, job_id: int) -> list[Member]:
+        """Return all jobs of the graph or batch that a job belongs to."""
+        rows = self._all(sql.READ_GRAPH, _of_job(job_id))
+        return [graph_rows.member(row) for row in rows]
 
     def await_job(self, job_id: int, timeout: Seconds) -> JobResult:
         """Wait until a job has ended or the timeout is over; needs a connection in autocommit.
@@ -205,6 +235,34 @@ class AsyncClient:
         with telemetry.sending(task, "enqueue_many", len(texts)) as trace:
             rows = await self._all(sql.ENQUEUE_MANY, _traced(parameters, trace))
         return [row[0] for row in rows]
+
+    async def enqueue_graph(self, graph: Graph) -> dict[str, int]:
+        """Queue the jobs of a graph, all or none, and return their ids by name."""
+        rows = await self._all(sql.ENQUEUE_GRAPH, _graph(graph))
+        return dict(rows)
+
+    async def open_batch(self, task: str, input: Any = EMPTY, **options: Unpack[JobOptions]) -> int:
+        """Queue the job that runs after all jobs of a batch, and return its id.
+
+        `enqueue(..., batch=id)` adds a job, and `seal_batch(id)` says that all have been added.
+        """
+        parameters = enqueue_parameters(task, options, input=input_text(input))
+        with telemetry.sending(task, "open_batch") as trace:
+            return int((await self._all(sql.OPEN_BATCH, _traced(parameters, trace)))[0][0])
+
+    async def seal_batch(self, batch: int) -> int:
+        """Let the job of a batch run once all its jobs have ended; return their number."""
+        return int((await self._all(sql.SEAL_BATCH, _of_job(batch)))[0][0])
+
+    async def read_needs(self, job_id: int) -> list[Need]:
+        """Return the jobs that a job of a graph needed, or all of its batch."""
+        rows = await self._all(sql.READ_NEEDS, _of_job(job_id))
+        return [graph_rows.need(row, _loads(row[3], decimals=self._decimals)) for row in rows]
+
+    async def read_graph(self, job_id: int) -> list[Member]:
+        """Return all jobs of the graph or batch that a job belongs to."""
+        rows = await self._all(sql.READ_GRAPH, _of_job(job_id))
+        return [graph_rows.member(row) for row in rows]
 
     async def await_job(self, job_id: int, timeout: Seconds) -> JobResult:
         """Wait until a job has ended or the timeout is over; needs a connection in autocommit.
@@ -307,6 +365,12 @@ def _check_autocommit(autocommit: bool) -> None:
 
 def _traced(parameters: dict[str, Any], trace: dict[str, str] | None) -> dict[str, Any]:
     return {**parameters, "trace": parameters["trace"] or typed.dumps(trace)}
+
+
+def _graph(graph: Graph) -> dict[str, Any]:
+    if not isinstance(graph, Graph):
+        raise UsageError(f"a {type(graph).__name__} is no trax.Graph; write trax.Graph()")
+    return {"document": graph.document(), "unique_key": graph.unique_key}
 
 
 def _of_job(job_id: int) -> dict[str, Any]:

@@ -28,6 +28,7 @@ class JobOptions(TypedDict, total=False):
     retry_delay: Seconds | None
     unique_for: Seconds | None
     version: str | None
+    batch: int | None
 
 
 EMPTY: Final[dict[str, Any]] = {}
@@ -53,6 +54,10 @@ def _integer(name: str, value: object) -> int:
     return argument.integer(name, value, 5)
 
 
+def _batch(name: str, value: object) -> int:
+    return argument.integer(name, value, 17)
+
+
 def _trace(name: str, value: object) -> str | None:
     given = argument.mapping(name, value, '{"traceparent": "00-..."}')
     return typed.dumps(dict(given) or None, name)
@@ -70,14 +75,21 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "retry_delay": argument.duration,
     "unique_for": argument.duration,
     "version": _text,
+    "batch": _batch,
 }
 
 
 def enqueue_parameters(task: str, options: JobOptions, **inputs: Any) -> dict[str, Any]:
     """Return the parameters of a call that queues jobs, with its options checked."""
+    task = argument.text("task", task, "mail.send")
+    return {"task": task, **inputs, **checked_options(options)}
+
+
+def checked_options(options: JobOptions) -> dict[str, Any]:
+    """Return all options by name, checked; None for those that are not given."""
     argument.unlisted(options, _CHECKS)
-    parameters: dict[str, Any] = {"task": argument.text("task", task, "mail.send"), **inputs}
+    checked: dict[str, Any] = {}
     for name, check in _CHECKS.items():
         value = options.get(name)
-        parameters[name] = None if value is None else check(name, value)
-    return parameters
+        checked[name] = None if value is None else check(name, value)
+    return checked

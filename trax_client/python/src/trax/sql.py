@@ -14,7 +14,8 @@ _OPTIONS = """
     timeout => %(timeout)s::interval,
     unique_key => %(unique_key)s::text, concurrency_key => %(concurrency_key)s::text,
     trace => %(trace)s::jsonb, retry_delay => %(retry_delay)s::interval,
-    unique_for => %(unique_for)s::interval, version => %(version)s::text"""
+    unique_for => %(unique_for)s::interval, version => %(version)s::text,
+    batch => %(batch)s::bigint"""
 
 _CLAIMED = """job_id, token::text, attempt, max_attempts, task, input::text, manifest, group_name,
     extract(epoch from scheduled_for)::float8, extract(epoch from queued_at)::float8,
@@ -35,6 +36,16 @@ _LEASE = f"job_id => {_LOCK.format('%(job_id)s::bigint')}, token => %(token)s::u
 ENQUEUE = f"select trax.enqueue(task => %(task)s::text, input => %(input)s::jsonb, {_OPTIONS})"
 ENQUEUE_MANY = f"""select * from trax.enqueue_many(task => %(task)s::text,
     inputs => %(inputs)s::text[]::jsonb[], {_OPTIONS})"""
+OPEN_BATCH = f"""select trax.open_batch(task => %(task)s::text, input => %(input)s::jsonb,
+    {_OPTIONS})"""
+SEAL_BATCH = "select trax.seal_batch(batch => %(job_id)s::bigint)"
+ENQUEUE_GRAPH = """select name, job_id
+from trax.enqueue_graph(document => %(document)s::jsonb, unique_key => %(unique_key)s::text)"""
+READ_NEEDS = """select name, job_id, state, output::text, error
+from trax.read_needs(job_id => %(job_id)s::bigint)"""
+READ_GRAPH = """select name, job_id, task, state, needs, condition, waits_for, attempt,
+    extract(epoch from started_at)::float8, extract(epoch from finished_at)::float8, error
+from trax.read_graph(job_id => %(job_id)s::bigint)"""
 AWAIT_JOB = "call trax.await_job(%(job_id)s::bigint, %(timeout)s::interval, null, null, null)"
 JOB = """select job_id, state, attempt, task, manifest, group_name, priority,
     extract(epoch from run_at)::float8, extract(epoch from scheduled_for)::float8,

@@ -59,33 +59,75 @@ pub(super) async fn show(page: &Page<'_>, name: &str) -> Result<Markup, Trouble>
     }
     Ok(html! {
         h2 { "Before and behind it" }
-        div .wide tabindex="0" role="region" aria-label="Before and behind it" { (picture(page, name, &nodes)) }
+        div .wide tabindex="0" role="region" aria-label="Before and behind it" { (picture(&boxes(page, name, &nodes), "manifests")) }
         @if nodes.len() == MOST { p .hint { "At most the " (MOST) " nearest are shown." } }
     })
 }
 
-fn picture(page: &Page<'_>, name: &str, nodes: &[Node]) -> Markup {
-    let width = nodes.iter().map(|node| node.x).max().unwrap_or(0) + WIDE + 2;
-    let height = nodes.iter().map(|node| node.y).max().unwrap_or(0) + HIGH + 2;
-    let edges = nodes.iter().flat_map(|child| {
-        let parents = nodes
-            .iter()
-            .filter(|node| child.parents.contains(&node.name));
+fn boxes(page: &Page<'_>, name: &str, nodes: &[Node]) -> Vec<PictureBox> {
+    let place = |name: &String| nodes.iter().position(|node| node.name == *name);
+    nodes
+        .iter()
+        .map(|node| PictureBox {
+            text: node.name.clone(),
+            title: match node.enabled {
+                true => node.name.clone(),
+                false => format!("{}, disabled", node.name),
+            },
+            href: page.visit.link(&manifest_path(&node.name)),
+            class: (!node.enabled).then(|| "disabled".to_owned()),
+            is_here: node.name == name,
+            parents: node.parents.iter().filter_map(place).collect(),
+            x: node.x,
+            y: node.y,
+        })
+        .collect()
+}
+
+/// A box of a picture.
+pub(super) struct PictureBox {
+    pub(super) text: String,
+    pub(super) title: String,
+    pub(super) href: String,
+    pub(super) class: Option<String>,
+    /// The page is about it.
+    pub(super) is_here: bool,
+    /// The positions of the boxes from which edges lead here.
+    pub(super) parents: Vec<usize>,
+    pub(super) x: i32,
+    pub(super) y: i32,
+}
+
+impl PictureBox {
+    /// Places the box in a column and a row, from 0.
+    pub(super) fn at(self, column: i32, row: i32) -> Self {
+        PictureBox {
+            x: column * STEP_X,
+            y: row * STEP_Y,
+            ..self
+        }
+    }
+}
+
+/// Returns boxes with their edges; `what` names the boxes.
+pub(super) fn picture(boxes: &[PictureBox], what: &str) -> Markup {
+    let width = boxes.iter().map(|node| node.x).max().unwrap_or(0) + WIDE + 2;
+    let height = boxes.iter().map(|node| node.y).max().unwrap_or(0) + HIGH + 2;
+    let edges = boxes.iter().flat_map(|child| {
+        let parents = child.parents.iter().map(|&parent| &boxes[parent]);
         parents.map(move |parent| (parent, child))
     });
     html! {
         svg .graph width=(width) height=(height) viewBox=(format!("-1 -1 {width} {height}"))
-            role="group" aria-label=(format!("{} manifests", nodes.len())) {
+            role="group" aria-label=(format!("{} {what}", boxes.len())) {
             @for (parent, child) in edges {
                 path .edge d=(edge(parent, child)) {}
             }
-            @for node in nodes {
-                a href=(page.visit.link(&manifest_path(&node.name)))
-                    class=(if node.name == name { "node here" } else { "node" }) {
-                    title { (node.name) @if !node.enabled { ", disabled" } }
-                    rect x=(node.x) y=(node.y) width=(WIDE) height=(HIGH) rx="5"
-                        class=[(!node.enabled).then_some("disabled")] {}
-                    text x=(node.x + 8) y=(node.y + 19) { (short(&node.name)) }
+            @for node in boxes {
+                a href=(node.href) class=(if node.is_here { "node here" } else { "node" }) {
+                    title { (node.title) }
+                    rect x=(node.x) y=(node.y) width=(WIDE) height=(HIGH) rx="5" class=[node.class.as_deref()] {}
+                    text x=(node.x + 8) y=(node.y + 19) { (short(&node.text)) }
                 }
             }
         }
@@ -93,7 +135,7 @@ fn picture(page: &Page<'_>, name: &str, nodes: &[Node]) -> Markup {
 }
 
 /// Returns the path from the right edge of a box to the left edge of another.
-fn edge(parent: &Node, child: &Node) -> String {
+fn edge(parent: &PictureBox, child: &PictureBox) -> String {
     let (x1, y1) = (parent.x + WIDE, parent.y + HIGH / 2);
     let (x2, y2) = (child.x, child.y + HIGH / 2);
     let bend = 25;

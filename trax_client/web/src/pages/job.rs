@@ -10,7 +10,7 @@ use trax_terminal::sql_output::as_psql;
 use super::children::Children;
 use super::reason::reasons;
 use super::steps::Steps;
-use super::{Page, letter_path, manifest_path};
+use super::{Page, job_graph, letter_path, manifest_path};
 use crate::layout::{button, facts, state, table, verbatim};
 use crate::moment::{Moment, length};
 use crate::numbers::grouped;
@@ -60,6 +60,7 @@ pub(super) async fn show(page: &Page<'_>, id: &str) -> Result<Markup, Trouble> {
         }
         (steps.show(page, id, fork(page, id, &is, row)?.as_deref()))
         (children.show(page, id))
+        (job_graph::show(page, id).await?)
         (attempts(page, id, row).await?)
         (values(row)?)
         (family(page, id).await?)

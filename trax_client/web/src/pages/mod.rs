@@ -12,6 +12,7 @@ mod export;
 mod graph;
 mod group;
 mod job;
+mod job_graph;
 mod job_list;
 mod manifest;
 mod manifest_list;

@@ -6,7 +6,6 @@
 //! has its default, except that a manifest which was disabled by hand stays disabled; only objects
 //! that an earlier apply created are pruned.
 
-mod object;
 mod order;
 mod source;
 
@@ -17,6 +16,7 @@ use super::{lock_to_remove, lock_waiting, remove, schedule};
 use crate::audit;
 use crate::audit::Kind;
 use crate::columns::HIGHEST_PRIORITY;
+use crate::document::Object;
 use crate::error::{Error, Result};
 use crate::group;
 use crate::manifest_state;
@@ -28,7 +28,6 @@ use crate::server::rights::{Caller, as_owner};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
 use crate::stored_settings::{Difference, StoredSettings};
-use object::Object;
 use order::in_order;
 use pgrx::PgSqlErrorCode;
 use serde_json::Value;

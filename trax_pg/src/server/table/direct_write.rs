@@ -23,7 +23,7 @@ const OUR_TRIGGERS: [&CStr; 4] = [
 ];
 
 /// The extension's own check constraints, which each insert must satisfy by itself.
-const OUR_CHECKS: [&CStr; 26] = [
+const OUR_CHECKS: [&CStr; 28] = [
     c"work_queue_only_sql_runs_as_a_role",
     c"work_queue_waits_for_known",
     c"work_queue_priority_range",
@@ -50,6 +50,8 @@ const OUR_CHECKS: [&CStr; 26] = [
     c"step_kind_known",
     c"step_only_waits_are_open",
     c"step_attempt_positive",
+    c"need_condition_known",
+    c"graph_job_condition_known",
 ];
 
 /// A kind of statement that writes rows.

@@ -1,4 +1,4 @@
-//! Objects of the document: members by name, each of its type.
+//! Objects of a JSON document: members by name, each of its type.
 
 use crate::error::{Error, Result};
 use crate::server::call;
@@ -10,16 +10,16 @@ use pgrx::datum::Interval;
 use pgrx::{JsonB, pg_sys};
 use serde_json::{Map, Value};
 
-statement!(TextInterval, "manifest/text_interval.sql", { text: TEXTOID } -> Interval);
-statement!(TextTime, "manifest/text_time.sql", { text: TEXTOID } -> Timestamp);
+statement!(TextInterval, "document/interval.sql", { text: TEXTOID } -> Interval);
+statement!(TextTime, "document/time.sql", { text: TEXTOID } -> Timestamp);
 
 const INTERVAL: &str = "an interval such as \"5 min\", or a number of seconds";
 
 /// A JSON object of the document with known member names; a null member counts as omitted.
-pub(super) struct Object<'a>(&'a Map<String, Value>);
+pub(crate) struct Object<'a>(&'a Map<String, Value>);
 
 impl<'a> Object<'a> {
-    pub(super) fn new(value: &'a Value, what: &str, keys: &[&str]) -> Result<Self> {
+    pub(crate) fn new(value: &'a Value, what: &str, keys: &[&str]) -> Result<Self> {
         let Value::Object(map) = value else {
             return Err(Error::invalid(format!("{what} must be a JSON object"))
                 .detail(format!("It is {value}."))
@@ -29,7 +29,12 @@ impl<'a> Object<'a> {
             Some(key) => Err(
                 Error::invalid(format!("{what} has an unknown member \"{key}\""))
                     .detail(format!("The object is {value}."))
-                    .hint(format!("The members are: {}.", keys.join(", "))),
+                    .hint(match nearest(key, keys.iter().copied()) {
+                        Some(near) => {
+                            format!("Write \"{near}\". The members are: {}.", keys.join(", "))
+                        }
+                        None => format!("The members are: {}.", keys.join(", ")),
+                    }),
             ),
             None => Ok(Self(map)),
         }
@@ -39,7 +44,7 @@ impl<'a> Object<'a> {
         self.0.get(key).filter(|value| !value.is_null())
     }
 
-    pub(super) fn list(&self, key: &str) -> Result<&'a [Value]> {
+    pub(crate) fn list(&self, key: &str) -> Result<&'a [Value]> {
         match self.get(key) {
             None => Ok(&[]),
             Some(Value::Array(list)) => Ok(list),
@@ -47,7 +52,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    pub(super) fn text(&self, key: &str) -> Result<Option<String>> {
+    pub(crate) fn text(&self, key: &str) -> Result<Option<String>> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
@@ -55,20 +60,20 @@ impl<'a> Object<'a> {
         }
     }
 
-    pub(super) fn name(&self, key: &str) -> Result<Option<String>> {
+    pub(crate) fn name(&self, key: &str) -> Result<Option<String>> {
         self.text(key)?
             .map(|text| checked_name(text, key))
             .transpose()
     }
 
     /// Returns the name of a task, manifest or group.
-    pub(super) fn new_name(&self, key: &str) -> Result<Option<String>> {
+    pub(crate) fn new_name(&self, key: &str) -> Result<Option<String>> {
         self.name(key)?
             .map(|text| call::new_name(text, key))
             .transpose()
     }
 
-    pub(super) fn names(&self, key: &str) -> Result<Option<Vec<String>>> {
+    pub(crate) fn names(&self, key: &str) -> Result<Option<Vec<String>>> {
         if self.get(key).is_none() {
             return Ok(None);
         }
@@ -79,7 +84,7 @@ impl<'a> Object<'a> {
         names.collect::<Result<Vec<String>>>().map(Some)
     }
 
-    pub(super) fn boolean(&self, key: &str) -> Result<Option<bool>> {
+    pub(crate) fn boolean(&self, key: &str) -> Result<Option<bool>> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::Bool(value)) => Ok(Some(*value)),
@@ -87,7 +92,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    pub(super) fn within(&self, key: &str, low: i32, high: i32) -> Result<Option<i32>> {
+    pub(crate) fn within(&self, key: &str, low: i32, high: i32) -> Result<Option<i32>> {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
@@ -102,12 +107,23 @@ impl<'a> Object<'a> {
         }
     }
 
-    pub(super) fn json(&self, key: &str) -> Option<pg_sys::Datum> {
+    /// Returns the id of a job.
+    pub(crate) fn id(&self, key: &str) -> Result<Option<i64>> {
+        match self.get(key) {
+            None => Ok(None),
+            Some(value) => match value.as_i64() {
+                Some(id) => Ok(Some(id)),
+                None => Err(wrong_type(key, value, "the id of a job")),
+            },
+        }
+    }
+
+    pub(crate) fn json(&self, key: &str) -> Option<pg_sys::Datum> {
         self.get(key).and_then(|value| arg(JsonB(value.clone())))
     }
 
     /// Returns an interval: a text as PostgreSQL reads it, or a number of seconds.
-    pub(super) fn interval(
+    pub(crate) fn interval(
         &self,
         spi: &Spi,
         key: &str,
@@ -139,7 +155,7 @@ impl<'a> Object<'a> {
     }
 
     /// Returns a time: one without a zone is in `zone`, as the times of the schedule are.
-    pub(super) fn time(&self, spi: &Spi, key: &str, zone: &str) -> Result<Option<Timestamp>> {
+    pub(crate) fn time(&self, spi: &Spi, key: &str, zone: &str) -> Result<Option<Timestamp>> {
         let Some(text) = self.text(key)? else {
             return Ok(None);
         };
@@ -158,8 +174,56 @@ impl<'a> Object<'a> {
     }
 }
 
+/// Returns the name that differs least from one that is not among them, if one differs little.
+pub(crate) fn nearest<'name>(
+    wanted: &str,
+    names: impl Iterator<Item = &'name str>,
+) -> Option<&'name str> {
+    let wanted: Vec<char> = wanted.chars().collect();
+    let most = 1 + wanted.len() / 4;
+    names
+        .filter(|name| name.len().abs_diff(wanted.len()) <= 4 * most)
+        .map(|name| (difference(&wanted, name), name))
+        .filter(|&(difference, _)| difference <= most)
+        .min()
+        .map(|(_, name)| name)
+}
+
+/// Returns how many characters must be added, left out, replaced or swapped with the next.
+fn difference(one: &[char], other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut before: Vec<usize> = Vec::new();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for i in 1..=one.len() {
+        let mut next = vec![i; other.len() + 1];
+        for j in 1..=other.len() {
+            let replaced = row[j - 1] + usize::from(one[i - 1] != other[j - 1]);
+            next[j] = replaced.min(row[j] + 1).min(next[j - 1] + 1);
+            if i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1] {
+                next[j] = next[j].min(before[j - 2] + 1);
+            }
+        }
+        before = std::mem::replace(&mut row, next);
+    }
+    row[other.len()]
+}
+
 fn wrong_type(key: &str, value: &Value, wanted: &str) -> Error {
     Error::invalid(format!("member \"{key}\" must be {wanted}"))
         .detail(format!("It is {value}."))
         .hint(format!("Specify {wanted}, or leave out {key}."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn a_name_is_found_that_differs_little() {
+        let names = ["load", "loads", "transform"];
+        let near = |wanted| nearest(wanted, names.into_iter());
+        assert_eq!(near("laod"), Some("load"));
+        assert_eq!(near("tranform"), Some("transform"));
+        assert_eq!(near("extract"), None);
+    }
 }

@@ -1,0 +1,89 @@
+-- Graphs and batches: jobs of which some run after others.
+
+create function trax.enqueue_graph(
+    document jsonb,
+    unique_key text default null
+)
+returns table (
+    name text,
+    job_id bigint
+)
+language c volatile parallel unsafe
+rows 10
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_enqueue_graph';
+comment on function trax.enqueue_graph(jsonb, text) is
+    'Queues jobs of which some need others, all or none, and returns their names and ids: {"jobs": [{"name": "load", "task": "etl.load"}, {"name": "sum", "sql": "call rollup()", "needs": ["load"]}]}. A job has the options of trax.enqueue, or of trax.enqueue_sql. It runs when the jobs that it needs have ended as "when" says: completed (the default; else it is cancelled, and so on down), ended (whatever they became) or failed (as soon as one has failed or was cancelled; else it is cancelled). With "on_failure": "wait" a dead letter cancels nothing until it is acknowledged, and the job that it is requeued as takes its place. While a graph with this unique_key has a job that waits or runs, returns that graph''s and queues nothing.';
+
+create function trax.read_needs(
+    job_id bigint
+)
+returns table (
+    name text,
+    job_id bigint,
+    state text,
+    output jsonb,
+    error text
+)
+language c volatile parallel unsafe
+rows 10
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_read_needs';
+comment on function trax.read_needs(bigint) is
+    'Returns the jobs that a job of a graph needed, in the order of its needs, or those that were added to a batch, as they are now; state is null when the job is no longer in the history.';
+
+create function trax.read_graph(
+    job_id bigint
+)
+returns table (
+    name text,
+    job_id bigint,
+    task text,
+    state text,
+    needs text[],
+    condition text,
+    waits_for text,
+    attempt int,
+    started_at timestamptz,
+    finished_at timestamptz,
+    error text
+)
+language c volatile parallel unsafe
+rows 10
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_read_graph';
+comment on function trax.read_graph(bigint) is
+    'Returns all jobs of the graph or batch that a job belongs to, also after they have ended: what each needs, and how that must end (condition). No row when it is of no graph.';
+
+create function trax.open_batch(
+    task text,
+    input jsonb default '{}',
+    run_at timestamptz default null,
+    group_name text default null,
+    priority int default 0,
+    max_retries int default null,
+    timeout interval default null,
+    unique_key text default null,
+    concurrency_key text default null,
+    trace jsonb default null,
+    retry_delay interval default null,
+    unique_for interval default null,
+    version text default null,
+    batch bigint default null
+)
+returns bigint
+language c volatile parallel unsafe
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_open_batch';
+comment on function trax.open_batch(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint) is
+    'Queues a job that runs after all jobs of its batch have ended, whatever they became, and returns its id, which is the number of the batch: trax.enqueue(..., batch => ...) adds a job, and trax.seal_batch() says that all have been added. The arguments are those of trax.enqueue; with batch, this batch is one of the jobs of another.';
+
+create function trax.seal_batch(
+    batch bigint
+)
+returns bigint
+language c volatile parallel unsafe
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_seal_batch';
+comment on function trax.seal_batch(bigint) is
+    'Lets the job of a batch run once all its jobs have ended, at once if it has none, and returns how many it has; the same when it is sealed already. Waits for transactions that are adding jobs. Afterwards only a job of the batch that is executed adds others, by trax.spawn.';
