@@ -31,7 +31,7 @@ with clock as materialized (
         and c.relname in ('work_queue', 'lease', 'manifest_state')
 ), lane as materialized (
     -- Lanes with a ready job, and the first of them by the order of claiming.
-    select l.lane_id, l.group_name, l.task, l.run_at, l.version
+    select l.lane_id, l.group_name, l.task, l.run_at, l.version, l.rate, l.rate_key
     from trax.lane l
 ), group_load as materialized (
     select
@@ -39,6 +39,7 @@ with clock as materialized (
         w.waiting,
         coalesce(g.enabled, true) as enabled,
         g.max_active_jobs,
+        g.rate,
         (select count(*) from trax.lease l where l.group_name = w.group_name and g.max_active_jobs is not null) as executed
     from (select l.group_name, min(l.run_at) as waiting from lane l group by 1) w
     left join trax.manifest_group g on g.name = w.group_name
@@ -57,6 +58,13 @@ with clock as materialized (
             from trax.lease e
             where e.lane_id = l.lane_id
                 and e.started_at > c.past
+        )
+        -- Those that a rate holds back.
+        and not exists (
+            select
+            from (values (l.rate, l.rate_key), (g.rate, null)) r (rate, rate_key)
+            where r.rate is not null
+                and not exists (select from trax.read_rate(r.rate, r.rate_key) u where u.available > 0)
         )
 ), of_version as materialized (
     -- Those of a version that no worker which reports what it takes does take.
@@ -389,6 +397,15 @@ select
 from clock c
 join group_load g on g.waiting <= c.past
 where not g.enabled
+union all
+select
+    'rate_missing', 'warning',
+    format('%s jobs wait for rate "%s", which does not exist.', count(*), q.rate),
+    format('select trax.configure_rate(%s, 100, ''1 min'')', quote_literal(q.rate))
+from trax.work_queue q
+where q.rate is not null
+    and not exists (select from trax.rate r where r.name = q.rate)
+group by q.rate
 union all
 select
     'limit_full', 'warning',

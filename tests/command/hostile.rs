@@ -108,6 +108,7 @@ const LISTS: [&[&str]; 21] = [
     &["manifest", "diff", "%/manifest.toml"],
     &["import", "pg_cron"],
     &["group", "list"],
+    &["rate", "list"],
     &["workers"],
     &["status"],
     &["check"],

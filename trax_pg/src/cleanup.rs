@@ -14,7 +14,7 @@ use crate::server::clock::{Timestamp, micros};
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::step::isolated;
 use crate::{
-    audit, dead_letter, lease, progress, setting, token, unique_key, unreadable_job,
+    audit, dead_letter, lease, progress, rate, setting, token, unique_key, unreadable_job,
     worker_registry,
 };
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -136,6 +136,9 @@ fn sweep(spi: &Spi, now: Timestamp, jump: Jump, went_back: bool) {
     });
     step("tokens", &|| {
         token::sweep(spi, over_by);
+    });
+    step("closures of rates", &|| {
+        rate::sweep(spi, over_by);
     });
 }
 

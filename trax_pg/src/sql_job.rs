@@ -87,6 +87,9 @@ fn as_enqueue(call: &Call) -> Call {
         delay,
         unique_for,
         None,
+        None,
+        None,
+        None,
     ])
 }
 

@@ -112,6 +112,16 @@ const OTHERS: [(&str, &str, &str); 9] = [
         "",
         "select from trax.acquire_token('t', 'me', 1, '1 min')",
     ),
+    (
+        "consume_rate",
+        "select trax.configure_rate('r', 5, '1 s')",
+        "select from trax.consume_rate('r')",
+    ),
+    (
+        "configure_rate",
+        "",
+        "select trax.configure_rate('r', 6, '1 s')",
+    ),
     ("pause", "", "select trax.pause()"),
     ("select from trax.job", "", "select count(*) from trax.job"),
     ("metrics", "", "select count(*) from trax.metrics()"),

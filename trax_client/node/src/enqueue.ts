@@ -29,6 +29,12 @@ export interface EnqueueOptions {
   concurrencyKey?: string;
   /** The version of the program that the job needs; see the option `versions` of a worker. */
   version?: string;
+  /** The rate under which the job starts, as `trax.configure_rate` has configured it. */
+  rate?: string;
+  /** The key of the rate that the job uses: each key has a rate of its own. */
+  rateKey?: string;
+  /** How much of its rate the job uses; by default 1. */
+  cost?: number;
   retryDelay?: Duration;
   retryDelayMs?: number;
   /** `traceparent` and `tracestate`; by default those of OpenTelemetry's active span, if there is one. */
@@ -38,7 +44,7 @@ export interface EnqueueOptions {
 /** The names of all options; the compiler reports a missing one. */
 export const optionNames = Object.keys({
   runAt: 0, groupName: 0, priority: 0, maxRetries: 0, timeout: 0, timeoutMs: 0, uniqueKey: 0, uniqueFor: 0, uniqueForMs: 0,
-  concurrencyKey: 0, version: 0, retryDelay: 0, retryDelayMs: 0, trace: 0,
+  concurrencyKey: 0, version: 0, rate: 0, rateKey: 0, cost: 0, retryDelay: 0, retryDelayMs: 0, trace: 0,
 } satisfies Record<keyof EnqueueOptions, 0>);
 
 /** Returns the arguments of `trax.enqueue` for the options. */
@@ -54,6 +60,9 @@ export function argumentsOf(options: EnqueueOptions): Record<string, sql.Argumen
     unique_for: ["interval", interval(options, "uniqueFor")],
     concurrency_key: ["text", options.concurrencyKey],
     version: ["text", options.version],
+    rate: ["text", options.rate],
+    rate_key: ["text", options.rateKey],
+    cost: ["int", options.cost],
     retry_delay: ["interval", interval(options, "retryDelay")],
     trace: ["jsonb", jsonOf("trace", options.trace)],
   };

@@ -2,6 +2,7 @@
 //! that enqueue jobs.
 
 mod manage;
+mod rate;
 mod result;
 mod token;
 mod work;

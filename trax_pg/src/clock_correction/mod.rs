@@ -1,6 +1,6 @@
 //! Corrections after the server's clock was ahead: rows that it wrote lie too far in the future.
 //!
-//! Enters: leases, tokens, next runs, retries and waiting jobs, from the sweep of each minute; all
+//! Enters: leases, tokens, rates, next runs, retries and waiting jobs, from the sweep of each minute; all
 //! of them when the clock has gone back. Leaves: rows with times that the current clock would have
 //! given them, and a line in the log. Holds, for all of them: a row is corrected only if the time
 //! at which it was *written* lies more than [`TOLERANCE_MICROS`] after now, so a time that a user
@@ -9,6 +9,7 @@
 
 mod lease;
 mod next_run;
+mod rate;
 mod token;
 mod waiting_job;
 
@@ -41,6 +42,9 @@ pub(crate) fn sweep(
     }
     step("tokens that lie too far ahead", &|| {
         token::correct(spi, now);
+    });
+    step("rates that are used too far ahead", &|| {
+        rate::correct(spi, now);
     });
 }
 

@@ -35,7 +35,7 @@ use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, array_arg, row, statement};
-use crate::{changes, unique_key, unreadable_job, unseen, wake, work_queue};
+use crate::{changes, rate, unique_key, unreadable_job, unseen, wake, work_queue};
 pub(crate) use cancel::{cancel_all, cancel_queued};
 use ending::Ending;
 pub(crate) use ending::Failure;
@@ -116,8 +116,19 @@ sql_function!(trax_fail, pg_finfo_trax_fail, |call| {
     };
     let detail = failure.detail;
     detail.map_or(Ok(()), |detail| work_queue::check_size("detail", detail))?;
+    let closes_rate = call.optional::<bool>(6).unwrap_or(false);
+    if closes_rate && failure.retry_in.is_none() {
+        return Err(Error::invalid("argument \"close_rate\" needs retry_in")
+            .detail("The rate is closed for as long as the job waits for its retry.")
+            .hint("Specify how long, for example: retry_in => '30 s', close_rate => true"));
+    }
     let now = Timestamp::now();
-    let outcome = spi::connected(|spi| Ok(fail(spi, job_id, token, failure, now)))?;
+    let outcome = spi::connected(|spi| {
+        if closes_rate && let Some(closed_for) = failure.retry_in {
+            rate::close_of_job(spi, job_id, token, now.plus(closed_for))?;
+        }
+        Ok(fail(spi, job_id, token, failure, now))
+    })?;
     Ok(call.value(outcome))
 });
 

@@ -9,6 +9,7 @@
 //! | 1 | the cycle: `trax.believe_clock` waits for it; a cycle takes it only if it is free | |
 //! | 2 | the edges between manifests | |
 //! | 3 | all groups, then each group | name |
+//! | 3a | rates that are named, then rates that are used or configured | |
 //! | 4 | rows of `work_queue` | job |
 //! | 5 | rows of `lease` | job |
 //! | 6 | concurrency keys, and manifests as limits: by outcomes, one at a time, not kept | |
@@ -65,6 +66,10 @@ pub(crate) enum Lock<'a> {
     /// The right to read, for all sessions, the list of lanes' sections.
     Sections,
     Key(&'a str),
+    /// The settings of a rate.
+    Rate(&'a str),
+    /// The existence of a rate.
+    RateUse(&'a str),
     /// A manifest as the limit of its jobs.
     Manifest(i64),
     /// The row of a worker.
@@ -188,6 +193,8 @@ impl Lock<'_> {
             Self::Token(name) => (5, name_hash_64(&[name])),
             Self::TokenSlot(name, slot) => (6, name_hash_64(&[name, &slot.to_string()])),
             Self::TokenWaiter(id) => (7, id as u64),
+            Self::Rate(name) => (9, name_hash_64(&[name])),
+            Self::RateUse(name) => (10, name_hash_64(&[name])),
             Self::Step(job_id, name) => (8, name_hash_64(&[&job_id.to_string(), name])),
         };
         pg_sys::LOCKTAG {

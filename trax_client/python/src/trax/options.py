@@ -28,6 +28,9 @@ class JobOptions(TypedDict, total=False):
     retry_delay: Seconds | None
     unique_for: Seconds | None
     version: str | None
+    rate: str | None
+    rate_key: str | None
+    cost: int | None
 
 
 EMPTY: Final[dict[str, Any]] = {}
@@ -70,6 +73,9 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "retry_delay": argument.duration,
     "unique_for": argument.duration,
     "version": _text,
+    "rate": _text,
+    "rate_key": _text,
+    "cost": _integer,
 }
 
 

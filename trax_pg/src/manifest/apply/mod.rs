@@ -193,6 +193,7 @@ fn settings(value: &Value, source: Option<&str>) -> Result<group::Settings> {
         "priority",
         "enabled",
         "max_per_key",
+        "rate",
     ];
     let object = Object::new(value, "a group", &keys)?;
     Ok(group::Settings {
@@ -203,6 +204,7 @@ fn settings(value: &Value, source: Option<&str>) -> Result<group::Settings> {
         priority: Some(object.within("priority", 0, HIGHEST_PRIORITY)?.unwrap_or(0)),
         enabled: object.boolean("enabled")?,
         max_per_key: Some(object.within("max_per_key", 1, i32::MAX)?.unwrap_or(1)),
+        rate: Some(object.name("rate")?.unwrap_or_default()),
         applied: true,
         source: source.map(str::to_owned),
     })
