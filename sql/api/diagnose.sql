@@ -59,13 +59,8 @@ with clock as materialized (
             where e.lane_id = l.lane_id
                 and e.started_at > c.past
         )
-        -- Those that a rate holds back.
-        and not exists (
-            select
-            from (values (l.rate, l.rate_key), (g.rate, null)) r (rate, rate_key)
-            where r.rate is not null
-                and not exists (select from trax.read_rate(r.rate, r.rate_key) u where u.available > 0)
-        )
+        and not trax.is_held_by_rate(l.rate, l.rate_key)
+        and not trax.is_held_by_rate(g.rate, null)
 ), of_version as materialized (
     -- Those of a version that no worker which reports what it takes does take.
     select l.*
@@ -398,14 +393,8 @@ from clock c
 join group_load g on g.waiting <= c.past
 where not g.enabled
 union all
-select
-    'rate_missing', 'warning',
-    format('%s jobs wait for rate "%s", which does not exist.', count(*), q.rate),
-    format('select trax.configure_rate(%s, 100, ''1 min'')', quote_literal(q.rate))
-from trax.work_queue q
-where q.rate is not null
-    and not exists (select from trax.rate r where r.name = q.rate)
-group by q.rate
+select 'rate_missing', 'warning', m.detail, m.fix
+from trax.missing_rates() m
 union all
 select
     'limit_full', 'warning',

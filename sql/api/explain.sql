@@ -19,7 +19,6 @@ with waiting as materialized (
         coalesce(g.enabled, true) as group_enabled,
         g.updated_at as group_updated_at,
         g.max_active_jobs,
-        g.rate as group_rate,
         l.executed,
         coalesce(l.executed >= g.max_active_jobs, false) as group_full,
         coalesce(g.max_per_key, 1) as max_per_key,
@@ -156,47 +155,12 @@ left join lateral (
 where w.waits_for = 'jobs'
 group by w.job_id, w.wait_until, w.ready_at
 union all
-select
-    'rate',
-    format('Job %s needs %s of rate "%s"', w.job_id, r.cost, r.rate) || coalesce(', key "' || r.rate_key || '"', '')
-        || case
-            when t.name is null then ', which does not exist.'
-            when c.closed_until is not null then format(', which is closed until %s.', c.closed_until)
-            else format(
-                ', of which %s may start now, and %s in each %s; so much may start at %s, after the jobs of it that stand before.',
-                u.available, t.allowed, t.period, u.free_at
-            )
-        end,
-    w.ready_at,
-    case
-        when t.name is null then format('select trax.configure_rate(%L, 100, ''1 min'')', r.rate)
-        when c.closed_until is not null then format('Nothing: wait; or: select trax.close_rate(%s, until => now())', c.arguments)
-        else format('Nothing: wait; or: select trax.configure_rate(%L, %s, %L)', r.rate, 2 * t.allowed::bigint, t.period)
-    end
+select r.*
 from waiting w
-cross join lateral (
-    select w.rate, w.rate_key, w.cost
-    where w.rate is not null
-    union
-    select w.group_rate, null, 1
-    where w.group_rate is not null
-        and (w.rate is distinct from w.group_rate or w.rate_key is not null)
-) r
-left join trax.rate t on t.name = r.rate
-left join lateral trax.read_rate(r.rate, r.rate_key, r.cost) u on true
-left join lateral (
-    select c.closed_until, quote_literal(c.rate) || case when c.key <> '' then ', ' || quote_literal(c.key) else '' end as arguments
-    from trax.rate_closure c
-    where c.rate = r.rate
-        and c.key in ('', coalesce(r.rate_key, ''))
-        and c.closed_until > clock_timestamp()
-    order by c.closed_until desc
-    limit 1
-) c on true
+cross join lateral trax.reasons_of_rate(w.job_id) r
 where w.blocked_by is null
     and w.group_enabled
     and not w.group_full
-    and (t.name is null or u.free_at is not null)
 union all
 select
     'executor',

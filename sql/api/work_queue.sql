@@ -4,9 +4,9 @@
 -- by themselves: security definer would hide the caller.
 
 -- A claim picks from lanes: a lane contains the waiting jobs of one task in one group, and each
--- version of the task, role of SQL jobs, or key of a rate has its own. Filters, priorities and disabled groups
--- select lanes and never touch a waiting row. A lane is not stored: it is a hash of the names, and
--- exists while it has a row.
+-- version of the task, role of SQL jobs, or key of a rate has its own. Filters, priorities and
+-- disabled groups select lanes and never touch a waiting row. A lane is not stored: it is a hash of
+-- the names, and exists while it has a row.
 create function trax.lane_of(
     group_name text,
     task text,

@@ -129,7 +129,8 @@ pub(crate) fn lock_all<'a>(names: impl IntoIterator<Item = &'a str>) {
 }
 
 impl Settings {
-    /// Returns an error if the rate does not exist; until the transaction ends, one that does stays.
+    /// Returns an error if the rate does not exist; until the transaction ends, one that does
+    /// stays.
     pub(crate) fn require_rate(&self, spi: &Spi) -> Result<()> {
         match self.rate.as_deref() {
             None | Some("") => Ok(()),

@@ -116,16 +116,11 @@ sql_function!(trax_fail, pg_finfo_trax_fail, |call| {
     };
     let detail = failure.detail;
     detail.map_or(Ok(()), |detail| work_queue::check_size("detail", detail))?;
-    let closes_rate = call.optional::<bool>(6).unwrap_or(false);
-    if closes_rate && failure.retry_in.is_none() {
-        return Err(Error::invalid("argument \"close_rate\" needs retry_in")
-            .detail("The rate is closed for as long as the job waits for its retry.")
-            .hint("Specify how long, for example: retry_in => '30 s', close_rate => true"));
-    }
+    let closes_rate_for = rate::closing(call, 6, failure.retry_in)?;
     let now = Timestamp::now();
     let outcome = spi::connected(|spi| {
-        if closes_rate && let Some(closed_for) = failure.retry_in {
-            rate::close_of_job(spi, job_id, token, now.plus(closed_for))?;
+        if let Some(time) = closes_rate_for {
+            rate::close_of_job(spi, job_id, token, now.plus(time))?;
         }
         Ok(fail(spi, job_id, token, failure, now))
     })?;

@@ -240,6 +240,18 @@ fn close(spi: &Spi, name: &str, key: &str, until: Timestamp) {
     });
 }
 
+/// Returns for how long the argument `close_rate` of `trax.fail` closes the rate, if it does.
+pub(crate) fn closing(call: &Call, index: usize, retry_in: Option<i64>) -> Result<Option<i64>> {
+    if !call.optional::<bool>(index).unwrap_or(false) {
+        return Ok(None);
+    }
+    retry_in.map(Some).ok_or_else(|| {
+        Error::invalid("argument \"close_rate\" needs retry_in")
+            .detail("The rate is closed for as long as the job waits for its retry.")
+            .hint("Specify how long, for example: retry_in => '30 s', close_rate => true")
+    })
+}
+
 /// Closes the rate and the key under which a running job started, or the rate of its group; an
 /// error when it has none. Nothing changes when the lease is lost.
 pub(crate) fn close_of_job(spi: &Spi, job_id: i64, token: Uuid, until: Timestamp) -> Result<()> {
