@@ -9,7 +9,7 @@
 //! | 1 | the cycle: `trax.believe_clock` waits for it; a cycle takes it only if it is free | |
 //! | 2 | the edges between manifests | |
 //! | 3 | all groups, then each group | name |
-//! | 3a | rates that are named, then rates that are used or configured | |
+//! | 3a | the existence of rates, then their settings | |
 //! | 4 | rows of `work_queue` | job |
 //! | 5 | rows of `lease` | job |
 //! | 6 | concurrency keys, and manifests as limits: by outcomes, one at a time, not kept | |
