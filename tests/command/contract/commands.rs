@@ -161,7 +161,7 @@ const WHOLE_MANIFEST: &str = "applied created_at cron decided_at dependents depe
 const PROPOSAL: &str = "left_out line manifest next_runs notes source";
 const RUN: &str = "local_time note run_at";
 
-const COMMANDS: [Contract; 53] = [
+const COMMANDS: [Contract; 58] = [
     of("demo", "").run_elsewhere().wrong(&["--jobs 0", "more"]),
     of("bench", "").run_elsewhere().wrong(&["nonsense", "--all drain"]),
     of("worker", "--all-tasks --exec true --until-empty")

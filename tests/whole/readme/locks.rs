@@ -81,7 +81,7 @@ const CALLS: [(&str, &str, &str); 16] = [
     ("tick", "", "select from trax.tick()"),
 ];
 /// Other calls, which are checked, too: none takes a stronger lock.
-const OTHERS: [(&str, &str, &str); 9] = [
+const OTHERS: [(&str, &str, &str); 11] = [
     (
         "schedule, of a new manifest",
         "",

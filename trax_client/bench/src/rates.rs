@@ -7,7 +7,7 @@ use super::barrier::Barrier;
 use super::bench_database::{BenchDatabase, expect, join, spawn};
 use super::claim_time::{claim_time, taken};
 use super::floor;
-use super::report::{Figure, Round, Sample, Unit};
+use super::report::{Figure, Sample, Unit};
 use trax_terminal::Failure;
 
 /// The starts in a second, and at once.
