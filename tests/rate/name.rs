@@ -26,6 +26,7 @@ async fn an_unknown_rate_is_refused_with_the_name_that_is_nearly_the_same() {
         "select trax.close_rate('mial api', until => 'infinity')",
         "select trax.drop_rate('mial api')",
         "select trax.configure_group('g', rate => 'mial api')",
+        "select trax.apply('{\"groups\": [{\"name\": \"g\", \"rate\": \"mial api\"}]}')",
     ] {
         assert!(
             refused(&s, sql)

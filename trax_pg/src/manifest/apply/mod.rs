@@ -140,6 +140,10 @@ fn apply(
     if let Some(source) = source {
         refuse_others(spi, &groups, &manifests, source)?;
     }
+    for group in &groups {
+        let known = group.require_rate(spi);
+        known.map_err(|error| error.about_group(&group.name))?;
+    }
     let gone = if prune {
         Gone::find(spi, &groups, &manifests, source)
     } else {
