@@ -26,6 +26,7 @@ mod jobs;
 mod manifest;
 mod metrics;
 mod pg_cron;
+mod rate;
 mod shards;
 mod similar;
 mod step;
