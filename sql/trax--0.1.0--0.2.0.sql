@@ -135,9 +135,11 @@ begin
         'function trax.claim_next(text, int, text[], text[], interval)',
         'function trax.complete(bigint, uuid, jsonb)',
         'function trax.complete_and_claim(bigint[], uuid[], jsonb[], text, int, text[], text[], interval)',
+        'function trax.configure_group(text, int, int, boolean, int)',
         'function trax.deadline_changed_by_hand()',
         'function trax.enqueue(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb)',
         'function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb)',
+        'function trax.fail(bigint, uuid, text, jsonb, interval, boolean)',
         'function trax.grant_access(regrole, text)',
         'function trax.heartbeat(bigint[], uuid[], interval)',
         'function trax.requeue_dead_letter(bigint, text)',
@@ -164,9 +166,14 @@ alter table trax.instance replica identity full;
 \include schema/adoption.sql
 \include schema/believed_clock.sql
 
+\include schema/rate.sql
+
 -- group
-alter table trax.manifest_group add column source text collate "C";
-create index manifest_group_special on trax.manifest_group (name) where priority <> 0 or not enabled;
+alter table trax.manifest_group
+    add column source text collate "C",
+    add column rate text collate "C";
+create index manifest_group_special on trax.manifest_group (name)
+    where priority <> 0 or not enabled or rate is not null;
 \comments schema/group.sql
 
 -- manifest
@@ -186,16 +193,23 @@ alter table trax.work_queue
     add column parent_job_id bigint,
     add column wait_until timestamptz,
     add column version text collate "C",
+    add column rate text collate "C",
+    add column rate_key text collate "C",
+    add column cost int,
     drop constraint work_queue_waits_for_known,
     add constraint work_queue_waits_for_known check (waits_for in ('time', 'key', 'manifest', 'signal', 'jobs')),
     add constraint work_queue_steps_positive check (steps > 0),
     add constraint work_queue_wait_until_of_suspended check (wait_until is null or waits_for in ('signal', 'jobs')),
+    add constraint work_queue_cost_of_rate check ((rate is null) = (cost is null) and cost > 0),
+    add constraint work_queue_rate_key_of_rate check (rate_key is null or rate is not null),
     add constraint work_queue_only_sql_runs_as_a_role check (run_as is null or task = 'sql');
 alter table trax.work_queue set (autovacuum_vacuum_cost_delay = 0);
 -- The number of a lane is a different hash of its names than before. Rewriting the table takes a
 -- third of the time and the WAL of an update of every row. The server refuses it where a view, a
 -- policy or a trigger of a user names the column.
-create function trax.lane_of_waiting(text, text, text default null, text default null)
+create function trax.lane_of_waiting(
+    text, text, text default null, text default null, text default null, text default null
+)
 returns bigint
 language c immutable
 set search_path = pg_catalog, pg_temp
@@ -208,9 +222,10 @@ exception
         update trax.work_queue set lane_id = trax.lane_of_waiting(group_name, task);
 end;
 $$;
-drop function trax.lane_of_waiting(text, text, text, text);
+drop function trax.lane_of_waiting(text, text, text, text, text, text);
 create index work_queue_wait_until on trax.work_queue (wait_until) where wait_until is not null;
 create index work_queue_suspended on trax.work_queue (waits_for, job_id) where waits_for in ('signal', 'jobs');
+create index work_queue_rate on trax.work_queue (rate) where rate is not null;
 create index work_queue_sql on trax.work_queue (run_as, job_id) where run_as is not null and waits_for is null;
 alter table trax.unique_key
     add column ended boolean not null default false,
@@ -226,6 +241,9 @@ alter table trax.lease
     add column run_as text collate "C",
     add column parent_job_id bigint,
     add column version text collate "C",
+    add column rate text collate "C",
+    add column rate_key text collate "C",
+    add column cost int,
     add constraint lease_priority_range check (priority between 0 and 31),
     add constraint lease_max_retries_not_negative check (max_retries >= 0),
     add constraint lease_timeout_range check (timeout > interval '0' and timeout <= interval '3660 days'),
@@ -246,7 +264,10 @@ create index lease_sql on trax.lease (job_id) where run_as is not null;
 alter table trax.run
     add column parent_job_id bigint,
     add column steps jsonb,
-    add column version text collate "C";
+    add column version text collate "C",
+    add column rate text collate "C",
+    add column rate_key text collate "C",
+    add column cost int;
 alter table trax.run replica identity full;
 do $$
 declare
@@ -275,6 +296,9 @@ alter table trax.dead_letter
     add column steps jsonb,
     add column undone boolean not null default false,
     add column version text collate "C",
+    add column rate text collate "C",
+    add column rate_key text collate "C",
+    add column cost int,
     add constraint dead_letter_priority_range check (priority between 0 and 31),
     add constraint dead_letter_attempts_not_negative check (attempts >= 0),
     add constraint dead_letter_max_retries_not_negative check (max_retries >= 0),
@@ -311,7 +335,10 @@ alter foreign table trax.new_job
     add column retry_delay interval,
     add column unique_for interval,
     add column version text,
-    add column batch bigint;
+    add column batch bigint,
+    add column rate text,
+    add column rate_key text,
+    add column cost int;
 \comments schema/new_job.sql
 \include api/claim.sql
 \include api/lease.sql
@@ -321,6 +348,7 @@ alter foreign table trax.new_job
 \include api/shard.sql
 \include api/cycle.sql
 \include api/token.sql
+\include api/rate.sql
 \include api/scheduler.sql
 \include api/run.sql
 \include api/await_job.sql

@@ -26,6 +26,7 @@ mod metrics;
 mod new_job;
 mod outcome;
 mod progress;
+mod rate;
 mod relay;
 mod router;
 mod server;

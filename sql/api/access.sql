@@ -18,23 +18,25 @@ as $$
 #variable_conflict use_variable
 declare
     -- The functions that each level may call in addition to the level before it.
-    reader_functions constant text[] := array['status', 'check', 'diagnose', 'metrics', 'preview', 'preview_cron', 'explain_manifest', 'explain_job', 'read_steps', 'read_needs', 'read_graph', 'get_jobs', 'await_job', 'await_jobs', 'shard_of', 'where_is'];
+    reader_functions constant text[] := array['status', 'check', 'diagnose', 'metrics', 'preview', 'preview_cron', 'explain_manifest', 'explain_job', 'read_steps', 'read_needs', 'read_graph', 'read_rate', 'get_jobs', 'await_job', 'await_jobs', 'shard_of', 'where_is'];
     producer_functions constant text[] := array[
-        'enqueue', 'enqueue_many', 'enqueue_sql', 'enqueue_graph', 'open_batch', 'seal_batch', 'limit_queue_time', 'trigger', 'cancel', 'run_now', 'record_again', 'send_signal', 'fork', 'read_steps', 'read_needs', 'read_graph', 'get_jobs', 'await_job', 'await_jobs', 'shard_of', 'where_is', 'acquire_token', 'await_token', 'extend_token', 'release_token'
+        'enqueue', 'enqueue_many', 'enqueue_sql', 'enqueue_graph', 'open_batch', 'seal_batch', 'limit_queue_time', 'trigger', 'cancel', 'run_now', 'record_again', 'send_signal', 'fork', 'read_steps', 'read_needs', 'read_graph', 'get_jobs', 'await_job', 'await_jobs', 'shard_of', 'where_is', 'acquire_token', 'await_token', 'extend_token', 'release_token', 'consume_rate'
     ];
     worker_functions constant text[] := array[
         'claim_next', 'activate', 'complete_and_claim', 'wait_for_work', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'cancel_own', 'record_step',
         'read_steps', 'sleep', 'await_signal', 'send_signal', 'spawn', 'await_children', 'enqueue',
-        'enqueue_many', 'enqueue_graph', 'open_batch', 'seal_batch', 'read_needs', 'read_graph', 'limit_queue_time', 'acquire_token', 'await_token', 'extend_token', 'release_token',
+        'enqueue_many', 'enqueue_graph', 'open_batch', 'seal_batch', 'read_needs', 'read_graph', 'limit_queue_time', 'acquire_token', 'await_token', 'extend_token', 'release_token', 'consume_rate', 'close_rate',
         'report_progress', 'report_worker', 'waiting_tasks', 'runs_as_stored', 'get_jobs', 'await_job', 'await_jobs', 'shard_of', 'where_is'
     ];
     admin_functions constant text[] := reader_functions || producer_functions || worker_functions || array[
         'schedule', 'unschedule', 'enable_manifest', 'disable_manifest', 'trigger_group', 'apply', 'cancel_manifest',
-        'cancel_group', 'configure_group', 'requeue_dead_letter', 'requeue_dead_letters',
+        'cancel_group', 'configure_group', 'configure_rate', 'drop_rate', 'requeue_dead_letter', 'requeue_dead_letters',
         'acknowledge_dead_letter', 'tick', 'pause', 'resume', 'believe_clock', 'adopt', 'set_shard', 'start_scheduler', 'grant_access', 'revoke_access'
     ];
-    -- A token has no task and no group: all roles share its names.
-    token_functions constant text[] := array['acquire_token', 'await_token', 'extend_token', 'release_token'];
+    -- A token and a rate have no task and no group: all roles share their names.
+    token_functions constant text[] := array[
+        'acquire_token', 'await_token', 'extend_token', 'release_token', 'consume_rate', 'close_rate'
+    ];
 begin
     return case level
         when 'reader' then reader_functions
@@ -89,7 +91,7 @@ as $$
         and c.relname in (
             'job', 'work_queue', 'lease', 'run', 'manifest', 'manifest_state', 'manifest_dependency', 'manifest_group',
             'dead_letter', 'stopped_schedule', 'lane', 'unique_key', 'worker', 'instance', 'adoption', 'believed_clock', 'concurrency_limit',
-            'concurrency_token',
+            'concurrency_token', 'rate', 'rate_closure', 'rate_state',
             'concurrency_waiter', 'worker_state', 'lease_extension', 'progress', 'step', 'signal', 'need', 'need_event', 'graph', 'graph_job', 'failed_step', 'unreadable_job', 'access_scope', 'audit',
             'departure', 'arrival', 'group_home'
         )

@@ -61,7 +61,13 @@ with since as materialized (
         or count(q.run_as) not in (0, count(*))
         or min(q.version) <> max(q.version)
         or count(q.version) not in (0, count(*))
-        or q.lane_id <> trax.lane_of(min(q.group_name), min(q.task), min(q.run_as), min(q.version))
+        or min(q.rate) <> max(q.rate)
+        or count(q.rate) not in (0, count(*))
+        or min(q.rate_key) <> max(q.rate_key)
+        or count(q.rate_key) not in (0, count(*))
+        or q.lane_id <> trax.lane_of(
+            min(q.group_name), min(q.task), min(q.run_as), min(q.version), min(q.rate), min(q.rate_key)
+        )
 )
 select 'a job is in one place', format('job %s waits and is executed', q.job_id)
 from trax.work_queue q
@@ -95,7 +101,7 @@ union all
 select 'a waiting job is in its lane', format('job %s is in lane %s', q.job_id, q.lane_id)
 from wrong_lane w
 join trax.work_queue q on q.lane_id = w.lane_id
-where q.lane_id <> trax.lane_of(q.group_name, q.task, q.run_as, q.version)
+where q.lane_id <> trax.lane_of(q.group_name, q.task, q.run_as, q.version, q.rate, q.rate_key)
 union all
 select 'a job is not claimable before its time', format('job %s is due at %s', q.job_id, q.run_at)
 from trax.work_queue q

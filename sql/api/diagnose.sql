@@ -31,7 +31,7 @@ with clock as materialized (
         and c.relname in ('work_queue', 'lease', 'manifest_state')
 ), lane as materialized (
     -- Lanes with a ready job, and the first of them by the order of claiming.
-    select l.lane_id, l.group_name, l.task, l.run_at, l.version
+    select l.lane_id, l.group_name, l.task, l.run_at, l.version, l.rate, l.rate_key
     from trax.lane l
 ), group_load as materialized (
     select
@@ -39,6 +39,7 @@ with clock as materialized (
         w.waiting,
         coalesce(g.enabled, true) as enabled,
         g.max_active_jobs,
+        g.rate,
         (select count(*) from trax.lease l where l.group_name = w.group_name and g.max_active_jobs is not null) as executed
     from (select l.group_name, min(l.run_at) as waiting from lane l group by 1) w
     left join trax.manifest_group g on g.name = w.group_name
@@ -58,6 +59,8 @@ with clock as materialized (
             where e.lane_id = l.lane_id
                 and e.started_at > c.past
         )
+        and not trax.is_held_by_rate(l.rate, l.rate_key)
+        and not trax.is_held_by_rate(g.rate, null)
 ), of_version as materialized (
     -- Those of a version that no worker which reports what it takes does take.
     select l.*
@@ -389,6 +392,9 @@ select
 from clock c
 join group_load g on g.waiting <= c.past
 where not g.enabled
+union all
+select 'rate_missing', 'warning', m.detail, m.fix
+from trax.missing_rates() m
 union all
 select
     'limit_full', 'warning',

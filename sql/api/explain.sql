@@ -178,6 +178,13 @@ left join lateral (
 where w.waits_for = 'jobs'
 group by w.job_id, w.wait_until, w.ready_at
 union all
+select r.*
+from waiting w
+cross join lateral trax.reasons_of_rate(w.job_id) r
+where w.blocked_by is null
+    and w.group_enabled
+    and not w.group_full
+union all
 select
     'executor',
     format(

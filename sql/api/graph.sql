@@ -69,13 +69,16 @@ create function trax.open_batch(
     retry_delay interval default null,
     unique_for interval default null,
     version text default null,
-    batch bigint default null
+    batch bigint default null,
+    rate text default null,
+    rate_key text default null,
+    cost int default 1
 )
 returns bigint
 language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_open_batch';
-comment on function trax.open_batch(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint) is
+comment on function trax.open_batch(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint, text, text, int) is
     'Queues a job that runs after all jobs of its batch have ended, whatever they became, and returns its id, which is the number of the batch: trax.enqueue(..., batch => ...) adds a job, and trax.seal_batch() says that all have been added. The arguments are those of trax.enqueue; with batch, this batch is one of the jobs of another.';
 
 create function trax.seal_batch(

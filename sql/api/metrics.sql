@@ -281,6 +281,22 @@ from (
 ) l
 cross join lateral (values ('trax_tokens_held', l.held), ('trax_tokens_waiting', l.waiting)) n (name, value)
 union all
+select n.name, jsonb_build_object('rate', r.name), n.value
+from (
+    select r.name, r.available, r.closed_until, r.waiting
+    from trax.rate_state r
+    order by r.waiting desc, r.name
+    limit 100
+) r
+cross join lateral (
+    values
+        ('trax_rate_available', r.available),
+        ('trax_rate_closed', (r.closed_until is not null)::int),
+        ('trax_rate_waiting', r.waiting)
+) n (name, value)
+-- A standby does not know what is left.
+where n.value is not null
+union all
 select n.name, n.labels, n.value
 from (
     select

@@ -31,14 +31,15 @@ create function trax.fail(
     error text,
     detail jsonb default null,
     retry_in interval default null,
-    permanent boolean default false
+    permanent boolean default false,
+    close_rate boolean default false
 )
 returns text
 language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_fail';
-comment on function trax.fail(bigint, uuid, text, jsonb, interval, boolean) is
-    'Records that an attempt failed. Returns ''retrying'' when the job is queued again, ''dead'' when it has ended, ''lost'' when the lease is lost. A job that was cancelled ends as cancelled and returns ''dead''.';
+comment on function trax.fail(bigint, uuid, text, jsonb, interval, boolean, boolean) is
+    'Records that an attempt failed. Returns ''retrying'' when the job is queued again, ''dead'' when it has ended, ''lost'' when the lease is lost. A job that was cancelled ends as cancelled and returns ''dead''. With close_rate, nothing of the job''s rate and key starts for retry_in, as after trax.close_rate().';
 
 create function trax.acknowledge_cancel(
     job_id bigint,

@@ -329,7 +329,10 @@ select
     null::jsonb as output,
     null::jsonb as progress,
     q.parent_job_id,
-    q.version
+    q.version,
+    q.rate,
+    q.rate_key,
+    q.cost
 from trax.work_queue q
 union all
 select
@@ -356,7 +359,10 @@ select
             and p.token = l.token
     ),
     l.parent_job_id,
-    l.version
+    l.version,
+    l.rate,
+    l.rate_key,
+    l.cost
 from trax.lease l
 union all
 select
@@ -378,7 +384,10 @@ select
     r.output,
     null,
     r.parent_job_id,
-    r.version
+    r.version,
+    r.rate,
+    r.rate_key,
+    r.cost
 from trax.run r
 where r.final;
 
@@ -402,6 +411,9 @@ comment on column trax.job.output is 'What the task returned.';
 comment on column trax.job.progress is 'While it is executed: how far it is, as last reported.';
 comment on column trax.job.parent_job_id is 'The job that spawned it, or whose steps it undoes.';
 comment on column trax.job.version is 'The version of the program that it needs; null is any.';
+comment on column trax.job.rate is 'The rate under which it starts; null if none limits it.';
+comment on column trax.job.rate_key is 'The key of the rate that it uses; null for the rate without a key.';
+comment on column trax.job.cost is 'How much of the rate it uses; null without a rate.';
 
 create view trax.worker_state
 as

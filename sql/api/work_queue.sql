@@ -4,36 +4,38 @@
 -- by themselves: security definer would hide the caller.
 
 -- A claim picks from lanes: a lane contains the waiting jobs of one task in one group, and each
--- version of the task, or role of SQL jobs, has its own. Filters, priorities and disabled groups
--- select lanes and never touch a waiting row. A lane is not stored: it is a hash of the names, and
--- exists while it has a row.
+-- version of the task, role of SQL jobs, or key of a rate has its own. Filters, priorities and
+-- disabled groups select lanes and never touch a waiting row. A lane is not stored: it is a hash of
+-- the names, and exists while it has a row.
 create function trax.lane_of(
     group_name text,
     task text,
     run_as text default null,
-    version text default null
+    version text default null,
+    rate text default null,
+    rate_key text default null
 )
 returns bigint
 language c immutable parallel safe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_lane_of';
-comment on function trax.lane_of(text, text, text, text) is
-    'Internal. Returns the lane of a group and a task, and of a version or of the role of SQL jobs: what trax.work_queue.lane_id must be for a row that is written by hand.';
+comment on function trax.lane_of(text, text, text, text, text, text) is
+    'Internal. Returns the lane of a group and a task, of a version or of the role of SQL jobs, and of a rate and its key: what trax.work_queue.lane_id must be for a row that is written by hand.';
 
 create view trax.lane as
 with recursive found as (
     (
-        select q.lane_id, q.group_name, q.task, q.job_id, q.run_at, q.version
+        select q.lane_id, q.group_name, q.task, q.job_id, q.run_at, q.version, q.rate, q.rate_key
         from trax.work_queue q
         where q.waits_for is null
         order by q.lane_id, q.priority desc, q.job_id
         limit 1
     )
     union all
-    select n.lane_id, n.group_name, n.task, n.job_id, n.run_at, n.version
+    select n.lane_id, n.group_name, n.task, n.job_id, n.run_at, n.version, n.rate, n.rate_key
     from found f
     cross join lateral (
-        select q.lane_id, q.group_name, q.task, q.job_id, q.run_at, q.version
+        select q.lane_id, q.group_name, q.task, q.job_id, q.run_at, q.version, q.rate, q.rate_key
         from trax.work_queue q
         where q.waits_for is null
             and q.lane_id operator(pg_catalog.>) f.lane_id
@@ -41,15 +43,17 @@ with recursive found as (
         limit 1
     ) n
 )
-select f.lane_id, f.group_name, f.task, f.job_id, f.run_at, f.version
+select f.lane_id, f.group_name, f.task, f.job_id, f.run_at, f.version, f.rate, f.rate_key
 from found f;
 comment on view trax.lane is 'The groups, tasks and versions that have a job ready to be claimed, with the first of these; found one after the other, whatever waits in each.';
-comment on column trax.lane.lane_id is 'Hash of group, task and version, or of group and role for SQL jobs.';
+comment on column trax.lane.lane_id is 'Hash of group, task, version and rate, or of group and role for SQL jobs.';
 comment on column trax.lane.group_name is 'The group.';
 comment on column trax.lane.task is 'The task.';
 comment on column trax.lane.job_id is 'The job of the lane that is claimed first.';
 comment on column trax.lane.run_at is 'When that job became claimable.';
 comment on column trax.lane.version is 'The version of its jobs; null if they have none.';
+comment on column trax.lane.rate is 'The rate of its jobs; null if they have none.';
+comment on column trax.lane.rate_key is 'The key of the rate of its jobs; null if they have none.';
 
 create function trax.enqueue(
     task text,
@@ -65,14 +69,17 @@ create function trax.enqueue(
     retry_delay interval default null,
     unique_for interval default null,
     version text default null,
-    batch bigint default null
+    batch bigint default null,
+    rate text default null,
+    rate_key text default null,
+    cost int default 1
 )
 returns bigint
 language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue';
-comment on function trax.enqueue(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint) is
-    'Queues one job and returns its id. It has max_retries attempts after the first; the delay before each begins with retry_delay and grows. While a job with the same unique_key is alive (waiting or executing), returns that job''s id and queues nothing; with unique_for the key stays alive at least so long after the job was queued, also when that has ended. With a version, only workers that take this version, or that name no versions, claim it. With a batch, the job is one of those that this batch waits for, unless another job has its unique_key. timeout, retry_delay and unique_for are intervals, as in timeout => ''90 s'': a driver passes its own type for them (in Python a timedelta) or make_interval(secs => 90), not a number.';
+comment on function trax.enqueue(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint, text, text, int) is
+    'Queues one job and returns its id. It has max_retries attempts after the first; the delay before each begins with retry_delay and grows. While a job with the same unique_key is alive (waiting or executing), returns that job''s id and queues nothing; with unique_for the key stays alive at least so long after the job was queued, also when that has ended. With a version, only workers that take this version, or that name no versions, claim it. With a batch, the job is one of those that this batch waits for, unless another job has its unique_key. With a rate, it starts when the rate, or rate_key of it, has room for its cost (1 if omitted). timeout, retry_delay and unique_for are intervals, as in timeout => ''90 s'': a driver passes its own type for them (in Python a timedelta) or make_interval(secs => 90), not a number.';
 
 create function trax.enqueue_many(
     task text,
@@ -88,13 +95,16 @@ create function trax.enqueue_many(
     retry_delay interval default null,
     unique_for interval default null,
     version text default null,
-    batch bigint default null
+    batch bigint default null,
+    rate text default null,
+    rate_key text default null,
+    cost int default 1
 )
 returns setof bigint
 language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue_many';
-comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint) is
+comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint, text, text, int) is
     'Queues one job for each input and returns their ids in the order of the inputs. A unique_key is of one job: with several inputs it is refused.';
 
 create function trax.enqueue_sql(

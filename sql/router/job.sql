@@ -15,7 +15,10 @@ create function trax.enqueue_many(
     retry_delay interval default null,
     unique_for interval default null,
     version text default null,
-    batch bigint default null
+    batch bigint default null,
+    rate text default null,
+    rate_key text default null,
+    cost int default 1
 )
 returns setof bigint
 language plpgsql volatile
@@ -54,7 +57,7 @@ begin
             begin
                 return query select c from trax_router.enqueue_many(
                     shard, task, listed[first:last], run_at, group_name, priority, max_retries, timeout, unique_key,
-                    concurrency_key, trace, retry_delay, unique_for, version, batch
+                    concurrency_key, trace, retry_delay, unique_for, version, batch, rate, rate_key, cost
                 ) c;
                 exit;
             exception
@@ -82,7 +85,7 @@ begin
     end if;
 end;
 $$;
-comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint) is
+comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint, text, text, int) is
     'Queues one job for each input and returns their ids in the order of the inputs. A unique_key is of one job: with several inputs it is refused. In a spread group without a key they are divided over the shards, and all or nothing on each.';
 
 create function trax.get_jobs(
@@ -342,7 +345,10 @@ select
     null::interval as retry_delay,
     null::interval as unique_for,
     null::text as version,
-    null::bigint as batch
+    null::bigint as batch,
+    null::text as rate,
+    null::text as rate_key,
+    null::int as cost
 where false;
 comment on view trax.new_job is
     'Takes new jobs by COPY and INSERT: a row is a job, as trax.enqueue would queue it, at once and for good. Has no rows.';
@@ -356,7 +362,7 @@ begin
     perform trax.enqueue(
         new.task, coalesce(new.input, '{}'), new.run_at, new.group_name, coalesce(new.priority, 0), new.max_retries,
         new.timeout, new.unique_key, new.concurrency_key, new.trace, new.retry_delay, new.unique_for,
-        new.version, new.batch
+        new.version, new.batch, new.rate, new.rate_key, coalesce(new.cost, 1)
     );
     return new;
 end;

@@ -27,6 +27,9 @@ create table trax.dead_letter (
     steps jsonb,
     undone boolean not null default false,
     version text collate "C",
+    rate text collate "C",
+    rate_key text collate "C",
+    cost int,
     constraint dead_letter_pkey primary key (id),
     constraint dead_letter_job_id_key unique (job_id),
     constraint dead_letter_priority_range check (priority between 0 and 31),
@@ -72,6 +75,9 @@ comment on column trax.dead_letter.run_as is 'The role whose session ran it, of 
 comment on column trax.dead_letter.steps is 'The steps that the job has recorded: a job that is queued in its place goes on after them.';
 comment on column trax.dead_letter.undone is 'True: jobs were queued that undo its steps, so that a job in its place must begin from the start.';
 comment on column trax.dead_letter.version is 'The version of the program that it needed; null was any.';
+comment on column trax.dead_letter.rate is 'The rate under which it started; null if none limited it.';
+comment on column trax.dead_letter.rate_key is 'The key of the rate that it used.';
+comment on column trax.dead_letter.cost is 'How much of the rate it used.';
 
 select pg_catalog.pg_extension_config_dump('trax.dead_letter', '');
 select pg_catalog.pg_extension_config_dump('trax.dead_letter_id_seq', '');

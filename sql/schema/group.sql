@@ -12,6 +12,7 @@ create table trax.manifest_group (
     updated_at timestamptz not null default pg_catalog.clock_timestamp(),
     applied boolean not null default false,
     source text collate "C",
+    rate text collate "C",
     constraint manifest_group_pkey primary key (name),
     constraint manifest_group_name_length check (pg_catalog.octet_length(name) between 1 and 255),
     constraint manifest_group_priority_range check (priority between 0 and 31),
@@ -28,10 +29,12 @@ comment on column trax.manifest_group.max_per_key is 'How many jobs of one concu
 comment on column trax.manifest_group.created_at is 'When the group was first configured.';
 comment on column trax.manifest_group.updated_at is 'When the group was last configured.';
 comment on column trax.manifest_group.applied is 'True: created by trax.apply(), which may prune it.';
+comment on column trax.manifest_group.rate is 'The rate under which its jobs start, each with a cost of 1; null if none limits them.';
 comment on column trax.manifest_group.source is 'Whose documents say what it is: the source given to trax.apply(), which alone may change and prune it by document.';
 
 create index manifest_group_limited on trax.manifest_group (name) where max_active_jobs is not null;
--- The groups with another priority than the default, and disabled ones.
-create index manifest_group_special on trax.manifest_group (name) where priority <> 0 or not enabled;
+-- The groups with a rate or another priority than the default, and disabled ones.
+create index manifest_group_special on trax.manifest_group (name)
+    where priority <> 0 or not enabled or rate is not null;
 
 select pg_catalog.pg_extension_config_dump('trax.manifest_group', '');

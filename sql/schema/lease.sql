@@ -41,6 +41,9 @@ create table trax.lease (
     run_as text collate "C",
     parent_job_id bigint,
     version text collate "C",
+    rate text collate "C",
+    rate_key text collate "C",
+    cost int,
     constraint lease_pkey primary key (job_id),
     constraint lease_attempt_positive check (attempt > 0),
     constraint lease_priority_range check (priority between 0 and 31),
@@ -96,5 +99,8 @@ comment on column trax.lease.trace is 'Trace context of whoever enqueued it.';
 comment on column trax.lease.run_as is 'The role whose session runs it, of a SQL job; null for a job of workers.';
 comment on column trax.lease.parent_job_id is 'The job that spawned it, or whose steps it undoes.';
 comment on column trax.lease.version is 'The version of the program that it needs; null is any.';
+comment on column trax.lease.rate is 'The rate under which it started; null if none limits it.';
+comment on column trax.lease.rate_key is 'The key of the rate that it used.';
+comment on column trax.lease.cost is 'How much of the rate it used.';
 
 select pg_catalog.pg_extension_config_dump('trax.lease', '');

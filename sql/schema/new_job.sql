@@ -20,7 +20,10 @@ create foreign table trax.new_job (
     retry_delay interval,
     unique_for interval,
     version text,
-    batch bigint
+    batch bigint,
+    rate text,
+    rate_key text,
+    cost int
 ) server trax;
 comment on foreign table trax.new_job is
     'Takes new jobs by COPY and INSERT: a row is a job, as trax.enqueue would queue it. Cannot be read.';
@@ -38,3 +41,6 @@ comment on column trax.new_job.retry_delay is 'Delay before the first retry; nul
 comment on column trax.new_job.unique_for is 'How long the unique key stays alive at least, also when the job has ended; null is no longer than the job.';
 comment on column trax.new_job.version is 'The version of the program that the job needs; null is any.';
 comment on column trax.new_job.batch is 'The batch that the job is added to; null is none.';
+comment on column trax.new_job.rate is 'The rate under which it starts; null if none limits it.';
+comment on column trax.new_job.rate_key is 'The key of the rate that it uses; null for the rate without a key.';
+comment on column trax.new_job.cost is 'How much of the rate it uses; null is 1.';

@@ -28,6 +28,9 @@ create table trax.run (
     parent_job_id bigint,
     steps jsonb,
     version text collate "C",
+    rate text collate "C",
+    rate_key text collate "C",
+    cost int,
     constraint run_state_known check (state in ('completed', 'failed', 'cancelled')),
     constraint run_failure_kind_known check (failure_kind in ('error', 'lease_expired', 'timeout', 'expired')),
     constraint run_failure_kind_only_when_failed check ((state = 'failed') = (failure_kind is not null)),
@@ -73,6 +76,9 @@ comment on column trax.run.output is 'What the task returned.';
 comment on column trax.run.parent_job_id is 'The job that spawned it, or whose steps it undoes.';
 comment on column trax.run.steps is 'The steps of the job, in the order of recording, in the row of its last attempt; trax.read_steps() returns them as rows. Null when it recorded none.';
 comment on column trax.run.version is 'The version of the program that it needed; null was any.';
+comment on column trax.run.rate is 'The rate under which it started; null if none limited it.';
+comment on column trax.run.rate_key is 'The key of the rate that it used.';
+comment on column trax.run.cost is 'How much of the rate it used.';
 
 select pg_catalog.pg_extension_config_dump('trax.run', '');
 select pg_catalog.pg_extension_config_dump('trax.run_default', '');

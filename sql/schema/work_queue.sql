@@ -27,6 +27,9 @@ create table trax.work_queue (
     parent_job_id bigint,
     wait_until timestamptz,
     version text collate "C",
+    rate text collate "C",
+    rate_key text collate "C",
+    cost int,
     constraint work_queue_pkey primary key (job_id),
     constraint work_queue_waits_for_known check (waits_for in ('time', 'key', 'manifest', 'signal', 'jobs')),
     constraint work_queue_steps_positive check (steps > 0),
@@ -36,6 +39,8 @@ create table trax.work_queue (
     constraint work_queue_max_retries_not_negative check (max_retries >= 0),
     constraint work_queue_timeout_range check (timeout > interval '0' and timeout <= interval '3660 days'),
     constraint work_queue_retry_delay_range check (retry_delay >= interval '0' and retry_delay <= interval '3660 days'),
+    constraint work_queue_cost_of_rate check ((rate is null) = (cost is null) and cost > 0),
+    constraint work_queue_rate_key_of_rate check (rate_key is null or rate is not null),
     constraint work_queue_only_sql_runs_as_a_role check (run_as is null or task = 'sql'),
     constraint work_queue_manifest_has_id check ((manifest is null) = (manifest_id is null)),
     constraint work_queue_scheduled_entry_is_fresh check (
@@ -56,6 +61,8 @@ create index work_queue_blocked on trax.work_queue (concurrency_key, lane_id, pr
     where waits_for = 'key';
 create index work_queue_blocked_by_manifest on trax.work_queue (manifest_id, lane_id, priority desc, job_id)
     where waits_for = 'manifest';
+-- The jobs of each rate.
+create index work_queue_rate on trax.work_queue (rate) where rate is not null;
 -- The roles with ready SQL jobs.
 create index work_queue_sql on trax.work_queue (run_as, job_id) where run_as is not null and waits_for is null;
 create index work_queue_expiring on trax.work_queue (expires_at) where expires_at is not null;
@@ -66,7 +73,7 @@ create unique index work_queue_one_scheduled_entry on trax.work_queue (manifest_
 
 comment on table trax.work_queue is 'The jobs that wait; a row leaves when it is claimed or cancelled, and comes back for a retry.';
 comment on column trax.work_queue.job_id is 'Identity of the job; never changes.';
-comment on column trax.work_queue.lane_id is 'The lane a claim finds it in: hash of group, task, role and version, as trax.lane_of() returns it.';
+comment on column trax.work_queue.lane_id is 'The lane a claim finds it in: hash of group, task, role, version and rate, as trax.lane_of() returns it.';
 comment on column trax.work_queue.queued_at is 'When the job was first queued.';
 comment on column trax.work_queue.run_at is 'Not claimable before this time.';
 comment on column trax.work_queue.scheduled_for is 'The occurrence of its manifest that it represents; null when enqueued or triggered manually.';
@@ -91,6 +98,9 @@ comment on column trax.work_queue.steps is 'How many steps it has recorded, a wa
 comment on column trax.work_queue.parent_job_id is 'The job that spawned it, or whose steps it undoes.';
 comment on column trax.work_queue.wait_until is 'When its wait for a signal or for jobs ends without them; null for never.';
 comment on column trax.work_queue.version is 'The version of the program that it needs; null is any.';
+comment on column trax.work_queue.rate is 'The rate under which it starts; null if none limits it.';
+comment on column trax.work_queue.rate_key is 'The key of the rate that it uses; null for the rate without a key.';
+comment on column trax.work_queue.cost is 'How much of the rate it uses; null without a rate.';
 
 create table trax.unique_key (
     key text collate "C" not null,

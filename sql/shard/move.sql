@@ -130,7 +130,8 @@ begin
         case when settings ? 'max_active_jobs' then coalesce((settings ->> 'max_active_jobs')::int, 0) end,
         (settings ->> 'priority')::int,
         (settings ->> 'enabled')::boolean,
-        (settings ->> 'max_per_key')::int
+        (settings ->> 'max_per_key')::int,
+        case when settings ? 'rate' then coalesce(settings ->> 'rate', '') end
     );
     update trax.manifest_group g
     set applied = (settings ->> 'applied')::boolean, source = settings ->> 'source'
@@ -359,12 +360,12 @@ begin
     insert into trax.work_queue (
         job_id, lane_id, queued_at, run_at, scheduled_for, expires_at, manifest_id, attempts, max_retries, priority,
         scheduled, waits_for, task, group_name, manifest, timeout, retry_delay, unique_key, concurrency_key, input, trace,
-        run_as, steps, wait_until, version
+        run_as, steps, wait_until, version, rate, rate_key, cost
     )
     overriding system value
     select
         q.job_id,
-        trax.lane_of(q.group_name, q.task, q.run_as, q.version),
+        trax.lane_of(q.group_name, q.task, q.run_as, q.version, q.rate, q.rate_key),
         q.queued_at, q.run_at, q.scheduled_for, q.expires_at, m.manifest_id, q.attempts, q.max_retries, q.priority,
         -- A manifest that was created here meanwhile may have its entry.
         q.scheduled
@@ -373,7 +374,7 @@ begin
         case when q.waits_for = 'signal' then q.waits_for when q.run_at > clock_timestamp() then 'time' end,
         q.task, q.group_name, m.name, q.timeout, q.retry_delay, k.key, q.concurrency_key,
         trax.input_here(q.input, q.run_as), q.trace, q.run_as, q.steps, q.wait_until,
-        q.version
+        q.version, q.rate, q.rate_key, q.cost
     from jsonb_populate_recordset(null::trax.work_queue, cargo -> 'jobs') q
     left join trax.manifest m on m.name = q.manifest
     left join trax.unique_key k on k.key = q.unique_key and k.job_id = q.job_id
@@ -394,14 +395,14 @@ begin
     insert into trax.dead_letter (
         id, job_id, manifest_id, status, attempts, max_retries, priority, created_at, manifest, task, group_name, timeout,
         retry_delay, unique_key, concurrency_key, reason, last_error, input, trace, run_as, steps, undone,
-        version
+        version, rate, rate_key, cost
     )
     overriding system value
     select
         d.id, d.job_id, m.manifest_id, 'awaiting_intervention', d.attempts, d.max_retries, d.priority, d.created_at, m.name, d.task,
         d.group_name, d.timeout, d.retry_delay, d.unique_key, d.concurrency_key, d.reason, d.last_error,
         trax.input_here(d.input, d.run_as), d.trace, d.run_as, d.steps, coalesce(d.undone, false),
-        d.version
+        d.version, d.rate, d.rate_key, d.cost
     from jsonb_populate_recordset(null::trax.dead_letter, cargo -> 'dead_letters') d
     left join trax.manifest m on m.name = d.manifest
     order by d.id

@@ -95,7 +95,7 @@ fn harmless(db: &Database, arguments: &[&str]) -> String {
 }
 
 /// Commands that show the text, run in each output mode; `%` is a directory with files.
-const LISTS: [&[&str]; 21] = [
+const LISTS: [&[&str]; 22] = [
     &["jobs", "list"],
     &["jobs", "show", "1", "2", "3", "4", "5"],
     &["jobs", "watch", "1", "2", "3", "4", "5", "--timeout", "0.1"],
@@ -108,6 +108,7 @@ const LISTS: [&[&str]; 21] = [
     &["manifest", "diff", "%/manifest.toml"],
     &["import", "pg_cron"],
     &["group", "list"],
+    &["rate", "list"],
     &["workers"],
     &["status"],
     &["check"],

@@ -27,6 +27,7 @@ mod lock_wait;
 mod manifest;
 mod metrics;
 mod pg_cron;
+mod rate;
 mod shards;
 mod similar;
 mod step;

@@ -34,7 +34,8 @@ async fn sample(s: &Session, name: &str, labels: &str) -> String {
 #[tokio::test]
 async fn samples_are_named_as_prometheus_names_them_and_no_two_are_the_same() {
     let (_db, s) = session().await;
-    s.get("select trax.configure_group('g', max_active_jobs => 3); select trax.enqueue('a', group_name => 'g')")
+    s.get("select trax.configure_rate('r', 5, '1 s'); select trax.configure_group('g', max_active_jobs => 3);
+        select trax.enqueue('a', group_name => 'g')")
         .await;
     let job = s.claim_one("").await;
     s.get(&format!(
@@ -54,7 +55,7 @@ async fn samples_are_named_as_prometheus_names_them_and_no_two_are_the_same() {
     let labels = "select distinct k from trax.metrics(), jsonb_object_keys(labels) k order by 1";
     assert_eq!(
         s.get(labels).await.replace('\n', " "),
-        "call group kind le name state table task version",
+        "call group kind le name rate state table task version",
         "nothing that a job brings but its task and its group"
     );
 }

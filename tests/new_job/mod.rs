@@ -11,7 +11,7 @@ use trax_client::{Client, JobOptions, NewJob};
 /// Every column of a waiting job that a row of `trax.new_job` sets.
 const QUEUED: &str =
     "select task, input, run_at - queued_at, waits_for, group_name, priority, max_retries, timeout,
-        unique_key, concurrency_key, trace, retry_delay, version
+        unique_key, concurrency_key, trace, retry_delay, version, rate, rate_key, cost
     from trax.work_queue
     order by job_id";
 
@@ -30,8 +30,9 @@ fn copy_by_psql(db: &Database, text: &str, table_and_options: (&str, &str)) -> S
 async fn a_row_of_text_or_csv_is_the_job_that_enqueue_makes_of_the_same_values() {
     let (db, s) = session().await;
     s.get(
-        "select trax.enqueue('a', '{\"n\": 1}'), trax.enqueue('b'), trax.enqueue('a', '[2]', priority => 31);
-         select trax.enqueue('c', '3', null, 'g', 7, 2, '90 s', 'u', 'k', '{\"id\": 5}', '7 s', '1 h', 'v1')",
+        "select trax.configure_rate('api', 5, '1 min');
+         select trax.enqueue('a', '{\"n\": 1}'), trax.enqueue('b'), trax.enqueue('a', '[2]', priority => 31);
+         select trax.enqueue('c', '3', null, 'g', 7, 2, '90 s', 'u', 'k', '{\"id\": 5}', '7 s', '1 h', 'v1', 'api', 'r', 2)",
     )
     .await;
     let enqueued = s.get(QUEUED).await;
@@ -40,7 +41,8 @@ async fn a_row_of_text_or_csv_is_the_job_that_enqueue_makes_of_the_same_values()
     let rows = "task,input,priority\na,\"{\"\"n\"\": 1}\",\nb,,0\na,[2],31\n";
     let table = ("trax.new_job (task, input, priority)", "csv header");
     assert_eq!(copy_by_psql(&db, rows, table), "COPY 3\n");
-    let whole = "c\t3\t\\N\tg\t7\t2\t00:01:30\tu\tk\t{\"id\": 5}\t00:00:07\t01:00:00\tv1\n";
+    let whole =
+        "c\t3\t\\N\tg\t7\t2\t00:01:30\tu\tk\t{\"id\": 5}\t00:00:07\t01:00:00\tv1\tapi\tr\t2\n";
     let said = copy_by_psql(&db, whole, ("trax.new_job", ""));
     assert_eq!(said, "COPY 1\n");
     assert_eq!(s.get(QUEUED).await, enqueued);
@@ -61,7 +63,11 @@ async fn the_client_copies_every_option_and_a_job_without_any() {
         .concurrency_key("k")
         .trace(serde_json::json!(5))
         .retry_delay(Duration::from_secs(7))
-        .version("v1");
+        .version("v1")
+        .rate("api")
+        .rate_key("r")
+        .cost(2);
+    s.get("select trax.configure_rate('api', 5, '1 min')").await;
     let (whole, bare) = (NewJob::new("c", "é"), NewJob::new("a", "é"));
     let copied = Client::new(s.client())
         .enqueue_all([whole.with(options), bare])
@@ -70,8 +76,7 @@ async fn the_client_copies_every_option_and_a_job_without_any() {
     let sql = QUEUED.replace("run_at - queued_at", "run_at > now() + interval '50 min'");
     assert_eq!(
         s.get(&sql).await,
-        "c|\"é\"|t|time|g|7|2|00:01:30|u|k|5|00:00:07|v1\na|\"é\"|f||default|0||||||| "
-            .trim_end_matches(' ')
+        "c|\"é\"|t|time|g|7|2|00:01:30|u|k|5|00:00:07|v1|api|r|2\na|\"é\"|f||default|0||||||||||"
     );
 }
 

@@ -16,7 +16,7 @@ async fn the_arguments_of_enqueue_are_those_of_the_extension() {
     let (_target_database, target) = session().await;
     let (_source_database, source) = outbox_on(shared_server()).await;
     let wanted = target.get(ENQUEUE).await;
-    assert!(wanted.contains("version text DEFAULT NULL"), "{wanted}");
+    assert!(wanted.contains("cost integer DEFAULT 1"), "{wanted}");
     assert_eq!(source.get(ENQUEUE).await, wanted);
     assert_eq!(
         source
@@ -64,6 +64,10 @@ async fn what_the_extension_refuses_the_outbox_refuses_with_the_same_words() {
         "'t', concurrency_key => ''",
         "'t', version => ''",
         "'t', version => ' v1'",
+        "'t', rate => ''",
+        "'t', rate_key => 'k'",
+        "'t', cost => 2",
+        "'t', rate => 'r', cost => 0",
     ] {
         let wanted = target
             .refusal(&format!("select trax.enqueue({arguments})"))

@@ -17,6 +17,7 @@ mod move_lock;
 mod operate;
 mod pin;
 mod placement;
+mod rate;
 mod refusal;
 mod restore;
 mod signature;

@@ -1,6 +1,6 @@
 //! Waiting for work: a commit wakes the waiter, which holds no snapshot.
 
-use harness::scheduler::{connect, execute, scheduler_of, scheduler_wakes, scheduling};
+use harness::scheduler::{connect, execute, scheduler_of, scheduler_wakes, scheduling, value};
 use harness::{PATIENCE, eventually};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -258,6 +258,31 @@ async fn listeners_hear_of_committed_work() {
         heard.expect("a notification comes").as_deref(),
         Some("trax_work")
     );
+}
+
+#[tokio::test]
+async fn listeners_hear_when_a_rate_has_room_for_jobs_that_it_held_back() {
+    let server = scheduling().start().expect("a server starts");
+    let database = server.database("rates").await.expect("a database is made");
+    let client = connect(&database).await;
+    scheduler_of(&client, "rates", PATIENCE).await;
+    execute(&client, "select trax.configure_rate('api', 1, '700 ms')").await;
+    execute(
+        &client,
+        "select trax.enqueue_many('t', '{1,2}', rate => 'api')",
+    )
+    .await;
+    let (_listener, mut hears) = listening(&database).await;
+    let claim = "select count(*) from trax.claim_next(max_jobs => 2)";
+    assert_eq!(value::<i64>(&client, claim).await, 1);
+    // A notification of the enqueueing may come first.
+    loop {
+        let heard = tokio::time::timeout(PATIENCE, hears.recv()).await;
+        heard.expect("a notification comes when the rate has room");
+        if value::<i64>(&client, claim).await == 1 {
+            return;
+        }
+    }
 }
 
 /// A session that waits for a lock waits on its latch, and consumes signals set by others.

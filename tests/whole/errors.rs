@@ -378,7 +378,7 @@ async fn an_unknown_setting_is_refused() {
 fn sample(argument: &str) -> &'static str {
     match argument {
         "task" | "error" | "holder" => "'a'",
-        "max_holders" => "1",
+        "max_holders" | "allowed" => "1",
         "ttl" | "period" => "'1 s'",
         "step" => "'s'",
         "mode" => "'all'",

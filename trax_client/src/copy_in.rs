@@ -18,10 +18,10 @@ use crate::json;
 use crate::telemetry::Enqueueing;
 
 const COPY: &str = "copy trax.new_job (task, input, run_at, group_name, priority, max_retries, timeout, \
-     unique_key, concurrency_key, trace, retry_delay, unique_for, version, batch) from stdin (format binary)";
+     unique_key, concurrency_key, trace, retry_delay, unique_for, version, batch, rate, rate_key, cost) from stdin (format binary)";
 
 /// The types of the columns that [`COPY`] names.
-const TYPES: [Type; 14] = [
+const TYPES: [Type; 17] = [
     Type::TEXT,
     Type::JSONB,
     Type::TIMESTAMPTZ,
@@ -36,6 +36,9 @@ const TYPES: [Type; 14] = [
     Type::INTERVAL,
     Type::TEXT,
     Type::INT8,
+    Type::TEXT,
+    Type::TEXT,
+    Type::INT4,
 ];
 
 /// A running COPY into the queue, from [`Client::copy_in`](crate::Client::copy_in).
@@ -105,6 +108,9 @@ impl<'a> CopyIn<'a> {
             &options.unique_for,
             &options.version,
             &options.batch,
+            &options.rate,
+            &options.rate_key,
+            &options.cost,
         ];
         Ok(self.writer.as_mut().write(&row).await?)
     }

@@ -332,6 +332,7 @@ pub struct Failure {
     pub(crate) detail: Option<Json>,
     pub(crate) retry_in: Option<Interval>,
     pub(crate) permanent: Option<bool>,
+    pub(crate) close_rate: Option<bool>,
 }
 
 impl Failure {
@@ -358,6 +359,13 @@ impl Failure {
     /// Prevents further attempts even if some remain.
     pub fn permanent(mut self) -> Self {
         self.permanent = Some(true);
+        self
+    }
+
+    /// Closes the rate and the key of the job for the time of [`retry_in`](Self::retry_in), which
+    /// must be set: nothing of them starts before.
+    pub fn close_rate(mut self) -> Self {
+        self.close_rate = Some(true);
         self
     }
 }

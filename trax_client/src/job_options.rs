@@ -22,6 +22,9 @@ pub struct JobOptions {
     pub(crate) unique_for: Option<Interval>,
     pub(crate) version: Option<String>,
     pub(crate) batch: Option<i64>,
+    pub(crate) rate: Option<String>,
+    pub(crate) rate_key: Option<String>,
+    pub(crate) cost: Option<i32>,
 }
 
 impl JobOptions {
@@ -101,6 +104,24 @@ impl JobOptions {
         self
     }
 
+    /// Sets the rate under which the job starts, as `trax.configure_rate` has configured it.
+    pub fn rate(mut self, name: impl Into<String>) -> Self {
+        self.rate = Some(name.into());
+        self
+    }
+
+    /// Sets the key of the rate that the job uses: each key has a rate of its own.
+    pub fn rate_key(mut self, key: impl Into<String>) -> Self {
+        self.rate_key = Some(key.into());
+        self
+    }
+
+    /// Sets how much of its rate the job uses; default 1.
+    pub fn cost(mut self, cost: i32) -> Self {
+        self.cost = Some(cost);
+        self
+    }
+
     /// Sets trace data that is passed to every attempt of the job. For a W3C trace context use
     /// [`JobOptions::trace_context`].
     pub fn trace(mut self, trace: impl Into<Json>) -> Self {
@@ -128,6 +149,9 @@ impl JobOptions {
             unique_for: over.unique_for.or(self.unique_for),
             version: over.version.or(self.version),
             batch: over.batch.or(self.batch),
+            rate: over.rate.or(self.rate),
+            rate_key: over.rate_key.or(self.rate_key),
+            cost: over.cost.or(self.cost),
         }
     }
 
@@ -145,5 +169,8 @@ impl JobOptions {
             .option("unique_for", &self.unique_for)
             .option("version", &self.version)
             .option("batch", &self.batch)
+            .option("rate", &self.rate)
+            .option("rate_key", &self.rate_key)
+            .option("cost", &self.cost)
     }
 }

@@ -89,6 +89,7 @@ mod operate;
 mod parameter;
 mod producer;
 mod queue;
+mod rate;
 mod sql;
 mod sql_job;
 #[cfg(feature = "sqlx")]
@@ -123,6 +124,7 @@ pub use neighbor::{Neighbor, is_router};
 pub use operate::{AppliedChange, DeadLetters, Explanation, Upcoming};
 pub use producer::Producer;
 pub use queue::{Attempt, QueueDepth};
+pub use rate::{Closed, Consumed, Rate};
 pub use sql_job::SqlJob;
 pub use task::Task;
 pub use token::{Grant, TokenGuard, TokenRequest};

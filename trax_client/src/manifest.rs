@@ -359,6 +359,7 @@ pub struct Group {
     pub(crate) priority: Option<i32>,
     pub(crate) enabled: Option<bool>,
     pub(crate) max_per_key: Option<i32>,
+    pub(crate) rate: Option<String>,
 }
 
 impl Group {
@@ -389,6 +390,12 @@ impl Group {
     /// Sets how many jobs with the same concurrency key may execute at once.
     pub fn max_per_key(mut self, jobs: i32) -> Self {
         self.max_per_key = Some(jobs);
+        self
+    }
+
+    /// Sets the rate under which the jobs of the group start; an empty name is none.
+    pub fn rate(mut self, name: impl Into<String>) -> Self {
+        self.rate = Some(name.into());
         self
     }
 }

@@ -121,6 +121,9 @@ impl Call {
             ("retry_delay", "interval", options.retry_delay.map(span)),
             ("unique_for", "interval", options.unique_for.map(span)),
             ("version", "text", options.version.clone()),
+            ("rate", "text", options.rate.clone()),
+            ("rate_key", "text", options.rate_key.clone()),
+            ("cost", "int", options.cost.map(|n| n.to_string())),
         ];
         for (name, sql_type, text) in given {
             if let Some(text) = text {

@@ -25,6 +25,7 @@ pub(crate) enum Kind {
     Group,
     Job,
     Manifest,
+    Rate,
     Scheduler,
 }
 
@@ -35,6 +36,7 @@ impl Kind {
             Self::Group => "group",
             Self::Job => "job",
             Self::Manifest => "manifest",
+            Self::Rate => "rate",
             Self::Scheduler => "scheduler",
         }
     }
@@ -50,7 +52,7 @@ pub(crate) fn record_here(spi: &Spi, action: &str, note: Option<&str>) {
     write(spi, action, Kind::Scheduler, None, note);
 }
 
-/// Records a change of a manifest or a group, unless nothing changed.
+/// Records a change of a manifest, a group or a rate, unless nothing changed.
 pub(crate) fn record_change(
     spi: &Spi,
     action: &str,

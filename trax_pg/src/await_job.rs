@@ -17,7 +17,7 @@
 use crate::access_scope;
 use crate::error::{Error, Result};
 use crate::memory::waiting;
-use crate::server::backend::{client_has_sent, end_if_client_is_gone, my_user};
+use crate::server::backend::{client_has_sent, end_if_client_is_gone, is_standby, my_user};
 use crate::server::call::{Call, sql_function};
 use crate::server::clock::Timestamp;
 use crate::server::latch;
@@ -262,8 +262,7 @@ impl Wait {
 
 /// Returns whether jobs end here: on a standby nothing would wake a session that waits for one.
 fn is_primary() -> bool {
-    // SAFETY: reads a flag of the server.
-    !unsafe { pg_sys::RecoveryInProgress() }
+    !is_standby()
 }
 
 /// Sleeps until a job that this session waits for may have ended, or, if `is_impatient`, until its

@@ -27,6 +27,8 @@ struct PendingChanges {
     /// Gates of groups whose count of running jobs has changed, or their limit.
     gates: HashSet<Bound>,
     configured: bool,
+    /// Rates were changed, or opened.
+    rates: bool,
     /// Rows have been taken out of the queue.
     taken: bool,
     /// The first job whose lease has ended: after a rollback it counts again.
@@ -100,6 +102,11 @@ pub(crate) fn group_changed(group: &str) {
 pub(crate) fn group_configured(group: &str) {
     record(wake::WORK, |pending| pending.configured = true);
     group_changed(group);
+}
+
+/// Records that rates may have room earlier than their gates say: all gates are opened.
+pub(crate) fn rates_opened() {
+    record(wake::WORK, |pending| pending.rates = true);
 }
 
 /// Returns whether this transaction has configured groups, which other sessions cannot see yet.
@@ -194,7 +201,7 @@ pub(crate) fn manual_change() {
 /// Applies the changes of groups by this transaction, for its own claims.
 pub(crate) fn apply_own() {
     PENDING.with_borrow(|pending| {
-        if pending.manual {
+        if pending.manual || pending.rates {
             memory::void_bounds();
         }
         open_gates(pending);
@@ -220,6 +227,9 @@ pub(crate) fn committed() {
         memory::forget();
     }
     memory::resume_bounds();
+    if pending.rates {
+        memory::void_bounds();
+    }
     if !pending.claimable.is_empty() {
         memory::lower(
             pending

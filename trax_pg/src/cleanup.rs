@@ -14,7 +14,7 @@ use crate::server::clock::{Timestamp, micros};
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::step::isolated;
 use crate::{
-    audit, dead_letter, job_graph, lease, progress, setting, token, unique_key, unreadable_job,
+    audit, dead_letter, job_graph, lease, progress, rate, setting, token, unique_key, unreadable_job,
     worker_registry,
 };
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -139,6 +139,9 @@ fn sweep(spi: &Spi, now: Timestamp, jump: Jump, went_back: bool) {
     });
     step("graphs", &|| {
         job_graph::forget(spi, over_by.plus(-micros(setting::run_retention())));
+    });
+    step("closures of rates", &|| {
+        rate::sweep(spi, over_by);
     });
 }
 

@@ -38,6 +38,9 @@ columns!(
         ParentJobId: c"parent_job_id",
         WaitUntil: c"wait_until",
         Version: c"version",
+        Rate: c"rate",
+        RateKey: c"rate_key",
+        Cost: c"cost",
     }
 );
 
@@ -78,6 +81,9 @@ columns!(
         RunAs: c"run_as",
         ParentJobId: c"parent_job_id",
         Version: c"version",
+        Rate: c"rate",
+        RateKey: c"rate_key",
+        Cost: c"cost",
     }
 );
 
@@ -118,6 +124,9 @@ columns!(
         ParentJobId: c"parent_job_id",
         Steps: c"steps",
         Version: c"version",
+        Rate: c"rate",
+        RateKey: c"rate_key",
+        Cost: c"cost",
     }
 );
 
@@ -148,6 +157,29 @@ columns!(
         CreatedAt: c"created_at",
         UpdatedAt: c"updated_at",
         Applied: c"applied",
+        Source: c"source",
+        Rate: c"rate",
+    }
+);
+
+columns!(
+    /// Columns of a rate.
+    Rate in c"rate" {
+        Name: c"name",
+        Allowed: c"allowed",
+        Period: c"period",
+        Burst: c"burst",
+        CreatedAt: c"created_at",
+        ChangedAt: c"changed_at",
+    }
+);
+
+columns!(
+    /// Columns of a closure of a rate.
+    Closure in c"rate_closure" {
+        Rate: c"rate",
+        Key: c"key",
+        ClosedUntil: c"closed_until",
     }
 );
 

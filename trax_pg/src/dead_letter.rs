@@ -14,6 +14,7 @@ use crate::job_needs;
 use crate::job_steps;
 use crate::manifest_state;
 use crate::manifest_state::job_ended;
+use crate::rate;
 use crate::server::call::{Call, sql_function};
 use crate::server::clock::{Timestamp, micros};
 use crate::server::quote::literal;
@@ -59,6 +60,9 @@ row! {
         steps: Option<pg_sys::Datum>,
         undone: bool,
         version: Option<String>,
+        rate: Option<String>,
+        rate_key: Option<String>,
+        cost: Option<i32>,
     }
 }
 row! {
@@ -412,6 +416,7 @@ fn fresh_job(letter: Letter, now: Timestamp) -> NewJob {
         trace: letter.trace,
         run_as: letter.run_as,
         version: letter.version,
+        rate: rate::OfJob::stored(letter.rate, letter.rate_key, letter.cost),
         manifest: letter.manifest_id.zip(letter.manifest),
         ..NewJob::plain(letter.task, letter.group_name, now)
     }

@@ -12,7 +12,7 @@ use crate::server::lock::{Lock, Mode};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
 use crate::stored_settings::StoredSettings;
-use crate::{audit, changes, manifest_state, wake};
+use crate::{audit, changes, manifest_state, rate, wake};
 use std::collections::BTreeSet;
 
 statement!(LeaseCountLimited, "group/lease_count_limited.sql", { groups: TEXTARRAYOID });
@@ -25,6 +25,7 @@ statement!(
         priority: INT4OID,
         enabled: BOOLOID,
         max_per_key: INT4OID,
+        rate: TEXTOID,
         now: TIMESTAMPTZOID,
         applied: BOOLOID,
         source: TEXTOID,
@@ -38,6 +39,7 @@ statement!(
         priority: INT4OID,
         enabled: BOOLOID,
         max_per_key: INT4OID,
+        rate: TEXTOID,
         source: TEXTOID,
     }
 );
@@ -59,6 +61,7 @@ fn configure(call: &Call) -> Result<()> {
         priority: call.optional_within(2, "priority", 0, HIGHEST_PRIORITY)?,
         enabled: call.optional::<bool>(3),
         max_per_key: call.optional_within(4, "max_per_key", 1, i32::MAX)?,
+        rate: call.optional_text(5, "rate")?,
         applied: false,
         source: None,
     };
@@ -69,6 +72,7 @@ fn configure(call: &Call) -> Result<()> {
             let known = is_known(spi, &settings.name);
             known.then(String::new).ok_or(error)
         })?;
+        settings.require_rate(spi)?;
         let before = StoredSettings::of_group(spi, &settings.name);
         store(spi, &settings, Timestamp::now());
         let difference = before.difference(&StoredSettings::of_group(spi, &settings.name));
@@ -88,6 +92,8 @@ pub(crate) struct Settings {
     pub(crate) priority: Option<i32>,
     pub(crate) enabled: Option<bool>,
     pub(crate) max_per_key: Option<i32>,
+    /// Empty is no rate.
+    pub(crate) rate: Option<String>,
     /// They come from `trax.apply`, which may prune groups that it created.
     pub(crate) applied: bool,
     /// The source of their document.
@@ -103,6 +109,7 @@ impl Settings {
             priority: Some(0),
             enabled: Some(true),
             max_per_key: Some(1),
+            rate: Some(String::new()),
             applied: false,
             source: None,
         }
@@ -122,6 +129,15 @@ pub(crate) fn lock_all<'a>(names: impl IntoIterator<Item = &'a str>) {
 }
 
 impl Settings {
+    /// Returns an error if the rate does not exist; until the transaction ends, one that does
+    /// stays.
+    pub(crate) fn require_rate(&self, spi: &Spi) -> Result<()> {
+        match self.rate.as_deref() {
+            None | Some("") => Ok(()),
+            Some(rate) => rate::require(spi, rate),
+        }
+    }
+
     /// Returns whether the group has them already.
     pub(crate) fn are_stored(&self, spi: &Spi) -> bool {
         let settled = GroupSettled {
@@ -130,6 +146,7 @@ impl Settings {
             priority: self.priority.and_then(arg),
             enabled: self.enabled.and_then(arg),
             max_per_key: self.max_per_key.and_then(arg),
+            rate: self.rate.as_deref().and_then(arg),
             source: self.source.as_deref().and_then(arg),
         };
         spi.query(settled).len() > 0
@@ -147,6 +164,7 @@ pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
         priority: settings.priority.and_then(arg),
         enabled: settings.enabled.and_then(arg),
         max_per_key: settings.max_per_key.and_then(arg),
+        rate: settings.rate.as_deref().and_then(arg),
         now: arg(now),
         applied: arg(settings.applied),
         source: settings.source.as_deref().and_then(arg),

@@ -1,5 +1,6 @@
 //! The numbers of lanes: a lane is one task in one group, or one version of it, or the SQL jobs of
-//! one role in one group. A claim picks from lanes.
+//! one role in one group; those that use one key of a rate are lanes of their own. A claim picks
+//! from lanes.
 
 use crate::server::bounded_cache::BoundedCache;
 use crate::server::call::sql_function;
@@ -19,7 +20,10 @@ sql_function!(trax_lane_of, pg_finfo_trax_lane_of, |call| {
     let task = call.text(1, "task")?;
     let role = call.optional_text(2, "run_as")?;
     let version = call.optional_text(3, "version")?;
-    let lane = of(&group, &task, role.as_deref(), version.as_deref());
+    let rate = call.optional_text(4, "rate")?;
+    let key = call.optional_text(5, "rate_key")?.unwrap_or_default();
+    let rate = rate.as_deref().map(|rate| (rate, key.as_str()));
+    let lane = of(&group, &task, role.as_deref(), version.as_deref(), rate);
     Ok(call.value(lane))
 });
 
@@ -44,11 +48,21 @@ fn lane(group: &str, task: &str) -> i64 {
     })
 }
 
-/// Returns the lane of a job: each role has its own lanes of SQL jobs, and each version of a task
-/// its own lanes. SQL jobs have no version. No name has a zero byte.
-pub(crate) fn of(group: &str, task: &str, run_as: Option<&str>, version: Option<&str>) -> i64 {
-    match run_as.or(version) {
-        Some(part) => lane(group, &format!("{task}\0{part}")),
-        None => lane(group, task),
+/// Returns the lane of a job: each role has its own lanes of SQL jobs, and each version of a task,
+/// and each key of a rate, its own lanes. SQL jobs have no version. No name has a zero byte.
+pub(crate) fn of(
+    group: &str,
+    task: &str,
+    run_as: Option<&str>,
+    version: Option<&str>,
+    rate: Option<(&str, &str)>,
+) -> i64 {
+    match (run_as.or(version), rate) {
+        (part, Some((rate, key))) => {
+            let part = part.unwrap_or("");
+            lane(group, &format!("{task}\0{part}\0{rate}\0{key}"))
+        }
+        (Some(part), None) => lane(group, &format!("{task}\0{part}")),
+        (None, None) => lane(group, task),
     }
 }

@@ -48,6 +48,8 @@ mod job_needs;
 
 mod lane;
 
+mod rate;
+
 mod unique_key;
 
 mod manifest_state;

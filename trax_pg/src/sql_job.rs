@@ -88,6 +88,9 @@ fn as_enqueue(call: &Call) -> Call {
         unique_for,
         None,
         None,
+        None,
+        None,
+        None,
     ])
 }
 

@@ -12,6 +12,7 @@ use crate::memory;
 use crate::memory::waiting;
 use crate::memory::waiting::Subject;
 use crate::server::call::sql_function;
+use crate::server::clock::Timestamp;
 use crate::server::latch;
 use crate::server::spi;
 use crate::server::spi::{arg, statement};
@@ -45,6 +46,8 @@ pub(crate) const SQL: u32 = 32;
 const POLL: Duration = Duration::from_millis(500);
 /// Longest wait of a session that left rows to another transaction, which may end without a ring.
 const LEFT_ROWS_WAIT: Duration = Duration::from_millis(10);
+/// The least time between two rings for rates that have room.
+const OPENING_SPACING_MICROS: i64 = 10_000;
 /// Longest wait of a session that was woken for work and has not tried to claim since.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Most names of tokens that one transaction marks; beyond that all sessions are woken.
@@ -64,6 +67,8 @@ struct Marks {
 struct LastLook {
     /// How often work had rung before the look; `None` if rows may have been left.
     rings: Option<u64>,
+    /// When a rate has room for rows that were left.
+    opens_at: Option<i64>,
     /// Rows were left to another transaction.
     has_left_rows: bool,
     /// The look was for some tasks or groups only.
@@ -202,8 +207,14 @@ pub(crate) enum Searched {
 }
 
 /// Remembers the result of a look for work, for the next wait; `is_filtered` if the look was for
-/// some tasks or groups only.
-pub(crate) fn looked(look: Searched, is_filtered: bool) {
+/// some tasks or groups only. At `opens_at` a rate has room for rows that were left: the session
+/// looks again then, and so do workers that wait for a notification.
+pub(crate) fn looked(look: Searched, is_filtered: bool, opens_at: Option<i64>) {
+    if let Some(at) = opens_at
+        && let Some(bell) = memory::bell()
+    {
+        bell.opens_at(at.max(Timestamp::now().0 + OPENING_SPACING_MICROS));
+    }
     let (rings, has_left_rows) = match look {
         Searched::All(rings) => (Some(rings), false),
         Searched::LeftRows(rings) => (Some(rings), true),
@@ -211,6 +222,7 @@ pub(crate) fn looked(look: Searched, is_filtered: bool) {
     };
     LAST_LOOK.set(LastLook {
         rings,
+        opens_at,
         has_left_rows,
         is_filtered,
         has_waited: false,
@@ -251,7 +263,11 @@ pub(crate) fn wait(timeout: Duration, may_find: impl Fn() -> bool) {
         Some(_) => AGAIN,
         None => Duration::ZERO,
     };
-    let longest = longest.min(timeout);
+    let opens_in = last.opens_at.filter(|_| !last.has_waited).map(|at| {
+        let micros = at.saturating_sub(Timestamp::now().0).max(0);
+        Duration::from_micros(micros.unsigned_abs())
+    });
+    let longest = longest.min(timeout).min(opens_in.unwrap_or(timeout));
     if memory::available() {
         Subject::work().wait_while(before, longest, WaitEvent::Work);
     } else {

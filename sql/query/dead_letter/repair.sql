@@ -3,11 +3,11 @@
 -- from becoming joins, for which a plan made on empty tables would read all history.
 insert into trax.dead_letter (
     job_id, manifest_id, attempts, priority, created_at, manifest, task, group_name, reason, last_error, input,
-    steps, version, undone
+    steps, version, rate, rate_key, cost, undone
 )
 select
     r.job_id, r.manifest_id, r.attempt, r.priority, $now, r.manifest, r.task, r.group_name, 'attempts spent', r.error,
-    r.input, r.steps, r.version,
+    r.input, r.steps, r.version, r.rate, r.rate_key, r.cost,
     exists (select from jsonb_array_elements(r.steps) s (step) where s.step ? 'undo')
 from trax.run r
 where r.final

@@ -1,4 +1,5 @@
--- Returns a row if a group has these settings and source; a null matches any, 0 is no limit.
+-- Returns a row if a group has these settings and source; a null matches any, 0 is no limit,
+-- and an empty rate is none.
 select
 from trax.manifest_group g
 where g.name = $name
@@ -7,4 +8,5 @@ where g.name = $name
     and g.priority = coalesce($priority, g.priority)
     and g.enabled = coalesce($enabled, g.enabled)
     and g.max_per_key = coalesce($max_per_key, g.max_per_key)
+    and g.rate is not distinct from case when $rate::text is null then g.rate else nullif($rate, '') end
     and ($source::text is null or g.source = $source)

@@ -162,7 +162,7 @@ const WHOLE_MANIFEST: &str = "applied created_at cron decided_at dependents depe
 const PROPOSAL: &str = "left_out line manifest next_runs notes source";
 const RUN: &str = "local_time note run_at";
 
-const COMMANDS: [Contract; 55] = [
+const COMMANDS: [Contract; 60] = [
     of("demo", "").run_elsewhere().wrong(&["--jobs 0", "more"]),
     of("bench", "").run_elsewhere().wrong(&["nonsense", "--all drain"]),
     of("worker", "--all-tasks --exec true --until-empty")
@@ -376,7 +376,7 @@ const COMMANDS: [Contract; 55] = [
     of("group list", "")
         .prepared(A_MANIFEST)
         .shows("PRIORITY")
-        .json("enabled manifests max_active_jobs max_per_key name priority ready running")
+        .json("enabled manifests max_active_jobs max_per_key name priority rate ready running")
         .quiet(Quiet::Words)
         .wrong(&["more"]),
     of("group set", "g --priority 1")
@@ -396,6 +396,31 @@ const COMMANDS: [Contract; 55] = [
     of("group move", "g --to 2")
         .run_elsewhere()
         .wrong(&["", "g", "g --to here"]),
+    of("rate list", "")
+        .prepared("select trax.configure_rate('r', 5, '1 min')")
+        .shows("AVAILABLE")
+        .json("allowed available burst closed_until free_at name period waiting")
+        .quiet(Quiet::Words)
+        .wrong(&["more"]),
+    of("rate set", "r --allowed 5 --per 1m --burst 2")
+        .shows("rate \"r\" set")
+        .json("action name")
+        .wrong(&["", "r", "r --allowed 5", "r --allowed many --per 1m"]),
+    of("rate close", "r --key k --for 5m")
+        .prepared("select trax.configure_rate('r', 5, '1 min')")
+        .shows("closed")
+        .json("action name")
+        .wrong(&["", "r", "r --for 5m --until tomorrow"]),
+    of("rate open", "r")
+        .prepared("select trax.configure_rate('r', 5, '1 min')")
+        .shows("opened")
+        .json("action name")
+        .wrong(&[""]),
+    of("rate drop", "$")
+        .prepared("select trax.configure_rate('gone', 5, '1 min'); select 'gone'")
+        .shows("dropped")
+        .json("action name")
+        .wrong(&[""]),
     of("workers", "")
         .prepared("select trax.enqueue('t'); select from trax.claim_next(worker => 'w', tasks => '{t}')")
         .shows("working")

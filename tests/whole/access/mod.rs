@@ -9,14 +9,14 @@ use harness::session::{Session, session};
 use std::collections::BTreeSet;
 use trax_client::testkit::Database;
 
-const READER: &str = "status check diagnose metrics preview preview_cron explain_job explain_manifest read_steps read_needs read_graph get_jobs await_job await_jobs shard_of";
-const PRODUCER: &str = "enqueue enqueue_many enqueue_sql enqueue_graph open_batch seal_batch limit_queue_time trigger cancel run_now record_again send_signal fork read_steps read_needs read_graph get_jobs await_job await_jobs shard_of acquire_token await_token extend_token release_token";
+const READER: &str = "status check diagnose metrics preview preview_cron explain_job explain_manifest read_steps read_rate read_needs read_graph get_jobs await_job await_jobs shard_of";
+const PRODUCER: &str = "enqueue enqueue_many enqueue_sql enqueue_graph open_batch seal_batch limit_queue_time trigger cancel run_now record_again send_signal fork read_steps read_needs read_graph get_jobs await_job await_jobs shard_of acquire_token await_token extend_token release_token consume_rate";
 const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel cancel_own record_step read_steps sleep await_signal send_signal spawn await_children enqueue enqueue_many enqueue_graph open_batch seal_batch read_needs read_graph
-    limit_queue_time activate complete_and_claim wait_for_work acquire_token await_token extend_token release_token
+    limit_queue_time activate complete_and_claim wait_for_work acquire_token await_token extend_token release_token consume_rate close_rate
     report_progress report_worker waiting_tasks runs_as_stored get_jobs await_job await_jobs shard_of";
 /// The functions that only an admin may call.
 const ADMIN: &str =
-    "schedule unschedule enable_manifest disable_manifest configure_group requeue_dead_letter
+    "schedule unschedule enable_manifest disable_manifest configure_group configure_rate drop_rate requeue_dead_letter
     acknowledge_dead_letter requeue_dead_letters trigger_group apply cancel_manifest cancel_group tick pause resume believe_clock adopt set_shard start_scheduler grant_access
     revoke_access";
 
@@ -153,6 +153,20 @@ const CALLS: &[(&str, &str)] = &[
         "release_token",
         "select trax.release_token('n', gen_random_uuid())",
     ),
+    (
+        "configure_rate",
+        "select trax.configure_rate('r', 5, '1 s')",
+    ),
+    (
+        "consume_rate",
+        "select * from trax.consume_rate('furnished')",
+    ),
+    (
+        "close_rate",
+        "select trax.close_rate('furnished', until => now())",
+    ),
+    ("drop_rate", "select trax.drop_rate('furnished')"),
+    ("read_rate", "select * from trax.read_rate('furnished')"),
     ("activate", "select trax.activate('m')"),
     ("tick", "select * from trax.tick()"),
     ("pause", "select trax.pause('why')"),
@@ -176,7 +190,7 @@ const CALLS: &[(&str, &str)] = &[
 /// A database with a job in every place, a superuser session, and the executing job with its token.
 async fn furnished() -> (Database, Session, String, String) {
     let (db, s) = session().await;
-    s.get("select trax.schedule('m', 'a', every => '1 h'); select trax.enqueue('dies'); select trax.enqueue('runs'); select trax.enqueue('waits')").await;
+    s.get("select trax.schedule('m', 'a', every => '1 h'); select trax.enqueue('dies'); select trax.enqueue('runs'); select trax.enqueue('waits'); select trax.configure_rate('furnished', 5, '1 s')").await;
     let dies = s.claim_one("tasks => array['dies']").await;
     s.get(&format!(
         "select trax.fail({}, 'no', permanent => true)",

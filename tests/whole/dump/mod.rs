@@ -24,6 +24,8 @@ const CONTENTS: &str = "select coalesce(string_agg(t, E'\\n' order by t), '') fr
     union all select 'manifest_dependency ' || x::text from trax.manifest_dependency x
     union all select 'manifest_group ' || x::text from trax.manifest_group x
     union all select 'unique_key ' || x::text from trax.unique_key x
+    union all select 'rate ' || x::text from trax.rate x
+    union all select 'rate_closure ' || x::text from trax.rate_closure x
     union all select 'concurrency_token ' || x::text from trax.concurrency_token x
     union all select 'worker ' || x::text from trax.worker x
     union all select 'partition ' || inhrelid::regclass || pg_get_expr(c.relpartbound, c.oid)
@@ -38,6 +40,9 @@ async fn fill(client: &Client) {
         select trax.configure_group('mail', priority => 7, max_active_jobs => 3);
         select trax.enqueue('ready', '{\"n\": 1}', group_name => 'mail', priority => 5, unique_key => 'one');
         select trax.enqueue('delayed', run_at => now() + interval '1 day');
+        select trax.configure_rate('api', 5, '1 min');
+        select trax.close_rate('api', 'k', 'infinity');
+        select trax.enqueue('rated', rate => 'api', rate_key => 'k', cost => 2);
         select trax.enqueue('never', concurrency_key => 'k', trace => '{\"id\": 7}', version => 'v1');
         select trax.enqueue_many('done', array['1', '2', '3']::jsonb[]);
         select trax.complete(job_id, token, '{\"sum\": 3}')

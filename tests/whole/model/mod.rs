@@ -34,6 +34,7 @@
 
 mod action;
 mod check;
+mod rate;
 
 use stateright::Representative;
 

@@ -81,7 +81,7 @@ const CALLS: [(&str, &str, &str); 16] = [
     ("tick", "", "select from trax.tick()"),
 ];
 /// Other calls, which are checked, too: none takes a stronger lock.
-const OTHERS: [(&str, &str, &str); 9] = [
+const OTHERS: [(&str, &str, &str); 11] = [
     (
         "schedule, of a new manifest",
         "",
@@ -111,6 +111,16 @@ const OTHERS: [(&str, &str, &str); 9] = [
         "acquire_token",
         "",
         "select from trax.acquire_token('t', 'me', 1, '1 min')",
+    ),
+    (
+        "consume_rate",
+        "select trax.configure_rate('r', 5, '1 s')",
+        "select from trax.consume_rate('r')",
+    ),
+    (
+        "configure_rate",
+        "",
+        "select trax.configure_rate('r', 6, '1 s')",
     ),
     ("pause", "", "select trax.pause()"),
     ("select from trax.job", "", "select count(*) from trax.job"),

@@ -42,6 +42,10 @@ const CONTRACT: [(&str, &str); 9] = [
         "acquire_token await_token extend_token release_token",
     ),
     (
+        "Rates",
+        "configure_rate drop_rate consume_rate close_rate read_rate",
+    ),
+    (
         "Operate",
         "status check diagnose metrics tick pause resume believe_clock start_scheduler adopt set_shard shard_of where_is grant_access revoke_access",
     ),

@@ -22,6 +22,7 @@ mod meter;
 mod producer;
 mod progress;
 mod prune;
+mod rates;
 mod relay;
 mod report;
 mod scenario;

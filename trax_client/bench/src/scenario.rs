@@ -7,7 +7,7 @@ use super::bench_database::BenchDatabase;
 use super::report::Figure;
 use super::{
     await_jobs, claim_time, cycle, drain, enqueue, floor, graphs, latency, limit, producer, prune,
-    relay, scrape, shards, single, snapshot, sql_job, steps, suspended, web,
+    rates, relay, scrape, shards, single, snapshot, sql_job, steps, suspended, web,
 };
 use trax_terminal::Failure;
 
@@ -118,6 +118,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         false,
         limit::run,
         "limits of very many groups, compared with none"
+    ),
+    scenario!(
+        "rates",
+        false,
+        rates::run,
+        "a rate reached by 8 claimers, claims beside held jobs, and consume_rate"
     ),
     scenario!(
         "manifests",

@@ -14,14 +14,17 @@ use crate::similar::{self, Kind};
 use trax_terminal::Failure;
 
 const AUDIT_LIST: &str = include_str!("query/audit_list.sql");
-const ACTIONS: [&str; 16] = [
+const ACTIONS: [&str; 19] = [
     "acknowledge",
     "adopt",
     "cancel",
+    "close",
     "configure",
     "disable",
+    "drop",
     "enable",
     "grant",
+    "open",
     "pause",
     "queue_again",
     "requeue",
@@ -32,11 +35,12 @@ const ACTIONS: [&str; 16] = [
     "trigger",
     "unschedule",
 ];
-const KINDS: [&str; 6] = [
+const KINDS: [&str; 7] = [
     "dead_letter",
     "group",
     "job",
     "manifest",
+    "rate",
     "role",
     "scheduler",
 ];

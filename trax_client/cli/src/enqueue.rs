@@ -83,6 +83,15 @@ pub(crate) struct Arguments {
     /// Only workers that take this version, or that name no versions, claim the job
     #[arg(long, value_name = "VERSION", conflicts_with = "sql")]
     version: Option<String>,
+    /// The rate under which the job starts (trax rate set)
+    #[arg(long, value_name = "RATE", conflicts_with = "sql")]
+    rate: Option<String>,
+    /// The key of the rate; each key has a rate of its own
+    #[arg(long, value_name = "KEY", requires = "rate")]
+    rate_key: Option<String>,
+    /// How much of the rate the job uses; default 1
+    #[arg(long, value_name = "N", requires = "rate")]
+    cost: Option<i32>,
     #[command(flatten)]
     output: Options,
 }
@@ -391,6 +400,15 @@ async fn options(session: &Session, arguments: &Arguments) -> Result<JobOptions,
     }
     if let Some(version) = &arguments.version {
         options = options.version(version);
+    }
+    if let Some(rate) = &arguments.rate {
+        options = options.rate(rate);
+    }
+    if let Some(key) = &arguments.rate_key {
+        options = options.rate_key(key);
+    }
+    if let Some(cost) = arguments.cost {
+        options = options.cost(cost);
     }
     Ok(match caller() {
         Some(trace) => options.trace_context(&trace),

@@ -54,6 +54,9 @@ pub(crate) struct SetArguments {
     /// How many jobs with the same concurrency key may run at once
     #[arg(long, value_name = "N")]
     max_per_key: Option<i32>,
+    /// The rate under which its jobs start (trax rate set); an empty name is none
+    #[arg(long, value_name = "RATE")]
+    rate: Option<String>,
     #[command(flatten)]
     output: Options,
 }
@@ -86,6 +89,7 @@ struct GroupRow {
     priority: i16,
     max_active_jobs: Option<i32>,
     max_per_key: i32,
+    rate: Option<String>,
     manifests: i64,
     ready: i64,
     running: i64,
@@ -130,9 +134,12 @@ async fn set(url: Option<String>, arguments: SetArguments) -> Result<ExitCode, F
     if let Some(jobs) = arguments.max_per_key {
         (group, given) = (group.max_per_key(jobs), true);
     }
+    if let Some(rate) = arguments.rate {
+        (group, given) = (group.rate(rate), true);
+    }
     if !given {
         return Err(Failure::usage("nothing to set")
-            .hint("use --max-active-jobs, --priority or --max-per-key"));
+            .hint("use --max-active-jobs, --priority, --max-per-key or --rate"));
     }
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     session
@@ -228,6 +235,7 @@ impl Listed for GroupRow {
             priority: row.try_get("priority")?,
             max_active_jobs: row.try_get("max_active_jobs")?,
             max_per_key: row.try_get("max_per_key")?,
+            rate: row.try_get("rate")?,
             manifests: row.try_get("manifests")?,
             ready: row.try_get("ready")?,
             running: row.try_get("running")?,
@@ -248,6 +256,7 @@ impl Record for GroupRow {
         Column::number("running"),
         Column::number("limit"),
         Column::number("per key"),
+        Column::text("rate"),
         Column::number("manifests"),
     ];
 
@@ -275,6 +284,7 @@ impl Record for GroupRow {
                     .map_or("-".to_owned(), |n| n.to_string()),
             ),
             Cell::plain(self.max_per_key),
+            Cell::maybe(self.rate.as_deref()),
             Cell::plain(self.manifests),
         ]
     }

@@ -33,6 +33,7 @@ mod output;
 mod pause;
 mod printed;
 mod process_group;
+mod rate;
 mod reason;
 mod relay;
 mod send_signal;
@@ -129,6 +130,9 @@ commands! {
     /// List, limit, pause and resume groups
     #[command(subcommand)]
     Group(group::Command) => group::run,
+    /// List, set, close and drop rates: how much may start in a time
+    #[command(subcommand)]
+    Rate(rate::Command) => rate::run,
     /// List the workers that execute jobs
     Workers(workers::Arguments) => workers::run,
     /// List the holders of tokens (trax lock, trax.acquire_token) and those who wait for them

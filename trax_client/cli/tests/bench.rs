@@ -27,6 +27,7 @@ const SCENARIOS: &[&str] = &[
     "depth",
     "blocked",
     "limits",
+    "rates",
     "manifests",
     "firing",
     "prune",

@@ -31,6 +31,12 @@ export interface EnqueueOptions {
   version?: string;
   /** The batch that the job is added to, from `openBatch`. */
   batch?: number;
+  /** The rate under which the job starts, as `trax.configure_rate` has configured it. */
+  rate?: string;
+  /** The key of the rate that the job uses: each key has a rate of its own. */
+  rateKey?: string;
+  /** How much of its rate the job uses; by default 1. */
+  cost?: number;
   retryDelay?: Duration;
   retryDelayMs?: number;
   /** `traceparent` and `tracestate`; by default those of OpenTelemetry's active span, if there is one. */
@@ -40,7 +46,7 @@ export interface EnqueueOptions {
 /** The names of all options; the compiler reports a missing one. */
 export const optionNames = Object.keys({
   runAt: 0, groupName: 0, priority: 0, maxRetries: 0, timeout: 0, timeoutMs: 0, uniqueKey: 0, uniqueFor: 0, uniqueForMs: 0,
-  concurrencyKey: 0, version: 0, batch: 0, retryDelay: 0, retryDelayMs: 0, trace: 0,
+  concurrencyKey: 0, version: 0, batch: 0, rate: 0, rateKey: 0, cost: 0, retryDelay: 0, retryDelayMs: 0, trace: 0,
 } satisfies Record<keyof EnqueueOptions, 0>);
 
 /** Returns the arguments of `trax.enqueue` for the options. */
@@ -57,6 +63,9 @@ export function argumentsOf(options: EnqueueOptions): Record<string, sql.Argumen
     concurrency_key: ["text", options.concurrencyKey],
     version: ["text", options.version],
     batch: ["bigint", options.batch],
+    rate: ["text", options.rate],
+    rate_key: ["text", options.rateKey],
+    cost: ["int", options.cost],
     retry_delay: ["interval", interval(options, "retryDelay")],
     trace: ["jsonb", jsonOf("trace", options.trace)],
   };

@@ -387,12 +387,13 @@ async function send(connection: Connection, { jobId, token }: Unreported, verdic
     case "complete":
       return held("completed", call("complete", { output: ["jsonb", verdict.output] }));
     case "fail": {
-      const { error, detail, retryIn, permanent } = verdict;
+      const { error, detail, retryIn, permanent, closeRate } = verdict;
       return (await call("fail", {
         error: ["text", error],
         detail: ["jsonb", detail],
         retry_in: ["interval", retryIn],
         permanent: ["boolean", permanent],
+        close_rate: ["boolean", closeRate],
       })) as Answer;
     }
     case "release":

@@ -37,13 +37,19 @@ export class Cancel extends Error {
   }
 }
 
-/** Throw it to fail and be retried after this delay instead of the job's own. `detail` is stored with the run. */
+/** Throw it to fail and be retried after this delay instead of the job's own. `detail` is stored with the run. With
+ * `closeRate`, nothing of the job's rate and key starts before, as an API asks for with `Retry-After`. */
 export class RetryIn extends Error {
   override name = "RetryIn";
 
-  constructor(readonly delay: Duration, message?: string, readonly detail?: unknown) {
+  readonly closeRate: boolean;
+
+  constructor(
+    readonly delay: Duration, message?: string, readonly detail?: unknown, options: { closeRate?: boolean } = {},
+  ) {
     checkDelay(delay, 'new RetryIn("90 s") or new RetryIn("90000 ms")');
     super(message ?? `to be retried in ${delay}`);
+    this.closeRate = options.closeRate ?? false;
   }
 }
 
@@ -65,7 +71,7 @@ export const NOT_RECORDED =
 /** The result to report for one lease, with JSON and text ready to send. */
 export type Verdict =
   | { kind: "complete"; output: string | undefined }
-  | { kind: "fail"; error: string; detail?: string | undefined; retryIn?: string; permanent?: boolean }
+  | { kind: "fail"; error: string; detail?: string | undefined; retryIn?: string; permanent?: boolean; closeRate?: boolean }
   | { kind: "release"; delay?: string }
   | { kind: "acknowledge cancel" }
   | { kind: "timed out" }
@@ -94,7 +100,7 @@ export function onError(error: unknown, reason: Reason | undefined): Verdict {
   if (reason !== undefined) return onStop(reason);
   if (error instanceof Snooze) return { kind: "release", delay: error.delay };
   if (error instanceof RetryIn) {
-    return failure(error.message, { detail: detailOf(error.detail), retryIn: error.delay });
+    return failure(error.message, { detail: detailOf(error.detail), retryIn: error.delay, closeRate: error.closeRate });
   }
   if (error instanceof Permanent) {
     return failure(error.message, { detail: detailOf(error.detail), permanent: true });
@@ -113,7 +119,7 @@ export function onStop(reason: Reason): Verdict {
 /** Returns a failure. */
 export function failure(
   error: string,
-  rest: { detail?: string | undefined; retryIn?: string; permanent?: boolean } = {},
+  rest: { detail?: string | undefined; retryIn?: string; permanent?: boolean; closeRate?: boolean } = {},
 ): Verdict & { kind: "fail" } {
   return { kind: "fail", error: sendable(error), ...rest };
 }
@@ -123,11 +129,12 @@ export function failure(
  * whether to retry stays as the handler requested. */
 export function instead(refused: Verdict, why: string, again = false): Verdict & { kind: "fail" } {
   if (refused.kind !== "fail") return failure(`the outcome was refused: ${why}`, { permanent: true });
-  const { error, detail, retryIn, permanent } = refused;
+  const { error, detail, retryIn, permanent, closeRate } = refused;
   const stays = permanent === undefined ? {} : { permanent };
   if (detail === undefined || again) return failure(error, { ...stays, detail });
   const leftOut = sendable(`left out, ${detail.length} bytes: ${why}`);
-  return failure(error, { ...stays, ...(retryIn !== undefined && { retryIn }), detail: detailOf({ detail: leftOut }) });
+  const delayed = retryIn === undefined ? {} : { retryIn, closeRate: closeRate ?? false };
+  return failure(error, { ...stays, ...delayed, detail: detailOf({ detail: leftOut }) });
 }
 
 /** The error of an attempt that exceeded its timeout, with the same text as the server's. */

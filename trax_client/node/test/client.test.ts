@@ -22,10 +22,12 @@ test("a job exists when the transaction of its producer commits, and not before"
 });
 
 test("every option arrives", async () => {
+  await db.query("select trax.configure_rate('api', 5, '1 min')");
   const runAt = new Date("2031-02-03T04:05:06.789Z");
   const options = {
     runAt, groupName: "g", priority: 7, maxRetries: 3, timeout: "5 min", uniqueKey: "u", uniqueForMs: 90_000,
-    concurrencyKey: "c", version: "v1", retryDelayMs: 1500, trace: { traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01" },
+    concurrencyKey: "c", version: "v1", rate: "api", rateKey: "r", cost: 2, retryDelayMs: 1500,
+    trace: { traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01" },
   };
   const job = await client.enqueue("all", [1, "two"], options);
   assert.equal(await client.enqueue("all", [], options), job, "the unique key is alive");
@@ -33,6 +35,7 @@ test("every option arrives", async () => {
   assert.deepEqual(row["input"], [1, "two"]);
   assert.deepEqual(row["trace"], options.trace);
   assert.equal(row["version"], "v1");
+  assert.deepEqual([row["rate"], row["rate_key"], row["cost"]], ["api", "r", 2]);
   const seen = await client.job(job);
   assert.deepEqual([seen?.runAt, seen?.groupName, seen?.priority, seen?.attempt], [runAt, "g", 7, 0]);
 });

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio_postgres::{Client as Connection, NoTls};
 use trax_client::testkit::{Database, Server, enqueued};
-use trax_client::{ClaimOptions, Client, Error, JobId, JobOptions, NewJob, NewJobs};
+use trax_client::{ClaimOptions, Client, Error, JobId, JobOptions, NewJob, NewJobs, Rate};
 use trax_pools::{Result, ShipOrder};
 
 async fn shop() -> Result<(Server, Database, Connection)> {
@@ -74,16 +74,21 @@ async fn every_option_and_error_reaches_the_other_side_of_sqlx() -> Result<()> {
         .timeout(Duration::from_millis(90_500))
         .unique_key("u")
         .concurrency_key("c")
-        .version("v1");
+        .version("v1")
+        .rate("api")
+        .rate_key("r")
+        .cost(2);
+    let rate = Rate::new(5, Duration::from_secs(60));
+    Client::new(&db).configure_rate("api", &rate).await?;
     let job = NewJob::new("t", "it's").with(options);
     let id = trax_client::sqlx::enqueue(&pool, &job).await?;
     assert_eq!(trax_client::sqlx::enqueue(&pool, &job).await?, id);
     let sql = "select concat_ws('|', task, input, group_name, priority, max_retries, timeout, unique_key, concurrency_key, version, \
-               run_at at time zone 'UTC') from trax.work_queue";
+               rate, rate_key, cost, run_at at time zone 'UTC') from trax.work_queue";
     let stored: String = db.query_one(sql, &[]).await?.get(0);
     assert_eq!(
         stored,
-        "t|\"it's\"|mail|7|2|00:01:30.5|u|c|v1|2100-01-01 00:00:01.5"
+        "t|\"it's\"|mail|7|2|00:01:30.5|u|c|v1|api|r|2|2100-01-01 00:00:01.5"
     );
     let ids = trax_client::sqlx::enqueue_many(&pool, &NewJobs::new("m", &["a", "b"])).await?;
     assert_eq!(ids.len(), 2);

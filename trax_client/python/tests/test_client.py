@@ -35,6 +35,7 @@ def test_a_job_exists_when_the_transaction_commits(
 
 
 def test_every_option_arrives(client: trax.Client, db: psycopg.Connection[Any], task: str) -> None:
+    db.execute("select trax.configure_rate('api', 5, '1 min')")
     job_id = client.enqueue(
         task,
         [1],
@@ -49,14 +50,17 @@ def test_every_option_arrives(client: trax.Client, db: psycopg.Connection[Any], 
         retry_delay=3,
         unique_for=60,
         version="v1",
+        rate="api",
+        rate_key="r",
+        cost=2,
     )
     assert client.enqueue(task, unique_key=task) == job_id
     row = db.execute(
-        "select group_name, priority, max_retries, timeout, concurrency_key, trace, input, version"
-        " from trax.work_queue where job_id = %s",
+        "select group_name, priority, max_retries, timeout, concurrency_key, trace, input, version,"
+        " rate, rate_key, cost from trax.work_queue where job_id = %s",
         [job_id],
     ).fetchone()
-    assert row == ("g", 7, 2, timedelta(minutes=1), "k", {"traceparent": "x"}, [1], "v1")
+    assert row == ("g", 7, 2, timedelta(minutes=1), "k", {"traceparent": "x"}, [1], "v1", "api", "r", 2)
     job = client.job(job_id)
     assert job is not None
     assert job.run_at == datetime(2090, 1, 1, tzinfo=timezone.utc)

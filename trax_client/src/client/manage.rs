@@ -73,6 +73,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .option("priority", &group.priority)
             .option("enabled", &group.enabled)
             .option("max_per_key", &group.max_per_key)
+            .option("rate", &group.rate)
             .run(self.db)
             .await
     }

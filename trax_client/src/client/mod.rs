@@ -3,6 +3,7 @@
 
 mod graph;
 mod manage;
+mod rate;
 mod result;
 mod token;
 mod work;

@@ -218,6 +218,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .option("detail", &failure.detail)
             .option("retry_in", &failure.retry_in)
             .option("permanent", &failure.permanent)
+            .option("close_rate", &failure.close_rate)
             .value(self.db)
             .await?;
         match verdict.as_str() {

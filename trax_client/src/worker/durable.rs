@@ -224,7 +224,7 @@ impl<S> Context<S> {
         };
         let id = self
             .steps
-            .call(|reply| Call::Spawn(step.clone(), child.clone(), reply))
+            .call(|reply| Call::Spawn(step.clone(), Box::new(child.clone()), reply))
             .await?;
         id.ok_or_else(JobError::lease_lost)
     }

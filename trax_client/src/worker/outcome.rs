@@ -162,6 +162,13 @@ impl JobError {
         self
     }
 
+    /// Also closes the rate and the key of the job for the delay of [`retry_in`](Self::retry_in),
+    /// as an API asks for with `Retry-After`: nothing of them starts before.
+    pub fn close_rate(mut self) -> Self {
+        self.failure = self.failure.close_rate();
+        self
+    }
+
     /// Adds structured detail, which is stored with the run.
     pub fn detail(mut self, detail: impl Into<Json>) -> Self {
         self.failure = self.failure.detail(detail);

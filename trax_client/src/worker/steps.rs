@@ -41,7 +41,11 @@ pub(crate) enum Call {
         Option<Duration>,
         oneshot::Sender<Result<Waited<Json>>>,
     ),
-    Spawn(String, NewJob<Json>, oneshot::Sender<Result<Option<JobId>>>),
+    Spawn(
+        String,
+        Box<NewJob<Json>>,
+        oneshot::Sender<Result<Option<JobId>>>,
+    ),
     Children(
         String,
         Children,

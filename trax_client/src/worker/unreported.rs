@@ -121,18 +121,20 @@ fn instead(verdict: &Verdict, why: &str) -> Verdict {
         }
         // The retry stays as the handler requested.
         Verdict::Fail(failure) => {
-            let (kept, detail) = match failure.detail {
+            let (kept, closes, detail) = match failure.detail {
                 Some(_) => (
                     failure.retry_in,
+                    failure.close_rate,
                     Some(json!({ "detail": left_out(verdict, why) })),
                 ),
-                None => (None, None),
+                None => (None, None, None),
             };
             Verdict::Fail(Failure {
                 error: failure.error.replace('\0', "\u{fffd}"),
                 detail: detail.map(Json::from),
                 retry_in: kept,
                 permanent: failure.permanent,
+                close_rate: closes,
             })
         }
         _ => Verdict::Fail(Failure::new(format!("the outcome was refused: {why}")).permanent()),
@@ -143,6 +145,7 @@ fn instead(verdict: &Verdict, why: &str) -> Verdict {
 fn undelayed(failure: &Failure) -> Failure {
     Failure {
         retry_in: None,
+        close_rate: None,
         ..failure.clone()
     }
 }

@@ -9,7 +9,7 @@ const ENQUEUE: &str = include_str!("query/ended_job_enqueue.sql");
 const ENQUEUE_SQL: &str = include_str!("query/ended_job_enqueue_sql.sql");
 
 /// The columns, which are the parameters of each statement.
-const COLUMNS: [&str; 15] = [
+const COLUMNS: [&str; 18] = [
     "manifest",
     "task",
     "input",
@@ -25,6 +25,9 @@ const COLUMNS: [&str; 15] = [
     "run_as",
     "letter",
     "version",
+    "rate",
+    "rate_key",
+    "cost",
 ];
 
 /// An ended job: its open dead letter, its manifest if that still exists, and its options.
@@ -44,7 +47,7 @@ pub enum Again {
     DeadLetter,
     /// By its manifest.
     Manifest,
-    /// With its task, input, group, priority and version, and the options in its dead letter.
+    /// With its task, input, group, priority, version and rate, and the options in its dead letter.
     Enqueue,
     /// As a statement.
     EnqueueSql,
@@ -95,7 +98,7 @@ impl EndedJob {
 
     /// Returns how the job is queued again.
     pub fn again(&self) -> Again {
-        let [manifest, .., command, _, letter, _] = &self.values;
+        let [manifest, .., command, _, letter, _, _, _, _] = &self.values;
         match (letter, manifest, command) {
             (Some(_), ..) => Again::DeadLetter,
             (_, Some(_), _) => Again::Manifest,

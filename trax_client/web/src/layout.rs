@@ -38,7 +38,7 @@ const PAGES: [(&str, &str); 9] = [
     ("groups", "Groups"),
     ("dead", "Dead letters"),
     ("workers", "Workers"),
-    ("tokens", "Tokens"),
+    ("tokens", "Tokens and rates"),
     ("doctor", "Doctor"),
     ("audit", "Audit"),
 ];

@@ -274,6 +274,7 @@ impl Connected {
         if let Some(bell) = memory::bell() {
             bell.set_scheduler();
         }
+        memory::rate::begin();
         let mut next_cycle = Instant::now();
         let mut next_check = next_cycle;
         let mut next_notice = next_cycle;
@@ -289,6 +290,7 @@ impl Connected {
                 next_cycle = Instant::now();
             }
             limit::database::publish_limit();
+            let opens_in = ring_openings();
             rung |= memory::bell().map_or(0, memory::Bell::take);
             let count = wake::rings();
             // A single ring is passed on at once; several rings are combined.
@@ -359,6 +361,9 @@ impl Connected {
                 next_executors = Instant::now() + again.unwrap_or(WAKE_SPACING);
             }
             let mut until = next_cycle.min(next_check);
+            if let Some(opens_in) = opens_in {
+                until = until.min(now + opens_in);
+            }
             if rung & wake::WORK != 0 {
                 until = until.min(next_notice);
             }
@@ -440,6 +445,17 @@ impl Connected {
         }
         self.compatible
     }
+}
+
+/// Rings for work if a rate has room by now; returns how long until the next has.
+fn ring_openings() -> Option<Duration> {
+    let now = Timestamp::now();
+    let opens_at = memory::bell()?.next_opening(now.0)?;
+    if opens_at <= now.0 {
+        wake::ring(wake::WORK);
+        return None;
+    }
+    Some(Duration::from_micros((opens_at - now.0).unsigned_abs()))
 }
 
 fn look_for_older_prepared() {

@@ -12,7 +12,7 @@ use crate::setting;
 use pgrx::pg_sys;
 
 /// Columns that a lease copies from the waiting row.
-const SAME: [(Leased, Waiting); 19] = [
+const SAME: [(Leased, Waiting); 22] = [
     (Leased::JobId, Waiting::JobId),
     (Leased::LaneId, Waiting::LaneId),
     (Leased::QueuedAt, Waiting::QueuedAt),
@@ -32,6 +32,9 @@ const SAME: [(Leased, Waiting); 19] = [
     (Leased::RunAs, Waiting::RunAs),
     (Leased::ParentJobId, Waiting::ParentJobId),
     (Leased::Version, Waiting::Version),
+    (Leased::Rate, Waiting::Rate),
+    (Leased::RateKey, Waiting::RateKey),
+    (Leased::Cost, Waiting::Cost),
 ];
 
 /// Adds a lease for each job, and passes its row, as `trax.claim_next` returns it, to `push`.
@@ -70,7 +73,8 @@ pub(super) fn grant(
             lease.set(to, waiting.value(from));
         }
         lease.set(Leased::Token, token);
-        lease.set(Leased::StartedAt, arg(now));
+        // The time for which a rate granted the start.
+        lease.set(Leased::StartedAt, arg(job.started_at.unwrap_or(now)));
         lease.set(Leased::LeaseExpiresAt, arg(expires_at));
         lease.set(Leased::TimeoutAt, arg(timeout_at));
         lease.set(Leased::ReapAt, arg(expires_at.min(timeout_at)));

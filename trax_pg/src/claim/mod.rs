@@ -40,6 +40,7 @@ use crate::lease::Held;
 use crate::limit;
 use crate::limit::{Blocked, Counter, Room, Shared, group};
 use crate::memory::left::Left;
+use crate::rate::Rates;
 use crate::server::backend::session_name;
 use crate::server::call::{Call, sql_function};
 use crate::server::clock::{Timestamp, micros};
@@ -244,15 +245,22 @@ fn claim(
     unreadable_job::put_off(spi, std::mem::take(&mut pick.unreadable), pick.now);
     pick.unlock_idle();
     let look = match (pick.jobs.len() < request.max_jobs, pick.saw_all) {
-        _ if pick.is_out_of_locks => Searched::Part,
+        _ if pick.is_out_of_locks || pick.is_out_of_places => Searched::Part,
         (true, true) => Searched::All(rings),
         (true, false) => Searched::LeftRows(rings),
         (false, _) => Searched::Part,
     };
     // A kept snapshot does not show later rows, as a filter does not show the rows of others.
-    wake::looked(look, request.is_filtered() || spi::keeps_snapshot());
+    let is_filtered = request.is_filtered() || spi::keeps_snapshot();
+    wake::looked(look, is_filtered, pick.opens_at);
     let claimed = pick.claimed();
-    let Pick { counter, jobs, .. } = pick;
+    let Pick {
+        counter,
+        jobs,
+        rates,
+        ..
+    } = pick;
+    rates.into_iter().for_each(Rates::close);
     counter.close();
     if jobs.is_empty() {
         return Ok(claimed);
@@ -299,11 +307,15 @@ struct Picked {
     row: Row,
     /// The job counts towards the limit of its group.
     limited: bool,
+    /// The time for which a rate granted the start.
+    started_at: Option<Timestamp>,
 }
 
 /// A group that a claim has checked.
 struct PickedGroup {
     room: Room,
+    /// The rate under which its jobs start.
+    rate: Option<String>,
     /// Jobs of the group are taken.
     is_used: bool,
 }
@@ -329,6 +341,12 @@ struct Pick {
     now: Timestamp,
     jobs: Vec<Picked>,
     max_jobs: usize,
+    /// How many jobs begin at once: a rate grants nothing that is fetched ahead of its start.
+    places: usize,
+    /// Open once a job is met that a rate limits.
+    rates: Option<Rates>,
+    /// When the next rate has room for which jobs were left.
+    opens_at: Option<i64>,
     groups: HashMap<String, PickedGroup>,
     kept: group::LockedGroups,
     /// The keys and manifests that the claim has locked; `None` for those that it has not.
@@ -341,6 +359,8 @@ struct Pick {
     only_blocked: usize,
     /// The claim has stopped because it holds as many locks as it may.
     is_out_of_locks: bool,
+    /// The claim has left a job of a rate because it could only be fetched ahead.
+    is_out_of_places: bool,
     /// How many jobs of a key or manifest may run at once, in each group.
     allowed: HashMap<(Shared, String), i64>,
     /// Rows whose key or manifest has no room: they leave their lanes.

@@ -16,6 +16,9 @@ use crate::columns::Waiting;
 use crate::limit;
 use crate::limit::{Blocked, Counter, Room, Shared, database, group};
 use crate::memory;
+use crate::memory::Bound;
+use crate::memory::rate::Grant;
+use crate::rate::{Rates, Start, Use};
 use crate::server::clock::Timestamp;
 use crate::server::lock;
 use crate::server::spi;
@@ -25,6 +28,18 @@ use crate::server::toast;
 use lane::{Lane, List};
 use scan::Queue;
 use std::collections::HashMap;
+
+/// What a claim has done with a row, and how its scan goes on.
+enum Taken {
+    /// The next row of the lane follows.
+    Next,
+    /// The row is left because its key or manifest is busy.
+    Busy(Shared),
+    /// The row and its lane are left behind the gate of a rate until this time.
+    Later(Bound, i64),
+    /// The row and its lane are left to another claim.
+    LeaveLane,
+}
 
 impl Pick {
     pub(super) fn begin(request: &Request) -> Self {
@@ -42,6 +57,9 @@ impl Pick {
             now: Timestamp::now(),
             jobs: Vec::with_capacity(max_jobs),
             max_jobs,
+            places: request.places,
+            rates: None,
+            opens_at: None,
             groups: HashMap::new(),
             kept: group::LockedGroups::default(),
             shared: HashMap::new(),
@@ -49,6 +67,7 @@ impl Pick {
             idle: Vec::new(),
             only_blocked: 0,
             is_out_of_locks: false,
+            is_out_of_places: false,
             allowed: HashMap::new(),
             blocked: Vec::new(),
             unreadable: Vec::new(),
@@ -89,16 +108,22 @@ impl Pick {
                 queue.end(candidate);
                 break;
             }
-            if self.group_room(&candidate.lane).is_none() {
+            if self.group_room(&candidate.lane).is_none() || queue.is_closed(&candidate.lane) {
                 queue.end(candidate);
                 continue;
             }
-            let busy = candidate
-                .scan()
-                .and_then(|scan| self.take(spi, &queue, &candidate.lane, scan));
-            queue.advance(candidate, busy);
+            let taken = match candidate.scan() {
+                Some(scan) => self.take(spi, &queue, &candidate.lane, scan),
+                None => Taken::Next,
+            };
+            match taken {
+                Taken::Next => queue.advance(candidate, None),
+                Taken::Busy(shared) => queue.advance(candidate, Some(shared)),
+                Taken::Later(gate, until) => queue.close_gate(candidate, gate, until),
+                Taken::LeaveLane => queue.end(candidate),
+            }
         }
-        queue.close(is_private, |shared| {
+        self.opens_at = queue.close(is_private, |shared| {
             limit::holders_of(&self.counter, shared)
         });
         if !self.jobs.is_empty() {
@@ -106,9 +131,8 @@ impl Pick {
         }
     }
 
-    /// Takes the row that `scan` shows, or blocks it, or leaves it. Returns the busy key or
-    /// manifest if that is why the row is left in its lane.
-    fn take(&mut self, spi: &Spi, queue: &Queue, lane: &Lane, scan: &Scan) -> Option<Shared> {
+    /// Takes the row that `scan` shows, or blocks it, or leaves it in its lane.
+    fn take(&mut self, spi: &Spi, queue: &Queue, lane: &Lane, scan: &Scan) -> Taken {
         let shares: Vec<Shared> = Shared::of(
             scan.get(Waiting::ConcurrencyKey),
             scan.get(Waiting::ManifestId),
@@ -117,7 +141,7 @@ impl Pick {
         for shared in &shares {
             match self.shared_room(spi, lane, shared) {
                 // The row is left without being locked.
-                Room::Busy => return Some(shared.clone()),
+                Room::Busy => return Taken::Busy(shared.clone()),
                 // If very many rows wait behind one key, each claim blocks some and leaves the
                 // others.
                 room if room.is_none() => {
@@ -133,7 +157,7 @@ impl Pick {
                             of.is_used = true;
                         }
                     }
-                    return None;
+                    return Taken::Next;
                 }
                 _ => {}
             }
@@ -149,12 +173,17 @@ impl Pick {
                     self.saw_all = false;
                     self.max_jobs = self.jobs.len();
                 }
-                return None;
+                return Taken::Next;
             }
             Err(error) => error.raise(),
         };
+        let grant = match self.start(lane, scan) {
+            Ok(grant) => grant,
+            Err(taken) => return taken,
+        };
         if !queue.table.delete_if_free(scan.tid(), &queue.view) {
-            return None;
+            grant.iter().for_each(|grant| self.give_back(lane, grant));
+            return Taken::Next;
         }
         for shared in &shares {
             if let Some(Some(of)) = self.shared.get_mut(shared) {
@@ -181,8 +210,63 @@ impl Pick {
         for (column, value) in beside.into_iter().flatten() {
             row.set(column, value);
         }
-        self.jobs.push(Picked { row, limited });
-        None
+        self.jobs.push(Picked {
+            row,
+            limited,
+            started_at: grant.map(|grant| grant.at),
+        });
+        Taken::Next
+    }
+
+    /// Gives back what the rates of a lane have granted for a row that another transaction took.
+    /// Sessions that have found them used up meanwhile look again.
+    fn give_back(&self, lane: &Lane, grant: &Grant) {
+        memory::rate::give_back(grant);
+        let own = lane.rate.as_ref().map(|rate| rate.gate);
+        let of_group = self.groups.get(&lane.group);
+        let of_group = of_group.and_then(|group| group.rate.as_deref());
+        let of_group = of_group.map(|rate| Bound::used_until(rate, ""));
+        own.into_iter().chain(of_group).for_each(Bound::open);
+        wake::mark(wake::WORK);
+    }
+
+    /// Uses the rates under which the job that `scan` shows starts; `None` if it has none.
+    fn start(&mut self, lane: &Lane, scan: &Scan) -> std::result::Result<Option<Grant>, Taken> {
+        let own = lane.rate.as_ref().map(|rate| Use {
+            rate: &rate.name,
+            key: rate.key.as_deref().unwrap_or(""),
+            cost: scan.number(Waiting::Cost),
+        });
+        let of_group = self.groups.get(&lane.group);
+        let of_group = of_group.and_then(|group| group.rate.as_deref());
+        let of_group = of_group.map(|rate| Use {
+            rate,
+            key: "",
+            cost: 1,
+        });
+        // A job that names the rate of its group uses it once.
+        let of_group = of_group.filter(|group| own.is_none_or(|own| !own.is_of(group)));
+        let uses: Vec<Use> = own.into_iter().chain(of_group).collect();
+        if uses.is_empty() {
+            return Ok(None);
+        }
+        if self.jobs.len() >= self.places {
+            self.is_out_of_places = true;
+            return Err(Taken::LeaveLane);
+        }
+        // Another claim takes it, for which this one need not use the rate.
+        if scan.is_changing() {
+            return Err(Taken::Next);
+        }
+        let rates = self.rates.get_or_insert_with(|| Rates::open(false));
+        match rates.start(&uses) {
+            Start::Granted(grant) => Ok(Some(grant)),
+            Start::Later { number, at, .. } => Err(Taken::Later(uses[number].gate(), at)),
+            Start::Busy => {
+                self.saw_all = false;
+                Err(Taken::LeaveLane)
+            }
+        }
     }
 
     pub(super) fn group_room(&mut self, lane: &Lane) -> Room {
@@ -194,7 +278,8 @@ impl Pick {
             row.is_some_and(|row| row.value(Group::MaxActiveJobs).is_some())
         });
         let (counter, kept) = (&self.counter, &mut self.kept);
-        let room = group::room(counter, kept, &lane.group, limited, self.now);
+        let group::GroupRoom { room, rate } =
+            group::room(counter, kept, &lane.group, limited, self.now);
         if limited == (room == Room::Unlimited) || room == Room::Busy {
             lane::limit_may_differ(&lane.group);
         }
@@ -207,8 +292,14 @@ impl Pick {
             self.idle.push(Idle::Group(lane.group.clone()));
         }
         let is_used = false;
-        self.groups
-            .insert(lane.group.clone(), PickedGroup { room, is_used });
+        self.groups.insert(
+            lane.group.clone(),
+            PickedGroup {
+                room,
+                rate,
+                is_used,
+            },
+        );
         room
     }
 

@@ -19,7 +19,7 @@ use crate::changes;
 use crate::columns::Waiting;
 use crate::limit::Shared;
 use crate::memory;
-use crate::memory::{Finding, LanesState, Peek, Section};
+use crate::memory::{Bound, Finding, LanesState, Peek, Section};
 use crate::server::clock::Timestamp;
 use crate::server::running::Running;
 use crate::server::table::{Index, Key, Scan, Table, View};
@@ -169,6 +169,18 @@ impl Queue {
         self.candidates.insert(candidate.order, candidate);
     }
 
+    /// Drops `candidate`, and keeps the lanes behind the gate of a rate until it has room.
+    pub(super) fn close_gate(&mut self, candidate: Candidate, gate: Bound, until: i64) {
+        self.list.close(gate, until);
+        gate.close_until(until);
+        self.end(candidate);
+    }
+
+    /// Returns whether a gate of the lane has been found closed since this claim scanned it.
+    pub(super) fn is_closed(&mut self, lane: &Lane) -> bool {
+        self.list.has_closed() && self.list.closed_gate(lane, self.now.0).is_some()
+    }
+
     /// Drops `candidate`.
     pub(super) fn end(&mut self, mut candidate: Candidate) {
         self.end_scan(&mut candidate);
@@ -204,11 +216,14 @@ impl Queue {
         };
         let lane = lane::known(section.lane);
         if let Some(lane) = &lane {
-            if lane.gate.is_closed(self.now.0) {
-                return self.list.put_behind(section, lane.gate);
+            let closed = self.list.closed_gate(lane, self.now.0);
+            if let Some(gate) = closed {
+                self.list.put_behind(section, gate);
             }
-            let gate = lane.gate.number();
-            self.list.put_next(gate..=gate, self.now.0);
+            self.list.put_next_of(lane, self.now.0);
+            if closed.is_some() {
+                return;
+            }
         }
         let own = self.own.get(&section).copied();
         let from = match self.state.as_ref().map(|_| memory::peek(section)) {
@@ -253,7 +268,7 @@ impl Queue {
             .scan()
             .and_then(|scan| self.first_wanted(scan, &candidate.lane));
         match lane {
-            Some(lane) if !lane.gate.is_closed(self.now.0) => {
+            Some(lane) if self.list.closed_gate(&lane, self.now.0).is_none() => {
                 candidate.lane = lane;
                 if let Some(scan) = candidate.scan() {
                     candidate.order = self.order(section, &candidate.lane, scan);
@@ -296,8 +311,13 @@ impl Queue {
     }
 
     /// Closes the queue and keeps the locks. Publishes the findings unless they are private: this
-    /// transaction may see fewer rows than others.
-    pub(super) fn close(mut self, is_private: bool, holders_of: impl Fn(&Shared) -> Vec<Running>) {
+    /// transaction may see fewer rows than others. Returns when the next rate has room for which
+    /// rows were left.
+    pub(super) fn close(
+        mut self,
+        is_private: bool,
+        holders_of: impl Fn(&Shared) -> Vec<Running>,
+    ) -> Option<i64> {
         if self.state.is_some() && !is_private {
             for (section, bound) in self.fronts.skip(holders_of) {
                 let seen = self.scanned.iter_mut().find(|seen| seen.is(section));
@@ -311,7 +331,10 @@ impl Queue {
         self.view.end();
         self.index.close();
         self.table.close();
-        let Some(state) = self.state else { return };
+        let opens_at = self.list.opens_at();
+        let Some(state) = self.state else {
+            return opens_at;
+        };
         let findings: Vec<Finding> = self
             .scanned
             .iter()
@@ -328,6 +351,7 @@ impl Queue {
                 .put_back(scanned.section, scanned.first, holds, self.now.0);
         }
         self.list.keep();
+        opens_at
     }
 }
 

@@ -184,6 +184,7 @@ fn queue(spi: &Spi, due: &[Due], decisions: &mut [Decision], now: Timestamp) -> 
                 &due[index].task,
                 due[index].run_as.as_deref(),
                 None,
+                None,
             ),
         })
         .collect();

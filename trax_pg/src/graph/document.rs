@@ -7,6 +7,7 @@ use crate::job_needs::Condition;
 use crate::server::clock::Timestamp;
 use crate::server::rights::Caller;
 use crate::server::spi::{Spi, arg};
+use crate::rate;
 use crate::sql_job;
 use crate::work_queue;
 use crate::work_queue::{NewJob, check_size};
@@ -20,7 +21,7 @@ const NEEDS_AT_MOST: usize = 1_000_000;
 /// The most names of a circle that an error shows.
 const SHOWN_AT_MOST: usize = 20;
 
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 20] = [
     "name",
     "task",
     "sql",
@@ -38,6 +39,9 @@ const KEYS: [&str; 17] = [
     "retry_delay",
     "version",
     "batch",
+    "rate",
+    "rate_key",
+    "cost",
 ];
 
 /// A graph that can be queued.
@@ -244,6 +248,8 @@ fn job(
     trace.map_or(Ok(()), |trace| check_size("trace", trace))?;
     let group = object.new_name("group_name")?;
     let priority = object.within("priority", 0, HIGHEST_PRIORITY)?;
+    let (rate, rate_key) = (object.name("rate")?, object.name("rate_key")?);
+    let cost = object.within("cost", 1, i32::MAX)?.unwrap_or(1);
     let job = NewJob {
         priority: priority.unwrap_or(0),
         run_at: object
@@ -257,6 +263,7 @@ fn job(
         run_as,
         version: object.new_name("version")?,
         batch: object.id("batch")?,
+        rate: rate::OfJob::checked(rate, rate_key, i64::from(cost))?,
         ..NewJob::plain(task, group.unwrap_or(DEFAULT_GROUP.to_owned()), now)
     };
     if !job.run_at.is_finite() {

@@ -47,6 +47,18 @@ impl LockedGroups {
     }
 }
 
+/// The room of a group, and the rate under which its jobs start.
+pub(crate) struct GroupRoom {
+    pub(crate) room: Room,
+    pub(crate) rate: Option<String>,
+}
+
+impl From<Room> for GroupRoom {
+    fn from(room: Room) -> Self {
+        Self { room, rate: None }
+    }
+}
+
 /// Returns how many jobs of this group a claim may take now; none if it is disabled. The result
 /// holds until the transaction ends, or, if it is a number, until [`unlock`]. `limited` is whether
 /// the group had a limit when the claim read the lanes.
@@ -56,7 +68,7 @@ pub(crate) fn room(
     group: &str,
     limited: bool,
     now: Timestamp,
-) -> Room {
+) -> GroupRoom {
     let gate = Bound::full_until(group);
     let before = gate.read();
     // The lock comes first: a snapshot that is taken under it shows all leases that others granted.
@@ -67,9 +79,10 @@ pub(crate) fn room(
         kept.lock(group)
     };
     if !is_kept {
-        return Room::Busy;
+        return Room::Busy.into();
     }
-    let room = room_of_kept(counter, group, limited);
+    let found = room_of_kept(counter, group, limited);
+    let room = found.room;
     if room.is_none() {
         if limited && room != Room::Busy {
             gate.close(before, now.0);
@@ -82,24 +95,23 @@ pub(crate) fn room(
             kept.unlock(group);
         }
     }
-    room
+    found
 }
 
-fn room_of_kept(counter: &Counter, group: &str, limited: bool) -> Room {
+fn room_of_kept(counter: &Counter, group: &str, limited: bool) -> GroupRoom {
     let Some(row) = counter.group(group) else {
-        return Room::Unlimited;
+        return Room::Unlimited.into();
     };
-    if row.get(Group::Enabled) != Some(true) {
-        return Room::For(0);
-    }
-    let Some(limit) = row.get::<i32>(Group::MaxActiveJobs).map(i64::from) else {
-        return Room::Unlimited;
-    };
-    if !limited {
+    let limit = row.get::<i32>(Group::MaxActiveJobs).map(i64::from);
+    let room = match limit {
+        _ if row.get(Group::Enabled) != Some(true) => Room::For(0),
+        None => Room::Unlimited,
         // The limit is new, and this lock is only shared: the next claim takes an exclusive one.
-        return Room::Busy;
-    }
-    Room::For(limit - count(counter, group, limit))
+        Some(_) if !limited => Room::Busy,
+        Some(limit) => Room::For(limit - count(counter, group, limit)),
+    };
+    let rate = row.get(Group::Rate);
+    GroupRoom { room, rate }
 }
 
 /// Releases the lock of a limited group, under which a claim has taken no job.

@@ -26,6 +26,8 @@ pub(crate) struct Bell {
     /// that (0 for never).
     limit: AtomicI64,
     limit_published_at: AtomicI64,
+    /// When the next rate has room that a claim found used up; 0 for never.
+    opens_at: AtomicI64,
     /// The latch of the database's scheduler, which is in shared memory and never freed; null while
     /// there is none.
     scheduler: AtomicPtr<pg_sys::Latch>,
@@ -71,6 +73,7 @@ fn silent_bell(number: usize) -> Bell {
         full: AtomicBool::new(false),
         limit: AtomicI64::new(0),
         limit_published_at: AtomicI64::new(0),
+        opens_at: AtomicI64::new(0),
         scheduler: AtomicPtr::new(std::ptr::null_mut()),
         cancelled: std::array::from_fn(|_| AtomicI64::new(0)),
         cancels: AtomicU32::new(0),
@@ -180,14 +183,20 @@ impl Bell {
         self.older_prepared.store(true, Ordering::Relaxed);
         self.limit.store(0, Ordering::Relaxed);
         self.limit_published_at.store(0, Ordering::Relaxed);
+        self.opens_at.store(0, Ordering::Relaxed);
         self.database.store(0, Ordering::Relaxed);
     }
 
     /// Wakes the scheduler, unless it has been woken for all these bits since it last looked.
     pub(crate) fn ring(&self, what: u32) {
-        let before = self.rung.fetch_or(what, Ordering::SeqCst);
+        if self.rung.fetch_or(what, Ordering::SeqCst) & what != what {
+            self.wake_scheduler();
+        }
+    }
+
+    fn wake_scheduler(&self) {
         let scheduler = self.scheduler.load(Ordering::SeqCst);
-        if before & what != what && !scheduler.is_null() {
+        if !scheduler.is_null() {
             // SAFETY: a latch in shared memory; after a new owner has taken it, that one wakes once
             // for nothing.
             unsafe { pg_sys::SetLatch(scheduler) };
@@ -255,6 +264,25 @@ impl Bell {
     /// Returns whether the bell has rung since the last call of `take`.
     pub(crate) fn has_rung(&self) -> bool {
         self.rung.load(Ordering::SeqCst) != 0
+    }
+
+    /// Stores when a rate has room again, unless another has room earlier, and wakes the scheduler,
+    /// which rings for work at that time.
+    pub(crate) fn opens_at(&self, at: i64) {
+        let is_earlier = |known: i64| (known == 0 || at < known).then_some(at);
+        let (set, get) = (Ordering::SeqCst, Ordering::SeqCst);
+        if self.opens_at.fetch_update(set, get, is_earlier).is_ok() {
+            self.wake_scheduler();
+        }
+    }
+
+    /// Returns when the next rate has room; takes the time if it has come. For the scheduler.
+    pub(crate) fn next_opening(&self, now: i64) -> Option<i64> {
+        let at = self.opens_at.load(Ordering::SeqCst);
+        if at != 0 && at <= now {
+            self.opens_at.store(0, Ordering::SeqCst);
+        }
+        (at != 0).then_some(at)
     }
 
     /// Adds jobs whose workers must stop. The caller rings afterwards.

@@ -8,6 +8,8 @@
 //! - `full_until` of a group (its *gate*): a count under the group's lock found no room. The gate
 //!   is *closed* until this time, 1 s after the count ([`GATE_MICROS`]), or until it is opened;
 //!   claims do not read the lanes behind a closed gate.
+//! - `used_until` of a rate and a key, the gate of their lanes: a start was refused until this time
+//!   (`memory/rate.rs`). A change of the rate opens all gates.
 //!
 //! Holds for `first_lease`: **a count that has taken its snapshot and then finds the bound
 //! unchanged misses no lease that the snapshot shows.** A gate may be closed although a snapshot
@@ -173,6 +175,14 @@ impl Bound {
         Self::of("full", group)
     }
 
+    /// Returns the gate of a rate and a key; an empty key is none.
+    pub(crate) fn used_until(rate: &str, key: &str) -> Self {
+        Self {
+            tag: name_hash(&["rate", rate, key]),
+            database: this_database(),
+        }
+    }
+
     /// Returns its index in the table.
     fn index(self) -> usize {
         (self.tag >> INDEX_AT) as usize
@@ -274,16 +284,26 @@ impl Bound {
         }
     }
 
-    /// Returns whether this gate is closed.
+    /// Returns whether this gate of a group is closed.
     pub(crate) fn is_closed(self, now: i64) -> bool {
         // After the clock was set back, an old time is not believed.
         let until = self.read().value;
         until.is_some_and(|until| (now..now + 2 * GATE_MICROS).contains(&until))
     }
 
+    /// Returns until when this gate of a rate is closed.
+    pub(crate) fn closed_until(self, now: i64) -> Option<i64> {
+        self.read().value.filter(|&until| until > now)
+    }
+
     /// Closes this gate: a count that began with `reading` has found no room.
     pub(crate) fn close(self, reading: Reading, now: i64) {
         self.raise(reading, now + GATE_MICROS);
+    }
+
+    /// Closes this gate until a time at which a rate has room again.
+    pub(crate) fn close_until(self, until: i64) {
+        self.raise(self.read(), until);
     }
 
     /// Opens this gate: makes it void, because the group may have room, and adds the opening to the

@@ -18,6 +18,7 @@ mod lane;
 pub(crate) mod left;
 pub(crate) mod prepared;
 mod process;
+pub(crate) mod rate;
 pub(crate) mod waiting;
 pub(crate) mod worker_slot;
 
@@ -43,6 +44,7 @@ use pgrx::pg_sys::{self, Oid};
 use pgrx::{AssertPGRXSharedMemory, PgLwLock};
 use prepared::{LOCK as PREPARED_LOCK, PREPARED};
 use process::send_sigterm;
+use rate::{LOCK as RATES_LOCK, RATES};
 use std::sync::atomic::{AtomicBool, Ordering};
 use waiting::{LOCK as WAITS_LOCK, WAITS};
 use worker_slot::LINE;
@@ -152,6 +154,8 @@ pub(crate) fn request() {
     pg_shmem_init!(PREPARED_LOCK = 0);
     pg_shmem_init!(WAITS = ());
     pg_shmem_init!(WAITS_LOCK = 0);
+    pg_shmem_init!(RATES = ());
+    pg_shmem_init!(RATES_LOCK = 0);
     pg_shmem_init!(EXECUTORS = executor::none());
     pg_shmem_init!(FAILED = failed_start::none());
     pg_shmem_init!(LEFT = left::none());

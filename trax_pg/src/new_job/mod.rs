@@ -34,6 +34,7 @@ const BYTES_OF_A_JOB: usize = 64;
 
 const TASK: usize = 0;
 const INPUT: usize = 1;
+const RATE: usize = 13;
 
 /// How the server passes the values of a type.
 #[derive(Clone, Copy)]
@@ -44,7 +45,7 @@ enum Passed {
 }
 
 /// The columns: those of `trax.new_job` and the arguments of `trax.enqueue`, in their order.
-const COLUMNS: [(&CStr, pg_sys::Oid, Passed); 14] = [
+const COLUMNS: [(&CStr, pg_sys::Oid, Passed); 17] = [
     (c"task", pg_sys::TEXTOID, Passed::Varying),
     (c"input", pg_sys::JSONBOID, Passed::Varying),
     (c"run_at", pg_sys::TIMESTAMPTZOID, Passed::ByValue),
@@ -71,6 +72,9 @@ const COLUMNS: [(&CStr, pg_sys::Oid, Passed); 14] = [
     ),
     (c"version", pg_sys::TEXTOID, Passed::Varying),
     (c"batch", pg_sys::INT8OID, Passed::ByValue),
+    (c"rate", pg_sys::TEXTOID, Passed::Varying),
+    (c"rate_key", pg_sys::TEXTOID, Passed::Varying),
+    (c"cost", pg_sys::INT4OID, Passed::ByValue),
 ];
 
 type Values = [Option<pg_sys::Datum>; COLUMNS.len()];
@@ -170,7 +174,12 @@ impl Gathered {
                     bytes += size;
                 }
             }
-            NewJob::from_call(&Call::with(&values), Timestamp::now())
+            let job = || NewJob::from_call(&Call::with(&values), Timestamp::now());
+            match values[RATE] {
+                // A look at the rates, which the inserting role may not read.
+                Some(_) => with_rights_of(self.owner, job),
+                None => job(),
+            }
         })?;
         self.scope.require(&job.task, &job.group)?;
         self.newest = values;

@@ -17,7 +17,7 @@ use crate::unreadable_job;
 use pgrx::pg_sys;
 
 /// Columns that a run copies from its lease.
-const SAME: [(Run, Leased); 14] = [
+const SAME: [(Run, Leased); 17] = [
     (Run::JobId, Leased::JobId),
     (Run::QueuedAt, Leased::QueuedAt),
     (Run::RunAt, Leased::RunAt),
@@ -32,6 +32,9 @@ const SAME: [(Run, Leased); 14] = [
     (Run::Worker, Leased::Worker),
     (Run::ParentJobId, Leased::ParentJobId),
     (Run::Version, Leased::Version),
+    (Run::Rate, Leased::Rate),
+    (Run::RateKey, Leased::RateKey),
+    (Run::Cost, Leased::Cost),
 ];
 
 /// Moves the leases that are still held into `trax.run`; returns their rows in ascending order of

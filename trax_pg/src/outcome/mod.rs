@@ -36,7 +36,7 @@ use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, array_arg, row, statement};
-use crate::{changes, unique_key, unreadable_job, unseen, wake, work_queue};
+use crate::{changes, rate, unique_key, unreadable_job, unseen, wake, work_queue};
 pub(crate) use cancel::{cancel_all, cancel_because, cancel_queued};
 use ending::Ending;
 pub(crate) use ending::Failure;
@@ -117,8 +117,14 @@ sql_function!(trax_fail, pg_finfo_trax_fail, |call| {
     };
     let detail = failure.detail;
     detail.map_or(Ok(()), |detail| work_queue::check_size("detail", detail))?;
+    let closes_rate_for = rate::closing(call, 6, failure.retry_in)?;
     let now = Timestamp::now();
-    let outcome = spi::connected(|spi| Ok(fail(spi, job_id, token, failure, now)))?;
+    let outcome = spi::connected(|spi| {
+        if let Some(time) = closes_rate_for {
+            rate::close_of_job(spi, job_id, token, now.plus(time))?;
+        }
+        Ok(fail(spi, job_id, token, failure, now))
+    })?;
     Ok(call.value(outcome))
 });
 

@@ -14,6 +14,12 @@ pub(crate) fn my_database() -> pg_sys::Oid {
     unsafe { pg_sys::MyDatabaseId }
 }
 
+/// Returns whether this server is a standby.
+pub(crate) fn is_standby() -> bool {
+    // SAFETY: reads a flag of the server.
+    unsafe { pg_sys::RecoveryInProgress() }
+}
+
 /// Returns the role whose rights apply now.
 pub(crate) fn my_user() -> pg_sys::Oid {
     // SAFETY: a plain number, in a session.

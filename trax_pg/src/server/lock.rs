@@ -9,17 +9,18 @@
 //! | 1 | the cycle: `trax.believe_clock` waits for it; a cycle takes it only if it is free | |
 //! | 2 | the edges between manifests | |
 //! | 3 | all groups, then each group | name |
-//! | 4 | a batch | |
-//! | 5 | rows of `work_queue` | job |
-//! | 6 | rows of `lease` | job |
-//! | 7 | concurrency keys, and manifests as limits: by outcomes, one at a time, not kept | |
-//! | 8 | rows of `unique_key` | key; each with the dead letter that is requeued for it |
-//! | 9 | rows of `manifest` | id |
-//! | 10 | rows of `manifest_state`, then the edges of each | id |
-//! | 11 | rows of `dead_letter` | unique key, then those without one by age |
+//! | 4 | the existence of rates, then their settings | |
+//! | 5 | a batch | |
+//! | 6 | rows of `work_queue` | job |
+//! | 7 | rows of `lease` | job |
+//! | 8 | concurrency keys, and manifests as limits: by outcomes, one at a time, not kept | |
+//! | 9 | rows of `unique_key` | key; each with the dead letter that is requeued for it |
+//! | 10 | rows of `manifest` | id |
+//! | 11 | rows of `manifest_state`, then the edges of each | id |
+//! | 12 | rows of `dead_letter` | unique key, then those without one by age |
 //!
 //! A call that cancels several jobs locks them in the order of their ids, each in the table that
-//! has it: for such calls 5 and 6 are one kind.
+//! has it: for such calls 6 and 7 are one kind.
 //!
 //! A claim waits only for a session that is reading the list of lanes' sections (`Lock::Sections`,
 //! milliseconds); that session waits for no lock, and releases this one at once. A claim takes its
@@ -66,6 +67,10 @@ pub(crate) enum Lock<'a> {
     /// The right to read, for all sessions, the list of lanes' sections.
     Sections,
     Key(&'a str),
+    /// The settings of a rate.
+    Rate(&'a str),
+    /// The existence of a rate.
+    RateUse(&'a str),
     /// A manifest as the limit of its jobs.
     Manifest(i64),
     /// The row of a worker.
@@ -191,8 +196,10 @@ impl Lock<'_> {
             Self::Token(name) => (5, name_hash_64(&[name])),
             Self::TokenSlot(name, slot) => (6, name_hash_64(&[name, &slot.to_string()])),
             Self::TokenWaiter(id) => (7, id as u64),
+            Self::Rate(name) => (9, name_hash_64(&[name])),
+            Self::RateUse(name) => (10, name_hash_64(&[name])),
             Self::Step(job_id, name) => (8, name_hash_64(&[&job_id.to_string(), name])),
-            Self::Batch(id) => (9, id as u64),
+            Self::Batch(id) => (11, id as u64),
         };
         pg_sys::LOCKTAG {
             locktag_field1: my_database().to_u32(),

@@ -364,6 +364,7 @@ fn add(
         false if delayed => arg("time"),
         false => None,
     };
+    let rate = job.rate.as_ref();
     let same = [
         (Waiting::LaneId, arg(lane)),
         (Waiting::QueuedAt, arg(job.now)),
@@ -395,6 +396,12 @@ fn add(
         (Waiting::Trace, job.trace),
         (Waiting::RunAs, job.run_as.as_deref().and_then(arg)),
         (Waiting::Version, job.version.as_deref().and_then(arg)),
+        (Waiting::Rate, rate.and_then(|rate| arg(rate.name.as_str()))),
+        (
+            Waiting::RateKey,
+            rate.and_then(|rate| rate.key.as_deref()).and_then(arg),
+        ),
+        (Waiting::Cost, rate.and_then(|rate| arg(rate.cost))),
         (Waiting::ParentJobId, job.parent_job_id.and_then(arg)),
         (
             Waiting::Steps,

@@ -4,6 +4,7 @@ use super::{check_size, refuse_sql_task};
 use crate::columns::{DEFAULT_GROUP, HIGHEST_PRIORITY};
 use crate::error::{Error, Result};
 use crate::lane;
+use crate::rate;
 use crate::server::call::Call;
 use crate::server::clock::Timestamp;
 use crate::server::spi;
@@ -30,6 +31,8 @@ pub(crate) struct NewJob {
     pub(crate) run_as: Option<String>,
     /// The version of the program that it needs.
     pub(crate) version: Option<String>,
+    /// The rate under which it starts.
+    pub(crate) rate: Option<rate::OfJob>,
     /// The manifest's id and name.
     pub(crate) manifest: Option<(i64, String)>,
     /// The job that spawned it, or whose steps it undoes.
@@ -68,6 +71,7 @@ impl NewJob {
             trace: None,
             run_as: None,
             version: None,
+            rate: None,
             manifest: None,
             parent_job_id: None,
             steps: 0,
@@ -120,14 +124,16 @@ impl NewJob {
             trace,
             version: call.optional_new_name(first + 12, "version")?,
             batch: call.optional::<i64>(first + 13),
+            rate: rate::OfJob::from_call(call, first + 14)?,
             ..Self::plain(task, group.unwrap_or(DEFAULT_GROUP.to_string()), now)
         })
     }
 
     /// Returns the names that decide its lane.
-    pub(super) fn names(&self) -> (&str, &str, Option<&str>, Option<&str>) {
+    pub(super) fn names(&self) -> (&str, &str, Option<&str>, Option<&str>, Option<(&str, &str)>) {
         let (run_as, version) = (self.run_as.as_deref(), self.version.as_deref());
-        (&self.group, &self.task, run_as, version)
+        let rate = self.rate.as_ref().map(rate::OfJob::names);
+        (&self.group, &self.task, run_as, version, rate)
     }
 
     pub(super) fn lane(&self) -> i64 {
@@ -136,6 +142,7 @@ impl NewJob {
             &self.task,
             self.run_as.as_deref(),
             self.version.as_deref(),
+            self.rate.as_ref().map(rate::OfJob::names),
         )
     }
 

@@ -5,6 +5,7 @@ use crate::audit;
 use crate::columns::SQL_TASK;
 use crate::error::{Error, Result};
 use crate::job_steps;
+use crate::rate;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::quote::literal;
@@ -23,6 +24,9 @@ row! {
         input: Option<pg_sys::Datum>,
         steps: Option<pg_sys::Datum>,
         version: Option<String>,
+        rate: Option<String>,
+        rate_key: Option<String>,
+        cost: Option<i32>,
         succeeded: bool,
     }
 }
@@ -80,6 +84,7 @@ fn fork(
     let job = NewJob {
         priority: i32::from(ended.priority),
         version: ended.version,
+        rate: rate::OfJob::stored(ended.rate, ended.rate_key, ended.cost),
         ..NewJob::plain(ended.task, ended.group_name, now)
     };
     let id = work_queue::next_id();

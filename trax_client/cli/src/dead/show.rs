@@ -33,6 +33,7 @@ struct DeadLetterDetail {
     unique_key: Option<String>,
     concurrency_key: Option<String>,
     version: Option<String>,
+    rate: Option<String>,
     input: Json,
 }
 
@@ -53,6 +54,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
             unique_key: row.try_get("unique_key")?,
             concurrency_key: row.try_get("concurrency_key")?,
             version: row.try_get("version")?,
+            rate: row.try_get("rate")?,
             input: row.try_get("input")?,
         });
     }
@@ -89,6 +91,7 @@ impl DeadLetterDetail {
         facts.maybe("unique key", self.unique_key.as_deref());
         facts.maybe("concurrency key", self.concurrency_key.as_deref());
         facts.maybe("version", self.version.as_deref());
+        facts.maybe("rate", self.rate.as_deref());
         facts.add("died", letter.created_at.full(now));
         facts.maybe("resolved", letter.resolved_at.map(|at| at.full(now)));
         facts.maybe("note", letter.resolution_note.as_deref());

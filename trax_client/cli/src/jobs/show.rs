@@ -63,6 +63,7 @@ pub(super) struct Job {
     attempts: Vec<Attempt>,
     parent_job_id: Option<i64>,
     version: Option<String>,
+    rate: Option<String>,
     steps: Vec<Step>,
 }
 
@@ -158,6 +159,7 @@ impl Job {
             attempts: Vec::new(),
             parent_job_id: row.try_get("parent_job_id")?,
             version: row.try_get("version")?,
+            rate: row.try_get("rate")?,
             steps: Vec::new(),
         })
     }
@@ -187,6 +189,7 @@ impl Job {
         facts.maybe("unique key", self.unique_key.as_deref());
         facts.maybe("concurrency key", self.concurrency_key.as_deref());
         facts.maybe("version", self.version.as_deref());
+        facts.maybe("rate", self.rate.as_deref());
         facts.maybe("scheduled for", time(self.scheduled_for));
         facts.add("queued", self.queued_at.full(now));
         if self.state == "queued" {

@@ -151,6 +151,7 @@ fn group(stored: &Value) -> Entry {
         ("max_active_jobs", Value::Null),
         ("priority", json!(0)),
         ("max_per_key", json!(1)),
+        ("rate", Value::Null),
         ("enabled", json!(true)),
     ];
     entry(stored, &defaults)

@@ -229,6 +229,13 @@ pub(super) const FAMILIES: [(&str, Kind, &str); 52] = [
         Gauge,
         "Age of the database's oldest transaction id; PostgreSQL stops at two billion.",
     ),
+    (
+        "trax_rate_available",
+        Gauge,
+        "Starts of a rate, without a key, that may happen now.",
+    ),
+    ("trax_rate_closed", Gauge, "1 while a rate is closed."),
+    ("trax_rate_waiting", Gauge, "Jobs of a rate that wait."),
     ("trax_tokens_held", Gauge, "Places of a name that are held."),
     (
         "trax_tokens_waiting",

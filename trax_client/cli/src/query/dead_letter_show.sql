@@ -18,6 +18,7 @@ select
     d.unique_key,
     d.concurrency_key,
     d.version,
+    d.rate || coalesce(', key ' || d.rate_key, '') || ', cost ' || d.cost as rate,
     d.input
 from trax.dead_letter d
 where d.id = $1

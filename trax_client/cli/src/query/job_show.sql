@@ -19,6 +19,7 @@ select
     j.progress,
     j.parent_job_id,
     j.version,
+    j.rate || coalesce(', key ' || j.rate_key, '') || ', cost ' || j.cost as rate,
     q.waits_for,
     coalesce(q.unique_key, l.unique_key) as unique_key,
     coalesce(q.concurrency_key, l.concurrency_key) as concurrency_key,

@@ -241,6 +241,7 @@ class Exchange:
             "detail": verdict.detail,
             "delay": None if verdict.delay is None else span(verdict.delay),
             "permanent": verdict.permanent,
+            "close_rate": verdict.close_rate,
         }
         return link.call(_STATEMENTS[verdict.kind], parameters, self.limit)
 
@@ -268,7 +269,11 @@ class Exchange:
         if given.kind is Kind.FAIL:
             error = f"{given.error[:1000]}; {why}"
             outcome.verdict = Verdict(
-                Kind.FAIL, error=error, delay=given.delay, permanent=given.permanent
+                Kind.FAIL,
+                error=error,
+                delay=given.delay,
+                permanent=given.permanent,
+                close_rate=given.close_rate,
             )
         else:
             outcome.verdict = instead(given, why)

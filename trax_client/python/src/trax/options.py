@@ -29,6 +29,9 @@ class JobOptions(TypedDict, total=False):
     unique_for: Seconds | None
     version: str | None
     batch: int | None
+    rate: str | None
+    rate_key: str | None
+    cost: int | None
 
 
 EMPTY: Final[dict[str, Any]] = {}
@@ -76,6 +79,9 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "unique_for": argument.duration,
     "version": _text,
     "batch": _batch,
+    "rate": _text,
+    "rate_key": _text,
+    "cost": _integer,
 }
 
 

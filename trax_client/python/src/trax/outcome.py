@@ -68,14 +68,18 @@ class Cancel(Exception):
 class RetryIn(Exception):
     """Raise it to fail and be retried after this delay instead of the job's own.
 
-    The delay is a number of seconds or a timedelta.
+    The delay is a number of seconds or a timedelta. With `close_rate`, nothing of the job's rate and
+    key starts before, as an API asks for with `Retry-After`.
     """
 
-    def __init__(self, delay: Seconds, message: str = "", *, detail: Any = None) -> None:
+    def __init__(
+        self, delay: Seconds, message: str = "", *, detail: Any = None, close_rate: bool = False
+    ) -> None:
         length = duration("delay", delay)
         super().__init__(message or f"to be retried in {length}")
         self.delay = delay
         self.detail = detail
+        self.close_rate = close_rate
 
 
 class Permanent(Exception):
@@ -122,6 +126,7 @@ class Verdict:
     detail: str | None = None
     delay: Seconds | None = None
     permanent: bool = False
+    close_rate: bool = False
 
     @property
     def size(self) -> int:
@@ -162,6 +167,7 @@ def instead(refused: Verdict, why: object, *, again: bool = False) -> Verdict:
         detail=typed.dumps({"detail": sendable(left_out)}),
         delay=refused.delay,
         permanent=refused.permanent,
+        close_rate=refused.close_rate,
     )
 
 
@@ -178,7 +184,13 @@ def on_error(error: BaseException, reason: Reason | None) -> Verdict:
         return fail("the handler was cancelled by its own program")
     if isinstance(error, RetryIn):
         detail = _detail(error.detail)
-        return Verdict(Kind.FAIL, error=sendable(str(error)), detail=detail, delay=error.delay)
+        return Verdict(
+            Kind.FAIL,
+            error=sendable(str(error)),
+            detail=detail,
+            delay=error.delay,
+            close_rate=error.close_rate,
+        )
     if isinstance(error, Permanent):
         return fail(str(error), permanent=True, detail=_detail(error.detail))
     text = "".join(traceback.format_exception_only(type(error), error)).strip()

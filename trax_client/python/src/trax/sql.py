@@ -15,7 +15,8 @@ _OPTIONS = """
     unique_key => %(unique_key)s::text, concurrency_key => %(concurrency_key)s::text,
     trace => %(trace)s::jsonb, retry_delay => %(retry_delay)s::interval,
     unique_for => %(unique_for)s::interval, version => %(version)s::text,
-    batch => %(batch)s::bigint"""
+    batch => %(batch)s::bigint,
+    rate => %(rate)s::text, rate_key => %(rate_key)s::text, cost => %(cost)s::int"""
 
 _CLAIMED = """job_id, token::text, attempt, max_attempts, task, input::text, manifest, group_name,
     extract(epoch from scheduled_for)::float8, extract(epoch from queued_at)::float8,
@@ -74,7 +75,8 @@ COMPLETE = f"select trax.complete({_LEASE}, output => %(output)s::jsonb)"
 COMPLETE_IN_TRANSACTION = """select trax.complete(job_id => %(job_id)s::bigint,
     token => %(token)s::uuid, output => %(output)s::jsonb)"""
 FAIL = f"""select trax.fail({_LEASE}, error => %(error)s::text, detail => %(detail)s::jsonb,
-    retry_in => %(delay)s::interval, permanent => %(permanent)s::boolean)"""
+    retry_in => %(delay)s::interval, permanent => %(permanent)s::boolean,
+    close_rate => %(close_rate)s::boolean)"""
 RELEASE = f"select trax.release({_LEASE}, delay => %(delay)s::interval)"
 ACKNOWLEDGE_CANCEL = f"select trax.acknowledge_cancel({_LEASE})"
 TIMED_OUT = f"""select case when trax.acknowledge_cancel({_LEASE}) then 'failed'

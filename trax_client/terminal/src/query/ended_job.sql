@@ -30,6 +30,9 @@ select
             then d.id::text
     end as letter,
     r.version,
+    r.rate,
+    r.rate_key,
+    r.cost::text as cost,
     d.requeued_job_id,
     r.manifest as came_from,
     pg_catalog.to_json(r.queued_at) #>> '{}' as queued_at

@@ -10,5 +10,8 @@ select trax.enqueue(
     unique_key => $9,
     concurrency_key => $10,
     trace => $11::jsonb,
-    version => $15
+    version => $15,
+    rate => $16,
+    rate_key => $17,
+    cost => $18::int
 )::text

@@ -222,6 +222,7 @@ fn what(page: &Page<'_>, row: &Row) -> Result<Markup, Trouble> {
         ("unique key", plain("unique_key")?),
         ("concurrency key", plain("concurrency_key")?),
         ("version", plain("version")?),
+        ("rate", plain("rate")?),
         ("scheduled for", time("scheduled_for")?),
         ("queued", time("queued_at")?),
         ("due", time("run_at")?),

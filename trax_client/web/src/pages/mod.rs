@@ -162,7 +162,7 @@ fn head(visit: &Visit, list: &str) -> Result<(&'static str, Markup), Trouble> {
         "manifests" => plain("Manifests"),
         "groups" => plain("Groups"),
         "workers" => Ok(("Workers", worker::head(visit)?)),
-        "tokens" => plain("Tokens"),
+        "tokens" => plain("Tokens and rates"),
         "doctor" => plain("Doctor"),
         "audit" => plain("Audit"),
         _ => Err(Trouble::missing("there is no such page")),

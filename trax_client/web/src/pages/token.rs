@@ -1,4 +1,4 @@
-//! The holders and waiters of tokens of `trax lock` and `trax.acquire_token`.
+//! The holders and waiters of tokens of `trax lock` and `trax.acquire_token`, and the rates.
 
 use maud::{Markup, html};
 use tokio_postgres::types::Type;
@@ -6,9 +6,11 @@ use tokio_postgres::types::Type;
 use super::Page;
 use crate::layout::table;
 use crate::moment::Moment;
+use crate::numbers::grouped;
 use crate::trouble::Trouble;
 
 const LIST: &str = include_str!("../query/token_list.sql");
+const RATES: &str = include_str!("../query/rate_list.sql");
 const MOST: i64 = 500;
 
 pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
@@ -39,5 +41,45 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
     Ok(html! {
         (table("Tokens", &head, &shown, "No token is held."))
         @if rows.len() > most { p .hint { "These are the first " (MOST) "; there are more." } }
+        (rates(page).await?)
     })
+}
+
+async fn rates(page: &Page<'_>) -> Result<Markup, Trouble> {
+    let rows = page.work.rows(RATES, &[(&MOST, Type::INT8)]).await?;
+    let now = page.reader.now;
+    let mut shown = Vec::new();
+    for row in &rows {
+        let name: String = row.try_get("name")?;
+        let allowed: i32 = row.try_get("allowed")?;
+        let period: String = row.try_get("period")?;
+        let burst: i32 = row.try_get("burst")?;
+        let available: Option<i32> = row.try_get("available")?;
+        let next: Option<Moment> = row.try_get("free_at")?;
+        let closed: Option<Moment> = row.try_get("closed_until")?;
+        let closed_for_good: bool = row.try_get("closed_for_good")?;
+        let waiting: i64 = row.try_get("waiting")?;
+        shown.push(vec![
+            html! { (name) },
+            html! { (allowed) " in " (period) },
+            html! { (burst) },
+            html! { @if let Some(left) = available { (left) } },
+            html! { @if let Some(at) = next.filter(|_| closed.is_none()) { (at.shown(now)) } },
+            html! {
+                @if let Some(until) = closed { (until.shown(now)) }
+                @if closed_for_good { "it is opened" }
+            },
+            html! { (grouped(waiting)) },
+        ]);
+    }
+    let head = [
+        "rate",
+        "allowed",
+        "burst",
+        "left",
+        "next",
+        "closed until",
+        "jobs that wait",
+    ];
+    Ok(table("Rates", &head, &shown, "There is no rate."))
 }

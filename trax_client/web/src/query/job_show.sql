@@ -35,6 +35,7 @@ select
     coalesce(q.unique_key, l.unique_key) as unique_key,
     coalesce(q.concurrency_key, l.concurrency_key) as concurrency_key,
     j.version,
+    j.rate || coalesce(', key ' || j.rate_key, '') || ', cost ' || j.cost as rate,
     coalesce(q.max_retries, l.max_retries) as max_retries,
     pg_catalog.left(pg_catalog.jsonb_pretty(coalesce(q.trace, l.trace)), $2) as trace,
     l.lease_expires_at,

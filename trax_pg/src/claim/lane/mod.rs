@@ -6,10 +6,12 @@
 //! recent changes and on the rows that it scans, and not on the number of lanes. If shared memory
 //! does not have all sections, the list is read from the index.
 //!
-//! The sections of a full group wait behind its gate (`memory/bound.rs`). When the gate opens, the
-//! best of them is put in front of it. The next one follows when a claim begins to scan that one,
+//! The sections of a full group, or of a key of a rate that is used up, wait behind a gate
+//! (`memory/bound.rs`). When the gate opens, or its time is over, the best of them is put in front
+//! of it. The next one follows when a claim begins to scan that one,
 //! and is put back if the gate has closed meanwhile. So a claim that finds the group full again has
-//! scanned few of its sections, mostly one.
+//! scanned few of its sections, mostly one; and whatever waits for a rate, a claim reads one row of
+//! it at the time at which the rate has room.
 //!
 //! The number of a lane is a hash of its names, which a session learns from the
 //! first row that it sees. Until then a section is sorted as if its group had the highest
@@ -29,7 +31,7 @@ use crate::server::bounded_cache::BoundedCache;
 use crate::server::spi::{Spi, row, statement};
 use crate::server::table::Scan;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -50,6 +52,7 @@ row! {
         name: String,
         priority: i16,
         enabled: bool,
+        rate: Option<String>,
     }
 }
 statement!(LaneGroups, "claim/lane_groups.sql" -> LaneGroup);
@@ -61,6 +64,8 @@ pub(super) struct Names<'a> {
     pub(super) task: &'a str,
     pub(super) run_as: Option<&'a str>,
     pub(super) version: Option<&'a str>,
+    pub(super) rate: Option<&'a str>,
+    pub(super) rate_key: Option<&'a str>,
 }
 
 /// The group, the task and the version of a lane; for SQL jobs also the role that runs them.
@@ -69,6 +74,15 @@ pub(super) struct Lane {
     pub(super) task: String,
     run_as: Option<String>,
     version: Option<String>,
+    /// The gate of its group.
+    pub(super) gate: Bound,
+    pub(super) rate: Option<LaneRate>,
+}
+
+/// The rate and the key that each job of a lane uses.
+pub(super) struct LaneRate {
+    pub(super) name: String,
+    pub(super) key: Option<String>,
     pub(super) gate: Bound,
 }
 
@@ -80,6 +94,11 @@ impl Lane {
             run_as: names.run_as.map(str::to_owned),
             version: names.version.map(str::to_owned),
             gate: Bound::full_until(names.group),
+            rate: names.rate.map(|name| LaneRate {
+                name: name.to_owned(),
+                key: names.rate_key.map(str::to_owned),
+                gate: Bound::used_until(name, names.rate_key.unwrap_or("")),
+            }),
         })
     }
 
@@ -88,6 +107,8 @@ impl Lane {
             && self.task == names.task
             && self.run_as.as_deref() == names.run_as
             && self.version.as_deref() == names.version
+            && self.rate.as_ref().map(|rate| rate.name.as_str()) == names.rate
+            && self.rate.as_ref().and_then(|rate| rate.key.as_deref()) == names.rate_key
     }
 }
 
@@ -127,6 +148,8 @@ pub(super) fn names(scan: &Scan) -> Names<'_> {
         task: text(Waiting::Task),
         run_as: scan.text(Waiting::RunAs),
         version: scan.text(Waiting::Version),
+        rate: scan.text(Waiting::Rate),
+        rate_key: scan.text(Waiting::RateKey),
     }
 }
 
@@ -168,12 +191,20 @@ pub(super) fn limit_may_differ(group: &str) {
     LIMITED.with_borrow_mut(|limited| limited.remove(group));
 }
 
-/// The groups that are disabled or have a priority other than the default.
+/// The groups that are disabled or have a rate or a priority other than the default.
 #[derive(PartialEq)]
 pub(super) struct Groups {
-    /// The priority of each, and whether it is enabled.
-    special: HashMap<String, (i16, bool)>,
+    special: HashMap<String, Special>,
     highest: i16,
+    any_rate: bool,
+}
+
+#[derive(PartialEq)]
+struct Special {
+    priority: i16,
+    enabled: bool,
+    /// The gate of its rate.
+    rate: Option<Bound>,
 }
 
 /// When the groups were read, and how often groups had been configured before.
@@ -227,19 +258,40 @@ impl Groups {
         let rows = spi.query_latest(LaneGroups);
         let special: HashMap<_, _> = rows
             .iter()
-            .map(|row| (row.name, (row.priority, row.enabled)))
+            .map(|row| {
+                let special = Special {
+                    priority: row.priority,
+                    enabled: row.enabled,
+                    rate: row.rate.map(|rate| Bound::used_until(&rate, "")),
+                };
+                (row.name, special)
+            })
             .collect();
-        let priorities = special.values().map(|&(priority, _)| priority);
-        let highest = priorities.max().unwrap_or(0);
-        Self { special, highest }
+        let priorities = special.values().map(|special| special.priority);
+        Self {
+            highest: priorities.max().unwrap_or(0),
+            any_rate: special.values().any(|special| special.rate.is_some()),
+            special,
+        }
     }
 
     fn is_on(&self, group: &str) -> bool {
-        self.special.get(group).is_none_or(|&(_, is_on)| is_on)
+        self.special
+            .get(group)
+            .is_none_or(|special| special.enabled)
     }
 
     fn priority(&self, group: &str) -> i16 {
-        self.special.get(group).map_or(0, |&(priority, _)| priority)
+        self.special
+            .get(group)
+            .map_or(0, |special| special.priority)
+    }
+
+    fn rate_gate(&self, group: &str) -> Option<Bound> {
+        if !self.any_rate {
+            return None;
+        }
+        self.special.get(group).and_then(|special| special.rate)
     }
 }
 
@@ -257,6 +309,10 @@ pub(super) struct List {
     /// opened.
     openings: u64,
     opened_all_at: i64,
+    /// The gates of rates that this session has found closed, with the time until which they are,
+    /// also in the order of these times.
+    closed: BTreeMap<Place, i64>,
+    closings: BTreeSet<(i64, Place)>,
     /// The last change that discarded all entries, and the last change that was added.
     void: u64,
     seen: u64,
@@ -316,6 +372,8 @@ impl List {
             ordered: BTreeSet::new(),
             openings: 0,
             opened_all_at: 0,
+            closed: BTreeMap::new(),
+            closings: BTreeSet::new(),
             void: 0,
             seen: 0,
             is_whole: false,
@@ -397,6 +455,7 @@ impl List {
     pub(super) fn clear(&mut self) {
         self.sections.clear();
         self.ordered.clear();
+        self.forget_closed();
         self.seen = 0;
         self.is_whole = false;
         self.read = None;

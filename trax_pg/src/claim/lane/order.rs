@@ -5,14 +5,78 @@ use std::ops::RangeInclusive;
 
 /// The place in front of all gates.
 const IN_FRONT: Place = 0;
-
-/// Returns the gate of a section if it is known and closed.
-fn closed_gate(section: Section, now: i64) -> Option<Bound> {
-    let gate = known(section.lane).map(|lane| lane.gate);
-    gate.filter(|gate| gate.is_closed(now))
-}
+const ALL_GATES: RangeInclusive<Place> = IN_FRONT + 1..=Place::MAX;
 
 impl List {
+    /// Returns the place of a section whose lane is known and has a closed gate.
+    fn closed_place(&mut self, section: Section, now: i64) -> Option<Place> {
+        known(section.lane).and_then(|lane| self.closed_gate(&lane, now))
+    }
+
+    /// Returns the number of a gate of the lane that is closed, as this session or another has
+    /// found it.
+    pub(in crate::claim) fn closed_gate(&mut self, lane: &Lane, now: i64) -> Option<Place> {
+        if lane.gate.is_closed(now) {
+            return Some(lane.gate.number());
+        }
+        self.rate_gates(lane)
+            .into_iter()
+            .flatten()
+            .find_map(|gate| {
+                let known = self.closed.get(&gate.number()).copied();
+                if known.is_none_or(|until| until <= now) {
+                    self.close(gate, gate.closed_until(now)?);
+                }
+                Some(gate.number())
+            })
+    }
+
+    /// Returns the gates of the rates under which the jobs of a lane start.
+    fn rate_gates(&self, lane: &Lane) -> [Option<Bound>; 2] {
+        let own = lane.rate.as_ref().map(|rate| rate.gate);
+        [own, self.groups.rate_gate(&lane.group)]
+    }
+
+    /// Puts the next section behind each gate of a lane, which are open, in front of it.
+    pub(in crate::claim) fn put_next_of(&mut self, lane: &Lane, now: i64) {
+        let [own, of_group] = self.rate_gates(lane);
+        for gate in [Some(lane.gate), own, of_group].into_iter().flatten() {
+            self.put_next(gate.number()..=gate.number(), now);
+        }
+    }
+
+    /// Keeps the sections of a gate behind it until a time, or until it is opened.
+    pub(in crate::claim) fn close(&mut self, gate: Bound, until: i64) {
+        let gate = gate.number();
+        if let Some(before) = self.closed.insert(gate, until) {
+            self.closings.remove(&(before, gate));
+        }
+        self.closings.insert((until, gate));
+    }
+
+    pub(in crate::claim) fn has_closed(&self) -> bool {
+        !self.closed.is_empty()
+    }
+
+    /// Returns when the next closed gate opens by itself.
+    pub(in crate::claim) fn opens_at(&self) -> Option<i64> {
+        let first = self.closings.first().map(|&(until, _)| until);
+        first.filter(|&until| until < i64::MAX)
+    }
+
+    pub(super) fn forget_closed(&mut self) {
+        self.closed.clear();
+        self.closings.clear();
+    }
+
+    /// Forgets that these gates were closed.
+    fn forget_closed_of(&mut self, gates: RangeInclusive<Place>) {
+        let opened = self.closed.extract_if(gates, |_, _| true);
+        opened.for_each(|(gate, until)| {
+            self.closings.remove(&(until, gate));
+        });
+    }
+
     fn order(&self, section: Section, start: i64) -> ClaimOrder {
         if self.ages {
             return ClaimOrder::BEST;
@@ -45,10 +109,10 @@ impl List {
         self.put_at(IN_FRONT, section, start);
     }
 
-    /// Puts a section whose group is full behind the group's gate.
-    pub(in crate::claim) fn put_behind(&mut self, section: Section, gate: Bound) {
+    /// Puts a section behind a gate of its lane.
+    pub(in crate::claim) fn put_behind(&mut self, section: Section, gate: Place) {
         if let Some(known) = self.sections.get(&section) {
-            self.put_at(gate.number(), section, known.start);
+            self.put_at(gate, section, known.start);
         }
     }
 
@@ -62,32 +126,56 @@ impl List {
         self.put_at(place, section, start);
     }
 
-    /// Puts the best section behind each gate that has opened in front of it; looks at all gates
-    /// again after [`memory::GATE_MICROS`], for which a gate stays closed at most.
+    /// Puts the best section behind each gate that has opened, or whose time is over, in front of
+    /// it; looks at all gates again after [`memory::GATE_MICROS`].
     pub(in crate::claim) fn put_opened(&mut self, now: i64) {
-        let opened = memory::opened_since(&mut self.openings);
-        let is_recent = (0..memory::GATE_MICROS).contains(&(now - self.opened_all_at));
-        let Some(opened) = opened.filter(|_| is_recent) else {
+        let since = now - self.opened_all_at;
+        // The times of a clock that has gone back are not believed.
+        let opened = memory::opened_since(&mut self.openings).filter(|_| since >= 0);
+        match &opened {
+            Some(opened) => opened
+                .iter()
+                .for_each(|gates| self.forget_closed_of(gates.clone())),
+            None => self.forget_closed(),
+        }
+        let mut gates = opened.unwrap_or_else(|| vec![ALL_GATES]);
+        while let Some(&(until, gate)) = self.closings.first()
+            && until <= now
+        {
+            self.closings.pop_first();
+            self.closed.remove(&gate);
+            gates.push(gate..=gate);
+        }
+        if since >= memory::GATE_MICROS {
+            gates = vec![ALL_GATES];
+        }
+        if gates.contains(&ALL_GATES) {
             self.opened_all_at = now;
-            return self.put_next(IN_FRONT + 1..=Place::MAX, now);
-        };
-        for gates in opened {
+        }
+        for gates in gates {
             self.put_next(gates, now);
         }
     }
 
     /// Puts the best section behind each of these gates in front of it, unless it is closed. The
     /// next one follows when this one is scanned.
-    pub(in crate::claim) fn put_next(&mut self, gates: RangeInclusive<Place>, now: i64) {
+    fn put_next(&mut self, gates: RangeInclusive<Place>, now: i64) {
         let (mut from, last) = gates.into_inner();
         while self.has_gated()
             && let Some(((place, _), section)) = self.first_from(from)
             && place <= last
         {
-            if let Some(known) = self.sections.get(&section)
-                && closed_gate(section, now).is_none()
-            {
-                self.put(section, known.start);
+            let start = self.sections.get(&section).map(|known| known.start);
+            if let Some(start) = start {
+                match self.closed_place(section, now) {
+                    None => self.put(section, start),
+                    // Another gate of it is closed: the next one behind this gate follows.
+                    Some(other) if other != place => {
+                        self.put_behind(section, other);
+                        continue;
+                    }
+                    Some(_) => {}
+                }
             }
             from = place.saturating_add(1);
         }
@@ -141,7 +229,7 @@ impl List {
             _ => {}
         }
         let start = known.start;
-        match closed_gate(section, now) {
+        match self.closed_place(section, now) {
             Some(gate) => self.put_behind(section, gate),
             None => self.put(section, start),
         }

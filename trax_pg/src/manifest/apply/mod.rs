@@ -139,6 +139,10 @@ fn apply(
     if let Some(source) = source {
         refuse_others(spi, &groups, &manifests, source)?;
     }
+    for group in &groups {
+        let known = group.require_rate(spi);
+        known.map_err(|error| error.about_group(&group.name))?;
+    }
     let gone = if prune {
         Gone::find(spi, &groups, &manifests, source)
     } else {
@@ -192,6 +196,7 @@ fn settings(value: &Value, source: Option<&str>) -> Result<group::Settings> {
         "priority",
         "enabled",
         "max_per_key",
+        "rate",
     ];
     let object = Object::new(value, "a group", &keys)?;
     Ok(group::Settings {
@@ -202,6 +207,7 @@ fn settings(value: &Value, source: Option<&str>) -> Result<group::Settings> {
         priority: Some(object.within("priority", 0, HIGHEST_PRIORITY)?.unwrap_or(0)),
         enabled: object.boolean("enabled")?,
         max_per_key: Some(object.within("max_per_key", 1, i32::MAX)?.unwrap_or(1)),
+        rate: Some(object.name("rate")?.unwrap_or_default()),
         applied: true,
         source: source.map(str::to_owned),
     })

@@ -35,6 +35,8 @@ const OUR_CHECKS: [&CStr; 28] = [
     c"work_queue_scheduled_entry_is_fresh",
     c"work_queue_steps_positive",
     c"work_queue_wait_until_of_suspended",
+    c"work_queue_cost_of_rate",
+    c"work_queue_rate_key_of_rate",
     c"lease_attempt_positive",
     c"lease_cancel_has_a_cause",
     c"lease_manifest_has_id",
@@ -128,14 +130,17 @@ pub(super) fn has_columns(relation: pg_sys::Relation, columns: &[&CStr]) -> Resu
 fn type_of(column: &CStr) -> pg_sys::Oid {
     match column.to_bytes() {
         b"job_id" | b"lane_id" | b"manifest_id" | b"parent_job_id" => pg_sys::INT8OID,
-        b"attempt" | b"attempts" | b"max_retries" => pg_sys::INT4OID,
+        b"attempt" | b"attempts" | b"max_retries" | b"cost" | b"allowed" | b"burst" => {
+            pg_sys::INT4OID
+        }
         b"cancel_requested" | b"cancelled" | b"timed_out" | b"limited" | b"final"
         | b"scheduled" => pg_sys::BOOLOID,
         b"token" => pg_sys::UUIDOID,
-        b"timeout" | b"retry_delay" => pg_sys::INTERVALOID,
+        b"timeout" | b"retry_delay" | b"period" => pg_sys::INTERVALOID,
         b"input" | b"trace" | b"detail" | b"output" => pg_sys::JSONBOID,
         b"waits_for" | b"task" | b"group_name" | b"manifest" | b"unique_key" | b"version"
-        | b"concurrency_key" | b"worker" | b"state" | b"failure_kind" | b"error" => pg_sys::TEXTOID,
+        | b"concurrency_key" | b"rate" | b"rate_key" | b"worker" | b"state" | b"failure_kind"
+        | b"error" => pg_sys::TEXTOID,
         b"scheduled_for" => pg_sys::TIMESTAMPTZOID,
         name if name.ends_with(b"_at") => pg_sys::TIMESTAMPTZOID,
         _ => pg_sys::InvalidOid,

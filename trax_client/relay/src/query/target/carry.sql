@@ -17,7 +17,10 @@ select
         trace => nullif(d.row -> 'trace', 'null'),
         retry_delay => (d.row ->> 'retry_delay')::interval,
         unique_for => (d.row ->> 'unique_for')::interval,
-        version => d.row ->> 'version'
+        version => d.row ->> 'version',
+        rate => d.row ->> 'rate',
+        rate_key => d.row ->> 'rate_key',
+        cost => (d.row ->> 'cost')::int
     )
 from (
     select x.document::jsonb as row, x.at
