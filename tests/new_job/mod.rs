@@ -13,6 +13,7 @@ const QUEUED: &str =
     "select task, input, run_at - queued_at, waits_for, group_name, priority, max_retries, timeout,
         unique_key, concurrency_key, trace, retry_delay, version
     from trax.work_queue
+    where task <> 'batch'
     order by job_id";
 
 /// Returns psql's messages for a `\copy` of this text.
@@ -40,10 +41,15 @@ async fn a_row_of_text_or_csv_is_the_job_that_enqueue_makes_of_the_same_values()
     let rows = "task,input,priority\na,\"{\"\"n\"\": 1}\",\nb,,0\na,[2],31\n";
     let table = ("trax.new_job (task, input, priority)", "csv header");
     assert_eq!(copy_by_psql(&db, rows, table), "COPY 3\n");
-    let whole = "c\t3\t\\N\tg\t7\t2\t00:01:30\tu\tk\t{\"id\": 5}\t00:00:07\t01:00:00\tv1\n";
-    let said = copy_by_psql(&db, whole, ("trax.new_job", ""));
+    let batch = s.number("select trax.open_batch('batch')").await;
+    let whole = format!(
+        "c\t3\t\\N\tg\t7\t2\t00:01:30\tu\tk\t{{\"id\": 5}}\t00:00:07\t01:00:00\tv1\t{batch}\n"
+    );
+    let said = copy_by_psql(&db, &whole, ("trax.new_job", ""));
     assert_eq!(said, "COPY 1\n");
     assert_eq!(s.get(QUEUED).await, enqueued);
+    let sealed = format!("select trax.seal_batch({batch})");
+    assert_eq!(s.number(&sealed).await, 1);
     s.assert_healthy().await;
 }
 
