@@ -68,7 +68,7 @@ async fn jobs_that_belong_on_different_shards_are_refused() {
         .await;
     assert_eq!(refusal.code, "0A000", "{refusal}");
     let moved = s
-        .refusal(&format!("call trax_router.move_group('{one}', 2)"))
+        .refusal(&format!("call trax_router.move_group('{one}', 2, null)"))
         .await;
     assert!(moved.message.contains("or is of a graph"), "{moved}");
 }
