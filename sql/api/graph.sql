@@ -16,7 +16,7 @@ comment on function trax.enqueue_graph(jsonb, text) is
     'Queues jobs of which some need others, all or none, and returns their names and ids: {"jobs": [{"name": "load", "task": "etl.load"}, {"name": "sum", "sql": "call rollup()", "needs": ["load"]}]}. A job has the options of trax.enqueue, or of trax.enqueue_sql. It runs when the jobs that it needs have ended as "when" says: completed (the default; else it is cancelled, and so on down), ended (whatever they became) or failed (as soon as one has failed or was cancelled; else it is cancelled). With "on_failure": "wait" a dead letter cancels nothing until it is acknowledged, and the job that it is requeued as takes its place. While a graph with this unique_key has a job that waits or runs, returns that graph''s and queues nothing.';
 
 create function trax.read_needs(
-    job_id bigint
+    id bigint
 )
 returns table (
     name text,
@@ -33,7 +33,7 @@ comment on function trax.read_needs(bigint) is
     'Returns the jobs that a job of a graph needed, in the order of its needs, or those that were added to a batch, as they are now; state is null when the job is no longer in the history.';
 
 create function trax.read_graph(
-    job_id bigint
+    id bigint
 )
 returns table (
     name text,

@@ -22,7 +22,7 @@ begin
         raise exception 'batch % is on shard %, and the job belongs on shard %', batch, shard, other
             using errcode = '0A000',
                 detail = format('All jobs of a batch are on one shard, and group "%s"%s is on another.', coalesce(group_name, 'default'), coalesce(format(' with key "%s"', key), '')),
-                hint = format('Move the group to the shard of the batch: call trax_router.move_group(%L, %s); or use a spread group without a key.', coalesce(group_name, 'default'), shard);
+                hint = format('Move the group to the shard of the batch: call trax_router.move_group(%L, %s, null); or use a spread group without a key.', coalesce(group_name, 'default'), shard);
     end if;
     return case when shard <> all (tried) then shard end;
 end;
@@ -71,7 +71,7 @@ begin
             raise exception 'the jobs of the graph belong on shards % and %', chosen, wanted
                 using errcode = '0A000',
                     detail = format('All jobs of a graph are on one shard: %s is on shard %s, group "%s" on shard %s.', chosen_for, chosen, coalesce(one.group_name, 'default'), wanted),
-                    hint = format('Move one of the groups: call trax_router.move_group(%L, %s); or use a spread group without keys.', coalesce(one.group_name, 'default'), chosen);
+                    hint = format('Move one of the groups: call trax_router.move_group(%L, %s, null); or use a spread group without keys.', coalesce(one.group_name, 'default'), chosen);
         end if;
     end loop;
     if chosen is null then

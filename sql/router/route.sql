@@ -208,6 +208,10 @@ exception
         perform trax_router.raise(failure);
 end;';
         when 'group' then
+            -- Rows are returned without leaving the loop.
+            if ask not like 'result %' then
+                ask := ask || E'\n            return;';
+            end if;
             declared := declared || format('    tried integer[] := ''{}'';%s    shard integer := %s;%s', E'\n', f.place, E'\n');
             body := '-- A job that may run anywhere goes to another shard when this one is away.
 begin

@@ -277,7 +277,7 @@ async fn the_scheduler_lets_the_next_job_run_at_once() {
     let s = Session::of(&database).await;
     queued(&s, "a b:a", "cancel").await;
     complete(&s, "a").await;
-    let waits = "select count(*) from trax.work_queue where waits_for = 'jobs'";
-    s.becomes(waits, "0").await;
-    complete(&s, "b").await;
+    let completed =
+        "select count(trax.complete(job_id, token)) from trax.claim_next(tasks => '{b}')";
+    s.becomes(completed, "1").await;
 }

@@ -168,12 +168,9 @@ async fn a_statement_runs_in_a_graph() {
     .await;
     complete(&s, "a").await;
     s.becomes("select count(*) from sum", "1").await;
-    s.becomes(
-        "select count(*) from trax.work_queue where waits_for = 'jobs'",
-        "0",
-    )
-    .await;
-    complete(&s, "z").await;
+    let completed =
+        "select count(trax.complete(job_id, token)) from trax.claim_next(tasks => '{z}')";
+    s.becomes(completed, "1").await;
 }
 
 #[tokio::test]

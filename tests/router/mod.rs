@@ -4,6 +4,7 @@ mod access;
 mod away;
 mod break_off;
 mod cluster;
+mod graph;
 mod grow;
 mod job;
 mod lost;

@@ -14,8 +14,8 @@ use crate::server::clock::{Timestamp, micros};
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::step::isolated;
 use crate::{
-    audit, dead_letter, job_graph, lease, progress, rate, setting, token, unique_key, unreadable_job,
-    worker_registry,
+    audit, dead_letter, job_graph, lease, progress, rate, setting, token, unique_key,
+    unreadable_job, worker_registry,
 };
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 

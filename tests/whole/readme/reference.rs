@@ -9,7 +9,7 @@ use tokio_postgres::Client;
 
 /// The functions of the contract, in the order of the page. A function that only trax calls says
 /// "Internal." in its comment, and is not listed.
-const CONTRACT: [(&str, &str); 9] = [
+const CONTRACT: [(&str, &str); 10] = [
     (
         "Produce",
         "enqueue enqueue_many enqueue_sql limit_queue_time run_now cancel explain_job await_job await_jobs get_jobs",

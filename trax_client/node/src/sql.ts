@@ -154,13 +154,13 @@ export const enqueueGraph = (named: Record<string, Argument>): Statement =>
   selecting("name, job_id", call("enqueue_graph", named));
 
 export const readNeeds = (jobId: number): Statement =>
-  selecting("name, job_id, state, output::text as output, error", call("read_needs", { job_id: ["bigint", jobId] }));
+  selecting("name, job_id, state, output::text as output, error", call("read_needs", { id: ["bigint", jobId] }));
 
 export const readGraph = (jobId: number): Statement =>
   selecting(
     `name, job_id, task, state, pg_catalog.to_jsonb(needs)::text as needs, condition, waits_for, attempt,
   extract(epoch from started_at)::float8 as started_at, extract(epoch from finished_at)::float8 as finished_at, error`,
-    call("read_graph", { job_id: ["bigint", jobId] }),
+    call("read_graph", { id: ["bigint", jobId] }),
   );
 
 /** The type of an argument that is a time, given as the time from now. */

@@ -56,7 +56,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     /// Returns the jobs that a job of a graph needed, or all of its batch.
     pub async fn read_needs(&self, job_id: JobId) -> Result<Vec<Needed>> {
         let rows = Call::new("read_needs")
-            .arg("job_id", &job_id.0)
+            .arg("id", &job_id.0)
             .rows(self.db, "name, job_id, state, output, error")
             .await?;
         rows.iter()
@@ -75,7 +75,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     /// Returns all jobs of the graph or batch that a job belongs to; empty if it is of none.
     pub async fn read_graph(&self, job_id: JobId) -> Result<Vec<Member>> {
         let rows = Call::new("read_graph")
-            .arg("job_id", &job_id.0)
+            .arg("id", &job_id.0)
             .rows(
                 self.db,
                 "name, job_id, task, state, needs, condition, waits_for, attempt, started_at, \

@@ -39,7 +39,7 @@ statement!(GraphNeeds, "graph/needs.sql", { job_id: INT8OID } -> ShownNeed);
 
 sql_function!(trax_read_graph, pg_finfo_trax_read_graph, |call| {
     as_owner(call, |caller| {
-        let job_id = call.required::<i64>(0, "job_id")?;
+        let job_id = call.required::<i64>(0, "id")?;
         let mut rows = call.rows();
         spi::connected(|spi| {
             access_scope::of_caller(spi, caller).require_job(spi, job_id)?;
@@ -69,7 +69,7 @@ sql_function!(trax_read_graph, pg_finfo_trax_read_graph, |call| {
 
 sql_function!(trax_read_needs, pg_finfo_trax_read_needs, |call| {
     as_owner(call, |caller| {
-        let job_id = call.required::<i64>(0, "job_id")?;
+        let job_id = call.required::<i64>(0, "id")?;
         let mut rows = call.rows();
         spi::connected(|spi| {
             access_scope::of_caller(spi, caller).require_job(spi, job_id)?;

@@ -130,10 +130,10 @@ impl NewJob {
     }
 
     /// Returns the names that decide its lane.
-    pub(super) fn names(&self) -> (&str, &str, Option<&str>, Option<&str>, Option<(&str, &str)>) {
+    pub(super) fn names(&self) -> impl Eq + std::hash::Hash + '_ {
         let (run_as, version) = (self.run_as.as_deref(), self.version.as_deref());
         let rate = self.rate.as_ref().map(rate::OfJob::names);
-        (&self.group, &self.task, run_as, version, rate)
+        (&*self.group, &*self.task, run_as, version, rate)
     }
 
     pub(super) fn lane(&self) -> i64 {

@@ -43,10 +43,10 @@ SEAL_BATCH = "select trax.seal_batch(batch => %(job_id)s::bigint)"
 ENQUEUE_GRAPH = """select name, job_id
 from trax.enqueue_graph(document => %(document)s::jsonb, unique_key => %(unique_key)s::text)"""
 READ_NEEDS = """select name, job_id, state, output::text, error
-from trax.read_needs(job_id => %(job_id)s::bigint)"""
+from trax.read_needs(id => %(job_id)s::bigint)"""
 READ_GRAPH = """select name, job_id, task, state, needs, condition, waits_for, attempt,
     extract(epoch from started_at)::float8, extract(epoch from finished_at)::float8, error
-from trax.read_graph(job_id => %(job_id)s::bigint)"""
+from trax.read_graph(id => %(job_id)s::bigint)"""
 AWAIT_JOB = "call trax.await_job(%(job_id)s::bigint, %(timeout)s::interval, null, null, null)"
 JOB = """select job_id, state, attempt, task, manifest, group_name, priority,
     extract(epoch from run_at)::float8, extract(epoch from scheduled_for)::float8,

@@ -23,7 +23,7 @@ const OUR_TRIGGERS: [&CStr; 4] = [
 ];
 
 /// The extension's own check constraints, which each insert must satisfy by itself.
-const OUR_CHECKS: [&CStr; 28] = [
+const OUR_CHECKS: [&CStr; 30] = [
     c"work_queue_only_sql_runs_as_a_role",
     c"work_queue_waits_for_known",
     c"work_queue_priority_range",
