@@ -23,7 +23,7 @@ impl Kind {
 use Kind::{Counter, Gauge, Histogram, Summary};
 
 /// All families that this version of the server or this program returns.
-pub(super) const FAMILIES: [(&str, Kind, &str); 52] = [
+pub(super) const FAMILIES: [(&str, Kind, &str); 55] = [
     ("trax_up", Gauge, "Whether the database answered."),
     (
         "trax_scrape_duration_seconds",
