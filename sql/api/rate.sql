@@ -60,7 +60,7 @@ returns table (
     available int,
     free_at timestamptz
 )
-language c volatile parallel unsafe
+language c volatile parallel unsafe security definer
 rows 1
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_read_rate';

@@ -102,7 +102,7 @@ async fn no_window_has_one_too_many_while_claimers_compete_and_the_server_is_kil
         }
         consumer.await.expect("it does not panic");
         if kills < 2 {
-            server.restart().expect("it starts again");
+            server.start().expect("it starts again");
         }
     }
     let s = Session::of(&database).await;

@@ -15,7 +15,7 @@ const UNIT: u8 = 2;
 const BURST: u8 = 2;
 const FULL: u8 = UNIT * BURST;
 /// The time at which a path ends.
-const LAST: u8 = 9;
+const LAST: u8 = 8;
 
 const EXACT: &str = "no window has one too many";
 

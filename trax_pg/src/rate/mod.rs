@@ -69,6 +69,8 @@ sql_function!(trax_configure_rate, pg_finfo_trax_configure_rate, |call| {
     let burst = call.optional_within(3, "burst", 1, i32::MAX)?;
     require_possible(allowed, period, burst.unwrap_or(allowed))?;
     require_memory()?;
+    // Before the time at which the rate is created: its keys are known to be unused.
+    memory::rate::begin();
     spi::connected(|spi| {
         Lock::Rate(&name).take(Mode::Alone);
         let before = StoredSettings::of_rate(spi, &name);
