@@ -76,7 +76,7 @@ where
             // The pause grows with the wait: a probe costs the server a millisecond, and many tests
             // wait at once.
             Err(_) => {
-                let pause = begun.elapsed() / 20;
+                let pause = begun.elapsed() / 10;
                 let pause = pause.clamp(Duration::from_millis(5), Duration::from_millis(100));
                 tokio::time::sleep(pause).await;
             }
