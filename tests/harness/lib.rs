@@ -102,6 +102,15 @@ pub fn has_library(server: &Server, name: &str) -> bool {
     found
 }
 
+/// Returns a number of rows that stands for very many: `full` if `TRAX_ROWS` is `whole`, otherwise
+/// a tenth, since reading even a tenth costs far more than the tests allow.
+pub fn many(full: i64) -> i64 {
+    match std::env::var("TRAX_ROWS").is_ok_and(|value| value == "whole") {
+        true => full,
+        false => full / 10,
+    }
+}
+
 /// Returns whether the fault tests must try all faults: `TRAX_FAULTS=whole`.
 pub fn whole_faults() -> bool {
     std::env::var("TRAX_FAULTS").is_ok_and(|value| value == "whole")
