@@ -3,7 +3,8 @@
 # make ci        make test, and what else is checked before a change lands: tests that repeat others, other features, the
 #                majors 16 to 18, faults over three shards, the packages
 # make lint      the form and the lints alone
-# make proof     the long forms: a minute of load under changing limits, 100,000 jobs past a late one, a worker under siege
+# make proof     the long forms: a minute of load under changing limits, 100,000 jobs past a late one, a million
+#                rows where the tests have a tenth, a worker under siege
 # make chaos     everything goes wrong by the dice of SEED for SECONDS (120); SHARDS=3 for a router and so many shards;
 #                CHAOS_ONLY=Promote,Cut for some kinds only
 # make matrix    compiles for, and runs the tests of tests/ on, PostgreSQL 15, 16, 17 and 18, which it fetches; before a release
@@ -53,6 +54,7 @@ package-test: package
 
 proof: setup build
 	TRAX_SWEEP_SECONDS=60 TRAX_LATE_JOBS=100000 scripts/cargo test --test trax -- --nocapture limit::sweep whole::late whole::model
+	TRAX_ROWS=whole scripts/cargo test --test trax -- --nocapture claim:: cleanup:: limit:: new_job:: whole::plan
 	TRAX_FAULTS=whole scripts/cargo test --test trax -- --nocapture worker::fault worker::siege relay::fault
 
 chaos: SECONDS ?= 120

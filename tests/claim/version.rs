@@ -128,7 +128,8 @@ async fn a_claim_costs_the_same_beside_many_jobs_of_a_version_that_it_does_not_t
     };
     let before = cost().await;
     // Older, and of a higher priority.
-    s.get("select count(trax.enqueue('t', version => 'old', priority => n % 3)) from generate_series(1, 30000) n")
+    let old = harness::many(30_000);
+    s.get(&format!("select count(trax.enqueue('t', version => 'old', priority => n % 3)) from generate_series(1, {old}) n"))
         .await;
     let after = cost().await;
     println!("{before} buffers before, {after} after");

@@ -1,5 +1,6 @@
 //! Retention: any caller's cycle creates partitions ahead and drops old ones.
 
+use harness::many;
 use harness::session::{Session, session};
 use trax_client::testkit::Database;
 
@@ -67,9 +68,9 @@ async fn many_callers_at_once_make_and_drop_without_harm() {
 }
 
 #[tokio::test]
-async fn a_million_runs_are_dropped_quickly() {
+async fn very_many_runs_are_dropped_quickly() {
     let (db, s) = session().await;
-    s.get(&old_day(9, 1_000_000)).await;
+    s.get(&old_day(9, many(1_000_000))).await;
     s.get(&old_day(2, 1)).await;
     let old = s
         .get("select 'trax.run_' || to_char((now() - interval '9 days') at time zone 'UTC', 'YYYYMMDD')")
@@ -83,7 +84,7 @@ async fn a_million_runs_are_dropped_quickly() {
     assert_eq!(s.number("select count(*) from trax.run").await, 1);
     // Deleting the rows one by one would write a WAL record for each.
     let written = plan[0]["Plan"]["WAL Records"].as_i64();
-    println!("dropping a million runs wrote {written:?} records");
+    println!("dropping them wrote {written:?} records");
     assert!(written.is_some_and(|records| records < 10_000), "{plan}");
 }
 

@@ -29,9 +29,7 @@ fn each_example_counts_words() {
         let verdict = on_this_thread(async {
             let trial = Trial::new(unchanged(language), shared_server()).await;
             let verdict = counts_words(&trial).await;
-            let verdict = verdict.map_err(|wrong| format!("{language:?}: {wrong}{}", trial.said()));
-            trial.end(shared_server()).await;
-            verdict
+            verdict.map_err(|wrong| format!("{language:?}: {wrong}{}", trial.said()))
         });
         assert_eq!(verdict, Ok(()));
     }

@@ -54,11 +54,7 @@ fn judge(program: Program, scenario: Scenario) -> JoinHandle<Verdict> {
             let on = own.as_ref().unwrap_or_else(|| shared_server());
             let mut trial = Trial::new(program, on).await;
             let verdict = scenario.play(&mut trial, own.as_mut()).await;
-            let verdict = verdict.map_err(|wrong| format!("{scenario:?}: {wrong}{}", trial.said()));
-            trial
-                .end(own.as_ref().unwrap_or_else(|| shared_server()))
-                .await;
-            verdict
+            verdict.map_err(|wrong| format!("{scenario:?}: {wrong}{}", trial.said()))
         })
     })
 }
@@ -133,8 +129,7 @@ fn the_command_conforms() {
 }
 
 /// Followed by `sync` or `async`.
-const PYTHON: &str = "PYTHONPATH=trax_client/python/src PYTHONDONTWRITEBYTECODE=1 \
-    exec \"$PYTHON\"";
+const PYTHON: &str = "PYTHONPATH=trax_client/python/src exec \"$PYTHON\"";
 const PYTHON_WORKER: &str = "trax_client/python/tests/conformance_worker.py";
 
 #[test]

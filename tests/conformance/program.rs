@@ -102,6 +102,9 @@ impl Program {
             .env("TRAX", trax_binary())
             .env("RUST_WORKER", env!("CARGO_BIN_EXE_conformance_worker"))
             .env("PYTHON", languages.join("python/bin/python3"))
+            // Where scripts/python keeps what it has compiled.
+            .env("PYTHONPYCACHEPREFIX", languages.join("pycache"))
+            .env_remove("PYTHONDONTWRITEBYTECODE")
             .env("NODE_PATH", languages.join("node/node_modules"));
     }
 }

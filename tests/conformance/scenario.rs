@@ -4,7 +4,7 @@ use super::log::most_at_once;
 use super::trial::{Start, Trial, Verdict, is, now, promptly, within};
 use super::{refusal, steps, unheard, versions};
 use harness::PATIENCE;
-use harness::scheduler::{connect, scheduler_of};
+use harness::scheduler::scheduler_of;
 use std::time::Duration;
 use trax_client::testkit::{Server, Stop};
 
@@ -361,7 +361,7 @@ async fn restart(trial: &mut Trial, server: &mut Server) -> Verdict {
     stop(server, Stop::Fast);
     trial.logs(SOON, "done", (job, 1), &worker).await?;
     server.start().expect("the server starts");
-    trial.client = connect(&trial.database).await;
+    trial.connect().await;
     trial.becomes(job, "1 completed", &worker).await?;
     is("runs", trial.runs(job).await?.as_str(), "1 completed")?;
     let limit = trial.program.returns_within();
@@ -372,7 +372,7 @@ async fn restart(trial: &mut Trial, server: &mut Server) -> Verdict {
         stop(server, how.next().unwrap_or(Stop::Fast));
         server.start().expect("the server starts");
         let ready = now();
-        trial.client = connect(&trial.database).await;
+        trial.connect().await;
         let next = trial.begins(1, &worker).await?;
         let lines = trial.log()?;
         let begun = lines.iter().find(|line| line.job == next);

@@ -3,12 +3,13 @@
 
 use super::log::{self, Line};
 use super::program::Program;
+use harness::database;
 use harness::process::{Process, Scratch, is_alive, send_signal};
 use harness::scheduler::{new_name, scheduler_of, violations};
 use harness::{PATIENCE, scheduler};
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Statement};
 use trax_client::testkit::{Database, Server};
 
 /// The result of a scenario: success, or the worker's error.
@@ -23,6 +24,9 @@ pub(super) struct Trial {
     pub(super) program: Program,
     pub(super) database: Database,
     pub(super) client: Client,
+    /// Returns the `attempt state` of a job. Every wait repeats it, and planning it takes ten times
+    /// as long as running it.
+    state: Statement,
     port: u16,
     files: Scratch,
 }
@@ -91,14 +95,18 @@ pub(super) async fn within<T>(
     limit: Duration,
     mut probe: impl AsyncFnMut() -> Verdict<T>,
 ) -> Verdict<T> {
-    let deadline = Instant::now() + limit;
+    let begun = Instant::now();
     loop {
         match probe().await {
             Ok(value) => return Ok(value),
-            Err(seen) if Instant::now() >= deadline => {
+            Err(seen) if begun.elapsed() >= limit => {
                 return Err(format!("{what}: not within {limit:?}; last seen: {seen}"));
             }
-            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            Err(_) => {
+                let pause = begun.elapsed() / 10;
+                let pause = pause.clamp(Duration::from_millis(10), Duration::from_millis(100));
+                tokio::time::sleep(pause).await;
+            }
         }
     }
 }
@@ -131,7 +139,8 @@ impl Trial {
     /// A new database on a server with schedulers and the role `conformance`.
     pub(super) async fn new(program: Program, server: &Server) -> Self {
         let name = new_name("conformance");
-        let database = server.database(&name).await.expect("a database is made");
+        let database = database::clone(server, &name).await;
+        let database = database.expect("a database is made");
         let client = scheduler::connect(&database).await;
         scheduler::execute(
             &client,
@@ -143,13 +152,21 @@ impl Trial {
         )
         .await;
         scheduler_of(&client, &name, PATIENCE).await;
+        let state = prepared(&client).await;
         Trial {
             program,
             database,
             client,
+            state,
             port: server.port(),
             files: Scratch::new("conformance"),
         }
+    }
+
+    /// Connects again, after a restart of the server.
+    pub(super) async fn connect(&mut self) {
+        self.client = scheduler::connect(&self.database).await;
+        self.state = prepared(&self.client).await;
     }
 
     /// Options with a short lease.
@@ -259,8 +276,9 @@ impl Trial {
 
     /// `attempt state` of a job.
     pub(super) async fn state(&self, job: i64) -> Verdict<String> {
-        let sql = format!("select attempt || ' ' || state from trax.job where job_id = {job}");
-        self.value(&sql).await
+        let row = self.client.query_opt(&self.state, &[&job]).await;
+        let row = row.map_err(|error| format!("the state of job {job}: {error:?}"))?;
+        Ok(row.map(|row| row.get(0)).unwrap_or_default())
     }
 
     /// Waits until a job's `attempt state` is as wanted; any other end of the job is an error.
@@ -349,17 +367,11 @@ impl Trial {
         is("violations", violations(&self.client).await, vec![])?;
         is("overlaps", log::overlaps(&self.log()?), vec![])
     }
+}
 
-    /// Drops the database, which also ends its scheduler.
-    pub(super) async fn end(self, server: &Server) {
-        let Trial {
-            database, client, ..
-        } = self;
-        drop(client);
-        let admin = scheduler::connect(&server.existing("postgres")).await;
-        let drop = format!("drop database {} with (force)", database.name());
-        scheduler::execute(&admin, &drop).await;
-    }
+async fn prepared(client: &Client) -> Statement {
+    let state = "select attempt || ' ' || state from trax.job where job_id = $1";
+    client.prepare(state).await.expect("it is prepared")
 }
 
 /// Whether an `attempt state` belongs to a later attempt; a running attempt may still return to 0.

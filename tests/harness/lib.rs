@@ -76,7 +76,7 @@ where
             // The pause grows with the wait: a probe costs the server a millisecond, and many tests
             // wait at once.
             Err(_) => {
-                let pause = begun.elapsed() / 20;
+                let pause = begun.elapsed() / 10;
                 let pause = pause.clamp(Duration::from_millis(5), Duration::from_millis(100));
                 tokio::time::sleep(pause).await;
             }
@@ -100,6 +100,15 @@ pub fn has_library(server: &Server, name: &str) -> bool {
         eprintln!("skipped: {libraries} has no {name}");
     }
     found
+}
+
+/// Returns a number of rows that stands for very many: `full` if `TRAX_ROWS` is `whole`, otherwise
+/// a tenth, since reading even a tenth costs far more than the tests allow.
+pub fn many(full: i64) -> i64 {
+    match std::env::var("TRAX_ROWS").is_ok_and(|value| value == "whole") {
+        true => full,
+        false => full / 10,
+    }
 }
 
 /// Returns whether the fault tests must try all faults: `TRAX_FAULTS=whole`.

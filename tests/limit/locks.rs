@@ -58,12 +58,17 @@ async fn ten_open_claims_over_very_many_groups_fit_into_the_lock_table() {
 
 #[tokio::test]
 async fn fifty_open_claims_over_many_limited_groups_and_keys_fit_into_the_lock_table() {
-    for options in ["group_name => 'g' || n", "concurrency_key => 'k' || n"] {
+    for (limits, options) in [
+        (
+            "select count(trax.configure_group('g' || n, max_active_jobs => 1)) from generate_series(1, 6000) n;",
+            "group_name => 'g' || n",
+        ),
+        ("", "concurrency_key => 'k' || n"),
+    ] {
         let (_server, db) = usual_server().await;
         let s = Session::of(&db).await;
         s.get(&format!(
-            "select count(trax.configure_group('g' || n, max_active_jobs => 1)) from generate_series(1, 6000) n;
-             select count(trax.enqueue('t', {options})) from generate_series(1, 6000) n"
+            "{limits} select count(trax.enqueue('t', {options})) from generate_series(1, 6000) n"
         ))
         .await;
         let claimed = open_claims(&db, 50).await;

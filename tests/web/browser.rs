@@ -1,7 +1,7 @@
 //! The pages in a real Chromium, while jobs run.
 
 use super::client::Web;
-use super::driver::Browser;
+use super::driver::{ALL_RULES, Browser};
 use harness::scheduler::{live_database, live_server};
 use harness::session::{Session, session};
 use harness::{PATIENCE, eventually, shared_server};
@@ -295,7 +295,7 @@ async fn dark_is_dark_and_paper_has_no_buttons() {
         ] {
             browser.open(&format!("http://{}{path}", web.host())).await;
             assert_eq!(browser.script(paper).await, colour);
-            let barriers = browser.barriers().await;
+            let barriers = browser.barriers(ALL_RULES).await;
             assert!(barriers.is_empty(), "{path} in {scheme}: {barriers:#?}");
             browser.picture(&format!("{name}-{scheme}.png")).await;
         }

@@ -98,6 +98,15 @@ impl Model {
         }
     }
 
+    /// Two workers race for two jobs: enough for the failures that the first rules prevent.
+    fn small(rules: Rules, limit: u8) -> Model {
+        Model {
+            workers: 2,
+            jobs: 2,
+            ..Model::of(rules, limit, false)
+        }
+    }
+
     /// Whether the model allows every kind of event.
     fn is_whole(&self) -> bool {
         self.expiries > 1 && self.failures > 0
@@ -211,7 +220,7 @@ fn where_a_workers_word_is_taken_for_its_lease_a_job_completes_twice() {
         fence: Fence::Nothing,
         ..ALL
     };
-    Model::of(rules, 0, false).breaks(ONE_COMPLETION);
+    Model::small(rules, 0).breaks(ONE_COMPLETION);
 }
 
 #[test]
@@ -220,7 +229,7 @@ fn where_any_lease_of_the_job_will_do_a_stale_worker_ends_the_attempt_of_another
         fence: Fence::JobOnly,
         ..ALL
     };
-    Model::of(rules, 0, false).breaks(NO_USURPER);
+    Model::small(rules, 0).breaks(NO_USURPER);
 }
 
 #[test]
@@ -229,7 +238,7 @@ fn where_claims_of_a_limited_group_go_side_by_side_they_exceed_its_limit() {
         group_lock: false,
         ..ALL
     };
-    Model::of(rules, 1, false).breaks(GROUP_LIMIT);
+    Model::small(rules, 1).breaks(GROUP_LIMIT);
 }
 
 /// A model in which keys depend on the missing repair: reapers skip a locked key, and sessions are
