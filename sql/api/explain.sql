@@ -358,7 +358,7 @@ begin
     return query
     select
         'departed', format('Job %s of group "%s" is on its way to shard %s.', wanted, d.group_name, d.target), d.departed_at,
-        format('In the router: call trax_router.move_group(%L, %s)', d.group_name, d.target)
+        format('In the router: call trax_router.move_group(%L, %s, null)', d.group_name, d.target)
     from trax.departures() d
     where d.cargo -> 'jobs' @> jsonb_build_array(jsonb_build_object('job_id', wanted));
     if found then

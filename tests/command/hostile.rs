@@ -121,7 +121,7 @@ const LISTS: [&[&str]; 22] = [
 ];
 
 /// Commands that run once, in this order, after the lists.
-const ONCE: [&[&str]; 34] = [
+const ONCE: [&[&str]; 38] = [
     &["top", "--once"],
     &["manifest", "show", "no such\u{1b}[2J\nmanifest"],
     &["manifest", "disable", EVIL],
@@ -131,6 +131,10 @@ const ONCE: [&[&str]; 34] = [
     &["group", "resume", EVIL],
     &["group", "set", EVIL, "--priority", "3"],
     &["group", "move", EVIL, "--to", "3"],
+    &["rate", "set", EVIL, "--allowed", "5", "--per", "1m"],
+    &["rate", "close", EVIL, "--for", "5m"],
+    &["rate", "open", EVIL],
+    &["rate", "drop", EVIL],
     &["jobs", "why", "2"],
     &["signal", "2", EVIL, "5", "--signal-id", EVIL],
     &["graph", "apply", EVIL, "--unique-key", EVIL],

@@ -43,8 +43,7 @@ async fn a_row_of_text_or_csv_is_the_job_that_enqueue_makes_of_the_same_values()
     let table = ("trax.new_job (task, input, priority)", "csv header");
     assert_eq!(copy_by_psql(&db, rows, table), "COPY 3\n");
     let batch = s.number("select trax.open_batch('batch')").await;
-    let whole =
-        format!(
+    let whole = format!(
         "c\t3\t\\N\tg\t7\t2\t00:01:30\tu\tk\t{{\"id\": 5}}\t00:00:07\t01:00:00\tv1\t{batch}\tapi\tr\t2\n"
     );
     let said = copy_by_psql(&db, &whole, ("trax.new_job", ""));

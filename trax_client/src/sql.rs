@@ -186,7 +186,9 @@ impl<'p> Call<'p> {
 
     /// Sets an argument that is a time, given as the span from now by the server's clock.
     pub(crate) fn span_from_now(mut self, name: &'static str, span: &'p Option<Interval>) -> Self {
-        self.from_now = Some(name);
+        if span.is_some() {
+            self.from_now = Some(name);
+        }
         self.option(name, span)
     }
 

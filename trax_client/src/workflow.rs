@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::id::JobId;
+use crate::id::{JobId, Token};
 use crate::json::Json;
 
 /// The job that undoes a step if its job fails for good or is cancelled.
@@ -50,6 +50,15 @@ pub struct Recorded {
     pub recorded: bool,
     /// The kept output.
     pub output: Json,
+}
+
+/// A step that is to be recorded.
+pub(crate) struct NewStep<'step> {
+    pub(crate) job_id: JobId,
+    pub(crate) token: Token,
+    pub(crate) step: &'step str,
+    pub(crate) output: &'step Json,
+    pub(crate) undo: Option<&'step Undo>,
 }
 
 /// A step of a job, from [`Client::read_steps`](crate::Client::read_steps).

@@ -147,7 +147,7 @@ const JOB: &str = "attempt error finished_at group_name job_id manifest priority
     started_at state task waits_for worker";
 const WHOLE_JOB: &str = "attempt attempts cancel_requested concurrency_key dead_letter_id dead_letter_reason \
     dead_letter_status error finished_at group_name input job_id lease_expires_at manifest max_retries output parent_job_id \
-    priority progress queued_at requeued_job_id run_at scheduled_for started_at state steps task timeout_at unique_key version waits_for worker";
+    priority progress queued_at rate requeued_job_id run_at scheduled_for started_at state steps task timeout_at unique_key version waits_for worker";
 const DEAD_LETTER: &str = "attempts created_at group_name id job_id last_error manifest reason requeued_job_id \
     resolution_note resolved_at status task";
 const WHOLE_DEAD_LETTER: &str = "attempts concurrency_key created_at group_name id input job_id last_error manifest \

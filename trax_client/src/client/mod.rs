@@ -22,7 +22,6 @@ use crate::json::Json;
 use crate::sql::{Call, Interval};
 use crate::sql_job::SqlJob;
 use crate::telemetry::Enqueueing;
-pub(crate) use workflow::NewStep;
 
 /// Calls trax on a connection, or in the caller's own transaction.
 ///

@@ -12,16 +12,7 @@ use crate::id::{JobId, Token};
 use crate::job::NewJob;
 use crate::json::Json;
 use crate::sql::{Call, Interval};
-use crate::workflow::{Child, Children, Recorded, RecordedStep, Sent, Undo, Waited};
-
-/// A step that is to be recorded.
-pub(crate) struct NewStep<'step> {
-    pub(crate) job_id: JobId,
-    pub(crate) token: Token,
-    pub(crate) step: &'step str,
-    pub(crate) output: &'step Json,
-    pub(crate) undo: Option<&'step Undo>,
-}
+use crate::workflow::{Child, Children, NewStep, Recorded, RecordedStep, Sent, Undo, Waited};
 
 impl<C: GenericClient + Sync> Client<'_, C> {
     /// Records the result of a step, unless the job has a step of this name, and returns the kept

@@ -12,12 +12,11 @@ use std::time::Duration;
 use tokio::sync::{Notify, OnceCell, mpsc, oneshot};
 
 use super::outcome::{HandlerResult, JobError};
-use crate::client::NewStep;
 use crate::error::{Blame, Error, Result};
 use crate::id::{JobId, Token};
 use crate::job::{Claimed, NewJob};
 use crate::json::Json;
-use crate::workflow::{Child, Children, Recorded, RecordedStep, Undo, Waited};
+use crate::workflow::{Child, Children, NewStep, Recorded, RecordedStep, Undo, Waited};
 
 /// The number of times that a call is made again over a new connection, and the pause before.
 const TRIES: u32 = 5;

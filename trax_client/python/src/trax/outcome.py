@@ -68,8 +68,8 @@ class Cancel(Exception):
 class RetryIn(Exception):
     """Raise it to fail and be retried after this delay instead of the job's own.
 
-    The delay is a number of seconds or a timedelta. With `close_rate`, nothing of the job's rate and
-    key starts before, as an API asks for with `Retry-After`.
+    The delay is a number of seconds or a timedelta. With `close_rate`, nothing of the job's rate
+    and key starts before, as an API asks for with `Retry-After`.
     """
 
     def __init__(

@@ -18,6 +18,7 @@ select
         retry_delay => (d.row ->> 'retry_delay')::interval,
         unique_for => (d.row ->> 'unique_for')::interval,
         version => d.row ->> 'version',
+        batch => (d.row ->> 'batch')::bigint,
         rate => d.row ->> 'rate',
         rate_key => d.row ->> 'rate_key',
         cost => (d.row ->> 'cost')::int
