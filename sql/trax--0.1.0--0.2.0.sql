@@ -358,6 +358,7 @@ alter foreign table trax.new_job
 \include api/metrics.sql
 \include api/status.sql
 \include api/explain.sql
+\include api/explain_manifest.sql
 \include api/access.sql
 \include api/diagnose.sql
 

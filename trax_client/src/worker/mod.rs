@@ -300,8 +300,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// removed with their waiting jobs. If nothing differs, nothing is written.
     ///
     /// The tasks must have a handler here, and the worker's role needs the level `admin`. A
-    /// manifest of another source is an error; one stored by hand is taken over.
-    /// Outside a worker: [`Client::declare`](crate::Client::declare).
+    /// manifest of another source is an error. See [`Client::declare`](crate::Client::declare).
     pub fn manifests(
         mut self,
         source: impl Into<String>,
