@@ -151,7 +151,7 @@ const WHOLE_JOB: &str = "attempt attempts cancel_requested concurrency_key dead_
 const DEAD_LETTER: &str = "attempts created_at group_name id job_id last_error manifest reason requeued_job_id \
     resolution_note resolved_at status task";
 const WHOLE_DEAD_LETTER: &str = "attempts concurrency_key created_at group_name id input job_id last_error manifest \
-    max_retries priority reason requeued_job_id resolution_note resolved_at status task unique_key version";
+    max_retries priority rate reason requeued_job_id resolution_note resolved_at status task unique_key version";
 const MANIFEST: &str = "cron depends_mode depends_on dormant enabled evaluation_error every group_name \
     last_queued_at last_success_at name next_run_at on_dead_letter parked_on run_at stopped_by task timezone";
 const WHOLE_MANIFEST: &str = "applied created_at cron decided_at dependents depends_mode depends_on disabled_reason dormant enabled \

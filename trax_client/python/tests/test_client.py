@@ -60,7 +60,8 @@ def test_every_option_arrives(client: trax.Client, db: psycopg.Connection[Any], 
         " rate, rate_key, cost from trax.work_queue where job_id = %s",
         [job_id],
     ).fetchone()
-    assert row == ("g", 7, 2, timedelta(minutes=1), "k", {"traceparent": "x"}, [1], "v1", "api", "r", 2)
+    expected = ("g", 7, 2, timedelta(minutes=1), "k", {"traceparent": "x"}, [1], "v1")
+    assert row == (*expected, "api", "r", 2)
     job = client.job(job_id)
     assert job is not None
     assert job.run_at == datetime(2090, 1, 1, tzinfo=timezone.utc)

@@ -10,7 +10,7 @@ use pgrx::pg_sys;
 
 row! {
     /// A row of `trax.read_graph`.
-    struct ShownJob {
+    struct ShownMember {
         name: Option<pg_sys::Datum>,
         job_id: i64,
         task: Option<pg_sys::Datum>,
@@ -34,7 +34,7 @@ row! {
         error: Option<pg_sys::Datum>,
     }
 }
-statement!(GraphRead, "graph/read.sql", { job_id: INT8OID } -> ShownJob);
+statement!(GraphRead, "graph/read.sql", { job_id: INT8OID } -> ShownMember);
 statement!(GraphNeeds, "graph/needs.sql", { job_id: INT8OID } -> ShownNeed);
 
 sql_function!(trax_read_graph, pg_finfo_trax_read_graph, |call| {
