@@ -37,12 +37,12 @@ columns!(
 const FORGET_AT_MOST: i64 = 1000;
 
 row! {
-    struct Found {
+    struct FoundGraph {
         graph_id: i64,
         is_alive: bool,
     }
 }
-statement!(GraphAlive, "job_graph/alive.sql", { key: TEXTOID } -> Found);
+statement!(GraphAlive, "job_graph/alive.sql", { key: TEXTOID } -> FoundGraph);
 statement!(GraphFreeKey, "job_graph/free_key.sql", { graph_id: INT8OID, key: TEXTOID });
 statement!(
     GraphAdd, "job_graph/add.sql",

@@ -63,7 +63,7 @@ row! {
 }
 row! {
     /// A job whose needs were judged.
-    struct Judged {
+    struct JudgedJob {
         job_id: i64,
         needs: i64,
         verdict: Option<String>,
@@ -107,7 +107,7 @@ statement!(NeedSeal, "job_needs/seal.sql", { batch: INT8OID });
 statement!(EventsTake, "job_needs/events_take.sql", { at_most: INT8OID } -> Taken);
 statement!(
     NeedsJudge, "job_needs/judge.sql",
-    { job_ids: INT8ARRAYOID, waiting: INT8ARRAYOID, at_most: INT8OID } -> Judged
+    { job_ids: INT8ARRAYOID, waiting: INT8ARRAYOID, at_most: INT8OID } -> JudgedJob
 );
 statement!(
     NeedyDecide, "job_needs/decide.sql",
@@ -323,7 +323,7 @@ pub(crate) fn decide(spi: &Spi, now: Timestamp) -> Decided {
         return Decided::default();
     }
     let waiting = taken.iter().filter(|event| event.waits);
-    let judged: Vec<Judged> = spi
+    let judged: Vec<JudgedJob> = spi
         .query(NeedsJudge {
             job_ids: arg(taken.iter().map(|event| event.job_id).collect::<Vec<_>>()),
             waiting: arg(waiting.map(|event| event.job_id).collect::<Vec<_>>()),
@@ -377,8 +377,8 @@ pub(crate) fn decide(spi: &Spi, now: Timestamp) -> Decided {
 
 /// Keeps an event for each job that another transaction has locked, or one of whose needs; returns
 /// whether there is one. Needs that are left are read again: the events of the ends are gone.
-fn keep_busy(busy: &[i64], judged: &[Judged]) -> bool {
-    let judged: HashMap<i64, &Judged> = judged.iter().map(|job| (job.job_id, job)).collect();
+fn keep_busy(busy: &[i64], judged: &[JudgedJob]) -> bool {
+    let judged: HashMap<i64, &JudgedJob> = judged.iter().map(|job| (job.job_id, job)).collect();
     let mut again: Vec<i64> = judged
         .values()
         .filter(|job| job.is_busy)
@@ -394,7 +394,7 @@ fn keep_busy(busy: &[i64], judged: &[Judged]) -> bool {
 }
 
 /// Returns the jobs with the reason why they cannot run.
-fn doomed(spi: &Spi, judged: &[Judged], job_ids: Vec<i64>) -> Vec<(i64, String)> {
+fn doomed(spi: &Spi, judged: &[JudgedJob], job_ids: Vec<i64>) -> Vec<(i64, String)> {
     if job_ids.is_empty() {
         return Vec::new();
     }
@@ -430,7 +430,7 @@ impl Needed {
 }
 
 /// Makes locked jobs claimable; returns how many.
-fn wake(spi: &Spi, job_ids: Vec<i64>, judged: &[Judged], now: Timestamp) -> usize {
+fn wake(spi: &Spi, job_ids: Vec<i64>, judged: &[JudgedJob], now: Timestamp) -> usize {
     if job_ids.is_empty() {
         return 0;
     }

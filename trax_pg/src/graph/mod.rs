@@ -30,12 +30,12 @@ use document::{Document, Node};
 use std::collections::HashSet;
 
 row! {
-    struct Named {
+    struct NamedJob {
         name: String,
         job_id: i64,
     }
 }
-statement!(GraphNames, "graph/names.sql", { graph_id: INT8OID } -> Named);
+statement!(GraphNames, "graph/names.sql", { graph_id: INT8OID } -> NamedJob);
 
 sql_function!(trax_enqueue_graph, pg_finfo_trax_enqueue_graph, |call| {
     as_owner(call, |caller| {
