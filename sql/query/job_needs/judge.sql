@@ -54,29 +54,28 @@ with concerned as materialized (
     where v.verdict is not null
     limit $at_most
 ), locked as materialized (
-    select j.needed_job_id, j.job_id, l.place
+    select j.needed_job_id, j.job_id, j.verdict, l.place
     from judged j
-    cross join lateral (
+    left join lateral (
         select n.ctid as place
         from trax.need n
         where n.needed_job_id = j.needed_job_id
             and n.job_id = j.job_id
+            and j.verdict = 'met'
         for update skip locked
-    ) l
-    where j.verdict = 'met'
+    ) l on true
 ), met as (
     delete from trax.need n
-    where n.ctid = any (array(select l.place from locked l))
+    where n.ctid = any (array(select l.place from locked l where l.place is not null))
 )
 select
-    j.job_id,
+    l.job_id,
     count(*) as needs,
     case
-        when bool_or(j.verdict = 'enough') then 'enough'
-        when bool_or(j.verdict = 'doomed') then 'doomed'
+        when bool_or(l.verdict = 'enough') then 'enough'
+        when bool_or(l.verdict = 'doomed') then 'doomed'
     end as verdict,
-    min(j.needed_job_id) filter (where j.verdict = 'doomed') as doomed_by,
-    count(*) filter (where j.verdict = 'met') > count(l.place) as is_busy
-from judged j
-left join locked l on l.needed_job_id = j.needed_job_id and l.job_id = j.job_id
-group by j.job_id
+    min(l.needed_job_id) filter (where l.verdict = 'doomed') as doomed_by,
+    count(*) filter (where l.verdict = 'met') > count(l.place) as is_busy
+from locked l
+group by l.job_id
