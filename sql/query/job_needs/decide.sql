@@ -31,7 +31,7 @@ cross join lateral (
             or (
                 select n.needed_job_id
                 from trax.need n
-                where n.job_id = d.job_id
+                where n.job_id = q.job_id
                 order by n.needed_job_id desc
                 limit 1
             ) is null
