@@ -294,7 +294,7 @@ cross join lateral (
         ('trax_rate_closed', (r.closed_until is not null)::int),
         ('trax_rate_waiting', r.waiting)
 ) n (name, value)
--- A standby does not know what is left.
+-- A standby does not know how much a rate allows now.
 where n.value is not null
 union all
 select n.name, n.labels, n.value

@@ -212,7 +212,7 @@ async fn a_job_that_was_deleted_by_hand_does_not_keep_others_waiting() {
         ids["a"]
     ))
     .await;
-    // What the repair adds once a minute.
+    // The event that the repair adds once a minute.
     s.get(&format!(
         "insert into trax.need_event (job_id) values ({})",
         ids["a"]

@@ -1,4 +1,4 @@
-//! The document: what it may say, and what is refused.
+//! The document of a graph: its members, and the errors for wrong ones.
 
 use super::{complete, queued};
 use harness::session::{Session, session};

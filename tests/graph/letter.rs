@@ -1,4 +1,4 @@
-//! Dead letters in a graph: what waits for a person, and what is cancelled.
+//! Dead letters in a graph: jobs that wait for a person, and jobs that are cancelled.
 
 use super::{assert_no_needs, complete, fail, queued, states};
 use harness::session::session;

@@ -8,7 +8,7 @@ mod wait;
 
 use harness::session::{Session, session};
 
-/// One at a time, so that tests see each start: `burst` at once, then one an hour.
+/// `burst` starts at once, then one an hour, so that tests see each start.
 async fn configure(s: &Session, name: &str, burst: i32) {
     let sql = format!("select trax.configure_rate('{name}', 1, '1 h', {burst})");
     s.get(&sql).await;

@@ -1,4 +1,4 @@
-//! The names and numbers of rates: what is refused, and what the error says to type.
+//! The names and numbers of rates: the errors for wrong ones, and their hints.
 
 use super::{configure, enqueue_of};
 use harness::session::{Refusal, Session, session};

@@ -20,6 +20,7 @@ use crate::server::spi::{Spi, arg, row, statement};
 use crate::server::table::{Inserter, Table, columns};
 use pgrx::pg_sys;
 use std::cell::Cell;
+use std::collections::BTreeSet;
 
 columns!(
     /// Columns of a job of a graph.
@@ -161,6 +162,20 @@ pub(crate) fn keep_open(spi: &Spi, scope: &Scope, batch: i64, adding: Option<i64
         .hint(format!(
             "In a job of the batch: select trax.spawn(job_id, token, step, task, input, batch => {batch}); otherwise open another: select trax.open_batch('...')"
         )))
+}
+
+/// Keeps batches open, in the order of their numbers, for jobs that are added from outside; returns
+/// them.
+pub(crate) fn keep_all_open(
+    spi: &Spi,
+    scope: &Scope,
+    batches: impl Iterator<Item = i64>,
+) -> Result<BTreeSet<i64>> {
+    let batches: BTreeSet<i64> = batches.collect();
+    for &batch in &batches {
+        keep_open(spi, scope, batch, None)?;
+    }
+    Ok(batches)
 }
 
 /// Returns an error for a number that is not that of a batch.

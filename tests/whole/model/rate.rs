@@ -3,8 +3,8 @@
 //! Each action is one step under the lock of `memory/rate`: a session reads the clock before, so
 //! that others may be granted between its reading and its use, and time may pass. A granted start
 //! counts with the time that was read. It may be given back, because another transaction took its
-//! row. A restart loses what is known and what the sessions were about to do; a key may lose its
-//! entry to others.
+//! row. A restart loses the memory and the steps that the sessions were about to make; a key may
+//! lose its entry to others.
 //!
 //! Each rule can be left out, and the checker then finds a window with one too many.
 
@@ -44,9 +44,9 @@ struct Model(Rules);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Session {
     Idle,
-    /// It has read the clock.
+    /// The session has read the clock.
     Read(u8),
-    /// It was granted a start for the time `at`.
+    /// The session was granted a start for the time `at`.
     Granted {
         at: u8,
         before: u8,

@@ -82,16 +82,8 @@ fn enqueue(
     document: Document,
     key: Option<&str>,
 ) -> Result<Vec<(String, i64)>> {
-    let mut batches: Vec<i64> = document
-        .nodes
-        .iter()
-        .filter_map(|node| node.job.batch)
-        .collect();
-    batches.sort_unstable();
-    batches.dedup();
-    for &batch in &batches {
-        job_graph::keep_open(spi, scope, batch, None)?;
-    }
+    let batches = document.nodes.iter().filter_map(|node| node.job.batch);
+    let batches = job_graph::keep_all_open(spi, scope, batches)?;
     let nodes = document.nodes;
     let ids = work_queue::next_ids(nodes.len());
     let now = nodes[0].job.now;

@@ -256,12 +256,8 @@ pub(crate) struct Alike {
 /// Queues jobs of any kinds in their order, and adds them to their batches. A job whose unique key
 /// is alive, or is that of an earlier job, is left out.
 pub(crate) fn enqueue_each(spi: &Spi, scope: &Scope, jobs: &[Alike]) -> Result<()> {
-    let mut batches: Vec<i64> = jobs.iter().filter_map(|alike| alike.job.batch).collect();
-    batches.sort_unstable();
-    batches.dedup();
-    for batch in batches {
-        job_graph::keep_open(spi, scope, batch, None)?;
-    }
+    let batches = jobs.iter().filter_map(|alike| alike.job.batch);
+    job_graph::keep_all_open(spi, scope, batches)?;
     let count = jobs.iter().map(|alike| alike.inputs.len()).sum();
     let ids = next_ids(count);
     let mut left = ids.as_slice();

@@ -1,4 +1,4 @@
--- The rates, with what is left of each.
+-- Returns the rates, and how much each allows now.
 select
     r.name,
     r.allowed,

@@ -1,4 +1,4 @@
--- The rates, with what is left of each. $1 limit.
+-- Returns the rates, and how much each allows now. $1 limit.
 select
     r.name,
     r.allowed,
