@@ -213,14 +213,19 @@ async fn shutdown_gives_back_what_does_not_end_without_spending_an_attempt() -> 
     let connection = database.connect().await?;
     let client = Client::new(&connection);
     let endless = client.enqueue(&NewJob::new("endless", ())).await?;
+    let begun = Arc::new(tokio::sync::Notify::new());
+    let begins = Arc::clone(&begun);
     let worker = worker(&database)
         .grace(Duration::from_millis(100))
-        .handle("endless", |_: Value, _: Context| {
+        .handle("endless", move |_: Value, _: Context| {
+            begins.notify_one();
             std::future::pending::<HandlerResult<()>>()
         });
     let shutdown = worker.shutdown();
     let run = tokio::spawn(worker.run());
-    until(&database, "select count(*) = 1 from trax.lease").await?;
+    // A lease alone does not say that the handler runs: a stop before its start releases the job
+    // and ends as drained.
+    tokio::time::timeout(DEADLINE, begun.notified()).await?;
     shutdown.drain();
     let summary = finished(run).await?;
     assert_eq!(
@@ -407,11 +412,14 @@ async fn a_handler_that_blocks_its_thread_does_not_hold_up_the_end() -> Result {
     let block = client.enqueue(&NewJob::new("block", ())).await?;
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let ended = Arc::new(std::sync::Mutex::new(ended));
+    let begun = Arc::new(tokio::sync::Notify::new());
+    let begins = Arc::clone(&begun);
     let worker =
         worker(&database)
             .grace(Duration::ZERO)
             .handle("block", move |_: Value, _: Context| {
                 let ended = Arc::clone(&ended);
+                begins.notify_one();
                 async move {
                     let ended = ended
                         .lock()
@@ -423,7 +431,7 @@ async fn a_handler_that_blocks_its_thread_does_not_hold_up_the_end() -> Result {
             });
     let shutdown = worker.shutdown();
     let run = tokio::spawn(worker.run());
-    until(&database, "select count(*) = 1 from trax.lease").await?;
+    tokio::time::timeout(DEADLINE, begun.notified()).await?;
     let begun = Instant::now();
     shutdown.drain();
     let summary = finished(run).await?;
