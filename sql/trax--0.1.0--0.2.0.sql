@@ -310,7 +310,8 @@ update trax.lease set lane_id = trax.lane_of(group_name, task);
 alter foreign table trax.new_job
     add column retry_delay interval,
     add column unique_for interval,
-    add column version text;
+    add column version text,
+    add column on_duplicate text;
 \comments schema/new_job.sql
 \include api/claim.sql
 \include api/lease.sql

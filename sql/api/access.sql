@@ -20,7 +20,7 @@ declare
     -- The functions that each level may call in addition to the level before it.
     reader_functions constant text[] := array['status', 'check', 'diagnose', 'metrics', 'preview', 'preview_cron', 'explain_manifest', 'explain_job', 'read_steps', 'get_jobs', 'await_job', 'await_jobs', 'shard_of', 'where_is'];
     producer_functions constant text[] := array[
-        'enqueue', 'enqueue_many', 'enqueue_sql', 'limit_queue_time', 'trigger', 'cancel', 'run_now', 'record_again', 'send_signal', 'fork', 'read_steps', 'get_jobs', 'await_job', 'await_jobs', 'shard_of', 'where_is', 'acquire_token', 'await_token', 'extend_token', 'release_token'
+        'enqueue', 'enqueue_many', 'enqueue_sql', 'limit_queue_time', 'trigger', 'cancel', 'change_job', 'run_now', 'record_again', 'send_signal', 'fork', 'read_steps', 'get_jobs', 'await_job', 'await_jobs', 'shard_of', 'where_is', 'acquire_token', 'await_token', 'extend_token', 'release_token'
     ];
     worker_functions constant text[] := array[
         'claim_next', 'activate', 'complete_and_claim', 'wait_for_work', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'cancel_own', 'record_step',

@@ -99,13 +99,14 @@ create function trax.spawn(
     trace jsonb default null,
     retry_delay interval default null,
     unique_for interval default null,
-    version text default null
+    version text default null,
+    on_duplicate text default null
 )
 returns bigint
 language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_spawn';
-comment on function trax.spawn(bigint, uuid, text, text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text) is
+comment on function trax.spawn(bigint, uuid, text, text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, text) is
     'Queues a job as a child of a job that is executed, once for each step, and returns its id; a later attempt gets the id of the same child. Null when the lease is lost, or the job is asked to stop. The arguments after step are those of trax.enqueue.';
 
 create function trax.await_children(

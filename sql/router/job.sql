@@ -14,7 +14,8 @@ create function trax.enqueue_many(
     trace jsonb default null,
     retry_delay interval default null,
     unique_for interval default null,
-    version text default null
+    version text default null,
+    on_duplicate text default null
 )
 returns setof bigint
 language plpgsql volatile
@@ -46,7 +47,7 @@ begin
             begin
                 return query select c from trax_router.enqueue_many(
                     shard, task, listed[first:last], run_at, group_name, priority, max_retries, timeout, unique_key,
-                    concurrency_key, trace, retry_delay, unique_for, version
+                    concurrency_key, trace, retry_delay, unique_for, version, on_duplicate
                 ) c;
                 exit;
             exception
@@ -74,7 +75,7 @@ begin
     end if;
 end;
 $$;
-comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text) is
+comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, text) is
     'Queues one job for each input and returns their ids in the order of the inputs. A unique_key is of one job: with several inputs it is refused. In a spread group without a key they are divided over the shards, and all or nothing on each.';
 
 create function trax.get_jobs(
@@ -333,7 +334,8 @@ select
     null::jsonb as trace,
     null::interval as retry_delay,
     null::interval as unique_for,
-    null::text as version
+    null::text as version,
+    null::text as on_duplicate
 where false;
 comment on view trax.new_job is
     'Takes new jobs by COPY and INSERT: a row is a job, as trax.enqueue would queue it, at once and for good. Has no rows.';
@@ -347,7 +349,7 @@ begin
     perform trax.enqueue(
         new.task, coalesce(new.input, '{}'), new.run_at, new.group_name, coalesce(new.priority, 0), new.max_retries,
         new.timeout, new.unique_key, new.concurrency_key, new.trace, new.retry_delay, new.unique_for,
-        new.version
+        new.version, new.on_duplicate
     );
     return new;
 end;

@@ -38,6 +38,7 @@ begin
                 ('cancel', 'one', 'trax_router.shard_that_has($1, false)', null, false),
                 ('limit_queue_time', 'one', 'trax_router.shard_that_has($1, false)', null, false),
                 ('run_now', 'one', 'trax_router.shard_that_has($1, false)', null, false),
+                ('change_job', 'one', 'trax_router.shard_to_change($1, $5)', null, false),
                 ('explain_job', 'one', 'trax_router.shard_that_has($1, false)', null, true),
                 ('read_steps', 'one', 'trax_router.shard_that_has($1, false)', null, true),
                 ('send_signal', 'one', 'trax_router.shard_that_has($1, false)', null, false),

@@ -19,7 +19,8 @@ create foreign table trax.new_job (
     trace jsonb,
     retry_delay interval,
     unique_for interval,
-    version text
+    version text,
+    on_duplicate text
 ) server trax;
 comment on foreign table trax.new_job is
     'Takes new jobs by COPY and INSERT: a row is a job, as trax.enqueue would queue it. Cannot be read.';
@@ -30,9 +31,10 @@ comment on column trax.new_job.group_name is 'The group it belongs to; null is d
 comment on column trax.new_job.priority is '0 to 31; within a group a higher one is claimed first; null is 0.';
 comment on column trax.new_job.max_retries is 'Retries after the first attempt; null takes trax.default_max_retries.';
 comment on column trax.new_job.timeout is 'How long one attempt may run; null takes trax.default_timeout.';
-comment on column trax.new_job.unique_key is 'A row whose key is alive (its job waits or executes, or its unique_for is not over) queues nothing.';
+comment on column trax.new_job.unique_key is 'A row whose key is alive (its job waits or executes, or its unique_for is not over) queues nothing, unless on_duplicate says otherwise.';
 comment on column trax.new_job.concurrency_key is 'Jobs with the same key run one at a time.';
 comment on column trax.new_job.trace is 'Trace context of whoever enqueues it.';
 comment on column trax.new_job.retry_delay is 'Delay before the first retry; null takes trax.retry_delay.';
 comment on column trax.new_job.unique_for is 'How long the unique key stays alive at least, also when the job has ended; null is no longer than the job.';
 comment on column trax.new_job.version is 'The version of the program that the job needs; null is any.';
+comment on column trax.new_job.on_duplicate is 'What a row does whose key is that of a waiting job: keep that job, replace its input and options, or postpone it too; null is keep.';

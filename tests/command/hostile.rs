@@ -120,7 +120,7 @@ const LISTS: [&[&str]; 21] = [
 ];
 
 /// Commands that run once, in this order, after the lists.
-const ONCE: [&[&str]; 32] = [
+const ONCE: [&[&str]; 33] = [
     &["top", "--once"],
     &["manifest", "show", "no such\u{1b}[2J\nmanifest"],
     &["manifest", "disable", EVIL],
@@ -133,6 +133,7 @@ const ONCE: [&[&str]; 32] = [
     &["jobs", "why", "2"],
     &["signal", "2", EVIL, "5", "--signal-id", EVIL],
     &["jobs", "fork", "1", "--from", EVIL],
+    &["jobs", "change", "2", "--group", EVIL],
     &["jobs", "retry", "2"],
     &["jobs", "cancel", "5"],
     &["dead", "requeue", "1", "--note", EVIL],

@@ -18,10 +18,10 @@ use crate::json;
 use crate::telemetry::Enqueueing;
 
 const COPY: &str = "copy trax.new_job (task, input, run_at, group_name, priority, max_retries, timeout, \
-     unique_key, concurrency_key, trace, retry_delay, unique_for, version) from stdin (format binary)";
+     unique_key, concurrency_key, trace, retry_delay, unique_for, version, on_duplicate) from stdin (format binary)";
 
 /// The types of the columns that [`COPY`] names.
-const TYPES: [Type; 13] = [
+const TYPES: [Type; 14] = [
     Type::TEXT,
     Type::JSONB,
     Type::TIMESTAMPTZ,
@@ -34,6 +34,7 @@ const TYPES: [Type; 13] = [
     Type::JSONB,
     Type::INTERVAL,
     Type::INTERVAL,
+    Type::TEXT,
     Type::TEXT,
 ];
 
@@ -103,6 +104,7 @@ impl<'a> CopyIn<'a> {
             &options.retry_delay,
             &options.unique_for,
             &options.version,
+            &options.on_duplicate,
         ];
         Ok(self.writer.as_mut().write(&row).await?)
     }

@@ -25,6 +25,7 @@ const LEVELS: [(&str, &[&str]); 3] = [
             "acquire_token",
             "await_token",
             "cancel",
+            "change_job",
             "enqueue",
             "enqueue_many",
             "enqueue_sql",

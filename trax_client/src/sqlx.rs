@@ -121,6 +121,11 @@ impl Call {
             ("retry_delay", "interval", options.retry_delay.map(span)),
             ("unique_for", "interval", options.unique_for.map(span)),
             ("version", "text", options.version.clone()),
+            (
+                "on_duplicate",
+                "text",
+                options.on_duplicate.map(|choice| choice.name().to_owned()),
+            ),
         ];
         for (name, sql_type, text) in given {
             if let Some(text) = text {

@@ -73,6 +73,8 @@ fn as_enqueue(call: &Call) -> Call {
         delay,
         unique_for,
     ] = std::array::from_fn(|index| call.datum(index + 1));
+    // After it comes the role.
+    let on_duplicate = call.datum(11);
     Call::with(&[
         arg(SQL_TASK),
         None,
@@ -87,6 +89,7 @@ fn as_enqueue(call: &Call) -> Call {
         delay,
         unique_for,
         None,
+        on_duplicate,
     ])
 }
 

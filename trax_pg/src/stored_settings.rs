@@ -1,7 +1,7 @@
-//! The stored settings of a group, and the difference that a change makes to those of a group or a
-//! manifest.
+//! The stored settings of a group or a waiting job, and the difference that a change makes to those
+//! or to the settings of a manifest.
 
-use crate::server::spi::{Spi, arg, row, statement};
+use crate::server::spi::{Rows, Spi, arg, row, statement};
 use std::collections::BTreeMap;
 
 row! {
@@ -12,6 +12,7 @@ row! {
     }
 }
 statement!(GroupSettings, "stored_settings/group.sql", { name: TEXTOID } -> Member);
+statement!(JobSettings, "stored_settings/job.sql", { job_id: INT8OID } -> Member);
 
 /// Stored settings, as names and JSON texts; empty when there are none.
 pub(crate) struct StoredSettings(BTreeMap<String, String>);
@@ -26,7 +27,17 @@ pub(crate) enum Difference {
 
 impl StoredSettings {
     pub(crate) fn of_group(spi: &Spi, name: &str) -> Self {
-        let members = spi.query(GroupSettings { name: arg(name) });
+        Self::of_members(&spi.query(GroupSettings { name: arg(name) }))
+    }
+
+    pub(crate) fn of_job(spi: &Spi, job_id: i64) -> Self {
+        let settings = JobSettings {
+            job_id: arg(job_id),
+        };
+        Self::of_members(&spi.query_latest(settings))
+    }
+
+    fn of_members(members: &Rows<Member>) -> Self {
         let members = members.iter();
         Self(members.map(|member| (member.key, member.value)).collect())
     }

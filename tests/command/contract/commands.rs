@@ -178,7 +178,7 @@ const COMMANDS: [Contract; 53] = [
     of("enqueue", "t {\"n\":1}")
         .json("job_id")
         .quiet(Quiet::Words)
-        .wrong(&["", "t {", "t {} --file x", "t --file /no/such/file", "t --timeout -1", "t --retry-delay -1", "t --unique-for 60", "t --priority high", "t --sql vacuum", "t --run-as ada", "--sql vacuum --stream"]),
+        .wrong(&["", "t {", "t {} --file x", "t --file /no/such/file", "t --timeout -1", "t --retry-delay -1", "t --unique-for 60", "t --on-duplicate replace", "t --unique-key k --on-duplicate raise", "t --priority high", "t --sql vacuum", "t --run-as ada", "--sql vacuum --stream"]),
     of("relay", "--from dbname=nobody_has_this")
         .run_elsewhere()
         .wrong(&["", "--from a=b", "--from dbname=a --batch 0", "--from dbname=a --poll 1ms", "--outbox-sql --target-sql"]),
@@ -267,6 +267,11 @@ const COMMANDS: [Contract; 53] = [
         .shows("is now ready")
         .json("job_id new_job_id via")
         .wrong(&["", "seven"]),
+    of("jobs change", "$ --priority 3")
+        .prepared(A_JOB)
+        .shows("changed")
+        .json("job_id result")
+        .wrong(&["", "seven --priority 1", "1", "1 --input {", "1 --timeout -1"]),
     of("jobs fork", "$")
         .prepared(AN_END)
         .shows("continues as job")

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use trax_client::testkit::Database;
 
 const READER: &str = "status check diagnose metrics preview preview_cron explain_job explain_manifest read_steps get_jobs await_job await_jobs shard_of";
-const PRODUCER: &str = "enqueue enqueue_many enqueue_sql limit_queue_time trigger cancel run_now record_again send_signal fork read_steps get_jobs await_job await_jobs shard_of acquire_token await_token extend_token release_token";
+const PRODUCER: &str = "enqueue enqueue_many enqueue_sql limit_queue_time trigger cancel change_job run_now record_again send_signal fork read_steps get_jobs await_job await_jobs shard_of acquire_token await_token extend_token release_token";
 const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel cancel_own record_step read_steps sleep await_signal send_signal spawn await_children enqueue enqueue_many
     limit_queue_time activate complete_and_claim wait_for_work acquire_token await_token extend_token release_token
     report_progress report_worker waiting_tasks runs_as_stored get_jobs await_job await_jobs shard_of";
@@ -36,6 +36,7 @@ const CALLS: &[(&str, &str)] = &[
     ("trigger", "select trax.trigger('m')"),
     ("cancel", "select trax.cancel({job})"),
     ("run_now", "select trax.run_now({job})"),
+    ("change_job", "select trax.change_job({job}, priority => 1)"),
     ("record_again", "select trax.record_again({job}, 1)"),
     (
         "limit_queue_time",

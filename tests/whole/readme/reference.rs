@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 const CONTRACT: [(&str, &str); 8] = [
     (
         "Produce",
-        "enqueue enqueue_many enqueue_sql limit_queue_time run_now cancel explain_job await_job await_jobs get_jobs",
+        "enqueue enqueue_many enqueue_sql limit_queue_time change_job run_now cancel explain_job await_job await_jobs get_jobs",
     ),
     (
         "Manifests",

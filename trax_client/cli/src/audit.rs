@@ -14,10 +14,11 @@ use crate::similar::{self, Kind};
 use trax_terminal::Failure;
 
 const AUDIT_LIST: &str = include_str!("query/audit_list.sql");
-const ACTIONS: [&str; 16] = [
+const ACTIONS: [&str; 17] = [
     "acknowledge",
     "adopt",
     "cancel",
+    "change",
     "configure",
     "disable",
     "enable",

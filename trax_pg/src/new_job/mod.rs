@@ -21,7 +21,7 @@ use crate::server::clock::Timestamp;
 use crate::server::rights::with_rights_of;
 use crate::server::spi;
 use crate::work_queue;
-use crate::work_queue::{Alike, NewJob, check_size, empty_object};
+use crate::work_queue::{Alike, NewJob, OnDuplicate, check_size, empty_object};
 use pgrx::{PgSqlErrorCode, pg_sys, varlena_to_byte_slice};
 use std::ffi::CStr;
 
@@ -44,7 +44,7 @@ enum Passed {
 }
 
 /// The columns: those of `trax.new_job` and the arguments of `trax.enqueue`, in their order.
-const COLUMNS: [(&CStr, pg_sys::Oid, Passed); 13] = [
+const COLUMNS: [(&CStr, pg_sys::Oid, Passed); 14] = [
     (c"task", pg_sys::TEXTOID, Passed::Varying),
     (c"input", pg_sys::JSONBOID, Passed::Varying),
     (c"run_at", pg_sys::TIMESTAMPTZOID, Passed::ByValue),
@@ -70,6 +70,7 @@ const COLUMNS: [(&CStr, pg_sys::Oid, Passed); 13] = [
         Passed::Fixed(size_of::<pg_sys::Interval>()),
     ),
     (c"version", pg_sys::TEXTOID, Passed::Varying),
+    (c"on_duplicate", pg_sys::TEXTOID, Passed::Varying),
 ];
 
 type Values = [Option<pg_sys::Datum>; COLUMNS.len()];
@@ -115,7 +116,7 @@ impl Gathered {
     }
 
     fn add(&mut self, row: &Values) -> Result<()> {
-        if !self.is_like_newest(row) {
+        if !self.is_like_newest(row) || self.newest_replaces() {
             self.begin_jobs_like(row)?;
         }
         if let Some(input) = row[INPUT] {
@@ -148,6 +149,12 @@ impl Gathered {
                     (Some(newest), Some(value)) => are_equal(*newest, *value, *passed),
                     _ => false,
                 })
+    }
+
+    /// Returns whether each of the newest rows may replace the job of the one before.
+    fn newest_replaces(&self) -> bool {
+        let newest = self.jobs.last();
+        newest.is_some_and(|jobs| jobs.job.on_duplicate != OnDuplicate::Keep)
     }
 
     fn begin_jobs_like(&mut self, row: &Values) -> Result<()> {
@@ -188,7 +195,7 @@ impl Gathered {
         }
         with_rights_of(self.owner, || {
             spi::connected(|spi| {
-                work_queue::enqueue_each(spi, &self.jobs);
+                work_queue::enqueue_each(spi, &self.scope, &self.jobs);
                 Ok(())
             })
         })?;

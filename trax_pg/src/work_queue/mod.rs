@@ -10,6 +10,7 @@
 //! Cost with warm caches: enqueueing one job touches 6 buffers, 100 jobs in one call 504.
 
 mod new_job;
+mod rewrite;
 
 use crate::access_scope;
 use crate::access_scope::Scope;
@@ -29,8 +30,9 @@ use crate::setting;
 use crate::unique_key;
 use crate::unique_key::{Found, KeyTaken, Wanted};
 use crate::{changes, unseen, wake};
-pub(crate) use new_job::NewJob;
+pub(crate) use new_job::{NewJob, OnDuplicate};
 use pgrx::pg_sys;
+use rewrite::Met;
 use std::collections::{HashMap, HashSet};
 
 /// The most delayed jobs that one cycle makes claimable; the next cycle follows at once.
@@ -150,7 +152,7 @@ pub(crate) fn enqueue_within(
     inputs: &[Option<pg_sys::Datum>],
 ) -> Result<Vec<i64>> {
     scope.require(&job.task, &job.group)?;
-    let ids = enqueue(spi, job, inputs);
+    let ids = enqueue_in(spi, scope, job, inputs);
     if job.unique_key.is_some() {
         scope.require_job_as(spi, ids[0], || {
             "the job that has this unique key".to_owned()
@@ -162,10 +164,19 @@ pub(crate) fn enqueue_within(
 /// Queues one job for each input and returns their ids in order. With a unique key that is alive,
 /// nothing is queued and every id is that of the job that keeps it alive.
 pub(crate) fn enqueue(spi: &Spi, job: &NewJob, inputs: &[Option<pg_sys::Datum>]) -> Vec<i64> {
+    enqueue_in(spi, &Scope::default(), job, inputs)
+}
+
+fn enqueue_in(
+    spi: &Spi,
+    scope: &Scope,
+    job: &NewJob,
+    inputs: &[Option<pg_sys::Datum>],
+) -> Vec<i64> {
     match &job.unique_key {
         None => insert(job, inputs),
         Some(key) => {
-            let id = match enqueue_unique(spi, job, key, &inputs[..1]) {
+            let id = match enqueue_unique(spi, scope, job, key, None, inputs[0]) {
                 Ok(id) | Err(KeyTaken { job_id: id, .. }) => id,
             };
             vec![id; inputs.len()]
@@ -181,36 +192,49 @@ pub(crate) fn enqueue_new(
 ) -> std::result::Result<i64, KeyTaken> {
     match &job.unique_key {
         None => Ok(insert(job, &[input])[0]),
-        Some(key) => enqueue_unique(spi, job, key, &[input]),
+        Some(key) => enqueue_unique(spi, &Scope::default(), job, key, None, input),
     }
 }
 
-/// Queues a job if no other has its unique key. The loop ends when the key is found alive or is
-/// taken. In between, another transaction may take or release the key, and the loop looks again.
+/// Queues a job, under `id` if that is given, if no other has its unique key, or makes it of the
+/// waiting job that has the key. The loop ends when the key is found alive or is taken. In between,
+/// another transaction may take or release the key, and the loop looks again.
 fn enqueue_unique(
     spi: &Spi,
+    scope: &Scope,
     job: &NewJob,
     key: &str,
-    input: &[Option<pg_sys::Datum>],
+    id: Option<i64>,
+    input: Option<pg_sys::Datum>,
 ) -> std::result::Result<i64, KeyTaken> {
+    let mut moves = 0;
     loop {
-        let found = unique_key::find(spi, key, job.now);
-        let replaced = found
-            .as_ref()
-            .filter(|found| found.ended && !found.is_over && job.replaces == Some(found.job_id))
-            .map(|found| found.job_id);
-        match found {
+        // The job whose key the new one takes over.
+        let former = match unique_key::find(spi, key, job.now) {
+            None => None,
             Some(found) if found.is_over => {
                 unique_key::free_over(spi, &[key], job.now);
+                None
             }
-            Some(Found { job_id, ended, .. }) if replaced.is_none() => {
-                return Err(KeyTaken { job_id, ended });
+            Some(found) if found.ended && job.replaces == Some(found.job_id) => Some(found.job_id),
+            Some(found) => {
+                let met = rewrite::meet(spi, scope, job, key, &found, input);
+                let Found { job_id, ended, .. } = found;
+                match met.unwrap_or_else(|error| error.raise()) {
+                    Met::Rewritten => return Ok(job_id),
+                    Met::Begun => Some(job_id),
+                    Met::Moved if moves < LOOKS => {
+                        moves += 1;
+                        continue;
+                    }
+                    Met::Kept | Met::Moved => return Err(KeyTaken { job_id, ended }),
+                }
             }
-            _ => {}
-        }
-        let id = insert(job, input)[0];
-        let taken = match replaced {
-            Some(ended) => unique_key::pass_on(spi, key, ended, id),
+        };
+        let id = id.unwrap_or_else(next_id);
+        insert_as(job, &[id], &[input]);
+        let taken = match former {
+            Some(former) => unique_key::pass_on(spi, former, wanted(job, key, id)),
             None => unique_key::take(spi, wanted(job, key, id)),
         };
         if taken {
@@ -236,8 +260,9 @@ pub(crate) struct Alike {
 }
 
 /// Queues jobs of any kinds in their order. A job whose unique key is alive, or is that of an
-/// earlier job, is left out.
-pub(crate) fn enqueue_each(spi: &Spi, jobs: &[Alike]) {
+/// earlier job, is left out, or replaces that job. Replacing jobs come last, in an order of their
+/// keys that concurrent transactions share.
+pub(crate) fn enqueue_each(spi: &Spi, scope: &Scope, jobs: &[Alike]) {
     let count = jobs.iter().map(|alike| alike.inputs.len()).sum();
     let ids = table::next_ids(c"work_queue_job_id_seq", count);
     let mut left = ids.as_slice();
@@ -249,6 +274,10 @@ pub(crate) fn enqueue_each(spi: &Spi, jobs: &[Alike]) {
             (alike, own)
         })
         .collect();
+    let (jobs, mut replacing): (Vec<_>, Vec<_>) = jobs
+        .into_iter()
+        .partition(|(alike, _)| alike.job.on_duplicate == OnDuplicate::Keep);
+    replacing.sort_by(|(one, _), (other, _)| one.job.unique_key.cmp(&other.job.unique_key));
     let taken = take_unique_keys(spi, &jobs);
     let jobs: Vec<_> = jobs
         .into_iter()
@@ -265,6 +294,14 @@ pub(crate) fn enqueue_each(spi: &Spi, jobs: &[Alike]) {
     }
     rows.end();
     table.close();
+    for (Alike { job, inputs }, own) in replacing {
+        let key = job
+            .unique_key
+            .as_deref()
+            .expect("a replacing job has a key");
+        // With a key that stays with another job nothing is queued.
+        enqueue_unique(spi, scope, job, key, Some(own[0]), inputs[0]).ok();
+    }
 }
 
 /// Returns the jobs that now have the unique keys that they want.

@@ -9,6 +9,53 @@ use crate::server::clock::Timestamp;
 use crate::server::spi;
 use pgrx::pg_sys;
 
+/// The positions of arguments of `trax.enqueue`.
+const RUN_AT: usize = 2;
+const ON_DUPLICATE: usize = 13;
+
+/// What a new job does to the waiting job that has its unique key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OnDuplicate {
+    #[default]
+    Keep,
+    /// That job gets the input and the options of the new one.
+    Replace,
+    /// Its time, too.
+    Postpone,
+}
+
+impl OnDuplicate {
+    /// Returns the argument of a call whose argument `task` is at `first`.
+    fn from_call(call: &Call, first: usize, has_key: bool) -> Result<Self> {
+        let Some(name) = call.optional_name(first + ON_DUPLICATE, "on_duplicate")? else {
+            return Ok(Self::Keep);
+        };
+        let choice = match name.as_str() {
+            "keep" => Self::Keep,
+            "replace" => Self::Replace,
+            "postpone" => Self::Postpone,
+            _ => {
+                return Err(
+                    Error::invalid(format!("on_duplicate \"{name}\" does not exist"))
+                        .detail("The values are keep, replace and postpone.")
+                        .hint("Specify one of: keep, replace, postpone."),
+                );
+            }
+        };
+        if !has_key {
+            return Err(Error::invalid("argument \"on_duplicate\" needs a unique key")
+                .detail("The argument unique_key is null or left out.")
+                .hint("Name the key, for example: unique_key => 'report 7', on_duplicate => 'replace'"));
+        }
+        if choice == Self::Postpone && call.datum(first + RUN_AT).is_none() {
+            return Err(Error::invalid("on_duplicate \"postpone\" needs a time")
+                .detail("The argument run_at is null or left out.")
+                .hint("Specify the time, for example: run_at => now() + interval '5 s'; to keep the time of the job that waits: on_duplicate => 'replace'"));
+        }
+        Ok(choice)
+    }
+}
+
 /// The common values of jobs enqueued together.
 pub(crate) struct NewJob {
     pub(crate) task: String,
@@ -22,6 +69,7 @@ pub(crate) struct NewJob {
     pub(crate) unique_key: Option<String>,
     /// The shortest time for which the key stays alive, in microseconds.
     pub(crate) unique_for: Option<i64>,
+    pub(crate) on_duplicate: OnDuplicate,
     /// The ended job that it replaces, whose key it takes over.
     pub(crate) replaces: Option<i64>,
     pub(crate) concurrency_key: Option<String>,
@@ -61,6 +109,7 @@ impl NewJob {
             retry_delay: None,
             unique_key: None,
             unique_for: None,
+            on_duplicate: OnDuplicate::Keep,
             replaces: None,
             concurrency_key: None,
             trace: None,
@@ -82,12 +131,7 @@ impl NewJob {
     pub(crate) fn of_arguments(call: &Call, first: usize, now: Timestamp) -> Result<Self> {
         spi::require_primary()?;
         let task = call.new_name(first, "task")?;
-        let run_at = call.optional::<Timestamp>(first + 2).unwrap_or(now);
-        if !run_at.is_finite() {
-            return Err(Error::invalid("argument \"run_at\" must be a finite time")
-                .detail("run_at is infinity or -infinity.")
-                .hint("Specify a time, for example: run_at => now() + interval '5 min'"));
-        }
+        let run_at = Self::finite_time(call, first + RUN_AT)?.unwrap_or(now);
         call.optional_positive(first + 6, "timeout")?;
         call.optional_not_negative(first + 10, "retry_delay")?;
         let unique_key = call.optional_name(first + 7, "unique_key")?;
@@ -99,6 +143,7 @@ impl NewJob {
                     "Name the key, for example: unique_key => 'report 7', unique_for => '1 hour'",
                 ));
         }
+        let on_duplicate = OnDuplicate::from_call(call, first, unique_key.is_some())?;
         let trace = call.datum(first + 9);
         trace.map_or(Ok(()), |trace| check_size("trace", trace))?;
         let group = call.optional_new_name(first + 3, "group_name")?;
@@ -113,11 +158,23 @@ impl NewJob {
             retry_delay: call.datum(first + 10),
             unique_key,
             unique_for,
+            on_duplicate,
             concurrency_key: call.optional_name(first + 8, "concurrency_key")?,
             trace,
             version: call.optional_new_name(first + 12, "version")?,
             ..Self::plain(task, group.unwrap_or(DEFAULT_GROUP.to_string()), now)
         })
+    }
+
+    /// Returns the argument `run_at`.
+    pub(super) fn finite_time(call: &Call, index: usize) -> Result<Option<Timestamp>> {
+        let run_at = call.optional::<Timestamp>(index);
+        if run_at.is_some_and(|run_at| !run_at.is_finite()) {
+            return Err(Error::invalid("argument \"run_at\" must be a finite time")
+                .detail("run_at is infinity or -infinity.")
+                .hint("Specify a time, for example: run_at => now() + interval '5 min'"));
+        }
+        Ok(run_at)
     }
 
     /// Returns the names that decide its lane, of a job of workers.

@@ -35,7 +35,7 @@ from .errors import (
     VersionError,
     WrongStateError,
 )
-from .options import JobOptions
+from .options import JobChange, JobOptions
 from .outcome import RECORDED, Cancel, Permanent, Reason, RetryIn, Snooze, Stopped, Suspended
 from .steps import Child
 from .version import __version__
@@ -55,6 +55,7 @@ __all__ = [
     "DisconnectedError",
     "InvalidArgumentError",
     "Job",
+    "JobChange",
     "JobOptions",
     "JobResult",
     "NotInstalledError",

@@ -17,7 +17,8 @@ select
         trace => nullif(d.row -> 'trace', 'null'),
         retry_delay => (d.row ->> 'retry_delay')::interval,
         unique_for => (d.row ->> 'unique_for')::interval,
-        version => d.row ->> 'version'
+        version => d.row ->> 'version',
+        on_duplicate => d.row ->> 'on_duplicate'
     )
 from (
     select x.document::jsonb as row, x.at
