@@ -168,6 +168,7 @@ alter table trax.instance replica identity full;
 alter table trax.manifest_group add column source text collate "C";
 create index manifest_group_special on trax.manifest_group (name) where priority <> 0 or not enabled;
 \comments schema/group.sql
+\include schema/task.sql
 
 -- manifest
 alter table trax.manifest
@@ -317,6 +318,7 @@ alter foreign table trax.new_job
 \include api/lease.sql
 \include api/outcome.sql
 \include api/manifest.sql
+\include api/task.sql
 \include api/dead_letter.sql
 \include api/shard.sql
 \include api/cycle.sql

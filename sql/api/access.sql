@@ -30,7 +30,7 @@ declare
     ];
     admin_functions constant text[] := reader_functions || producer_functions || worker_functions || array[
         'schedule', 'unschedule', 'enable_manifest', 'disable_manifest', 'trigger_group', 'apply', 'cancel_manifest',
-        'cancel_group', 'configure_group', 'requeue_dead_letter', 'requeue_dead_letters',
+        'cancel_group', 'configure_group', 'configure_task', 'reset_task', 'requeue_dead_letter', 'requeue_dead_letters',
         'acknowledge_dead_letter', 'tick', 'pause', 'resume', 'believe_clock', 'adopt', 'set_shard', 'start_scheduler', 'grant_access', 'revoke_access'
     ];
     -- A token has no task and no group: all roles share its names.
@@ -87,7 +87,7 @@ as $$
     join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
     where c.relnamespace = 'trax'::regnamespace
         and c.relname in (
-            'job', 'work_queue', 'lease', 'run', 'manifest', 'manifest_state', 'manifest_dependency', 'manifest_group',
+            'job', 'work_queue', 'lease', 'run', 'manifest', 'manifest_state', 'manifest_dependency', 'manifest_group', 'task',
             'dead_letter', 'stopped_schedule', 'lane', 'unique_key', 'worker', 'instance', 'adoption', 'believed_clock', 'concurrency_limit',
             'concurrency_token',
             'concurrency_waiter', 'worker_state', 'lease_extension', 'progress', 'step', 'signal', 'need', 'need_event', 'failed_step', 'unreadable_job', 'access_scope', 'audit',

@@ -63,6 +63,8 @@ begin
                 ('cancel_group', 'each', 'trax_router.shards_of_group($1)', null, false),
                 ('trigger_group', 'each', 'trax_router.shards_of_group($1)', null, false),
                 ('configure_group', 'each', 'trax_router.shards_of_settings($1)', null, false),
+                ('configure_task', 'each', 'trax_router.numbers()', null, false),
+                ('reset_task', 'each', 'trax_router.numbers()', null, false),
                 ('pause', 'each', 'trax_router.numbers()', null, false),
                 ('resume', 'each', 'trax_router.numbers()', null, false),
                 -- On all shards, with the number of its shard in each row; an unreachable shard has

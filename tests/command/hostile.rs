@@ -21,6 +21,7 @@ async fn fill(s: &Session) {
     let evil = evil();
     let all = [
         format!("select trax.configure_group({evil}, max_active_jobs => 100)"),
+        format!("select trax.configure_task({evil}, max_retries => 2)"),
         format!(
             "select trax.enqueue({evil}, to_jsonb({evil}::text), group_name => {evil}, unique_key => {evil},
                 concurrency_key => {evil}, max_retries => 0)"
@@ -95,7 +96,7 @@ fn harmless(db: &Database, arguments: &[&str]) -> String {
 }
 
 /// Commands that show the text, run in each output mode; `%` is a directory with files.
-const LISTS: [&[&str]; 21] = [
+const LISTS: [&[&str]; 22] = [
     &["jobs", "list"],
     &["jobs", "show", "1", "2", "3", "4", "5"],
     &["jobs", "watch", "1", "2", "3", "4", "5", "--timeout", "0.1"],
@@ -108,6 +109,7 @@ const LISTS: [&[&str]; 21] = [
     &["manifest", "diff", "%/manifest.toml"],
     &["import", "pg_cron"],
     &["group", "list"],
+    &["task", "list"],
     &["workers"],
     &["status"],
     &["check"],
@@ -120,7 +122,7 @@ const LISTS: [&[&str]; 21] = [
 ];
 
 /// Commands that run once, in this order, after the lists.
-const ONCE: [&[&str]; 33] = [
+const ONCE: [&[&str]; 35] = [
     &["top", "--once"],
     &["manifest", "show", "no such\u{1b}[2J\nmanifest"],
     &["manifest", "disable", EVIL],
@@ -129,6 +131,8 @@ const ONCE: [&[&str]; 33] = [
     &["group", "pause", EVIL],
     &["group", "resume", EVIL],
     &["group", "set", EVIL, "--priority", "3"],
+    &["task", "set", EVIL, "--max-retries", "3"],
+    &["task", "reset", EVIL],
     &["group", "move", EVIL, "--to", "3"],
     &["jobs", "why", "2"],
     &["signal", "2", EVIL, "5", "--signal-id", EVIL],

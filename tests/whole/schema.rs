@@ -50,6 +50,8 @@ const CONTRACT: &[&str] = &[
     "spawn(job_id bigint, token uuid, step text, task text, input jsonb default '{}', run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, trace jsonb default null, retry_delay interval default null, unique_for interval default null, version text default null, on_duplicate text default null) returns bigint",
     "await_children(job_id bigint, token uuid, step text, mode text default 'all'::text, until timestamptz default null) returns table(state text, children jsonb)",
     "fork(job_id bigint, from_step text default null, input jsonb default null) returns bigint",
+    "configure_task(task text, max_retries int default null, retry_delay interval default null, backoff double precision default null, retry_delay_max interval default null, timeout interval default null, on_final_failure text default null) returns void",
+    "reset_task(task text) returns void",
     "run_now(job_id bigint) returns text",
     "change_job(job_id bigint, input jsonb default null, run_at timestamptz default null, priority int default null, group_name text default null, max_retries int default null, timeout interval default null) returns text",
     "record_again(job_id bigint, new_job_id bigint) returns void",

@@ -94,6 +94,7 @@ mod sql_job;
 #[cfg(feature = "sqlx")]
 pub mod sqlx;
 mod task;
+mod task_defaults;
 mod telemetry;
 #[cfg(feature = "testkit")]
 pub mod testkit;
@@ -125,6 +126,7 @@ pub use producer::Producer;
 pub use queue::{Attempt, QueueDepth};
 pub use sql_job::SqlJob;
 pub use task::Task;
+pub use task_defaults::TaskDefaults;
 pub use token::{Grant, TokenGuard, TokenRequest};
 pub use tokio_postgres;
 pub use trace::{MalformedTrace, TraceContext};

@@ -26,6 +26,7 @@ pub(crate) enum Kind {
     Job,
     Manifest,
     Scheduler,
+    Task,
 }
 
 impl Kind {
@@ -36,6 +37,7 @@ impl Kind {
             Self::Job => "job",
             Self::Manifest => "manifest",
             Self::Scheduler => "scheduler",
+            Self::Task => "task",
         }
     }
 }
@@ -50,7 +52,7 @@ pub(crate) fn record_here(spi: &Spi, action: &str, note: Option<&str>) {
     write(spi, action, Kind::Scheduler, None, note);
 }
 
-/// Records a change of a manifest or a group, unless nothing changed.
+/// Records a change of a manifest, a group or a task, unless nothing changed.
 pub(crate) fn record_change(
     spi: &Spi,
     action: &str,

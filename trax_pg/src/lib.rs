@@ -45,6 +45,8 @@ mod job_needs;
 
 mod lane;
 
+mod task;
+
 mod unique_key;
 
 mod manifest_state;

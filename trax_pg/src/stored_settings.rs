@@ -1,5 +1,5 @@
-//! The stored settings of a group or a waiting job, and the difference that a change makes to those
-//! or to the settings of a manifest.
+//! The stored settings of a group, a task or a waiting job, and the difference that a change makes
+//! to those or to the settings of a manifest.
 
 use crate::server::spi::{Rows, Spi, arg, row, statement};
 use std::collections::BTreeMap;
@@ -12,6 +12,7 @@ row! {
     }
 }
 statement!(GroupSettings, "stored_settings/group.sql", { name: TEXTOID } -> Member);
+statement!(TaskSettings, "stored_settings/task.sql", { name: TEXTOID } -> Member);
 statement!(JobSettings, "stored_settings/job.sql", { job_id: INT8OID } -> Member);
 
 /// Stored settings, as names and JSON texts; empty when there are none.
@@ -28,6 +29,10 @@ pub(crate) enum Difference {
 impl StoredSettings {
     pub(crate) fn of_group(spi: &Spi, name: &str) -> Self {
         Self::of_members(&spi.query(GroupSettings { name: arg(name) }))
+    }
+
+    pub(crate) fn of_task(spi: &Spi, name: &str) -> Self {
+        Self::of_members(&spi.query(TaskSettings { name: arg(name) }))
     }
 
     pub(crate) fn of_job(spi: &Spi, job_id: i64) -> Self {

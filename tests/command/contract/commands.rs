@@ -376,6 +376,20 @@ const COMMANDS: [Contract; 53] = [
         .shows("group \"g\" set")
         .json("action name")
         .wrong(&["", "g", "g --priority high"]),
+    of("task set", "t --max-retries 1")
+        .shows("task \"t\" set")
+        .json("action name")
+        .wrong(&["", "t", "t --backoff much", "t --on-final-failure drop"]),
+    of("task list", "")
+        .prepared("select trax.configure_task('t', max_retries => 1)")
+        .shows("RETRIES")
+        .json("backoff max_retries name on_final_failure retry_delay retry_delay_max timeout")
+        .quiet(Quiet::Lines("t"))
+        .wrong(&["more"]),
+    of("task reset", "t")
+        .shows("task \"t\" reset")
+        .json("action name")
+        .wrong(&[""]),
     of("group pause", "g")
         .prepared("select trax.configure_group('g')")
         .shows("paused")

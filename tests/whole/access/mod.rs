@@ -16,7 +16,7 @@ const WORKER: &str = "claim_next heartbeat complete complete_many fail release a
     report_progress report_worker waiting_tasks runs_as_stored get_jobs await_job await_jobs shard_of";
 /// The functions that only an admin may call.
 const ADMIN: &str =
-    "schedule unschedule enable_manifest disable_manifest configure_group requeue_dead_letter
+    "schedule unschedule enable_manifest disable_manifest configure_group configure_task reset_task requeue_dead_letter
     acknowledge_dead_letter requeue_dead_letters trigger_group apply cancel_manifest cancel_group tick pause resume believe_clock adopt set_shard start_scheduler grant_access
     revoke_access";
 
@@ -33,6 +33,8 @@ const CALLS: &[(&str, &str)] = &[
         "enqueue_many",
         "select * from trax.enqueue_many('a', array['1', '2']::jsonb[])",
     ),
+    ("configure_task", "select trax.configure_task('a')"),
+    ("reset_task", "select trax.reset_task('a')"),
     ("trigger", "select trax.trigger('m')"),
     ("cancel", "select trax.cancel({job})"),
     ("run_now", "select trax.run_now({job})"),

@@ -20,6 +20,7 @@ const CONTRACT: [(&str, &str); 8] = [
          preview_cron explain_manifest",
     ),
     ("Groups", "configure_group cancel_group"),
+    ("Tasks", "configure_task reset_task"),
     (
         "Work",
         "claim_next heartbeat complete complete_many complete_and_claim fail release acknowledge_cancel cancel_own \

@@ -33,13 +33,14 @@ const ACTIONS: [&str; 17] = [
     "trigger",
     "unschedule",
 ];
-const KINDS: [&str; 6] = [
+const KINDS: [&str; 7] = [
     "dead_letter",
     "group",
     "job",
     "manifest",
     "role",
     "scheduler",
+    "task",
 ];
 
 #[derive(clap::Args)]

@@ -40,6 +40,7 @@ mod similar;
 mod status;
 mod step;
 mod stored;
+mod task;
 mod tokens;
 mod top;
 mod upcoming;
@@ -123,6 +124,9 @@ commands! {
     /// List, limit, pause and resume groups
     #[command(subcommand)]
     Group(group::Command) => group::run,
+    /// List, change and reset the defaults of tasks
+    #[command(subcommand)]
+    Task(task::Command) => task::run,
     /// List the workers that execute jobs
     Workers(workers::Arguments) => workers::run,
     /// List the holders of tokens (trax lock, trax.acquire_token) and those who wait for them

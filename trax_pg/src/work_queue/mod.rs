@@ -27,6 +27,8 @@ use crate::server::spi::{Spi, arg, array_elements, statement, value_bytes};
 use crate::server::table;
 use crate::server::table::{Inserter, Table};
 use crate::setting;
+use crate::task;
+use crate::task::Defaults;
 use crate::unique_key;
 use crate::unique_key::{Found, KeyTaken, Wanted};
 use crate::{changes, unseen, wake};
@@ -283,14 +285,15 @@ pub(crate) fn enqueue_each(spi: &Spi, scope: &Scope, jobs: &[Alike]) {
         .into_iter()
         .filter(|(alike, own)| alike.job.unique_key.is_none() || taken.contains(&own[0]))
         .collect();
-    let mut lanes = HashMap::new();
+    let (mut lanes, tasks) = (HashMap::new(), task::all());
     for (Alike { job, .. }, _) in &jobs {
         lanes.entry(job.names()).or_insert_with(|| job.lane());
     }
     let table = Table::open(Waiting::TABLE, Waiting::ALL);
     let mut rows = Inserter::begin(&table, count);
     for (Alike { job, inputs }, own) in jobs {
-        add(&mut rows, job, lanes[&job.names()], own, inputs);
+        let defaults = tasks.of(&job.task);
+        add(&mut rows, job, defaults, lanes[&job.names()], own, inputs);
     }
     rows.end();
     table.close();
@@ -334,10 +337,10 @@ fn insert(job: &NewJob, inputs: &[Option<pg_sys::Datum>]) -> Vec<i64> {
 }
 
 fn insert_as(job: &NewJob, ids: &[i64], inputs: &[Option<pg_sys::Datum>]) {
-    let lane = job.lane();
+    let (lane, tasks) = (job.lane(), task::all());
     let table = Table::open(Waiting::TABLE, Waiting::ALL);
     let mut rows = Inserter::begin(&table, ids.len());
-    add(&mut rows, job, lane, ids, inputs);
+    add(&mut rows, job, tasks.of(&job.task), lane, ids, inputs);
     rows.end();
     table.close();
 }
@@ -346,6 +349,7 @@ fn insert_as(job: &NewJob, ids: &[i64], inputs: &[Option<pg_sys::Datum>]) {
 fn add(
     rows: &mut Inserter,
     job: &NewJob,
+    defaults: Option<&Defaults>,
     lane: i64,
     ids: &[i64],
     inputs: &[Option<pg_sys::Datum>],
@@ -356,6 +360,7 @@ fn add(
         false if delayed => arg("time"),
         false => None,
     };
+    let own = job.or_defaults(defaults);
     let same = [
         (Waiting::LaneId, arg(lane)),
         (Waiting::QueuedAt, arg(job.now)),
@@ -365,7 +370,7 @@ fn add(
             job.manifest.as_ref().and_then(|(id, _)| arg(*id)),
         ),
         (Waiting::Attempts, arg(0)),
-        (Waiting::MaxRetries, job.max_retries.and_then(arg)),
+        (Waiting::MaxRetries, own.max_retries.and_then(arg)),
         (Waiting::Priority, arg(job.priority as i16)),
         (Waiting::Scheduled, arg(false)),
         (Waiting::WaitsFor, waits_for),
@@ -377,8 +382,8 @@ fn add(
                 .as_ref()
                 .and_then(|(_, name)| arg(name.as_str())),
         ),
-        (Waiting::Timeout, job.timeout),
-        (Waiting::RetryDelay, job.retry_delay),
+        (Waiting::Timeout, own.timeout),
+        (Waiting::RetryDelay, own.retry_delay),
         (Waiting::UniqueKey, job.unique_key.as_deref().and_then(arg)),
         (
             Waiting::ConcurrencyKey,

@@ -5,8 +5,12 @@ use crate::columns::{DEFAULT_GROUP, HIGHEST_PRIORITY};
 use crate::error::{Error, Result};
 use crate::lane;
 use crate::server::call::Call;
+use crate::server::choice::one_of;
 use crate::server::clock::Timestamp;
 use crate::server::spi;
+use crate::server::spi::arg;
+use crate::task::Defaults;
+use pgrx::datum::Interval;
 use pgrx::pg_sys;
 
 /// The positions of arguments of `trax.enqueue`.
@@ -27,20 +31,13 @@ pub(crate) enum OnDuplicate {
 impl OnDuplicate {
     /// Returns the argument of a call whose argument `task` is at `first`.
     fn from_call(call: &Call, first: usize, has_key: bool) -> Result<Self> {
-        let Some(name) = call.optional_name(first + ON_DUPLICATE, "on_duplicate")? else {
-            return Ok(Self::Keep);
-        };
-        let choice = match name.as_str() {
-            "keep" => Self::Keep,
-            "replace" => Self::Replace,
-            "postpone" => Self::Postpone,
-            _ => {
-                return Err(
-                    Error::invalid(format!("on_duplicate \"{name}\" does not exist"))
-                        .detail("The values are keep, replace and postpone.")
-                        .hint("Specify one of: keep, replace, postpone."),
-                );
-            }
+        let words = ["keep", "replace", "postpone"];
+        let word = call.optional_text(first + ON_DUPLICATE, "on_duplicate")?;
+        let choice = match one_of(word, "on_duplicate", &words)?.as_deref() {
+            None => return Ok(Self::Keep),
+            Some("replace") => Self::Replace,
+            Some("postpone") => Self::Postpone,
+            Some(_) => Self::Keep,
         };
         if !has_key {
             return Err(Error::invalid("argument \"on_duplicate\" needs a unique key")
@@ -86,6 +83,13 @@ pub(crate) struct NewJob {
     pub(crate) steps: usize,
     /// It needs the end of other jobs.
     pub(crate) waits_for_jobs: bool,
+}
+
+/// Options of a job, or the defaults of its task.
+pub(super) struct OrDefaults {
+    pub(super) max_retries: Option<i32>,
+    pub(super) timeout: Option<pg_sys::Datum>,
+    pub(super) retry_delay: Option<pg_sys::Datum>,
 }
 
 impl NewJob {
@@ -175,6 +179,20 @@ impl NewJob {
                 .hint("Specify a time, for example: run_at => now() + interval '5 min'"));
         }
         Ok(run_at)
+    }
+
+    /// Returns its options that its task may have defaults of.
+    pub(super) fn or_defaults(&self, defaults: Option<&Defaults>) -> OrDefaults {
+        let of = |own: Option<pg_sys::Datum>, default: fn(&Defaults) -> Option<Interval>| {
+            own.or_else(|| defaults.and_then(default).and_then(arg))
+        };
+        OrDefaults {
+            max_retries: self
+                .max_retries
+                .or(defaults.and_then(|task| task.max_retries)),
+            timeout: of(self.timeout, |task| task.timeout),
+            retry_delay: of(self.retry_delay, |task| task.retry_delay),
+        }
     }
 
     /// Returns the names that decide its lane, of a job of workers.

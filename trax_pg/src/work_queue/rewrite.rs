@@ -29,7 +29,7 @@ use crate::server::spi::{Spi, arg, row, statement};
 use crate::stored_settings::{Difference, StoredSettings};
 use crate::unique_key;
 use crate::unique_key::Found;
-use crate::{changes, unseen, wake};
+use crate::{changes, task, unseen, wake};
 use pgrx::pg_sys;
 
 row! {
@@ -131,15 +131,16 @@ impl Change {
 
     /// Returns the values of a new job, for the job that has its unique key.
     fn of(job: &NewJob, input: Option<pg_sys::Datum>) -> Self {
+        let own = job.or_defaults(task::all().of(&job.task));
         Self {
             input,
             run_at: (job.on_duplicate == OnDuplicate::Postpone).then_some(job.run_at),
             priority: Some(job.priority as i16),
             group: Some(job.group.clone()),
-            max_retries: job.max_retries,
-            timeout: job.timeout,
+            max_retries: own.max_retries,
+            timeout: own.timeout,
             others: Some(Others {
-                retry_delay: job.retry_delay,
+                retry_delay: own.retry_delay,
                 concurrency_key: job.concurrency_key.clone(),
                 trace: job.trace,
                 version: job.version.clone(),

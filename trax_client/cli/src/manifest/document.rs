@@ -9,7 +9,7 @@ use super::place::{Place, places, refuse_nameless};
 use trax_terminal::Failure;
 
 /// The members that a document may have.
-const LISTS: [&str; 2] = ["groups", "manifests"];
+const LISTS: [&str; 3] = ["groups", "manifests", "tasks"];
 
 /// The files as one document, and the locations of its parts.
 pub(super) struct Document {
