@@ -210,11 +210,13 @@ create function trax.configure_group(
     max_active_jobs int default null,
     priority int default null,
     enabled boolean default null,
-    max_per_key int default null
+    max_per_key int default null,
+    max_waiting int default null,
+    overflow text default null
 )
 returns void
 language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_configure_group';
-comment on function trax.configure_group(text, int, int, boolean, int) is
-    'Creates or changes the settings of a group; omitted arguments keep their value. max_active_jobs 0 is no limit. After the commit of enabled => false no claim of the group''s jobs commits.';
+comment on function trax.configure_group(text, int, int, boolean, int, int, text) is
+    'Creates or changes the settings of a group; omitted arguments keep their value. max_active_jobs 0 is no limit. max_waiting (0 is no limit) is how many jobs that producers queued may wait; beyond it overflow ''reject'' refuses the call (53400), ''drop_newest'' ends the new jobs as cancelled, and ''drop_oldest'' the oldest that have not begun. After the commit of enabled => false no claim of the group''s jobs commits.';

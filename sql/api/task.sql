@@ -34,6 +34,9 @@ set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_settings_changed';
 comment on function trax.settings_changed() is
     'Internal. Makes all sessions read the settings in a table again, when the statement''s transaction has committed.';
+create trigger manifest_group_settings_changed
+before insert or update or delete or truncate on trax.manifest_group
+for each statement execute function trax.settings_changed();
 create trigger task_settings_changed
 before insert or update or delete or truncate on trax.task
 for each statement execute function trax.settings_changed();

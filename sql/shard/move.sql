@@ -121,7 +121,9 @@ begin
         case when settings ? 'max_active_jobs' then coalesce((settings ->> 'max_active_jobs')::int, 0) end,
         (settings ->> 'priority')::int,
         (settings ->> 'enabled')::boolean,
-        (settings ->> 'max_per_key')::int
+        (settings ->> 'max_per_key')::int,
+        case when settings ? 'max_waiting' then coalesce((settings ->> 'max_waiting')::int, 0) end,
+        settings ->> 'overflow'
     );
     update trax.manifest_group g
     set applied = (settings ->> 'applied')::boolean, source = settings ->> 'source'

@@ -31,7 +31,7 @@ async fn a_row_of_text_or_csv_is_the_job_that_enqueue_makes_of_the_same_values()
     let (db, s) = session().await;
     s.get(
         "select trax.enqueue('a', '{\"n\": 1}'), trax.enqueue('b'), trax.enqueue('a', '[2]', priority => 31);
-         select trax.enqueue('c', '3', null, 'g', 7, 2, '90 s', 'u', 'k', '{\"id\": 5}', '7 s', '1 h', 'v1')",
+         select trax.enqueue('c', '3', null, 'g', 7, 2, '90 s', 'u', 'k', '{\"id\": 5}', '7 s', '1 h', 'v1', 'keep')",
     )
     .await;
     let enqueued = s.get(QUEUED).await;
@@ -40,7 +40,7 @@ async fn a_row_of_text_or_csv_is_the_job_that_enqueue_makes_of_the_same_values()
     let rows = "task,input,priority\na,\"{\"\"n\"\": 1}\",\nb,,0\na,[2],31\n";
     let table = ("trax.new_job (task, input, priority)", "csv header");
     assert_eq!(copy_by_psql(&db, rows, table), "COPY 3\n");
-    let whole = "c\t3\t\\N\tg\t7\t2\t00:01:30\tu\tk\t{\"id\": 5}\t00:00:07\t01:00:00\tv1\n";
+    let whole = "c\t3\t\\N\tg\t7\t2\t00:01:30\tu\tk\t{\"id\": 5}\t00:00:07\t01:00:00\tv1\tkeep\n";
     let said = copy_by_psql(&db, whole, ("trax.new_job", ""));
     assert_eq!(said, "COPY 1\n");
     assert_eq!(s.get(QUEUED).await, enqueued);

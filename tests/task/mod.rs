@@ -230,3 +230,21 @@ async fn the_audit_has_each_change() {
         "configure|task|a|created\nconfigure|task|a|backoff: null -> 3, max_retries: 1 -> 2\nconfigure|task|a|reset"
     );
 }
+
+#[tokio::test]
+async fn a_value_out_of_its_range_is_refused() {
+    let (_db, s) = session().await;
+    for call in [
+        "select trax.configure_task('')",
+        "select trax.configure_task('a', max_retries => -1)",
+        "select trax.configure_task('a', retry_delay => '-1 s')",
+        "select trax.configure_task('a', backoff => 0.5)",
+        "select trax.configure_task('a', backoff => 'NaN')",
+        "select trax.configure_task('a', retry_delay_max => '-1 s')",
+        "select trax.configure_task('a', timeout => '0')",
+        "select trax.configure_task('a', on_final_failure => 'drop')",
+    ] {
+        assert_eq!(s.refusal(call).await.code, "22023", "{call}");
+    }
+    assert_eq!(s.number("select count(*) from trax.task").await, 0);
+}

@@ -30,7 +30,7 @@ const CONTRACT: &[&str] = &[
     "enable_manifest(name text) returns void",
     "disable_manifest(name text) returns void",
     "trigger(name text, input jsonb default null, delay interval default null) returns bigint",
-    "configure_group(name text, max_active_jobs int default null, priority int default null, enabled boolean default null, max_per_key int default null) returns void",
+    "configure_group(name text, max_active_jobs int default null, priority int default null, enabled boolean default null, max_per_key int default null, max_waiting int default null, overflow text default null) returns void",
     "claim_next(worker text default null, max_jobs int default 1, tasks text[] default null, groups text[] default null, lease interval default null, places int default null, versions text[] default null) returns table(job_id bigint, attempt int, token uuid, task text, input jsonb, manifest text, group_name text, scheduled_for timestamptz, lease_expires_at timestamptz, timeout interval, trace jsonb, max_attempts int, queued_at timestamptz, steps int)",
     "heartbeat(job_ids bigint[], tokens uuid[], lease interval default null, ahead bigint[] default null) returns table(job_id bigint, held boolean, cancel_requested boolean, lease_expires_at timestamptz)",
     "complete(job_id bigint, token uuid, output jsonb default null, detail jsonb default null) returns boolean",
@@ -110,7 +110,7 @@ async fn set(s: &Session, sql: &str) -> BTreeSet<String> {
 async fn the_functions_are_those_of_the_contract() {
     let (_db, s) = session().await;
     let sql = r"select p.proname || '(' || regexp_replace(replace(replace(pg_get_function_arguments(p.oid),
-            'integer', 'int'), 'timestamp with time zone', 'timestamptz'), '(NULL|''{}'')::[a-z]+(\[\])?', '\1', 'g')
+            'integer', 'int'), 'timestamp with time zone', 'timestamptz'), '(NULL|''{}'')::(double precision|[a-z]+)(\[\])?', '\1', 'g')
             || ') returns ' || replace(replace(coalesce(pg_get_function_result(p.oid), 'nothing'),
             'integer', 'int'), 'timestamp with time zone', 'timestamptz')
         from pg_proc p

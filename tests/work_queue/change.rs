@@ -1,6 +1,10 @@
 //! Changes of a job while it waits.
 
 use harness::session::{Session, session};
+use std::time::{Duration, SystemTime};
+use trax_client::{
+    Changed, Client, JobChange, JobId, JobOptions, NewJob, OnDuplicate, TaskDefaults,
+};
 
 const JOB: &str = "select input, group_name, priority, max_retries, timeout, waits_for, unique_key, concurrency_key, attempts
     from trax.work_queue";
@@ -112,11 +116,11 @@ async fn a_blocked_job_stays_behind_its_key_in_any_group() {
     s.enqueue("'a', concurrency_key => 'c'").await;
     let running = s.claim_one("").await;
     let job = s.enqueue("'a', concurrency_key => 'c'").await;
-    assert_eq!(s.claim_ids("").await, []);
+    assert_eq!(s.claim("").await, []);
     for change in ["priority => 5", "group_name => 'g'"] {
         let change = format!("select trax.change_job({job}, {change})");
         assert_eq!(s.get(&change).await, "changed");
-        assert_eq!(s.claim_ids("").await, [], "{change}");
+        assert_eq!(s.claim("").await, [], "{change}");
         s.assert_healthy().await;
     }
     s.get(&format!("select trax.complete({})", running.key()))
@@ -182,4 +186,72 @@ async fn a_limited_role_moves_no_job_of_another_scope_into_its_own() {
     assert_eq!(s.everything().await, before);
     let sql = format!("select trax.change_job({own}, priority => 3)");
     assert_eq!(mailer.get(&sql).await, "changed");
+}
+
+#[tokio::test]
+async fn the_rust_client_changes_replaces_and_sets_defaults() {
+    let (_db, s) = session().await;
+    let client = Client::new(s.client());
+    let defaults = TaskDefaults::new()
+        .max_retries(7)
+        .retry_delay(Duration::from_secs(40))
+        .backoff(2.5)
+        .retry_delay_max(Duration::from_secs(80))
+        .timeout(Duration::from_secs(50))
+        .on_final_failure("acknowledge");
+    let configured = client.configure_task("index", &defaults).await;
+    configured.expect("it is configured");
+    let stored = "select max_retries, retry_delay, backoff, retry_delay_max, timeout, on_final_failure from trax.task";
+    assert_eq!(
+        s.get(stored).await,
+        "7|00:00:40|2.5|00:01:20|00:00:50|acknowledge"
+    );
+    let at = SystemTime::UNIX_EPOCH + Duration::from_secs(4_102_444_800);
+    let options = JobOptions::new().unique_key("k").run_at(at);
+    let put = async |input: i32, choice: OnDuplicate| {
+        let job = NewJob::new("index", input).with(options.clone().on_duplicate(choice));
+        client.enqueue(&job).await.expect("it is queued")
+    };
+    let first = put(1, OnDuplicate::Keep).await;
+    assert_eq!(put(2, OnDuplicate::Replace).await, first);
+    assert_eq!(put(3, OnDuplicate::Postpone).await, first);
+    let copied = client.enqueue_all([
+        NewJob::new("index", 4).with(options.clone().on_duplicate(OnDuplicate::Replace))
+    ]);
+    assert_eq!(copied.await.expect("it is copied"), 1);
+    let job = "select job_id, input, max_retries, run_at at time zone 'UTC' from trax.work_queue";
+    assert_eq!(s.get(job).await, format!("{first}|4|7|2100-01-01 00:00:00"));
+    let change = JobChange::new()
+        .input(serde_json::json!(5))
+        .run_at(at + Duration::from_secs(1))
+        .priority(3)
+        .group("g")
+        .max_retries(1)
+        .timeout(Duration::from_secs(9));
+    let changed = client.change_job(first, &change).await;
+    assert_eq!(changed.ok(), Some(Changed::Changed));
+    assert_eq!(s.get(JOB).await, "5|g|3|1|00:00:09|time|k||0");
+    let unknown = client.change_job(JobId(4711), &change).await;
+    assert_eq!(unknown.ok(), Some(Changed::Unknown));
+    assert!(client.change_job(first, &JobChange::new()).await.is_err());
+    client.reset_task("index").await.expect("it is reset");
+    assert_eq!(s.number("select count(*) from trax.task").await, 0);
+}
+
+#[tokio::test]
+async fn a_value_out_of_its_range_is_refused() {
+    let (_db, s) = session().await;
+    s.enqueue("'a'").await;
+    let before = s.everything().await;
+    for call in [
+        "select trax.change_job(1)",
+        "select trax.change_job(1, priority => 32)",
+        "select trax.change_job(1, max_retries => -1)",
+        "select trax.change_job(1, timeout => '0')",
+        "select trax.change_job(1, run_at => 'infinity')",
+        "select trax.change_job(1, group_name => '')",
+    ] {
+        assert_eq!(s.refusal(call).await.code, "22023", "{call}");
+    }
+    assert_eq!(s.everything().await, before);
 }

@@ -3,6 +3,7 @@
 mod change;
 mod explain;
 mod on_duplicate;
+mod overflow;
 mod unique_for;
 
 use harness::scheduler::{scheduler_of, scheduling};

@@ -92,7 +92,7 @@ async fn a_replaced_job_is_claimed_from_its_new_lane_at_its_age() {
         [others]
     );
     put(&s, "group_name => 'h', on_duplicate => 'replace'").await;
-    assert_eq!(s.claim_ids("groups => '{g}'").await, []);
+    assert_eq!(s.claim("groups => '{g}'").await, []);
     assert_eq!(s.claim_ids("groups => '{h}'").await, [first]);
     s.assert_healthy().await;
 }
@@ -331,7 +331,7 @@ async fn a_job_is_not_claimed_while_it_is_being_replaced() {
     s.get("begin").await;
     put(&s, "input => '2', on_duplicate => 'replace'").await;
     let other = Session::of(&db).await;
-    assert_eq!(other.claim_ids("").await, []);
+    assert_eq!(other.claim("").await, []);
     s.get("commit").await;
     let seen = other
         .get("select job_id, input from trax.claim_next()")
@@ -405,7 +405,7 @@ async fn a_replaced_job_leaves_its_place_before_a_key_to_the_next() {
     let waits = put(&s, "concurrency_key => 'c'").await;
     let blocked = s.enqueue("'index', concurrency_key => 'c'").await;
     // Both are blocked, and the first is let in.
-    assert_eq!(s.claim_ids("max_jobs => 9").await, []);
+    assert_eq!(s.claim("max_jobs => 9").await, []);
     s.get(&format!("select trax.complete({})", running.key()))
         .await;
     put(

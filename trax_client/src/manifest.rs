@@ -359,6 +359,8 @@ pub struct Group {
     pub(crate) priority: Option<i32>,
     pub(crate) enabled: Option<bool>,
     pub(crate) max_per_key: Option<i32>,
+    pub(crate) max_waiting: Option<i32>,
+    pub(crate) overflow: Option<String>,
 }
 
 impl Group {
@@ -389,6 +391,19 @@ impl Group {
     /// Sets how many jobs with the same concurrency key may execute at once.
     pub fn max_per_key(mut self, jobs: i32) -> Self {
         self.max_per_key = Some(jobs);
+        self
+    }
+
+    /// Sets how many jobs that producers queue may wait; 0 means no limit.
+    pub fn max_waiting(mut self, jobs: i32) -> Self {
+        self.max_waiting = Some(jobs);
+        self
+    }
+
+    /// Sets what happens to jobs beyond [`max_waiting`](Self::max_waiting): `reject` (the call
+    /// fails), `drop_newest` or `drop_oldest` (they end as cancelled).
+    pub fn overflow(mut self, what: impl Into<String>) -> Self {
+        self.overflow = Some(what.into());
         self
     }
 }

@@ -19,13 +19,14 @@ use pgrx::datum::Interval;
 use pgrx::pg_sys;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::Duration;
 
 /// The values of `on_final_failure`.
 pub(crate) const ON_FINAL_FAILURE: [&str; 2] = ["dead_letter", "acknowledge"];
 /// The limits of `backoff`, as of `trax.retry_backoff`.
-pub(crate) const BACKOFF: std::ops::RangeInclusive<f64> = 1.0..=100.0;
+pub(crate) static BACKOFF: RangeInclusive<f64> = 1.0..=100.0;
 
 row! {
     /// The settings of a task; `None` is the setting of the server.

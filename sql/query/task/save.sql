@@ -1,5 +1,5 @@
--- Creates or changes the defaults of a task; a null keeps the stored value, or with $replaces
--- removes it. $applied: created by trax.apply(); $source takes it over.
+-- Creates or changes the defaults of a task; a null keeps the stored value, or with $replaces, as
+-- trax.apply() does, removes it. $source takes the task over.
 insert into trax.task as t (
     name, max_retries, retry_delay, backoff, retry_delay_max, timeout, on_final_failure, created_at, updated_at, applied,
     source

@@ -1,7 +1,7 @@
 -- Locks a waiting job and returns its values that a change depends on.
 select
     q.task, q.group_name, q.run_as, q.version, q.priority, q.run_at, q.waits_for,
-    coalesce(q.steps, 0) > 0 or q.waits_for in ('signal', 'jobs') as has_begun, q.lane_id, q.concurrency_key,
+    coalesce(q.steps > 0 or q.waits_for in ('signal', 'jobs'), false) as has_begun, q.lane_id, q.concurrency_key,
     q.manifest_id, q.manifest
 from trax.work_queue q
 where q.job_id = $job_id

@@ -161,7 +161,7 @@ const WHOLE_MANIFEST: &str = "applied created_at cron decided_at dependents depe
 const PROPOSAL: &str = "left_out line manifest next_runs notes source";
 const RUN: &str = "local_time note run_at";
 
-const COMMANDS: [Contract; 53] = [
+const COMMANDS: [Contract; 57] = [
     of("demo", "").run_elsewhere().wrong(&["--jobs 0", "more"]),
     of("bench", "").run_elsewhere().wrong(&["nonsense", "--all drain"]),
     of("worker", "--all-tasks --exec true --until-empty")
@@ -369,13 +369,13 @@ const COMMANDS: [Contract; 53] = [
     of("group list", "")
         .prepared(A_MANIFEST)
         .shows("PRIORITY")
-        .json("enabled manifests max_active_jobs max_per_key name priority ready running")
+        .json("enabled manifests max_active_jobs max_per_key max_waiting name overflow priority ready running")
         .quiet(Quiet::Words)
         .wrong(&["more"]),
     of("group set", "g --priority 1")
         .shows("group \"g\" set")
         .json("action name")
-        .wrong(&["", "g", "g --priority high"]),
+        .wrong(&["", "g", "g --priority high", "g --overflow drop"]),
     of("task set", "t --max-retries 1")
         .shows("task \"t\" set")
         .json("action name")

@@ -9,7 +9,7 @@ use tokio_postgres::Client;
 
 /// The functions of the contract, in the order of the page. A function that only trax calls says
 /// "Internal." in its comment, and is not listed.
-const CONTRACT: [(&str, &str); 8] = [
+const CONTRACT: [(&str, &str); 9] = [
     (
         "Produce",
         "enqueue enqueue_many enqueue_sql limit_queue_time change_job run_now cancel explain_job await_job await_jobs get_jobs",

@@ -54,6 +54,12 @@ pub(crate) struct SetArguments {
     /// How many jobs with the same concurrency key may run at once
     #[arg(long, value_name = "N")]
     max_per_key: Option<i32>,
+    /// How many jobs that producers queue may wait; 0 is no limit
+    #[arg(long, value_name = "N")]
+    max_waiting: Option<i32>,
+    /// What happens to jobs beyond it: the call fails, or jobs end as cancelled
+    #[arg(long, value_name = "WHAT", value_parser = ["reject", "drop_newest", "drop_oldest"])]
+    overflow: Option<String>,
     #[command(flatten)]
     output: Options,
 }
@@ -86,6 +92,8 @@ struct GroupRow {
     priority: i16,
     max_active_jobs: Option<i32>,
     max_per_key: i32,
+    max_waiting: Option<i32>,
+    overflow: String,
     manifests: i64,
     ready: i64,
     running: i64,
@@ -130,9 +138,16 @@ async fn set(url: Option<String>, arguments: SetArguments) -> Result<ExitCode, F
     if let Some(jobs) = arguments.max_per_key {
         (group, given) = (group.max_per_key(jobs), true);
     }
+    if let Some(jobs) = arguments.max_waiting {
+        (group, given) = (group.max_waiting(jobs), true);
+    }
+    if let Some(what) = &arguments.overflow {
+        (group, given) = (group.overflow(what), true);
+    }
     if !given {
-        return Err(Failure::usage("nothing to set")
-            .hint("use --max-active-jobs, --priority or --max-per-key"));
+        return Err(Failure::usage("nothing to set").hint(
+            "use --max-active-jobs, --priority, --max-per-key, --max-waiting or --overflow",
+        ));
     }
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     session
@@ -228,6 +243,8 @@ impl Listed for GroupRow {
             priority: row.try_get("priority")?,
             max_active_jobs: row.try_get("max_active_jobs")?,
             max_per_key: row.try_get("max_per_key")?,
+            max_waiting: row.try_get("max_waiting")?,
+            overflow: row.try_get("overflow")?,
             manifests: row.try_get("manifests")?,
             ready: row.try_get("ready")?,
             running: row.try_get("running")?,
@@ -248,6 +265,7 @@ impl Record for GroupRow {
         Column::number("running"),
         Column::number("limit"),
         Column::number("per key"),
+        Column::whole("waiting"),
         Column::number("manifests"),
     ];
 
@@ -275,6 +293,10 @@ impl Record for GroupRow {
                     .map_or("-".to_owned(), |n| n.to_string()),
             ),
             Cell::plain(self.max_per_key),
+            Cell::maybe(
+                self.max_waiting
+                    .map(|most| format!("{most}, {}", self.overflow)),
+            ),
             Cell::plain(self.manifests),
         ]
     }

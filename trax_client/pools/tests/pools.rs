@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio_postgres::{Client as Connection, NoTls};
 use trax_client::testkit::{Database, Server, enqueued};
-use trax_client::{ClaimOptions, Client, Error, JobId, JobOptions, NewJob, NewJobs};
+use trax_client::{ClaimOptions, Client, Error, JobId, JobOptions, NewJob, NewJobs, OnDuplicate};
 use trax_pools::{Result, ShipOrder};
 
 async fn shop() -> Result<(Server, Database, Connection)> {
@@ -74,7 +74,8 @@ async fn every_option_and_error_reaches_the_other_side_of_sqlx() -> Result<()> {
         .timeout(Duration::from_millis(90_500))
         .unique_key("u")
         .concurrency_key("c")
-        .version("v1");
+        .version("v1")
+        .on_duplicate(OnDuplicate::Replace);
     let job = NewJob::new("t", "it's").with(options);
     let id = trax_client::sqlx::enqueue(&pool, &job).await?;
     assert_eq!(trax_client::sqlx::enqueue(&pool, &job).await?, id);

@@ -73,6 +73,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .option("priority", &group.priority)
             .option("enabled", &group.enabled)
             .option("max_per_key", &group.max_per_key)
+            .option("max_waiting", &group.max_waiting)
+            .option("overflow", &group.overflow)
             .run(self.db)
             .await
     }

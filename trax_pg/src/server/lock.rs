@@ -9,6 +9,7 @@
 //! | 1 | the cycle: `trax.believe_clock` waits for it; a cycle takes it only if it is free | |
 //! | 2 | the edges between manifests | |
 //! | 3 | all groups, then each group | name |
+//! | | groups as limits of waiting jobs: by producers, after all others of their calls | name |
 //! | 4 | rows of `work_queue` | job |
 //! | 5 | rows of `lease` | job |
 //! | 6 | concurrency keys, and manifests as limits: by outcomes, one at a time, not kept | |
@@ -60,6 +61,8 @@ pub(crate) enum Lock<'a> {
     Edges,
     AllGroups,
     Group(&'a str),
+    /// The jobs that wait in a group, while jobs are added to it.
+    Waiting(&'a str),
     /// The limit of the database.
     Database,
     /// The right to read, for all sessions, the list of lanes' sections.
@@ -188,6 +191,7 @@ impl Lock<'_> {
             Self::Token(name) => (5, name_hash_64(&[name])),
             Self::TokenSlot(name, slot) => (6, name_hash_64(&[name, &slot.to_string()])),
             Self::TokenWaiter(id) => (7, id as u64),
+            Self::Waiting(name) => (9, name_hash_64(&[name])),
             Self::Step(job_id, name) => (8, name_hash_64(&[&job_id.to_string(), name])),
         };
         pg_sys::LOCKTAG {

@@ -19,8 +19,10 @@ pub(crate) struct Watched {
 
 /// The defaults of tasks.
 pub(crate) static TASKS: Watched = Watched::new(c"task");
+/// The settings of groups.
+pub(crate) static GROUPS: Watched = Watched::new(c"manifest_group");
 
-const ALL: [&Watched; 1] = [&TASKS];
+static ALL: [&Watched; 2] = [&TASKS, &GROUPS];
 static LISTEN: Once = Once::new();
 
 impl Watched {

@@ -9,7 +9,9 @@
 //!
 //! Cost with warm caches: enqueueing one job touches 6 buffers, 100 jobs in one call 504.
 
+mod alike;
 mod new_job;
+mod overflow;
 mod rewrite;
 
 use crate::access_scope;
@@ -32,10 +34,11 @@ use crate::task::Defaults;
 use crate::unique_key;
 use crate::unique_key::{Found, KeyTaken, Wanted};
 use crate::{changes, unseen, wake};
+pub(crate) use alike::{Alike, enqueue_each};
 pub(crate) use new_job::{NewJob, OnDuplicate};
 use pgrx::pg_sys;
 use rewrite::Met;
-use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 /// The most delayed jobs that one cycle makes claimable; the next cycle follows at once.
 pub(crate) const PROMOTE_AT_MOST: i64 = 10_000;
@@ -234,7 +237,12 @@ fn enqueue_unique(
             }
         };
         let id = id.unwrap_or_else(next_id);
-        insert_as(job, &[id], &[input]);
+        if insert_as(job, &[id], &[input]).is_empty() {
+            // It was dropped. No job has the key.
+            let former = former.into_iter().collect::<Vec<_>>();
+            unique_key::release(spi, vec![key.to_owned(); former.len()], former, job.now);
+            return Ok(id);
+        }
         let taken = match former {
             Some(former) => unique_key::pass_on(spi, former, wanted(job, key, id)),
             None => unique_key::take(spi, wanted(job, key, id)),
@@ -255,71 +263,6 @@ fn wanted<'a>(job: &NewJob, key: &'a str, job_id: i64) -> Wanted<'a> {
     }
 }
 
-/// Jobs that share everything but their inputs; with a unique key only one.
-pub(crate) struct Alike {
-    pub(crate) job: NewJob,
-    pub(crate) inputs: Vec<Option<pg_sys::Datum>>,
-}
-
-/// Queues jobs of any kinds in their order. A job whose unique key is alive, or is that of an
-/// earlier job, is left out, or replaces that job. Replacing jobs come last, in an order of their
-/// keys that concurrent transactions share.
-pub(crate) fn enqueue_each(spi: &Spi, scope: &Scope, jobs: &[Alike]) {
-    let count = jobs.iter().map(|alike| alike.inputs.len()).sum();
-    let ids = table::next_ids(c"work_queue_job_id_seq", count);
-    let mut left = ids.as_slice();
-    let jobs: Vec<(&Alike, &[i64])> = jobs
-        .iter()
-        .map(|alike| {
-            let own;
-            (own, left) = left.split_at(alike.inputs.len());
-            (alike, own)
-        })
-        .collect();
-    let (jobs, mut replacing): (Vec<_>, Vec<_>) = jobs
-        .into_iter()
-        .partition(|(alike, _)| alike.job.on_duplicate == OnDuplicate::Keep);
-    replacing.sort_by(|(one, _), (other, _)| one.job.unique_key.cmp(&other.job.unique_key));
-    let taken = take_unique_keys(spi, &jobs);
-    let jobs: Vec<_> = jobs
-        .into_iter()
-        .filter(|(alike, own)| alike.job.unique_key.is_none() || taken.contains(&own[0]))
-        .collect();
-    let (mut lanes, tasks) = (HashMap::new(), task::all());
-    for (Alike { job, .. }, _) in &jobs {
-        lanes.entry(job.names()).or_insert_with(|| job.lane());
-    }
-    let table = Table::open(Waiting::TABLE, Waiting::ALL);
-    let mut rows = Inserter::begin(&table, count);
-    for (Alike { job, inputs }, own) in jobs {
-        let defaults = tasks.of(&job.task);
-        add(&mut rows, job, defaults, lanes[&job.names()], own, inputs);
-    }
-    rows.end();
-    table.close();
-    for (Alike { job, inputs }, own) in replacing {
-        let key = job
-            .unique_key
-            .as_deref()
-            .expect("a replacing job has a key");
-        // With a key that stays with another job nothing is queued.
-        enqueue_unique(spi, scope, job, key, Some(own[0]), inputs[0]).ok();
-    }
-}
-
-/// Returns the jobs that now have the unique keys that they want.
-fn take_unique_keys(spi: &Spi, jobs: &[(&Alike, &[i64])]) -> HashSet<i64> {
-    let keyed = jobs.iter().filter_map(|(alike, own)| {
-        let key = alike.job.unique_key.as_deref()?;
-        Some((alike.job.now, wanted(&alike.job, key, own[0])))
-    });
-    let (times, keys): (Vec<Timestamp>, Vec<Wanted>) = keyed.unzip();
-    match times.last() {
-        Some(&now) => unique_key::take_each(spi, &keys, now),
-        None => HashSet::new(),
-    }
-}
-
 /// Returns an id for [`enqueue_as`].
 pub(crate) fn next_id() -> i64 {
     table::next_ids(c"work_queue_job_id_seq", 1)[0]
@@ -336,13 +279,17 @@ fn insert(job: &NewJob, inputs: &[Option<pg_sys::Datum>]) -> Vec<i64> {
     ids
 }
 
-fn insert_as(job: &NewJob, ids: &[i64], inputs: &[Option<pg_sys::Datum>]) {
+/// Adds a row for each id and input; returns for which: a full group may drop some.
+fn insert_as(job: &NewJob, ids: &[i64], inputs: &[Option<pg_sys::Datum>]) -> Range<usize> {
+    let queued = overflow::admit(job, ids, inputs);
+    let (ids, inputs) = (&ids[queued.clone()], &inputs[queued.clone()]);
     let (lane, tasks) = (job.lane(), task::all());
     let table = Table::open(Waiting::TABLE, Waiting::ALL);
     let mut rows = Inserter::begin(&table, ids.len());
     add(&mut rows, job, tasks.of(&job.task), lane, ids, inputs);
     rows.end();
     table.close();
+    queued
 }
 
 /// Adds a row for each id and input.

@@ -81,6 +81,8 @@ pub(crate) struct NewJob {
     pub(crate) parent_job_id: Option<i64>,
     /// How many steps it has already recorded.
     pub(crate) steps: usize,
+    /// A producer has queued it: a full group may refuse or drop it.
+    pub(crate) is_admitted: bool,
     /// It needs the end of other jobs.
     pub(crate) waits_for_jobs: bool,
 }
@@ -122,6 +124,7 @@ impl NewJob {
             manifest: None,
             parent_job_id: None,
             steps: 0,
+            is_admitted: false,
             waits_for_jobs: false,
         }
     }
@@ -166,6 +169,7 @@ impl NewJob {
             concurrency_key: call.optional_name(first + 8, "concurrency_key")?,
             trace,
             version: call.optional_new_name(first + 12, "version")?,
+            is_admitted: true,
             ..Self::plain(task, group.unwrap_or(DEFAULT_GROUP.to_string()), now)
         })
     }

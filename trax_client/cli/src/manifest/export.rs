@@ -161,6 +161,8 @@ fn group(stored: &Value) -> Entry {
         ("max_active_jobs", Value::Null),
         ("priority", json!(0)),
         ("max_per_key", json!(1)),
+        ("max_waiting", Value::Null),
+        ("overflow", json!("reject")),
         ("enabled", json!(true)),
     ];
     entry(stored, &defaults)
@@ -279,7 +281,7 @@ mod tests {
     fn what_has_its_default_is_left_out() {
         let stored = json!({"name": "a", "task": "t", "cron": null, "timezone": "UTC", "priority": 3,
             "max_concurrency": 2, "overlap": "allow", "depends_on": [], "enabled": true, "input": {"n": [1.5, "x"]}});
-        let text = toml(&[], &[manifest(&stored)]).map_err(|failure| failure.to_string());
+        let text = toml(&[], &[manifest(&stored)], &[]).map_err(|failure| failure.to_string());
         let expected = "[[manifests]]\nname = \"a\"\ntask = \"t\"\npriority = 3\nmax_concurrency = 2\n\
                         input = { n = [1.5, \"x\"] }\n\n";
         assert_eq!(text.as_deref(), Ok(expected));

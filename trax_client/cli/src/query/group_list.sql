@@ -44,6 +44,8 @@ select
     coalesce(g.priority, 0::smallint) as priority,
     g.max_active_jobs,
     coalesce(g.max_per_key, 1) as max_per_key,
+    g.max_waiting,
+    coalesce(g.overflow, 'reject') as overflow,
     coalesce(m.count, 0) as manifests,
     least(coalesce(r.count, 0), $1)::bigint as ready,
     coalesce(u.count, 0) as running

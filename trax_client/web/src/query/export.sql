@@ -38,7 +38,7 @@ member as (
     select 'groups', g.name, e.key, e.value
     from trax.manifest_group g
     cross join lateral jsonb_each(to_jsonb(g)) e
-    where e.key in ('name', 'max_active_jobs', 'priority', 'max_per_key', 'enabled')
+    where e.key in ('name', 'max_active_jobs', 'priority', 'max_per_key', 'max_waiting', 'overflow', 'enabled')
         and ($1 is null or g.name in (select c.group_name from chosen c))
     union all
     select 'tasks', t.name, e.key, e.value

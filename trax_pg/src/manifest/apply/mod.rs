@@ -1,10 +1,10 @@
 //! Manifests, groups and tasks as one document.
 //!
-//! Enters: a JSON object with `groups`, `manifests` and `tasks`, whose members have the names of the
-//! arguments of `trax.configure_group`, `trax.schedule` and `trax.configure_task`. Leaves: the created, changed, unchanged
-//! and removed objects. Holds: applying the same document again changes nothing; an omitted member
-//! has its default, except that a manifest which was disabled by hand stays disabled; only objects
-//! that an earlier apply created are pruned.
+//! Enters: a JSON object with `groups`, `manifests` and `tasks`, whose members have the names of
+//! the arguments of `trax.configure_group`, `trax.schedule` and `trax.configure_task`. Leaves: the
+//! created, changed, unchanged and removed objects. Holds: applying the same document again changes
+//! nothing; an omitted member has its default, except that a manifest which was disabled by hand
+//! stays disabled; only objects that an earlier apply created are pruned.
 
 mod object;
 mod order;
@@ -204,6 +204,8 @@ fn settings(value: &Value, source: Option<&str>) -> Result<group::Settings> {
         "priority",
         "enabled",
         "max_per_key",
+        "max_waiting",
+        "overflow",
     ];
     let object = Object::new(value, "a group", &keys)?;
     Ok(group::Settings {
@@ -214,6 +216,9 @@ fn settings(value: &Value, source: Option<&str>) -> Result<group::Settings> {
         priority: Some(object.within("priority", 0, HIGHEST_PRIORITY)?.unwrap_or(0)),
         enabled: object.boolean("enabled")?,
         max_per_key: Some(object.within("max_per_key", 1, i32::MAX)?.unwrap_or(1)),
+        max_waiting: Some(object.within("max_waiting", 0, i32::MAX)?.unwrap_or(0)),
+        overflow: one_of(object.text("overflow")?, "overflow", &group::OVERFLOW)?
+            .or_else(|| Some(group::OVERFLOW[0].to_owned())),
         applied: true,
         source: source.map(str::to_owned),
     })
@@ -238,6 +243,7 @@ fn apply_groups(
         pairs.map(|(settings, _)| settings).chain(&gone.groups)
     };
     group::lock_all(changing().map(|settings| settings.name.as_str()));
+    group::lock_entries(changing());
     lock_waiting(spi, gone.manifests.iter().map(|&(id, _)| id).collect());
     for (settings, changed) in groups.iter().zip(&changed) {
         let name = settings.name.clone();
