@@ -132,6 +132,7 @@ begin
         'function trax.cancel(bigint)',
         'function trax.changed_by_hand()',
         'function trax.check()',
+        'function trax.configure_group(text, int, int, boolean, int)',
         'function trax.claim_next(text, int, text[], text[], interval)',
         'function trax.complete(bigint, uuid, jsonb)',
         'function trax.complete_and_claim(bigint[], uuid[], jsonb[], text, int, text[], text[], interval)',
@@ -171,10 +172,17 @@ alter table trax.instance replica identity full;
 -- group
 alter table trax.manifest_group
     add column source text collate "C",
-    add column rate text collate "C";
+    add column rate text collate "C",
+    add column max_waiting int,
+    add column overflow text not null default 'reject',
+    add constraint manifest_group_max_waiting_positive check (max_waiting > 0),
+    add constraint manifest_group_overflow_known check (overflow in ('reject', 'drop_newest', 'drop_oldest'));
+create index manifest_group_full on trax.manifest_group (name) where max_waiting is not null;
 create index manifest_group_special on trax.manifest_group (name)
     where priority <> 0 or not enabled or rate is not null;
 \comments schema/group.sql
+\include schema/task.sql
+\include schema/admission.sql
 
 -- manifest
 alter table trax.manifest
@@ -338,12 +346,14 @@ alter foreign table trax.new_job
     add column batch bigint,
     add column rate text,
     add column rate_key text,
-    add column cost int;
+    add column cost int,
+    add column on_duplicate text;
 \comments schema/new_job.sql
 \include api/claim.sql
 \include api/lease.sql
 \include api/outcome.sql
 \include api/manifest.sql
+\include api/task.sql
 \include api/dead_letter.sql
 \include api/shard.sql
 \include api/cycle.sql

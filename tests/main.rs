@@ -32,6 +32,7 @@ mod router;
 mod server;
 mod shard;
 mod sql_job;
+mod task;
 mod testkit;
 mod token;
 mod unreadable_job;

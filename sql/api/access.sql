@@ -20,7 +20,7 @@ declare
     -- The functions that each level may call in addition to the level before it.
     reader_functions constant text[] := array['status', 'check', 'diagnose', 'metrics', 'preview', 'preview_cron', 'explain_manifest', 'explain_job', 'read_steps', 'read_needs', 'read_graph', 'read_rate', 'get_jobs', 'await_job', 'await_jobs', 'shard_of', 'where_is'];
     producer_functions constant text[] := array[
-        'enqueue', 'enqueue_many', 'enqueue_sql', 'enqueue_graph', 'open_batch', 'seal_batch', 'limit_queue_time', 'trigger', 'cancel', 'run_now', 'record_again', 'send_signal', 'fork', 'read_steps', 'read_needs', 'read_graph', 'get_jobs', 'await_job', 'await_jobs', 'shard_of', 'where_is', 'acquire_token', 'await_token', 'extend_token', 'release_token', 'consume_rate'
+        'enqueue', 'enqueue_many', 'enqueue_sql', 'enqueue_graph', 'open_batch', 'seal_batch', 'limit_queue_time', 'trigger', 'cancel', 'change_job', 'run_now', 'record_again', 'send_signal', 'fork', 'read_steps', 'read_needs', 'read_graph', 'get_jobs', 'await_job', 'await_jobs', 'shard_of', 'where_is', 'acquire_token', 'await_token', 'extend_token', 'release_token', 'consume_rate'
     ];
     worker_functions constant text[] := array[
         'claim_next', 'activate', 'complete_and_claim', 'wait_for_work', 'heartbeat', 'complete', 'complete_many', 'fail', 'release', 'acknowledge_cancel', 'cancel_own', 'record_step',
@@ -30,7 +30,7 @@ declare
     ];
     admin_functions constant text[] := reader_functions || producer_functions || worker_functions || array[
         'schedule', 'unschedule', 'enable_manifest', 'disable_manifest', 'trigger_group', 'apply', 'cancel_manifest',
-        'cancel_group', 'configure_group', 'configure_rate', 'drop_rate', 'requeue_dead_letter', 'requeue_dead_letters',
+        'cancel_group', 'configure_group', 'configure_rate', 'drop_rate', 'configure_task', 'reset_task', 'requeue_dead_letter', 'requeue_dead_letters',
         'acknowledge_dead_letter', 'tick', 'pause', 'resume', 'believe_clock', 'adopt', 'set_shard', 'start_scheduler', 'grant_access', 'revoke_access'
     ];
     -- A token and a rate have no task and no group: all roles share their names.
@@ -89,7 +89,7 @@ as $$
     join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
     where c.relnamespace = 'trax'::regnamespace
         and c.relname in (
-            'job', 'work_queue', 'lease', 'run', 'manifest', 'manifest_state', 'manifest_dependency', 'manifest_group',
+            'job', 'work_queue', 'lease', 'run', 'manifest', 'manifest_state', 'manifest_dependency', 'manifest_group', 'task', 'admission',
             'dead_letter', 'stopped_schedule', 'lane', 'unique_key', 'worker', 'instance', 'adoption', 'believed_clock', 'concurrency_limit',
             'concurrency_token', 'rate', 'rate_closure', 'rate_state',
             'concurrency_waiter', 'worker_state', 'lease_extension', 'progress', 'step', 'signal', 'need', 'need_event', 'graph', 'graph_job', 'failed_step', 'unreadable_job', 'access_scope', 'audit',

@@ -72,13 +72,14 @@ create function trax.open_batch(
     batch bigint default null,
     rate text default null,
     rate_key text default null,
-    cost int default 1
+    cost int default 1,
+    on_duplicate text default null
 )
 returns bigint
 language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_open_batch';
-comment on function trax.open_batch(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint, text, text, int) is
+comment on function trax.open_batch(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint, text, text, int, text) is
     'Queues a job that runs after all jobs of its batch have ended, whatever they became, and returns its id, which is the number of the batch: trax.enqueue(..., batch => ...) adds a job, and trax.seal_batch() says that all have been added. The arguments are those of trax.enqueue; with batch, this batch is one of the jobs of another.';
 
 create function trax.seal_batch(

@@ -170,7 +170,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_apply';
 comment on function trax.apply(jsonb, boolean, boolean, text) is
-    'Creates and changes the groups and manifests of a document, and returns for each: created, changed (with what), unchanged or removed. prune removes manifests, and settings of groups, that an earlier apply of the same source created and the document no longer has. dry_run changes nothing. What the document names belongs to its source, a program or a repository, from then on; what belongs to another source is refused.';
+    'Creates and changes the groups, manifests and defaults of tasks of a document, and returns for each: created, changed (with what), unchanged or removed. prune removes manifests, and settings of groups and tasks, that an earlier apply of the same source created and the document no longer has. dry_run changes nothing. What the document names belongs to its source, a program or a repository, from then on; what belongs to another source is refused.';
 
 create function trax.preview(
     name text,
@@ -212,10 +212,12 @@ create function trax.configure_group(
     enabled boolean default null,
     max_per_key int default null,
     rate text default null
+    max_waiting int default null,
+    overflow text default null
 )
 returns void
 language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_configure_group';
-comment on function trax.configure_group(text, int, int, boolean, int, text) is
-    'Creates or changes the settings of a group; omitted arguments keep their value. max_active_jobs 0 is no limit, and an empty rate is none. After the commit of enabled => false no claim of the group''s jobs commits.';
+comment on function trax.configure_group(text, int, int, boolean, int, text, int, text) is
+    'Creates or changes the settings of a group; omitted arguments keep their value. max_active_jobs 0 is no limit, and an empty rate is none. max_waiting (0 is no limit) is how many jobs that producers queued may wait; beyond it overflow ''reject'' refuses the call (53400), ''drop_newest'' ends the new jobs as cancelled, and ''drop_oldest'' the oldest that have not begun. After the commit of enabled => false no claim of the group''s jobs commits.';

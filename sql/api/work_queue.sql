@@ -72,14 +72,15 @@ create function trax.enqueue(
     batch bigint default null,
     rate text default null,
     rate_key text default null,
-    cost int default 1
+    cost int default 1,
+    on_duplicate text default null
 )
 returns bigint
 language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue';
-comment on function trax.enqueue(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint, text, text, int) is
-    'Queues one job and returns its id. It has max_retries attempts after the first; the delay before each begins with retry_delay and grows. While a job with the same unique_key is alive (waiting or executing), returns that job''s id and queues nothing; with unique_for the key stays alive at least so long after the job was queued, also when that has ended. With a version, only workers that take this version, or that name no versions, claim it. With a batch, the job is one of those that this batch waits for, unless another job has its unique_key. With a rate, it starts when the rate, or rate_key of it, has room for its cost (1 if omitted). timeout, retry_delay and unique_for are intervals, as in timeout => ''90 s'': a driver passes its own type for them (in Python a timedelta) or make_interval(secs => 90), not a number.';
+comment on function trax.enqueue(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, text, bigint, text, text, int) is
+    'Queues one job and returns its id. It has max_retries attempts after the first; the delay before each begins with retry_delay and grows. While a job with the same unique_key is alive (waiting or executing), returns that job''s id and queues nothing; with unique_for the key stays alive at least so long after the job was queued, also when that has ended. With on_duplicate => ''replace'' the job that waits gets the input and the options of this call, but keeps its time; with ''postpone'' its run_at too; a job that has begun is left alone, and a new job takes the key over. With a version, only workers that take this version, or that name no versions, claim it. With a batch, the job is one of those that this batch waits for, unless another job has its unique_key. With a rate, it starts when the rate, or rate_key of it, has room for its cost (1 if omitted). timeout, retry_delay and unique_for are intervals, as in timeout => ''90 s'': a driver passes its own type for them (in Python a timedelta) or make_interval(secs => 90), not a number.';
 
 create function trax.enqueue_many(
     task text,
@@ -98,13 +99,14 @@ create function trax.enqueue_many(
     batch bigint default null,
     rate text default null,
     rate_key text default null,
-    cost int default 1
+    cost int default 1,
+    on_duplicate text default null
 )
 returns setof bigint
 language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue_many';
-comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint, text, text, int) is
+comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint, text, text, int, text) is
     'Queues one job for each input and returns their ids in the order of the inputs. A unique_key is of one job: with several inputs it is refused.';
 
 create function trax.enqueue_sql(
@@ -118,13 +120,14 @@ create function trax.enqueue_sql(
     concurrency_key text default null,
     retry_delay interval default null,
     unique_for interval default null,
-    run_as text default null
+    run_as text default null,
+    on_duplicate text default null
 )
 returns bigint
 language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue_sql';
-comment on function trax.enqueue_sql(text, timestamptz, text, int, int, interval, text, text, interval, interval, text) is
+comment on function trax.enqueue_sql(text, timestamptz, text, int, int, interval, text, text, interval, interval, text, text) is
     'Queues a statement that the server runs by itself, and returns the id of its job, whose task is sql. It runs in a session of the calling role, or of run_as, which the caller must be a member of; several statements are one transaction. What runs in a transaction takes effect exactly once, with the record of its completion; what cannot (VACUUM, CREATE INDEX CONCURRENTLY, a CALL that commits) runs at least once. The other arguments are those of trax.enqueue.';
 
 create function trax.run_now(
@@ -136,6 +139,22 @@ set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_run_now';
 comment on function trax.run_now(bigint) is
     'Makes a job claimable that waits for its next attempt or its run_at, and returns where it is: ''ready'', ''blocked'' (waiting for its concurrency key or manifest), ''in_progress'', ''finished'' or ''unknown''.';
+
+create function trax.change_job(
+    job_id bigint,
+    input jsonb default null,
+    run_at timestamptz default null,
+    priority int default null,
+    group_name text default null,
+    max_retries int default null,
+    timeout interval default null
+)
+returns text
+language c volatile parallel unsafe
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_change_job';
+comment on function trax.change_job(bigint, jsonb, timestamptz, int, text, int, interval) is
+    'Changes a job while it waits; a null keeps the value. Its id, age, attempts, steps and keys stay, and a job of a manifest stays in its group. Returns ''changed'', or changes nothing and returns where the job is: ''in_progress'', ''finished'', ''unknown'', or ''suspended'' when it waits for a signal or for jobs, and a run_at is given.';
 
 create function trax.limit_queue_time(
     job_id bigint,

@@ -103,13 +103,14 @@ create function trax.spawn(
     batch bigint default null,
     rate text default null,
     rate_key text default null,
-    cost int default 1
+    cost int default 1,
+    on_duplicate text default null
 )
 returns bigint
 language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_spawn';
-comment on function trax.spawn(bigint, uuid, text, text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint, text, text, int) is
+comment on function trax.spawn(bigint, uuid, text, text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, text, bigint, text, text, int) is
     'Queues a job as a child of a job that is executed, once for each step, and returns its id; a later attempt gets the id of the same child. Null when the lease is lost, or the job is asked to stop. The arguments after step are those of trax.enqueue; a job of a batch adds to that batch also when it is sealed.';
 
 create function trax.await_children(

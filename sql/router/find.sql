@@ -221,3 +221,30 @@ end;
 $$;
 comment on function trax_router.shard_that_has(bigint, boolean) is
     'Internal. Returns the shard that has a job or a dead letter; any for a null, which has the words for it.';
+
+create function trax_router.shard_to_change(
+    job_id bigint,
+    group_name text
+)
+returns int
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    shard constant int := trax_router.shard_that_has(job_id, false);
+begin
+    if group_name is not null
+        and not trax_router.is_spread(group_name)
+        and trax_router.shard_of_group(group_name) <> shard
+    then
+        raise exception 'group "%" is not on the shard of job %', group_name, job_id
+            using errcode = '55000',
+                detail = format('The job is on shard %s, and a job does not move alone.', shard),
+                hint = format('Cancel the job, select trax.cancel(%s), and enqueue it in the group.', job_id);
+    end if;
+    return shard;
+end;
+$$;
+comment on function trax_router.shard_to_change(bigint, text) is
+    'Internal. Returns the shard that has a job, which may get this group; null keeps its group. Refuses a group of another shard.';

@@ -218,6 +218,75 @@ $$;
 comment on function trax_router.copy_settings(text, int) is
     'Internal. Gives a group on one shard the settings that it has on the first other that has some.';
 
+create function trax_router.tasks(
+    shard int
+)
+returns table (
+    stored jsonb
+)
+language plproxy volatile
+set search_path = pg_catalog, pg_temp
+set client_min_messages = warning
+as $$
+    connect trax_router.address($1);
+    select pg_catalog.to_jsonb(t) as stored from trax.task t;
+$$;
+comment on function trax_router.tasks(int) is
+    'Internal. Returns the defaults of tasks on a shard.';
+
+create function trax_router.copy_tasks(
+    shard int
+)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+    other int;
+    task jsonb;
+    failure trax_router.failure;
+begin
+    for other in select n from trax_router.numbers() n where n <> shard loop
+        begin
+            for task in select t.stored from trax_router.tasks(other) t loop
+                if (task ->> 'applied')::boolean then
+                    perform
+                    from trax_router.apply(
+                        shard,
+                        jsonb_build_object('tasks', jsonb_build_array(task - array['created_at', 'updated_at', 'applied', 'source'])),
+                        false, false, task ->> 'source'
+                    ) a;
+                else
+                    perform trax_router.configure_task(
+                        shard, task ->> 'name', (task ->> 'max_retries')::int, (task ->> 'retry_delay')::interval,
+                        (task ->> 'backoff')::float8, (task ->> 'retry_delay_max')::interval, (task ->> 'timeout')::interval,
+                        task ->> 'on_final_failure'
+                    );
+                end if;
+            end loop;
+            return;
+        exception
+            when others or query_canceled then
+                get stacked diagnostics
+                    failure.state = returned_sqlstate,
+                    failure.message = message_text,
+                    failure.detail = pg_exception_detail,
+                    failure.hint = pg_exception_hint;
+                failure.shard := other;
+                if not trax_router.is_away(failure) then
+                    perform trax_router.raise(failure);
+                end if;
+        end;
+    end loop;
+    if failure is not null then
+        perform trax_router.raise(failure);
+    end if;
+end;
+$$;
+comment on function trax_router.copy_tasks(int) is
+    'Internal. Gives a new shard the defaults of tasks that the first reachable other has; all have the same.';
+
 create function trax_router.hold_placement()
 returns void
 language plpgsql volatile

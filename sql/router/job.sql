@@ -18,7 +18,8 @@ create function trax.enqueue_many(
     batch bigint default null,
     rate text default null,
     rate_key text default null,
-    cost int default 1
+    cost int default 1,
+    on_duplicate text default null
 )
 returns setof bigint
 language plpgsql volatile
@@ -57,7 +58,7 @@ begin
             begin
                 return query select c from trax_router.enqueue_many(
                     shard, task, listed[first:last], run_at, group_name, priority, max_retries, timeout, unique_key,
-                    concurrency_key, trace, retry_delay, unique_for, version, batch, rate, rate_key, cost
+                    concurrency_key, trace, retry_delay, unique_for, version, batch, rate, rate_key, cost, on_duplicate
                 ) c;
                 exit;
             exception
@@ -85,7 +86,7 @@ begin
     end if;
 end;
 $$;
-comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint, text, text, int) is
+comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint, text, text, int, text) is
     'Queues one job for each input and returns their ids in the order of the inputs. A unique_key is of one job: with several inputs it is refused. In a spread group without a key they are divided over the shards, and all or nothing on each.';
 
 create function trax.get_jobs(
@@ -349,6 +350,7 @@ select
     null::text as rate,
     null::text as rate_key,
     null::int as cost
+    null::text as on_duplicate
 where false;
 comment on view trax.new_job is
     'Takes new jobs by COPY and INSERT: a row is a job, as trax.enqueue would queue it, at once and for good. Has no rows.';
@@ -362,7 +364,7 @@ begin
     perform trax.enqueue(
         new.task, coalesce(new.input, '{}'), new.run_at, new.group_name, coalesce(new.priority, 0), new.max_retries,
         new.timeout, new.unique_key, new.concurrency_key, new.trace, new.retry_delay, new.unique_for,
-        new.version, new.batch, new.rate, new.rate_key, coalesce(new.cost, 1)
+        new.version, new.batch, new.rate, new.rate_key, coalesce(new.cost, 1), new.on_duplicate
     );
     return new;
 end;

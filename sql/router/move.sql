@@ -118,7 +118,7 @@ as $$
 #variable_conflict use_variable
 declare
     default_settings constant jsonb :=
-        '{"max_active_jobs": null, "priority": 0, "enabled": true, "max_per_key": 1, "rate": null, "applied": false}';
+        '{"max_active_jobs": null, "priority": 0, "enabled": true, "max_per_key": 1, "rate": null, "max_waiting": null, "overflow": "reject", "applied": false}';
     known trax_router.group_on_shard[];
     target trax_router.group_on_shard;
     one trax_router.group_on_shard;

@@ -44,6 +44,7 @@ begin
                 ('cancel', 'one', 'trax_router.shard_that_has($1, false)', null, false),
                 ('limit_queue_time', 'one', 'trax_router.shard_that_has($1, false)', null, false),
                 ('run_now', 'one', 'trax_router.shard_that_has($1, false)', null, false),
+                ('change_job', 'one', 'trax_router.shard_to_change($1, $5)', null, false),
                 ('explain_job', 'one', 'trax_router.shard_that_has($1, false)', null, true),
                 ('read_steps', 'one', 'trax_router.shard_that_has($1, false)', null, true),
                 ('send_signal', 'one', 'trax_router.shard_that_has($1, false)', null, false),
@@ -76,6 +77,8 @@ begin
                 ('configure_rate', 'each', 'trax_router.numbers()', null, false),
                 ('close_rate', 'each', 'trax_router.numbers()', null, false),
                 ('drop_rate', 'each', 'trax_router.numbers()', null, false),
+                ('configure_task', 'each', 'trax_router.numbers()', null, false),
+                ('reset_task', 'each', 'trax_router.numbers()', null, false),
                 ('pause', 'each', 'trax_router.numbers()', null, false),
                 ('resume', 'each', 'trax_router.numbers()', null, false),
                 -- On all shards, with the number of its shard in each row; an unreachable shard has

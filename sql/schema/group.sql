@@ -13,11 +13,15 @@ create table trax.manifest_group (
     applied boolean not null default false,
     source text collate "C",
     rate text collate "C",
+    max_waiting int,
+    overflow text not null default 'reject',
     constraint manifest_group_pkey primary key (name),
     constraint manifest_group_name_length check (pg_catalog.octet_length(name) between 1 and 255),
     constraint manifest_group_priority_range check (priority between 0 and 31),
     constraint manifest_group_max_active_jobs_positive check (max_active_jobs > 0),
-    constraint manifest_group_max_per_key_positive check (max_per_key > 0)
+    constraint manifest_group_max_per_key_positive check (max_per_key > 0),
+    constraint manifest_group_max_waiting_positive check (max_waiting > 0),
+    constraint manifest_group_overflow_known check (overflow in ('reject', 'drop_newest', 'drop_oldest'))
 );
 
 comment on table trax.manifest_group is 'Settings of groups; a group that is not here has the defaults.';
@@ -31,10 +35,14 @@ comment on column trax.manifest_group.updated_at is 'When the group was last con
 comment on column trax.manifest_group.applied is 'True: created by trax.apply(), which may prune it.';
 comment on column trax.manifest_group.rate is 'The rate under which its jobs start, each with a cost of 1; null if none limits them.';
 comment on column trax.manifest_group.source is 'Whose documents say what it is: the source given to trax.apply(), which alone may change and prune it by document.';
+comment on column trax.manifest_group.max_waiting is 'How many jobs that producers queued may wait in it; null is no limit.';
+comment on column trax.manifest_group.overflow is 'What happens to jobs beyond max_waiting: reject (the call fails), drop_newest or drop_oldest (they end as cancelled).';
 
 create index manifest_group_limited on trax.manifest_group (name) where max_active_jobs is not null;
 -- The groups with a rate or another priority than the default, and disabled ones.
 create index manifest_group_special on trax.manifest_group (name)
     where priority <> 0 or not enabled or rate is not null;
+
+create index manifest_group_full on trax.manifest_group (name) where max_waiting is not null;
 
 select pg_catalog.pg_extension_config_dump('trax.manifest_group', '');

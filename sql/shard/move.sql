@@ -132,6 +132,8 @@ begin
         (settings ->> 'enabled')::boolean,
         (settings ->> 'max_per_key')::int,
         case when settings ? 'rate' then coalesce(settings ->> 'rate', '') end
+        case when settings ? 'max_waiting' then coalesce((settings ->> 'max_waiting')::int, 0) end,
+        settings ->> 'overflow'
     );
     update trax.manifest_group g
     set applied = (settings ->> 'applied')::boolean, source = settings ->> 'source'

@@ -113,11 +113,17 @@ async fn a_limited_producer_neither_moves_nor_cancels_a_job_of_others_wherever_i
         let calls = [
             format!("select trax.cancel({job})"),
             format!("select trax.run_now({job})"),
+            format!("select trax.change_job({job}, group_name => 'mail')"),
             format!("select trax.limit_queue_time({job}, '1 s')"),
             format!("select * from trax.get_jobs(array[{job}])"),
             format!("call trax.await_job({job}, '1 s', null, null, null)"),
             format!("call trax.await_jobs(array[{job}], '1 s', null)"),
             "select trax.enqueue('mail.send', group_name => 'mail', unique_key => 'bill')"
+                .to_owned(),
+            "select trax.enqueue('mail.send', group_name => 'mail', unique_key => 'bill', on_duplicate => 'replace')"
+                .to_owned(),
+            "insert into trax.new_job (task, group_name, unique_key, on_duplicate)
+                values ('mail.send', 'mail', 'bill', 'replace')"
                 .to_owned(),
             "select trax.trigger('nightly')".to_owned(),
         ];

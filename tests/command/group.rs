@@ -31,7 +31,7 @@ async fn groups_show_what_waits_and_runs_and_can_be_set_and_paused() {
     assert_eq!(
         groups,
         [
-            json!({"name": "g", "enabled": true, "priority": 3, "max_active_jobs": 5, "max_per_key": 2, "rate": null,
+            json!({"name": "g", "enabled": true, "priority": 3, "max_active_jobs": 5, "max_per_key": 2, "rate": null, "max_waiting": null, "overflow": "reject",
             "manifests": 0, "ready": 2, "running": 1})
         ]
     );

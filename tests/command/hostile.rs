@@ -21,6 +21,7 @@ async fn fill(s: &Session) {
     let evil = evil();
     let all = [
         format!("select trax.configure_group({evil}, max_active_jobs => 100)"),
+        format!("select trax.configure_task({evil}, max_retries => 2)"),
         format!(
             "select trax.enqueue({evil}, to_jsonb({evil}::text), group_name => {evil}, unique_key => {evil},
                 concurrency_key => {evil}, max_retries => 0)"
@@ -109,6 +110,7 @@ const LISTS: [&[&str]; 22] = [
     &["import", "pg_cron"],
     &["group", "list"],
     &["rate", "list"],
+    &["task", "list"],
     &["workers"],
     &["status"],
     &["check"],
@@ -121,7 +123,7 @@ const LISTS: [&[&str]; 22] = [
 ];
 
 /// Commands that run once, in this order, after the lists.
-const ONCE: [&[&str]; 38] = [
+const ONCE: [&[&str]; 41] = [
     &["top", "--once"],
     &["manifest", "show", "no such\u{1b}[2J\nmanifest"],
     &["manifest", "disable", EVIL],
@@ -130,6 +132,8 @@ const ONCE: [&[&str]; 38] = [
     &["group", "pause", EVIL],
     &["group", "resume", EVIL],
     &["group", "set", EVIL, "--priority", "3"],
+    &["task", "set", EVIL, "--max-retries", "3"],
+    &["task", "reset", EVIL],
     &["group", "move", EVIL, "--to", "3"],
     &["rate", "set", EVIL, "--allowed", "5", "--per", "1m"],
     &["rate", "close", EVIL, "--for", "5m"],
@@ -140,6 +144,7 @@ const ONCE: [&[&str]; 38] = [
     &["graph", "apply", EVIL, "--unique-key", EVIL],
     &["graph", "show", "2"],
     &["jobs", "fork", "1", "--from", EVIL],
+    &["jobs", "change", "2", "--group", EVIL],
     &["jobs", "retry", "2"],
     &["jobs", "cancel", "5"],
     &["dead", "requeue", "1", "--note", EVIL],

@@ -2,6 +2,7 @@
 
 mod audit;
 mod cancel;
+mod change;
 mod contract;
 mod credentials;
 mod cron;

@@ -33,7 +33,7 @@ async fn a_row_of_text_or_csv_is_the_job_that_enqueue_makes_of_the_same_values()
     s.get(
         "select trax.configure_rate('api', 5, '1 min');
          select trax.enqueue('a', '{\"n\": 1}'), trax.enqueue('b'), trax.enqueue('a', '[2]', priority => 31);
-         select trax.enqueue('c', '3', null, 'g', 7, 2, '90 s', 'u', 'k', '{\"id\": 5}', '7 s', '1 h', 'v1', null, 'api', 'r', 2)",
+         select trax.enqueue('c', '3', null, 'g', 7, 2, '90 s', 'u', 'k', '{\"id\": 5}', '7 s', '1 h', 'v1', null, 'api', 'r', 2, 'keep')",
     )
     .await;
     let enqueued = s.get(QUEUED).await;
@@ -44,7 +44,7 @@ async fn a_row_of_text_or_csv_is_the_job_that_enqueue_makes_of_the_same_values()
     assert_eq!(copy_by_psql(&db, rows, table), "COPY 3\n");
     let batch = s.number("select trax.open_batch('batch')").await;
     let whole = format!(
-        "c\t3\t\\N\tg\t7\t2\t00:01:30\tu\tk\t{{\"id\": 5}}\t00:00:07\t01:00:00\tv1\t{batch}\tapi\tr\t2\n"
+        "c\t3\t\\N\tg\t7\t2\t00:01:30\tu\tk\t{{\"id\": 5}}\t00:00:07\t01:00:00\tv1\t{batch}\tapi\tr\t2\tkeep\n"
     );
     let said = copy_by_psql(&db, &whole, ("trax.new_job", ""));
     assert_eq!(said, "COPY 1\n");

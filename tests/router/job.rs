@@ -62,6 +62,8 @@ async fn every_argument_arrives() {
         format!("select job_id, state, task, group_name, priority from trax.get_jobs(array[{id}])");
     assert_eq!(s.get(&get).await, format!("{id}|queued|t|{group}|7"));
     assert_eq!(s.get(&format!("select trax.run_now({id})")).await, "ready");
+    let change = format!("select trax.change_job({id}, '5', priority => 9)");
+    assert_eq!(s.get(&change).await, "changed");
     let limit = format!("select trax.limit_queue_time({id}, '1 h')");
     assert_eq!(s.get(&limit).await, "t");
     assert_eq!(

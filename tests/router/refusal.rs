@@ -19,6 +19,8 @@ async fn errors_keep_their_code_message_detail_and_hint() {
         "select trax.enqueue_sql('')".to_owned(),
         "select trax.enqueue_sql('select 1', run_as => 'nobody')".to_owned(),
         "select trax.limit_queue_time(1, '-1 s')".to_owned(),
+        "select trax.change_job(null)".to_owned(),
+        "select trax.enqueue('a', on_duplicate => 'replace')".to_owned(),
         "select trax.cancel(null)".to_owned(),
         "select trax.get_jobs(null)".to_owned(),
         "select trax.schedule('m')".to_owned(),

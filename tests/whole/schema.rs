@@ -27,20 +27,20 @@ const CONTRACT: &[&str] = &[
     "cancel_manifest(name text) returns bigint",
     "cancel_group(name text) returns bigint",
     "requeue_dead_letters(task text default null, manifest text default null, group_name text default null, since timestamptz default null, max_count int default null) returns bigint",
-    "enqueue(task text, input jsonb default '{}', run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, trace jsonb default null, retry_delay interval default null, unique_for interval default null, version text default null, batch bigint default null, rate text default null, rate_key text default null, cost int default 1) returns bigint",
-    "enqueue_many(task text, inputs jsonb[], run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, trace jsonb default null, retry_delay interval default null, unique_for interval default null, version text default null, batch bigint default null, rate text default null, rate_key text default null, cost int default 1) returns setof bigint",
+    "enqueue(task text, input jsonb default '{}', run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, trace jsonb default null, retry_delay interval default null, unique_for interval default null, version text default null, on_duplicate text default null, batch bigint default null, rate text default null, rate_key text default null, cost int default 1) returns bigint",
+    "enqueue_many(task text, inputs jsonb[], run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, trace jsonb default null, retry_delay interval default null, unique_for interval default null, version text default null, batch bigint default null, rate text default null, rate_key text default null, cost int default 1, on_duplicate text default null) returns setof bigint",
     "enqueue_graph(document jsonb, unique_key text default null) returns table(name text, job_id bigint)",
     "read_needs(id bigint) returns table(name text, job_id bigint, state text, output jsonb, error text)",
     "read_graph(id bigint) returns table(name text, job_id bigint, task text, state text, needs text[], condition text, waits_for text, attempt int, started_at timestamptz, finished_at timestamptz, error text)",
     "open_batch(task text, input jsonb default '{}', run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, trace jsonb default null, retry_delay interval default null, unique_for interval default null, version text default null, batch bigint default null, rate text default null, rate_key text default null, cost int default 1) returns bigint",
     "seal_batch(batch bigint) returns bigint",
-    "enqueue_sql(command text, run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, retry_delay interval default null, unique_for interval default null, run_as text default null) returns bigint",
+    "enqueue_sql(command text, run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, retry_delay interval default null, unique_for interval default null, run_as text default null, on_duplicate text default null) returns bigint",
     "schedule(name text, task text default null, input jsonb default null, cron text default null, every interval default null, run_at timestamptz default null, depends_on text[] default null, depends_mode text default null, dormant boolean default null, timezone text default null, group_name text default null, priority int default null, max_retries int default null, retry_delay interval default null, timeout interval default null, misfire text default null, misfire_threshold interval default null, misfire_limit int default null, overlap text default null, max_concurrency int default null, variance interval default null, exclusions jsonb default null, starts_at timestamptz default null, ends_at timestamptz default null, enabled boolean default null, on_dead_letter text default null, sql text default null, run_as text default null) returns bigint",
     "unschedule(name text) returns void",
     "enable_manifest(name text) returns void",
     "disable_manifest(name text) returns void",
     "trigger(name text, input jsonb default null, delay interval default null) returns bigint",
-    "configure_group(name text, max_active_jobs int default null, priority int default null, enabled boolean default null, max_per_key int default null, rate text default null) returns void",
+    "configure_group(name text, max_active_jobs int default null, priority int default null, enabled boolean default null, max_per_key int default null, rate text default null, max_waiting int default null, overflow text default null) returns void",
     "claim_next(worker text default null, max_jobs int default 1, tasks text[] default null, groups text[] default null, lease interval default null, places int default null, versions text[] default null) returns table(job_id bigint, attempt int, token uuid, task text, input jsonb, manifest text, group_name text, scheduled_for timestamptz, lease_expires_at timestamptz, timeout interval, trace jsonb, max_attempts int, queued_at timestamptz, steps int)",
     "heartbeat(job_ids bigint[], tokens uuid[], lease interval default null, ahead bigint[] default null) returns table(job_id bigint, held boolean, cancel_requested boolean, lease_expires_at timestamptz)",
     "complete(job_id bigint, token uuid, output jsonb default null, detail jsonb default null) returns boolean",
@@ -57,10 +57,13 @@ const CONTRACT: &[&str] = &[
     "sleep(job_id bigint, token uuid, step text, until timestamptz) returns text",
     "await_signal(job_id bigint, token uuid, step text, name text, until timestamptz default null) returns table(state text, payload jsonb)",
     "send_signal(job_id bigint, name text, payload jsonb default null, signal_id text default null) returns text",
-    "spawn(job_id bigint, token uuid, step text, task text, input jsonb default '{}', run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, trace jsonb default null, retry_delay interval default null, unique_for interval default null, version text default null, batch bigint default null, rate text default null, rate_key text default null, cost int default 1) returns bigint",
+    "spawn(job_id bigint, token uuid, step text, task text, input jsonb default '{}', run_at timestamptz default null, group_name text default null, priority int default 0, max_retries int default null, timeout interval default null, unique_key text default null, concurrency_key text default null, trace jsonb default null, retry_delay interval default null, unique_for interval default null, version text default null, batch bigint default null, rate text default null, rate_key text default null, cost int default 1, on_duplicate text default null) returns bigint",
     "await_children(job_id bigint, token uuid, step text, mode text default 'all'::text, until timestamptz default null) returns table(state text, children jsonb)",
     "fork(job_id bigint, from_step text default null, input jsonb default null) returns bigint",
+    "configure_task(task text, max_retries int default null, retry_delay interval default null, backoff double precision default null, retry_delay_max interval default null, timeout interval default null, on_final_failure text default null) returns void",
+    "reset_task(task text) returns void",
     "run_now(job_id bigint) returns text",
+    "change_job(job_id bigint, input jsonb default null, run_at timestamptz default null, priority int default null, group_name text default null, max_retries int default null, timeout interval default null) returns text",
     "record_again(job_id bigint, new_job_id bigint) returns void",
     "limit_queue_time(job_id bigint, time_limit interval default null) returns boolean",
     "requeue_dead_letter(id bigint, note text default null, fresh boolean default false) returns bigint",
@@ -117,7 +120,7 @@ async fn set(s: &Session, sql: &str) -> BTreeSet<String> {
 async fn the_functions_are_those_of_the_contract() {
     let (_db, s) = session().await;
     let sql = r"select p.proname || '(' || regexp_replace(replace(replace(pg_get_function_arguments(p.oid),
-            'integer', 'int'), 'timestamp with time zone', 'timestamptz'), '(NULL|''{}'')::[a-z]+(\[\])?', '\1', 'g')
+            'integer', 'int'), 'timestamp with time zone', 'timestamptz'), '(NULL|''{}'')::(double precision|[a-z]+)(\[\])?', '\1', 'g')
             || ') returns ' || replace(replace(coalesce(pg_get_function_result(p.oid), 'nothing'),
             'integer', 'int'), 'timestamp with time zone', 'timestamptz')
         from pg_proc p
@@ -333,7 +336,7 @@ async fn every_security_definer_has_a_fixed_search_path() {
                            and not p.prosecdef
                            and p.proname not in ('await_job', 'await_jobs', 'await_token', 'wait_for_work', 'shard_of',
                                -- They must know who calls, and then take their owner's rights.
-                               'activate', 'apply', 'cancel', 'claim_next', 'complete_and_claim', 'enqueue', 'enqueue_graph', 'enqueue_many', 'enqueue_sql', 'fork', 'get_jobs',
+                               'activate', 'apply', 'cancel', 'change_job', 'claim_next', 'complete_and_claim', 'enqueue', 'enqueue_graph', 'enqueue_many', 'enqueue_sql', 'fork', 'get_jobs',
                                'limit_queue_time', 'open_batch', 'read_graph', 'read_needs', 'read_steps', 'run_now', 'schedule', 'seal_batch', 'send_signal', 'spawn', 'trigger', 'waiting_tasks')
                            and obj_description(p.oid, 'pg_proc') not like 'Internal.%'";
     assert_eq!(s.get(not_definer).await, "");

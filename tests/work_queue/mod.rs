@@ -1,6 +1,9 @@
 //! Enqueueing: ids, unique keys, delays, priorities, and the effects of a rollback.
 
+mod change;
 mod explain;
+mod on_duplicate;
+mod overflow;
 mod unique_for;
 
 use harness::scheduler::{scheduler_of, scheduling};

@@ -18,10 +18,10 @@ use crate::json;
 use crate::telemetry::Enqueueing;
 
 const COPY: &str = "copy trax.new_job (task, input, run_at, group_name, priority, max_retries, timeout, \
-     unique_key, concurrency_key, trace, retry_delay, unique_for, version, batch, rate, rate_key, cost) from stdin (format binary)";
+     unique_key, concurrency_key, trace, retry_delay, unique_for, version, batch, rate, rate_key, cost, on_duplicate) from stdin (format binary)";
 
 /// The types of the columns that [`COPY`] names.
-const TYPES: [Type; 17] = [
+const TYPES: [Type; 18] = [
     Type::TEXT,
     Type::JSONB,
     Type::TIMESTAMPTZ,
@@ -39,6 +39,7 @@ const TYPES: [Type; 17] = [
     Type::TEXT,
     Type::TEXT,
     Type::INT4,
+    Type::TEXT,
 ];
 
 /// A running COPY into the queue, from [`Client::copy_in`](crate::Client::copy_in).
@@ -111,6 +112,7 @@ impl<'a> CopyIn<'a> {
             &options.rate,
             &options.rate_key,
             &options.cost,
+            &options.on_duplicate,
         ];
         Ok(self.writer.as_mut().write(&row).await?)
     }

@@ -1,11 +1,64 @@
 //! The options of a job.
 
+use std::error::Error as StdError;
 use std::time::{Duration, SystemTime};
 
 use crate::id::JobId;
+use bytes::BytesMut;
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+
 use crate::json::Json;
-use crate::sql::{Call, Interval, Time};
+use crate::sql::{Argument, Call, Interval, Time};
 use crate::trace::TraceContext;
+
+/// What enqueueing does to the job that waits with the same unique key.
+///
+/// A job that is executed, is suspended, or has recorded steps has begun: it stays as it is. With
+/// [`Replace`](Self::Replace) and [`Postpone`](Self::Postpone) a new job then takes the key over,
+/// unless the time of [`unique_for`](JobOptions::unique_for) is not over.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum OnDuplicate {
+    /// The job that waits stays as it is, and nothing is queued.
+    #[default]
+    Keep,
+    /// The job that waits gets the new input and options, and keeps its time.
+    Replace,
+    /// The job that waits also gets the new [`run_at`](JobOptions::run_at), which must be set: it
+    /// begins when no call has postponed it for so long.
+    Postpone,
+}
+
+impl OnDuplicate {
+    /// Returns the name that the server knows it by.
+    pub fn name(self) -> &'static str {
+        match self {
+            OnDuplicate::Keep => "keep",
+            OnDuplicate::Replace => "replace",
+            OnDuplicate::Postpone => "postpone",
+        }
+    }
+}
+
+impl Argument for OnDuplicate {
+    const TYPE: Type = Type::TEXT;
+}
+
+impl ToSql for OnDuplicate {
+    fn to_sql(
+        &self,
+        ty: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {
+        self.name().to_sql(ty, out)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        <&str as ToSql>::accepts(ty)
+    }
+
+    to_sql_checked!();
+}
 
 /// The options of a job. Options that are not set take the server's defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,6 +78,7 @@ pub struct JobOptions {
     pub(crate) rate: Option<String>,
     pub(crate) rate_key: Option<String>,
     pub(crate) cost: Option<i32>,
+    pub(crate) on_duplicate: Option<OnDuplicate>,
 }
 
 impl JobOptions {
@@ -122,6 +176,23 @@ impl JobOptions {
         self
     }
 
+    /// Sets what happens to the job that waits with the same unique key.
+    ///
+    /// ```
+    /// # use std::time::{Duration, SystemTime};
+    /// use trax_client::{JobOptions, OnDuplicate};
+    ///
+    /// // The index is written 5 seconds after the last change of the document.
+    /// let options = JobOptions::new()
+    ///     .unique_key("search.index 7")
+    ///     .run_at(SystemTime::now() + Duration::from_secs(5))
+    ///     .on_duplicate(OnDuplicate::Postpone);
+    /// ```
+    pub fn on_duplicate(mut self, choice: OnDuplicate) -> Self {
+        self.on_duplicate = Some(choice);
+        self
+    }
+
     /// Sets trace data that is passed to every attempt of the job. For a W3C trace context use
     /// [`JobOptions::trace_context`].
     pub fn trace(mut self, trace: impl Into<Json>) -> Self {
@@ -152,6 +223,7 @@ impl JobOptions {
             rate: over.rate.or(self.rate),
             rate_key: over.rate_key.or(self.rate_key),
             cost: over.cost.or(self.cost),
+            on_duplicate: over.on_duplicate.or(self.on_duplicate),
         }
     }
 
@@ -172,5 +244,6 @@ impl JobOptions {
             .option("rate", &self.rate)
             .option("rate_key", &self.rate_key)
             .option("cost", &self.cost)
+            .option("on_duplicate", &self.on_duplicate)
     }
 }

@@ -29,6 +29,7 @@ const LEVELS: [(&str, &[&str]); 3] = [
             "await_token",
             "cancel",
             "consume_rate",
+            "change_job",
             "enqueue",
             "enqueue_graph",
             "enqueue_many",

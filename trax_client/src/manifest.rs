@@ -360,6 +360,8 @@ pub struct Group {
     pub(crate) enabled: Option<bool>,
     pub(crate) max_per_key: Option<i32>,
     pub(crate) rate: Option<String>,
+    pub(crate) max_waiting: Option<i32>,
+    pub(crate) overflow: Option<String>,
 }
 
 impl Group {
@@ -396,6 +398,19 @@ impl Group {
     /// Sets the rate under which the jobs of the group start; an empty name is none.
     pub fn rate(mut self, name: impl Into<String>) -> Self {
         self.rate = Some(name.into());
+        self
+    }
+
+    /// Sets how many jobs that producers queue may wait; 0 means no limit.
+    pub fn max_waiting(mut self, jobs: i32) -> Self {
+        self.max_waiting = Some(jobs);
+        self
+    }
+
+    /// Sets what happens to jobs beyond [`max_waiting`](Self::max_waiting): `reject` (the call
+    /// fails), `drop_newest` or `drop_oldest` (they end as cancelled).
+    pub fn overflow(mut self, what: impl Into<String>) -> Self {
+        self.overflow = Some(what.into());
         self
     }
 }

@@ -17,7 +17,7 @@ use crate::error::{Blame, Error, Result};
 use crate::health::DeadLetter;
 use crate::id::JobId;
 use crate::job::{NewJob, NewJobs};
-use crate::job_options::JobOptions;
+use crate::job_options::{JobOptions, OnDuplicate};
 use crate::queue::{Attempt, QueueDepth};
 use crate::sql::Interval;
 use crate::worker::connection::{Backoff, Connection, answer_within, hardened, open};
@@ -149,10 +149,12 @@ impl Producer {
 }
 
 /// Returns whether queueing the job again within the time limit yields the same job, even if it has
-/// ended meanwhile.
+/// ended meanwhile. A repeated call that replaces the waiting job could undo a later one.
 fn is_repeatable(options: &JobOptions, patience: Duration) -> bool {
     let lasts = |time: &Interval| time.0 >= patience;
-    options.unique_key.is_some() && options.unique_for.as_ref().is_some_and(lasts)
+    options.unique_key.is_some()
+        && options.unique_for.as_ref().is_some_and(lasts)
+        && options.on_duplicate.unwrap_or_default() == OnDuplicate::Keep
 }
 
 /// The attempts of one call.
@@ -256,6 +258,9 @@ mod tests {
             &key.clone().unique_for(PATIENCE / 2),
             PATIENCE
         ));
-        assert!(is_repeatable(&key.unique_for(PATIENCE), PATIENCE));
+        let key = key.unique_for(PATIENCE);
+        assert!(is_repeatable(&key, PATIENCE));
+        let replacing = key.on_duplicate(OnDuplicate::Replace);
+        assert!(!is_repeatable(&replacing, PATIENCE));
     }
 }

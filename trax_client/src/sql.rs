@@ -126,6 +126,7 @@ arguments! {
     &str => TEXT,
     String => TEXT,
     bool => BOOL,
+    f64 => FLOAT8,
     i32 => INT4,
     i64 => INT8,
     Uuid => UUID,

@@ -124,6 +124,11 @@ impl Call {
             ("rate", "text", options.rate.clone()),
             ("rate_key", "text", options.rate_key.clone()),
             ("cost", "int", options.cost.map(|n| n.to_string())),
+            (
+                "on_duplicate",
+                "text",
+                options.on_duplicate.map(|choice| choice.name().to_owned()),
+            ),
         ];
         for (name, sql_type, text) in given {
             if let Some(text) = text {

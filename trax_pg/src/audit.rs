@@ -27,6 +27,7 @@ pub(crate) enum Kind {
     Manifest,
     Rate,
     Scheduler,
+    Task,
 }
 
 impl Kind {
@@ -38,6 +39,7 @@ impl Kind {
             Self::Manifest => "manifest",
             Self::Rate => "rate",
             Self::Scheduler => "scheduler",
+            Self::Task => "task",
         }
     }
 }
@@ -52,7 +54,7 @@ pub(crate) fn record_here(spi: &Spi, action: &str, note: Option<&str>) {
     write(spi, action, Kind::Scheduler, None, note);
 }
 
-/// Records a change of a manifest, a group or a rate, unless nothing changed.
+/// Records a change of a manifest, a group, a rate or a task, unless nothing changed.
 pub(crate) fn record_change(
     spi: &Spi,
     action: &str,

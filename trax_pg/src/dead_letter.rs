@@ -392,7 +392,8 @@ fn requeue_letter(
     let (replaced, manifest_id, input) = (letter.job_id, letter.manifest_id, letter.input);
     let steps = letter.steps.filter(|_| !resolution.fresh);
     let job = fresh_job(letter, resolution.now);
-    let job_id = work_queue::enqueue_new(spi, &job, input)?;
+    let (Placed::Queued(job_id) | Placed::Dropped(job_id) | Placed::Rewritten(job_id)) =
+        work_queue::enqueue_new(spi, &Scope::default(), &job, input)?;
     if let Some(steps) = steps {
         job_steps::restore_for(spi, job_id, steps);
     }

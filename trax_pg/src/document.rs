@@ -9,6 +9,7 @@ use crate::server::spi::{Spi, arg, statement};
 use pgrx::datum::Interval;
 use pgrx::{JsonB, pg_sys};
 use serde_json::{Map, Value};
+use std::ops::RangeInclusive;
 
 statement!(TextInterval, "document/interval.sql", { text: TEXTOID } -> Interval);
 statement!(TextTime, "document/time.sql", { text: TEXTOID } -> Timestamp);
@@ -108,6 +109,17 @@ impl<'a> Object<'a> {
     }
 
     /// Returns the id of a job.
+    pub(super) fn number(&self, key: &str, range: &RangeInclusive<f64>) -> Result<Option<f64>> {
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        let number = value.as_f64().filter(|number| range.contains(number));
+        let wanted = || format!("a number from {} to {}", range.start(), range.end());
+        number
+            .map(Some)
+            .ok_or_else(|| wrong_type(key, value, &wanted()))
+    }
+
     pub(crate) fn id(&self, key: &str) -> Result<Option<i64>> {
         match self.get(key) {
             None => Ok(None),

@@ -60,6 +60,12 @@ impl Error {
         self
     }
 
+    /// Returns the same error as one about a task among several.
+    pub(crate) fn about_task(mut self, task: &str) -> Self {
+        self.message = format!("task \"{task}\": {}", self.message);
+        self
+    }
+
     /// Returns the error of the parser as one about a statement that was passed as a text.
     pub(crate) fn of_statement(mut self, statement: &str) -> Self {
         const SHOWN: usize = 200;

@@ -7,6 +7,7 @@ use crate::columns::HIGHEST_PRIORITY;
 use crate::error::{Error, Result};
 use crate::limit;
 use crate::server::call::{Call, new_name, sql_function};
+use crate::server::choice::one_of;
 use crate::server::clock::Timestamp;
 use crate::server::lock::{Lock, Mode};
 use crate::server::spi;
@@ -26,6 +27,8 @@ statement!(
         enabled: BOOLOID,
         max_per_key: INT4OID,
         rate: TEXTOID,
+        max_waiting: INT4OID,
+        overflow: TEXTOID,
         now: TIMESTAMPTZOID,
         applied: BOOLOID,
         source: TEXTOID,
@@ -40,10 +43,16 @@ statement!(
         enabled: BOOLOID,
         max_per_key: INT4OID,
         rate: TEXTOID,
+        max_waiting: INT4OID,
+        overflow: TEXTOID,
         source: TEXTOID,
     }
 );
+statement!(GroupAdmit, "group/admit.sql", { group: TEXTOID });
 statement!(GroupForget, "group/forget.sql", { name: TEXTOID });
+
+/// The values of `overflow`, the default first.
+pub(crate) const OVERFLOW: [&str; 3] = ["reject", "drop_newest", "drop_oldest"];
 
 sql_function!(
     trax_configure_group,
@@ -62,11 +71,14 @@ fn configure(call: &Call) -> Result<()> {
         enabled: call.optional::<bool>(3),
         max_per_key: call.optional_within(4, "max_per_key", 1, i32::MAX)?,
         rate: call.optional_text(5, "rate")?,
+        max_waiting: call.optional_within(5, "max_waiting", 0, i32::MAX)?,
+        overflow: one_of(call.optional_text(6, "overflow")?, "overflow", &OVERFLOW)?,
         applied: false,
         source: None,
     };
     spi::connected(|spi| {
         lock_all([settings.name.as_str()]);
+        lock_entries([&settings].into_iter());
         // A group of older jobs can still be resumed, whatever its name.
         new_name(settings.name.clone(), "name").or_else(|error| {
             let known = is_known(spi, &settings.name);
@@ -94,6 +106,9 @@ pub(crate) struct Settings {
     pub(crate) max_per_key: Option<i32>,
     /// Empty is no rate.
     pub(crate) rate: Option<String>,
+    /// 0 is no limit.
+    pub(crate) max_waiting: Option<i32>,
+    pub(crate) overflow: Option<String>,
     /// They come from `trax.apply`, which may prune groups that it created.
     pub(crate) applied: bool,
     /// The source of their document.
@@ -110,6 +125,8 @@ impl Settings {
             enabled: Some(true),
             max_per_key: Some(1),
             rate: Some(String::new()),
+            max_waiting: Some(0),
+            overflow: Some(OVERFLOW[0].to_owned()),
             applied: false,
             source: None,
         }
@@ -125,6 +142,18 @@ pub(crate) fn lock_all<'a>(names: impl IntoIterator<Item = &'a str>) {
     }
     for name in names {
         Lock::Group(name).take(Mode::Alone);
+    }
+}
+
+/// Waits for the calls that queue jobs into these groups under their old limit of waiting jobs, and
+/// keeps new ones from beginning. Several groups must be locked in one call, after [`lock_all`].
+pub(crate) fn lock_entries<'a>(groups: impl Iterator<Item = &'a Settings>) {
+    let names: BTreeSet<&str> = groups
+        .filter(|settings| settings.max_waiting.is_some())
+        .map(|settings| settings.name.as_str())
+        .collect();
+    for name in names {
+        Lock::Waiting(name).take(Mode::Alone);
     }
 }
 
@@ -147,6 +176,8 @@ impl Settings {
             enabled: self.enabled.and_then(arg),
             max_per_key: self.max_per_key.and_then(arg),
             rate: self.rate.as_deref().and_then(arg),
+            max_waiting: self.max_waiting.and_then(arg),
+            overflow: self.overflow.as_deref().and_then(arg),
             source: self.source.as_deref().and_then(arg),
         };
         spi.query(settled).len() > 0
@@ -165,10 +196,17 @@ pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
         enabled: settings.enabled.and_then(arg),
         max_per_key: settings.max_per_key.and_then(arg),
         rate: settings.rate.as_deref().and_then(arg),
+        max_waiting: settings.max_waiting.and_then(arg),
+        overflow: settings.overflow.as_deref().and_then(arg),
         now: arg(now),
         applied: arg(settings.applied),
         source: settings.source.as_deref().and_then(arg),
     });
+    if settings.max_waiting.is_some() {
+        spi.change_latest(GroupAdmit {
+            group: arg(settings.name.as_str()),
+        });
+    }
 }
 
 /// Applies written settings to the jobs of the groups: running jobs count towards a limit, and jobs

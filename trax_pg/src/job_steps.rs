@@ -155,7 +155,7 @@ fn undo_steps<'undo>(
             ..NewJob::plain(step.task.clone(), of.group_name.clone(), now)
         };
         let input = step.input.unwrap_or_else(work_queue::empty_object);
-        let undo = work_queue::enqueue(spi, &job, &[Some(input)])[0];
+        let undo = work_queue::enqueue(spi, &job, Some(input));
         if let Some(before) = before {
             job_needs::begin_wait(spi, undo, vec![before], false);
         }

@@ -50,6 +50,8 @@ mod lane;
 
 mod rate;
 
+mod task;
+
 mod unique_key;
 
 mod manifest_state;

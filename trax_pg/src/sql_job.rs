@@ -73,6 +73,8 @@ fn as_enqueue(call: &Call) -> Call {
         delay,
         unique_for,
     ] = std::array::from_fn(|index| call.datum(index + 1));
+    // After it comes the role.
+    let on_duplicate = call.datum(11);
     Call::with(&[
         arg(SQL_TASK),
         None,
@@ -91,6 +93,7 @@ fn as_enqueue(call: &Call) -> Call {
         None,
         None,
         None,
+        on_duplicate,
     ])
 }
 

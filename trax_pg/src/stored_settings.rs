@@ -1,5 +1,5 @@
-//! The stored settings of a group, and the difference that a change makes to those of a group or a
-//! manifest.
+//! The stored settings of a group, a rate, a task or a waiting job, and the difference that a change makes
+//! to those or to the settings of a manifest.
 
 use crate::server::spi::{Rows, Spi, arg, row, statement};
 use std::collections::BTreeMap;
@@ -13,6 +13,8 @@ row! {
 }
 statement!(GroupSettings, "stored_settings/group.sql", { name: TEXTOID } -> Member);
 statement!(RateSettings, "stored_settings/rate.sql", { name: TEXTOID } -> Member);
+statement!(TaskSettings, "stored_settings/task.sql", { name: TEXTOID } -> Member);
+statement!(JobSettings, "stored_settings/job.sql", { job_id: INT8OID } -> Member);
 
 /// Stored settings, as names and JSON texts; empty when there are none.
 pub(crate) struct StoredSettings(BTreeMap<String, String>);
@@ -27,14 +29,25 @@ pub(crate) enum Difference {
 
 impl StoredSettings {
     pub(crate) fn of_group(spi: &Spi, name: &str) -> Self {
-        Self::of(spi.query(GroupSettings { name: arg(name) }))
+        Self::of(&spi.query(GroupSettings { name: arg(name) }))
     }
 
     pub(crate) fn of_rate(spi: &Spi, name: &str) -> Self {
-        Self::of(spi.query(RateSettings { name: arg(name) }))
+        Self::of(&spi.query(RateSettings { name: arg(name) }))
     }
 
-    fn of(members: Rows<Member>) -> Self {
+    pub(crate) fn of_task(spi: &Spi, name: &str) -> Self {
+        Self::of(&spi.query(TaskSettings { name: arg(name) }))
+    }
+
+    pub(crate) fn of_job(spi: &Spi, job_id: i64) -> Self {
+        let settings = JobSettings {
+            job_id: arg(job_id),
+        };
+        Self::of(&spi.query_latest(settings))
+    }
+
+    fn of(members: &Rows<Member>) -> Self {
         let members = members.iter();
         Self(members.map(|member| (member.key, member.value)).collect())
     }

@@ -3,7 +3,8 @@
 //! Words: a key is *alive* while its job waits or executes and, with a period of its own
 //! (`unique_for`), until `alive_until`. After both it is *over*.
 //!
-//! Enters: a new job's key; the end of a job that has a key. Leaves: the one row of the key. Holds:
+//! Enters: a new job's key; the end of a job that has a key; a job that takes the key of another,
+//! which has begun, over. Leaves: the one row of the key. Holds:
 //! a live job with a key has its row, which is not `ended`; of an ended job only the period is
 //! left, and the row stays until its end. A row that is over is free: the next job with the key
 //! takes it at once. The cleanup deletes the others, by an index that contains only rows of ended
@@ -24,6 +25,7 @@ row! {
         job_id: i64,
         ended: bool,
         is_over: bool,
+        is_in_period: bool,
     }
 }
 statement!(UniqueKeyFind, "unique_key/find.sql", { key: TEXTOID, now: TIMESTAMPTZOID } -> Found);
@@ -38,7 +40,12 @@ statement!(
 statement!(UniqueKeyFree, "unique_key/free.sql", { keys: TEXTARRAYOID, now: TIMESTAMPTZOID });
 statement!(
     UniqueKeyPassOn, "unique_key/pass_on.sql",
-    { key: TEXTOID, job_id: INT8OID, ended_job_id: INT8OID }
+    { key: TEXTOID, job_id: INT8OID, former_job_id: INT8OID, alive_until: TIMESTAMPTZOID }
+);
+statement!(UniqueKeyGiveUp, "unique_key/give_up.sql", { key: TEXTOID, job_id: INT8OID } -> i64);
+statement!(
+    UniqueKeyProlong, "unique_key/prolong.sql",
+    { key: TEXTOID, job_id: INT8OID, alive_until: TIMESTAMPTZOID }
 );
 statement!(
     UniqueKeyRelease, "unique_key/release.sql",
@@ -133,15 +140,34 @@ pub(crate) fn free_over(spi: &Spi, keys: &[&str], now: Timestamp) {
     });
 }
 
-/// Passes the key of an ended job to its replacement; returns false when another job has taken it.
-pub(crate) fn pass_on(spi: &Spi, key: &str, ended_job_id: i64, job_id: i64) -> bool {
+/// Passes the key of a job to its replacement; returns false when another job has taken it.
+pub(crate) fn pass_on(spi: &Spi, former_job_id: i64, wanted: Wanted) -> bool {
     spi.change_latest(UniqueKeyPassOn {
-        key: arg(key),
-        job_id: arg(job_id),
-        ended_job_id: arg(ended_job_id),
+        key: arg(wanted.key),
+        job_id: arg(wanted.job_id),
+        former_job_id: arg(former_job_id),
+        alive_until: alive_until(spi, &wanted),
     })
     .len()
         == 1
+}
+
+/// Removes the key from a job that waits or is executed, so that it can be passed on; returns false
+/// when the job has it no more. Waits for a transaction that moves or ends the job.
+pub(crate) fn give_up(spi: &Spi, key: &str, job_id: i64) -> bool {
+    let (key, job_id) = (arg(key), arg(job_id));
+    spi.change_latest(UniqueKeyGiveUp { key, job_id }).len() == 1
+}
+
+/// Keeps the key of a job alive for the period of another call with it.
+pub(crate) fn prolong(spi: &Spi, wanted: Wanted) {
+    if let Some(until) = alive_until(spi, &wanted) {
+        spi.change_latest(UniqueKeyProlong {
+            key: arg(wanted.key),
+            job_id: arg(wanted.job_id),
+            alive_until: Some(until),
+        });
+    }
 }
 
 /// Releases the keys of jobs that have ended; keys and jobs are parallel arrays. Keys with time

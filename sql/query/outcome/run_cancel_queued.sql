@@ -36,5 +36,5 @@ with locked as materialized (
         c.parent_job_id, case when c.steps > 0 then trax.kept_steps(c.job_id) end, c.version, c.rate, c.rate_key, c.cost
     from cancelled c
 )
-select c.job_id, c.manifest_id, c.unique_key, c.concurrency_key, c.task, c.parent_job_id
+select c.job_id, c.manifest_id, c.unique_key, c.concurrency_key, c.task, c.parent_job_id, false as acknowledged
 from cancelled c

@@ -55,7 +55,10 @@ with due as materialized (
     returning
         q.job_id, q.queued_at, q.run_at, q.scheduled_for, q.manifest_id, q.attempts, q.max_retries, q.priority, q.task,
         q.group_name, q.manifest, q.timeout, q.retry_delay, q.unique_key, q.concurrency_key, q.input, q.trace, q.run_as,
-        q.parent_job_id, q.version, q.rate, q.rate_key, q.cost, case when q.steps > 0 then trax.kept_steps(q.job_id) end as steps
+        q.parent_job_id, q.version, q.rate, q.rate_key, q.cost, case when q.steps > 0 then trax.kept_steps(q.job_id) end as steps,
+        exists (
+            select from trax.task t where t.name = q.task and t.on_final_failure = 'acknowledge'
+        ) as acknowledged
 ), recorded as (
     insert into trax.run (
         job_id, queued_at, run_at, scheduled_for, finished_at, manifest_id, attempt, priority, final, state,
@@ -71,15 +74,19 @@ with due as materialized (
     insert into trax.dead_letter (
         job_id, manifest_id, attempts, max_retries, priority, created_at, manifest, task, group_name, timeout,
         retry_delay, unique_key, concurrency_key, reason, last_error, input, trace, run_as, steps,
-        version, rate, rate_key, cost, undone
+        version, rate, rate_key, cost, undone, status, resolved_at, resolution_note
     )
     select
         e.job_id, e.manifest_id, e.attempts, e.max_retries, e.priority, $now, e.manifest, e.task, e.group_name, e.timeout,
         e.retry_delay, e.unique_key, e.concurrency_key, 'waited longer than its queue time limit', null, e.input,
         e.trace, e.run_as, e.steps,
-        e.version, e.rate, e.rate_key, e.cost, e.steps is not null and exists (select from trax.step s where s.job_id = e.job_id and s.undo is not null)
+        e.version, e.rate, e.rate_key, e.cost, e.steps is not null and exists (select from trax.step s where s.job_id = e.job_id and s.undo is not null),
+        case when e.acknowledged then 'acknowledged' else 'awaiting_intervention' end,
+        case when e.acknowledged then $now end,
+        case when e.acknowledged then 'on_final_failure of its task' end
     from expired e
     on conflict do nothing
 )
-select e.job_id, e.manifest_id, e.unique_key, e.concurrency_key, e.task, e.parent_job_id
+select
+    e.job_id, e.manifest_id, e.unique_key, e.concurrency_key, e.task, e.parent_job_id, e.acknowledged
 from expired e

@@ -4,8 +4,8 @@
 -- Returns the jobs that can be claimed again at once.
 with ended as (
     delete from trax.lease l
-    using unnest($job_ids, $states, $failure_kinds, $errors, $details, $retry_times, $reasons, $begun)
-        as o (job_id, state, failure_kind, error, detail, retry_at, reason, begun)
+    using unnest($job_ids, $states, $failure_kinds, $errors, $details, $retry_times, $reasons, $begun, $acknowledged)
+        as o (job_id, state, failure_kind, error, detail, retry_at, reason, begun, acknowledged)
     where l.job_id = o.job_id
     returning
         l.job_id, l.lane_id, l.queued_at, l.run_at, l.scheduled_for, l.expires_at, l.manifest_id,
@@ -16,7 +16,7 @@ with ended as (
             when o.retry_at is null and exists (select from trax.step s where s.job_id = l.job_id)
                 then trax.kept_steps(l.job_id)
         end as steps,
-        o.state, o.failure_kind, o.error, o.detail, o.retry_at, o.reason
+        o.state, o.failure_kind, o.error, o.detail, o.retry_at, o.reason, o.acknowledged
 ), recorded as (
     insert into trax.run (
         job_id, queued_at, run_at, scheduled_for, started_at, finished_at, manifest_id, attempt, priority, final,
@@ -48,12 +48,15 @@ with ended as (
     insert into trax.dead_letter (
         job_id, manifest_id, attempts, max_retries, priority, created_at, manifest, task, group_name, timeout,
         retry_delay, unique_key, concurrency_key, reason, last_error, input, trace, run_as, steps,
-        version, rate, rate_key, cost, undone
+        version, rate, rate_key, cost, undone, status, resolved_at, resolution_note
     )
     select
         e.job_id, e.manifest_id, e.attempt, e.max_retries, e.priority, $now, e.manifest, e.task, e.group_name, e.timeout,
         e.retry_delay, e.unique_key, e.concurrency_key, e.reason, e.error, e.input, e.trace, e.run_as, e.steps,
-        e.version, e.rate, e.rate_key, e.cost, e.steps is not null and exists (select from trax.step s where s.job_id = e.job_id and s.undo is not null)
+        e.version, e.rate, e.rate_key, e.cost, e.steps is not null and exists (select from trax.step s where s.job_id = e.job_id and s.undo is not null),
+        case when e.acknowledged then 'acknowledged' else 'awaiting_intervention' end,
+        case when e.acknowledged then $now end,
+        case when e.acknowledged then 'on_final_failure of its task' end
     from ended e
     where e.reason is not null
     on conflict do nothing

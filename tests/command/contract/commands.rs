@@ -162,7 +162,7 @@ const WHOLE_MANIFEST: &str = "applied created_at cron decided_at dependents depe
 const PROPOSAL: &str = "left_out line manifest next_runs notes source";
 const RUN: &str = "local_time note run_at";
 
-const COMMANDS: [Contract; 60] = [
+const COMMANDS: [Contract; 64] = [
     of("demo", "").run_elsewhere().wrong(&["--jobs 0", "more"]),
     of("bench", "").run_elsewhere().wrong(&["nonsense", "--all drain"]),
     of("worker", "--all-tasks --exec true --until-empty")
@@ -179,7 +179,7 @@ const COMMANDS: [Contract; 60] = [
     of("enqueue", "t {\"n\":1}")
         .json("job_id")
         .quiet(Quiet::Words)
-        .wrong(&["", "t {", "t {} --file x", "t --file /no/such/file", "t --timeout -1", "t --retry-delay -1", "t --unique-for 60", "t --priority high", "t --sql vacuum", "t --run-as ada", "--sql vacuum --stream"]),
+        .wrong(&["", "t {", "t {} --file x", "t --file /no/such/file", "t --timeout -1", "t --retry-delay -1", "t --unique-for 60", "t --on-duplicate replace", "t --unique-key k --on-duplicate raise", "t --priority high", "t --sql vacuum", "t --run-as ada", "--sql vacuum --stream"]),
     of("graph apply", "%/graph.toml")
         .shows("sum")
         .json("job_id name")
@@ -279,6 +279,11 @@ const COMMANDS: [Contract; 60] = [
         .shows("is now ready")
         .json("job_id new_job_id via")
         .wrong(&["", "seven"]),
+    of("jobs change", "$ --priority 3")
+        .prepared(A_JOB)
+        .shows("changed")
+        .json("job_id result")
+        .wrong(&["", "seven --priority 1", "1", "1 --input {", "1 --timeout -1"]),
     of("jobs fork", "$")
         .prepared(AN_END)
         .shows("continues as job")
@@ -376,13 +381,27 @@ const COMMANDS: [Contract; 60] = [
     of("group list", "")
         .prepared(A_MANIFEST)
         .shows("PRIORITY")
-        .json("enabled manifests max_active_jobs max_per_key name priority rate ready running")
+        .json("enabled manifests max_active_jobs max_per_key max_waiting name overflow priority rate ready running")
         .quiet(Quiet::Words)
         .wrong(&["more"]),
     of("group set", "g --priority 1")
         .shows("group \"g\" set")
         .json("action name")
-        .wrong(&["", "g", "g --priority high"]),
+        .wrong(&["", "g", "g --priority high", "g --overflow drop"]),
+    of("task set", "t --max-retries 1")
+        .shows("task \"t\" set")
+        .json("action name")
+        .wrong(&["", "t", "t --backoff much", "t --on-final-failure drop"]),
+    of("task list", "")
+        .prepared("select trax.configure_task('t', max_retries => 1)")
+        .shows("RETRIES")
+        .json("backoff max_retries name on_final_failure retry_delay retry_delay_max timeout")
+        .quiet(Quiet::Lines("t"))
+        .wrong(&["more"]),
+    of("task reset", "t")
+        .shows("task \"t\" reset")
+        .json("action name")
+        .wrong(&[""]),
     of("group pause", "g")
         .prepared("select trax.configure_group('g')")
         .shows("paused")

@@ -3,7 +3,7 @@
 use harness::session::{Session, session};
 
 /// Documents that are invalid as a whole.
-const DOCUMENTS: [&str; 17] = [
+const DOCUMENTS: [&str; 19] = [
     "5",
     "null",
     "[]",
@@ -16,6 +16,8 @@ const DOCUMENTS: [&str; 17] = [
     r#"{"groups": [{"name": "g", "priority": 32}]}"#,
     r#"{"groups": [{"name": "g", "max_active_jobs": -1}]}"#,
     r#"{"groups": [{"name": "g", "max_per_key": 0}]}"#,
+    r#"{"groups": [{"name": "g", "max_waiting": -1}]}"#,
+    r#"{"groups": [{"name": "g", "overflow": "drop"}]}"#,
     r#"{"groups": [{"name": "g", "enabled": "yes"}]}"#,
     r#"{"manifests": [{"name": "a", "task": "a"}, {"name": "a", "task": "b"}]}"#,
     r#"{"manifests": [{"name": "a", "task": "a", "depends_on": ["b"]}, {"name": "b", "task": "b", "depends_on": ["a"]}]}"#,

@@ -10,13 +10,13 @@ use std::collections::BTreeSet;
 use trax_client::testkit::Database;
 
 const READER: &str = "status check diagnose metrics preview preview_cron explain_job explain_manifest read_steps read_rate read_needs read_graph get_jobs await_job await_jobs shard_of";
-const PRODUCER: &str = "enqueue enqueue_many enqueue_sql enqueue_graph open_batch seal_batch limit_queue_time trigger cancel run_now record_again send_signal fork read_steps read_needs read_graph get_jobs await_job await_jobs shard_of acquire_token await_token extend_token release_token consume_rate";
+const PRODUCER: &str = "enqueue enqueue_many enqueue_sql enqueue_graph open_batch seal_batch limit_queue_time trigger cancel change_job run_now record_again send_signal fork read_steps read_needs read_graph get_jobs await_job await_jobs shard_of acquire_token await_token extend_token release_token consume_rate";
 const WORKER: &str = "claim_next heartbeat complete complete_many fail release acknowledge_cancel cancel_own record_step read_steps sleep await_signal send_signal spawn await_children enqueue enqueue_many enqueue_graph open_batch seal_batch read_needs read_graph
     limit_queue_time activate complete_and_claim wait_for_work acquire_token await_token extend_token release_token consume_rate close_rate
     report_progress report_worker waiting_tasks runs_as_stored get_jobs await_job await_jobs shard_of";
 /// The functions that only an admin may call.
 const ADMIN: &str =
-    "schedule unschedule enable_manifest disable_manifest configure_group configure_rate drop_rate requeue_dead_letter
+    "schedule unschedule enable_manifest disable_manifest configure_group configure_rate drop_rate configure_task reset_task requeue_dead_letter
     acknowledge_dead_letter requeue_dead_letters trigger_group apply cancel_manifest cancel_group tick pause resume believe_clock adopt set_shard start_scheduler grant_access
     revoke_access";
 
@@ -41,9 +41,12 @@ const CALLS: &[(&str, &str)] = &[
     ("seal_batch", "select trax.seal_batch(trax.open_batch('a'))"),
     ("read_needs", "select * from trax.read_needs({job})"),
     ("read_graph", "select * from trax.read_graph({job})"),
+    ("configure_task", "select trax.configure_task('a')"),
+    ("reset_task", "select trax.reset_task('a')"),
     ("trigger", "select trax.trigger('m')"),
     ("cancel", "select trax.cancel({job})"),
     ("run_now", "select trax.run_now({job})"),
+    ("change_job", "select trax.change_job({job}, priority => 1)"),
     ("record_again", "select trax.record_again({job}, 1)"),
     (
         "limit_queue_time",

@@ -23,6 +23,8 @@ const CONTENTS: &str = "select coalesce(string_agg(t, E'\\n' order by t), '') fr
     union all select 'manifest_state ' || x::text from trax.manifest_state x
     union all select 'manifest_dependency ' || x::text from trax.manifest_dependency x
     union all select 'manifest_group ' || x::text from trax.manifest_group x
+    union all select 'admission ' || x::text from trax.admission x
+    union all select 'task ' || x::text from trax.task x
     union all select 'unique_key ' || x::text from trax.unique_key x
     union all select 'rate ' || x::text from trax.rate x
     union all select 'rate_closure ' || x::text from trax.rate_closure x
@@ -37,7 +39,8 @@ async fn fill(client: &Client) {
     execute(
         client,
         "select trax.set_shard(7);
-        select trax.configure_group('mail', priority => 7, max_active_jobs => 3);
+        select trax.configure_group('mail', priority => 7, max_active_jobs => 3, max_waiting => 50, overflow => 'drop_oldest');
+        select trax.configure_task('report', max_retries => 5, backoff => 1.5, on_final_failure => 'acknowledge');
         select trax.enqueue('ready', '{\"n\": 1}', group_name => 'mail', priority => 5, unique_key => 'one');
         select trax.enqueue('delayed', run_at => now() + interval '1 day');
         select trax.configure_rate('api', 5, '1 min');

@@ -187,7 +187,7 @@ const BEFORE_DATA: [&str; 2] = [
     "drop extension trax; create extension trax; select trax.make_run_partitions(now() - interval '3 days', 2);
      select trax.make_run_partitions(now() + interval '3 days', 1)",
     "truncate trax.instance, trax.work_queue, trax.lease, trax.progress, trax.run, trax.dead_letter, trax.manifest,
-     trax.manifest_state, trax.manifest_dependency, trax.manifest_group, trax.unique_key, trax.concurrency_token, trax.rate, trax.rate_closure,
+     trax.manifest_state, trax.manifest_dependency, trax.manifest_group, trax.task, trax.admission, trax.unique_key, trax.concurrency_token, trax.rate, trax.rate_closure,
      trax.worker, trax.audit;
      select trax.adopt()",
 ];

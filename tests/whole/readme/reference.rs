@@ -9,10 +9,10 @@ use tokio_postgres::Client;
 
 /// The functions of the contract, in the order of the page. A function that only trax calls says
 /// "Internal." in its comment, and is not listed.
-const CONTRACT: [(&str, &str); 10] = [
+const CONTRACT: [(&str, &str); 11] = [
     (
         "Produce",
-        "enqueue enqueue_many enqueue_sql limit_queue_time run_now cancel explain_job await_job await_jobs get_jobs",
+        "enqueue enqueue_many enqueue_sql limit_queue_time change_job run_now cancel explain_job await_job await_jobs get_jobs",
     ),
     (
         "Manifests",
@@ -20,6 +20,7 @@ const CONTRACT: [(&str, &str); 10] = [
          preview_cron explain_manifest",
     ),
     ("Groups", "configure_group cancel_group"),
+    ("Tasks", "configure_task reset_task"),
     (
         "Work",
         "claim_next heartbeat complete complete_many complete_and_claim fail release acknowledge_cancel cancel_own \

@@ -14,11 +14,12 @@ use crate::similar::{self, Kind};
 use trax_terminal::Failure;
 
 const AUDIT_LIST: &str = include_str!("query/audit_list.sql");
-const ACTIONS: [&str; 19] = [
+const ACTIONS: [&str; 20] = [
     "acknowledge",
     "adopt",
     "cancel",
     "close",
+    "change",
     "configure",
     "disable",
     "drop",
@@ -43,6 +44,7 @@ const KINDS: [&str; 7] = [
     "rate",
     "role",
     "scheduler",
+    "task",
 ];
 
 #[derive(clap::Args)]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::sync::mpsc;
-use trax_client::{JobId, JobOptions, Json, NewJob, NewJobs, SqlJob, TraceContext};
+use trax_client::{JobId, JobOptions, Json, NewJob, NewJobs, OnDuplicate, SqlJob, TraceContext};
 
 use crate::output::{Options, Progress, json as print_json, say};
 use crate::session::Session;
@@ -77,6 +77,10 @@ pub(crate) struct Arguments {
     /// The key stays alive at least this long, also when its job has ended
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "unique_key")]
     unique_for: Option<Duration>,
+    /// What happens to the job that waits with this key: it stays, gets this input and these
+    /// options, or is also postponed to --run-at
+    #[arg(long, value_name = "keep|replace|postpone", value_parser = on_duplicate, requires = "unique_key")]
+    on_duplicate: Option<OnDuplicate>,
     /// Jobs with the same key run one at a time
     #[arg(long, value_name = "KEY")]
     concurrency_key: Option<String>,
@@ -395,6 +399,9 @@ async fn options(session: &Session, arguments: &Arguments) -> Result<JobOptions,
     if let Some(time) = arguments.unique_for {
         options = options.unique_for(time);
     }
+    if let Some(choice) = arguments.on_duplicate {
+        options = options.on_duplicate(choice);
+    }
     if let Some(key) = &arguments.concurrency_key {
         options = options.concurrency_key(key);
     }
@@ -414,6 +421,16 @@ async fn options(session: &Session, arguments: &Arguments) -> Result<JobOptions,
         Some(trace) => options.trace_context(&trace),
         None => options,
     })
+}
+
+fn on_duplicate(text: &str) -> Result<OnDuplicate, String> {
+    let all = [
+        OnDuplicate::Keep,
+        OnDuplicate::Replace,
+        OnDuplicate::Postpone,
+    ];
+    let choice = all.into_iter().find(|choice| choice.name() == text);
+    choice.ok_or_else(|| "use keep, replace or postpone".to_owned())
 }
 
 /// Returns the span that this command runs in, from OpenTelemetry's environment variables. A

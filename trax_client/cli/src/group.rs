@@ -57,6 +57,12 @@ pub(crate) struct SetArguments {
     /// The rate under which its jobs start (trax rate set); an empty name is none
     #[arg(long, value_name = "RATE")]
     rate: Option<String>,
+    /// How many jobs that producers queue may wait; 0 is no limit
+    #[arg(long, value_name = "N")]
+    max_waiting: Option<i32>,
+    /// What happens to jobs beyond it: the call fails, or jobs end as cancelled
+    #[arg(long, value_name = "WHAT", value_parser = ["reject", "drop_newest", "drop_oldest"])]
+    overflow: Option<String>,
     #[command(flatten)]
     output: Options,
 }
@@ -90,6 +96,8 @@ struct GroupRow {
     max_active_jobs: Option<i32>,
     max_per_key: i32,
     rate: Option<String>,
+    max_waiting: Option<i32>,
+    overflow: String,
     manifests: i64,
     ready: i64,
     running: i64,
@@ -137,9 +145,16 @@ async fn set(url: Option<String>, arguments: SetArguments) -> Result<ExitCode, F
     if let Some(rate) = arguments.rate {
         (group, given) = (group.rate(rate), true);
     }
+    if let Some(jobs) = arguments.max_waiting {
+        (group, given) = (group.max_waiting(jobs), true);
+    }
+    if let Some(what) = &arguments.overflow {
+        (group, given) = (group.overflow(what), true);
+    }
     if !given {
-        return Err(Failure::usage("nothing to set")
-            .hint("use --max-active-jobs, --priority, --max-per-key or --rate"));
+        return Err(Failure::usage("nothing to set").hint(
+            "use --max-active-jobs, --priority, --max-per-key or --rate, --max-waiting or --overflow",
+        ));
     }
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     session
@@ -236,6 +251,8 @@ impl Listed for GroupRow {
             max_active_jobs: row.try_get("max_active_jobs")?,
             max_per_key: row.try_get("max_per_key")?,
             rate: row.try_get("rate")?,
+            max_waiting: row.try_get("max_waiting")?,
+            overflow: row.try_get("overflow")?,
             manifests: row.try_get("manifests")?,
             ready: row.try_get("ready")?,
             running: row.try_get("running")?,
@@ -257,6 +274,7 @@ impl Record for GroupRow {
         Column::number("limit"),
         Column::number("per key"),
         Column::text("rate"),
+        Column::whole("waiting"),
         Column::number("manifests"),
     ];
 
@@ -285,6 +303,10 @@ impl Record for GroupRow {
             ),
             Cell::plain(self.max_per_key),
             Cell::maybe(self.rate.as_deref()),
+            Cell::maybe(
+                self.max_waiting
+                    .map(|most| format!("{most}, {}", self.overflow)),
+            ),
             Cell::plain(self.manifests),
         ]
     }

@@ -44,6 +44,7 @@ mod similar;
 mod status;
 mod step;
 mod stored;
+mod task;
 mod tokens;
 mod top;
 mod upcoming;
@@ -133,6 +134,9 @@ commands! {
     /// List, set, close and drop rates: how much may start in a time
     #[command(subcommand)]
     Rate(rate::Command) => rate::run,
+    /// List, change and reset the defaults of tasks
+    #[command(subcommand)]
+    Task(task::Command) => task::run,
     /// List the workers that execute jobs
     Workers(workers::Arguments) => workers::run,
     /// List the holders of tokens (trax lock, trax.acquire_token) and those who wait for them

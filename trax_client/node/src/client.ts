@@ -1,7 +1,7 @@
 // Enqueues jobs and reads their state over a connection of the caller, in its transaction if there is one.
 
 import type { Duration } from "./duration.js";
-import { type EnqueueOptions, argumentsOf, inputOf, jsonOf, optionNames } from "./enqueue.js";
+import { type EnqueueOptions, type JobChange, argumentsOf, changeNames, changesOf, inputOf, jsonOf, optionNames } from "./enqueue.js";
 import { TraxError, UsageError, translated } from "./errors.js";
 import { Graph, type Member, type Need, memberOf, needOf } from "./graph.js";
 import { dateOf, fromJson } from "./json.js";
@@ -142,6 +142,17 @@ export class Client {
   async cancel(jobId: number, { tree = true } = {}): Promise<"cancelled" | "requested" | "finished" | "unknown"> {
     const named = { job_id: ["bigint", jobId], tree: ["boolean", tree ? undefined : false] } as const;
     return (await this.#value("cancel", named)) as "cancelled" | "requested" | "finished" | "unknown";
+  }
+
+  /** Changes a job while it waits; values that are left out stay. Returns "changed", or why nothing changed:
+   * "suspended" (it has no time to change), "in_progress", "finished" or "unknown". */
+  async changeJob(
+    jobId: number,
+    change: JobChange,
+  ): Promise<"changed" | "suspended" | "in_progress" | "finished" | "unknown"> {
+    checkOptions(change, changeNames, "changeJob(jobId, { priority: 7 })");
+    const named = { job_id: ["bigint", jobId], ...changesOf(change) } as const;
+    return (await this.#value("change_job", named)) as "changed" | "suspended" | "in_progress" | "finished" | "unknown";
   }
 
   /** Sends a signal to a job. A second one with the same `signalId` to the job is a duplicate. */

@@ -25,6 +25,9 @@ export interface EnqueueOptions {
   /** The minimum time that the unique key stays alive, counted from enqueueing. */
   uniqueFor?: Duration;
   uniqueForMs?: number;
+  /** What happens to the job that waits with this key: it stays (the default), gets this input and these options, or
+   * is also postponed to `runAt`. */
+  onDuplicate?: "keep" | "replace" | "postpone";
   /** Jobs with the same key run one at a time. */
   concurrencyKey?: string;
   /** The version of the program that the job needs; see the option `versions` of a worker. */
@@ -46,7 +49,7 @@ export interface EnqueueOptions {
 /** The names of all options; the compiler reports a missing one. */
 export const optionNames = Object.keys({
   runAt: 0, groupName: 0, priority: 0, maxRetries: 0, timeout: 0, timeoutMs: 0, uniqueKey: 0, uniqueFor: 0, uniqueForMs: 0,
-  concurrencyKey: 0, version: 0, batch: 0, rate: 0, rateKey: 0, cost: 0, retryDelay: 0, retryDelayMs: 0, trace: 0,
+  onDuplicate: 0, concurrencyKey: 0, version: 0, batch: 0, rate: 0, rateKey: 0, cost: 0, retryDelay: 0, retryDelayMs: 0, trace: 0,
 } satisfies Record<keyof EnqueueOptions, 0>);
 
 /** Returns the arguments of `trax.enqueue` for the options. */
@@ -60,6 +63,7 @@ export function argumentsOf(options: EnqueueOptions): Record<string, sql.Argumen
     timeout: ["interval", interval(options, "timeout")],
     unique_key: ["text", options.uniqueKey],
     unique_for: ["interval", interval(options, "uniqueFor")],
+    on_duplicate: ["text", options.onDuplicate],
     concurrency_key: ["text", options.concurrencyKey],
     version: ["text", options.version],
     batch: ["bigint", options.batch],
@@ -68,6 +72,27 @@ export function argumentsOf(options: EnqueueOptions): Record<string, sql.Argumen
     cost: ["int", options.cost],
     retry_delay: ["interval", interval(options, "retryDelay")],
     trace: ["jsonb", jsonOf("trace", options.trace)],
+  };
+}
+
+/** The values of a waiting job that can be changed; those that are left out stay. */
+export interface JobChange extends Pick<EnqueueOptions, "runAt" | "priority" | "groupName" | "maxRetries" | "timeout" | "timeoutMs"> {
+  input?: unknown;
+}
+
+export const changeNames = Object.keys({
+  input: 0, runAt: 0, priority: 0, groupName: 0, maxRetries: 0, timeout: 0, timeoutMs: 0,
+} satisfies Record<keyof JobChange, 0>);
+
+/** Returns the arguments of `trax.change_job` for a change. */
+export function changesOf(change: JobChange): Record<string, sql.Argument> {
+  return {
+    input: ["jsonb", jsonOf("input", change.input)],
+    run_at: ["timestamptz", timeOf(change.runAt)],
+    priority: ["int", change.priority],
+    group_name: ["text", change.groupName],
+    max_retries: ["int", change.maxRetries],
+    timeout: ["interval", interval(change, "timeout")],
   };
 }
 

@@ -4,7 +4,7 @@ export type { Child } from "./child.js";
 export type { Context, Undo, WaitOptions } from "./context.js";
 export type { Decoder, StandardSchema } from "./decoder.js";
 export type { Duration } from "./duration.js";
-export type { EnqueueOptions, Trace } from "./enqueue.js";
+export type { EnqueueOptions, JobChange, Trace } from "./enqueue.js";
 export {
   BusyError,
   ConflictError,

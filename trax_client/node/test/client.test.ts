@@ -40,6 +40,18 @@ test("every option arrives", async () => {
   assert.deepEqual([seen?.runAt, seen?.groupName, seen?.priority, seen?.attempt], [runAt, "g", 7, 0]);
 });
 
+test("a waiting job is replaced, postponed and changed", async () => {
+  const runAt = new Date("2031-02-03T04:05:06.789Z");
+  const job = await client.enqueue("index", 1, { uniqueKey: "of index" });
+  assert.equal(await client.enqueue("index", 2, { uniqueKey: "of index", onDuplicate: "replace" }), job);
+  assert.equal(await client.enqueue("index", 3, { uniqueKey: "of index", runAt, onDuplicate: "postpone" }), job);
+  assert.equal(await client.changeJob(job, { input: 4, priority: 5, timeoutMs: 9000 }), "changed");
+  assert.equal(await client.changeJob(4711, { priority: 5 }), "unknown");
+  await assert.rejects(client.changeJob(job, {}), InvalidArgumentError);
+  const row = (await db.query("select * from trax.work_queue where job_id = $1", [job])).rows[0] as Record<string, unknown>;
+  assert.deepEqual([row["input"], row["run_at"], row["priority"]], [4, runAt, 5]);
+});
+
 test("many jobs have their ids in the order of their inputs", async () => {
   const texts = ["a\"b", "{c,d}", "e\\f", "", null, "NULL"];
   const ids = await client.enqueueMany("many", texts);

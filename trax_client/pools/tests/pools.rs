@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio_postgres::{Client as Connection, NoTls};
 use trax_client::testkit::{Database, Server, enqueued};
-use trax_client::{ClaimOptions, Client, Error, JobId, JobOptions, NewJob, NewJobs, Rate};
+use trax_client::{ClaimOptions, Client, Error, JobId, JobOptions, NewJob, NewJobs, Rate, OnDuplicate};
 use trax_pools::{Result, ShipOrder};
 
 async fn shop() -> Result<(Server, Database, Connection)> {
@@ -77,7 +77,8 @@ async fn every_option_and_error_reaches_the_other_side_of_sqlx() -> Result<()> {
         .version("v1")
         .rate("api")
         .rate_key("r")
-        .cost(2);
+        .cost(2)
+        .on_duplicate(OnDuplicate::Replace);
     let rate = Rate::new(5, Duration::from_secs(60));
     Client::new(&db).configure_rate("api", &rate).await?;
     let job = NewJob::new("t", "it's").with(options);

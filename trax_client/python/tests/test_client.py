@@ -67,6 +67,24 @@ def test_every_option_arrives(client: trax.Client, db: psycopg.Connection[Any], 
     assert job.run_at == datetime(2090, 1, 1, tzinfo=timezone.utc)
 
 
+def test_a_waiting_job_is_replaced_postponed_and_changed(
+    client: trax.Client, db: psycopg.Connection[Any], task: str
+) -> None:
+    later = datetime(2090, 1, 1, tzinfo=timezone.utc)
+    job_id = client.enqueue(task, 1, unique_key=task)
+    assert client.enqueue(task, 2, unique_key=task, on_duplicate="replace") == job_id
+    assert client.enqueue(task, 3, unique_key=task, run_at=later, on_duplicate="postpone") == job_id
+    sql = "select input, run_at, priority from trax.work_queue where job_id = %s"
+    assert db.execute(sql, [job_id]).fetchone() == (3, later, 0)
+    assert client.change_job(job_id, input=None, priority=5, timeout=9) == "changed"
+    assert db.execute(sql, [job_id]).fetchone() == (None, later, 5)
+    assert client.change_job(4711, priority=5) == "unknown"
+    with pytest.raises(trax.InvalidArgumentError):
+        client.change_job(job_id)
+    with pytest.raises(TypeError, match="priority"):
+        client.change_job(job_id, prioritiy=5)  # type: ignore[call-arg]
+
+
 def test_many_jobs_have_ids_in_the_order_of_their_inputs(client: trax.Client, task: str) -> None:
     ids = client.enqueue_many(task, ({"n": n} for n in range(20)), priority=1)
     assert ids == sorted(ids)

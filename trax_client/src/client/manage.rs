@@ -74,6 +74,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .option("enabled", &group.enabled)
             .option("max_per_key", &group.max_per_key)
             .option("rate", &group.rate)
+            .option("max_waiting", &group.max_waiting)
+            .option("overflow", &group.overflow)
             .run(self.db)
             .await
     }

@@ -194,7 +194,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
     }
 }
 
-fn unknown(function: &str, verdict: &str) -> Error {
+pub(crate) fn unknown(function: &str, verdict: &str) -> Error {
     Error::Conversion(
         format!(
             "{function} returned \"{verdict}\", which this version of the client does not know"

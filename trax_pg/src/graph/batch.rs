@@ -13,7 +13,7 @@ use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
 use crate::unique_key::KeyTaken;
 use crate::work_queue;
-use crate::work_queue::{NewJob, check_size, empty_object};
+use crate::work_queue::{NewJob, Placed, check_size, empty_object};
 use pgrx::pg_sys;
 
 statement!(GraphCount, "graph/count.sql", { graph_id: INT8OID } -> i64);
@@ -22,6 +22,8 @@ sql_function!(trax_open_batch, pg_finfo_trax_open_batch, |call| {
     as_owner(call, |caller| {
         let job = NewJob {
             waits_for_jobs: true,
+            // Jobs can be added to it: no full group drops it.
+            is_admitted: false,
             ..NewJob::from_call(call, Timestamp::now())?
         };
         let input = call.datum(1).unwrap_or_else(empty_object);
@@ -60,8 +62,9 @@ fn open(spi: &Spi, scope: &Scope, job: &NewJob, input: pg_sys::Datum) -> Result<
     if let Some(outer) = job.batch {
         job_graph::keep_open(spi, scope, outer, None)?;
     }
-    let batch = match work_queue::enqueue_new(spi, job, Some(input)) {
-        Ok(batch) => batch,
+    let batch = match work_queue::enqueue_new(spi, scope, job, Some(input)) {
+        Ok(Placed::Queued(batch)) => batch,
+        Ok(Placed::Dropped(job_id) | Placed::Rewritten(job_id)) => return Ok(job_id),
         Err(KeyTaken { job_id, .. }) => {
             work_queue::require_keeper(spi, scope, job_id)?;
             return Ok(job_id);

@@ -6,6 +6,7 @@ use crate::columns::HIGHEST_PRIORITY;
 use crate::error::{Error, Result};
 use crate::manifest_state::dependency;
 use crate::server::call::Call;
+use crate::server::choice::one_of;
 use crate::server::clock::Timestamp;
 use crate::server::json;
 use crate::server::rights::Caller;
@@ -449,19 +450,6 @@ fn refuse_end_before_start(start: Option<Timestamp>, end: Option<Timestamp>) -> 
         .detail("The schedule would end before it begins.")
         .hint("Specify a later ends_at or an earlier starts_at.")),
         _ => Ok(()),
-    }
-}
-
-/// Returns one of the words that an argument takes, or 22023.
-pub(crate) fn one_of(value: Option<String>, name: &str, words: &[&str]) -> Result<Option<String>> {
-    match value {
-        Some(value) if !words.contains(&value.as_str()) => Err(Error::invalid(format!(
-            "argument \"{name}\" must be one of {}",
-            words.join(", ")
-        ))
-        .detail(format!("{name} is \"{value}\"."))
-        .hint(format!("Specify one of them: {name} => '{}'", words[0]))),
-        other => Ok(other),
     }
 }
 

@@ -293,7 +293,7 @@ fn trigger(
         run_at: now.plus(delay),
         ..definition.job(&defaults, now)
     };
-    let job_id = work_queue::enqueue(spi, &job, &[input.or(defaults.input)])[0];
+    let job_id = work_queue::enqueue(spi, &job, input.or(defaults.input));
     let note = format!("as job {job_id}");
     audit::record(spi, "trigger", Kind::Manifest, name, Some(&note));
     Ok(job_id)
@@ -347,5 +347,5 @@ fn activate(
         priority: boosted.min(HIGHEST_PRIORITY),
         ..definition.job(&defaults, now)
     };
-    Ok(work_queue::enqueue(spi, &job, &[input.or(defaults.input)])[0])
+    Ok(work_queue::enqueue(spi, &job, input.or(defaults.input)))
 }

@@ -21,7 +21,7 @@ use crate::server::clock::Timestamp;
 use crate::server::rights::with_rights_of;
 use crate::server::spi;
 use crate::work_queue;
-use crate::work_queue::{Alike, NewJob, check_size, empty_object};
+use crate::work_queue::{Alike, NewJob, OnDuplicate, check_size, empty_object};
 use pgrx::{PgSqlErrorCode, pg_sys, varlena_to_byte_slice};
 use std::ffi::CStr;
 
@@ -45,7 +45,7 @@ enum Passed {
 }
 
 /// The columns: those of `trax.new_job` and the arguments of `trax.enqueue`, in their order.
-const COLUMNS: [(&CStr, pg_sys::Oid, Passed); 17] = [
+const COLUMNS: [(&CStr, pg_sys::Oid, Passed); 18] = [
     (c"task", pg_sys::TEXTOID, Passed::Varying),
     (c"input", pg_sys::JSONBOID, Passed::Varying),
     (c"run_at", pg_sys::TIMESTAMPTZOID, Passed::ByValue),
@@ -75,6 +75,7 @@ const COLUMNS: [(&CStr, pg_sys::Oid, Passed); 17] = [
     (c"rate", pg_sys::TEXTOID, Passed::Varying),
     (c"rate_key", pg_sys::TEXTOID, Passed::Varying),
     (c"cost", pg_sys::INT4OID, Passed::ByValue),
+    (c"on_duplicate", pg_sys::TEXTOID, Passed::Varying),
 ];
 
 type Values = [Option<pg_sys::Datum>; COLUMNS.len()];
@@ -120,7 +121,7 @@ impl Gathered {
     }
 
     fn add(&mut self, row: &Values) -> Result<()> {
-        if !self.is_like_newest(row) {
+        if !self.is_like_newest(row) || self.newest_replaces() {
             self.begin_jobs_like(row)?;
         }
         if let Some(input) = row[INPUT] {
@@ -153,6 +154,12 @@ impl Gathered {
                     (Some(newest), Some(value)) => are_equal(*newest, *value, *passed),
                     _ => false,
                 })
+    }
+
+    /// Returns whether each of the newest rows may replace the job of the one before.
+    fn newest_replaces(&self) -> bool {
+        let newest = self.jobs.last();
+        newest.is_some_and(|jobs| jobs.job.on_duplicate != OnDuplicate::Keep)
     }
 
     fn begin_jobs_like(&mut self, row: &Values) -> Result<()> {

@@ -6,6 +6,8 @@ use crate::retry::{Policy, Verdict};
 use crate::server::clock::{Timestamp, interval_micros, micros};
 use crate::server::random::random;
 use crate::setting;
+use crate::task;
+use crate::task::Defaults;
 use pgrx::pg_sys;
 use std::time::Duration;
 
@@ -31,6 +33,8 @@ pub(crate) struct Ending {
     pub(crate) retry_at: Option<Timestamp>,
     /// The reason of its dead letter.
     pub(super) reason: Option<&'static str>,
+    /// Its dead letter is acknowledged already.
+    pub(super) acknowledged: bool,
     /// An attempt that never began is not spent.
     pub(super) begun: bool,
 }
@@ -44,6 +48,7 @@ impl Ending {
             detail: None,
             retry_at: None,
             reason: None,
+            acknowledged: false,
             begun: true,
         }
     }
@@ -91,6 +96,7 @@ impl Ending {
                 detail: None,
                 retry_at: Some(now),
                 reason: None,
+                acknowledged: false,
                 begun: false,
             },
             Overdue::TimedOut => {
@@ -111,13 +117,16 @@ impl Ending {
         let max_retries = lease
             .max_retries
             .unwrap_or_else(setting::default_max_retries);
+        let tasks = task::all();
+        let defaults = tasks.of(&lease.task);
         let (retry_at, reason) = match Verdict::after(lease.attempt, max_retries, permanent) {
             // Its worker is gone, which is not the job's fault: the job runs again at once.
             Verdict::Retry if outcome == Outcome::LeaseExpired => (Some(now), None),
-            Verdict::Retry => (Some(now.plus(retry_delay(&lease))), None),
+            Verdict::Retry => (Some(now.plus(retry_delay(&lease, defaults))), None),
             Verdict::Dead if permanent => (None, Some("failed permanently")),
             Verdict::Dead => (None, Some("attempts spent")),
         };
+        let acknowledged = reason.is_some() && defaults.is_some_and(|task| task.acknowledges);
         Self {
             lease,
             outcome,
@@ -125,21 +134,26 @@ impl Ending {
             detail: None,
             retry_at,
             reason,
+            acknowledged,
             begun: true,
         }
     }
 }
 
 /// Returns how long a job waits before its next attempt, in microseconds.
-fn retry_delay(lease: &Locked) -> i64 {
+fn retry_delay(lease: &Locked, defaults: Option<&Defaults>) -> i64 {
     let delay = match &lease.retry_delay {
         Some(own) => Duration::from_micros(interval_micros(own).max(0) as u64),
         None => setting::retry_delay(),
     };
     let policy = Policy {
         delay,
-        backoff: setting::retry_backoff(),
-        max: setting::retry_delay_max(),
+        backoff: defaults
+            .and_then(|task| task.backoff)
+            .unwrap_or_else(setting::retry_backoff),
+        max: defaults
+            .and_then(Defaults::longest_delay)
+            .unwrap_or_else(setting::retry_delay_max),
     };
     micros(policy.delay_before_attempt(lease.attempt, random()))
 }

@@ -64,6 +64,7 @@ statement!(
         now: TIMESTAMPTZOID,
         begun: BOOLARRAYOID,
         lost_input: JSONBOID,
+        acknowledged: BOOLARRAYOID,
     } -> Claimable
 );
 row! {
@@ -365,6 +366,7 @@ row! {
         concurrency_key: Option<String>,
         task: String,
         parent_job_id: Option<i64>,
+        acknowledged: bool,
     }
 }
 
@@ -384,7 +386,7 @@ fn given_up(spi: &Spi, jobs: Vec<GivenUp>, outcome: Outcome, now: Timestamp) -> 
                 unique_key: job.unique_key,
                 parent_job_id: job.parent_job_id,
                 succeeded: false,
-                done: outcome == Outcome::Cancelled,
+                done: outcome == Outcome::Cancelled || job.acknowledged,
             };
             (ended, freed)
         })
@@ -425,6 +427,7 @@ fn end_with(
         now: arg(now),
         begun: column(|ending| arg(ending.begun), pg_sys::BOOLOID),
         lost_input,
+        acknowledged: column(|ending| arg(ending.acknowledged), pg_sys::BOOLOID),
     };
     let counted = endings.iter().map(|ending| metrics::Ended {
         task: &ending.lease.task,
@@ -465,7 +468,7 @@ fn end_with(
             unique_key: ending.lease.unique_key.clone(),
             parent_job_id: ending.lease.parent_job_id,
             succeeded: false,
-            done: ending.outcome == Outcome::Cancelled,
+            done: ending.outcome == Outcome::Cancelled || ending.acknowledged,
         })
         .collect();
     make_room(spi, shared, &groups, may_wait);

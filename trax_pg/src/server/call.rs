@@ -145,6 +145,17 @@ impl Call {
         }
     }
 
+    /// Returns the table of the trigger that calls.
+    pub(crate) fn trigger_table(&self) -> Option<pg_sys::Oid> {
+        // SAFETY: as above; a trigger runs with its table open.
+        unsafe {
+            let context = (*self.fcinfo).context;
+            let is_trigger =
+                !context.is_null() && (*context).type_ == pg_sys::NodeTag::T_TriggerData;
+            is_trigger.then(|| (*(*context.cast::<pg_sys::TriggerData>()).tg_relation).rd_id)
+        }
+    }
+
     /// Returns an error for a text longer than `most` bytes, before it is copied: without memory
     /// for the copy, this process would end, and with it every session.
     fn check_bytes(&self, index: usize, name: &str, most: usize) -> Result<()> {

@@ -9,6 +9,7 @@
 //! | 1 | the cycle: `trax.believe_clock` waits for it; a cycle takes it only if it is free | |
 //! | 2 | the edges between manifests | |
 //! | 3 | all groups, then each group | name |
+//! | | groups as limits of waiting jobs: by producers, after all others of their calls | name |
 //! | 4 | the existence of rates, then their settings | |
 //! | 5 | a batch | |
 //! | 6 | rows of `work_queue` | job |
@@ -62,6 +63,8 @@ pub(crate) enum Lock<'a> {
     Edges,
     AllGroups,
     Group(&'a str),
+    /// The jobs that wait in a group, while jobs are added to it.
+    Waiting(&'a str),
     /// The limit of the database.
     Database,
     /// The right to read, for all sessions, the list of lanes' sections.
@@ -198,6 +201,7 @@ impl Lock<'_> {
             Self::TokenWaiter(id) => (7, id as u64),
             Self::Rate(name) => (9, name_hash_64(&[name])),
             Self::RateUse(name) => (10, name_hash_64(&[name])),
+            Self::Waiting(name) => (12, name_hash_64(&[name])),
             Self::Step(job_id, name) => (8, name_hash_64(&[&job_id.to_string(), name])),
             Self::Batch(id) => (11, id as u64),
         };

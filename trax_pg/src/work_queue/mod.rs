@@ -9,7 +9,10 @@
 //!
 //! Cost with warm caches: enqueueing one job touches 6 buffers, 100 jobs in one call 504.
 
+mod alike;
 mod new_job;
+mod overflow;
+mod rewrite;
 
 use crate::access_scope;
 use crate::access_scope::Scope;
@@ -27,12 +30,34 @@ use crate::server::spi::{Spi, arg, array_elements, statement, value_bytes};
 use crate::server::table;
 use crate::server::table::{Inserter, Table};
 use crate::setting;
+use crate::task;
+use crate::task::Defaults;
 use crate::unique_key;
 use crate::unique_key::{Found, KeyTaken, Wanted};
 use crate::{changes, unseen, wake};
-pub(crate) use new_job::NewJob;
+pub(crate) use alike::{Alike, enqueue_each, insert_each};
+pub(crate) use new_job::{NewJob, OnDuplicate};
 use pgrx::pg_sys;
-use std::collections::{HashMap, HashSet};
+use rewrite::Met;
+use std::ops::Range;
+
+/// The job of a call that queues one.
+pub(crate) enum Placed {
+    Queued(i64),
+    /// Its full group has dropped it: a cancelled run.
+    Dropped(i64),
+    /// A job that waited before has its input and options.
+    Rewritten(i64),
+}
+
+impl Placed {
+    fn new(id: i64, is_queued: bool) -> Self {
+        match is_queued {
+            true => Self::Queued(id),
+            false => Self::Dropped(id),
+        }
+    }
+}
 
 /// The most delayed jobs that one cycle makes claimable; the next cycle follows at once.
 pub(crate) const PROMOTE_AT_MOST: i64 = 10_000;
@@ -154,10 +179,11 @@ pub(crate) fn enqueue_within(
     if let Some(batch) = job.batch {
         job_graph::keep_open(spi, scope, batch, job.parent_job_id)?;
     }
-    let ids = match &job.unique_key {
+    let (ids, queued) = match &job.unique_key {
         None => insert(job, inputs),
-        Some(_) => match enqueue_new(spi, job, inputs[0]) {
-            Ok(id) => vec![id],
+        Some(_) => match enqueue_new(spi, scope, job, inputs[0]) {
+            Ok(Placed::Queued(id)) => (vec![id], 0..1),
+            Ok(Placed::Dropped(id) | Placed::Rewritten(id)) => return Ok(vec![id; inputs.len()]),
             Err(KeyTaken { job_id, .. }) => {
                 require_keeper(spi, scope, job_id)?;
                 return Ok(vec![job_id; inputs.len()]);
@@ -165,7 +191,7 @@ pub(crate) fn enqueue_within(
         },
     };
     if let Some(batch) = job.batch {
-        job_graph::add_to_batch(batch, &ids);
+        job_graph::add_to_batch(batch, &ids[queued]);
     }
     Ok(ids)
 }
@@ -177,62 +203,80 @@ pub(crate) fn require_keeper(spi: &Spi, scope: &Scope, job_id: i64) -> Result<()
     })
 }
 
-/// Queues one job for each input and returns their ids in order. With a unique key that is alive,
-/// nothing is queued and every id is that of the job that keeps it alive.
-pub(crate) fn enqueue(spi: &Spi, job: &NewJob, inputs: &[Option<pg_sys::Datum>]) -> Vec<i64> {
-    match &job.unique_key {
-        None => insert(job, inputs),
-        Some(key) => {
-            let id = match enqueue_unique(spi, job, key, &inputs[..1]) {
-                Ok(id) | Err(KeyTaken { job_id: id, .. }) => id,
-            };
-            vec![id; inputs.len()]
-        }
+/// Queues a job that no full group drops and returns its id, or that of the job that keeps its
+/// unique key alive.
+pub(crate) fn enqueue(spi: &Spi, job: &NewJob, input: Option<pg_sys::Datum>) -> i64 {
+    match enqueue_new(spi, &Scope::default(), job, input) {
+        Ok(Placed::Queued(id) | Placed::Dropped(id) | Placed::Rewritten(id))
+        | Err(KeyTaken { job_id: id, .. }) => id,
     }
 }
 
-/// Queues one job and returns its id, unless another has its unique key.
+/// Queues one job, or makes it of the waiting job that has its unique key, unless that stays as it
+/// is.
 pub(crate) fn enqueue_new(
     spi: &Spi,
+    scope: &Scope,
     job: &NewJob,
     input: Option<pg_sys::Datum>,
-) -> std::result::Result<i64, KeyTaken> {
+) -> std::result::Result<Placed, KeyTaken> {
     match &job.unique_key {
-        None => Ok(insert(job, &[input])[0]),
-        Some(key) => enqueue_unique(spi, job, key, &[input]),
+        Some(key) => enqueue_unique(spi, scope, job, key, None, input),
+        None => {
+            let (ids, queued) = insert(job, &[input]);
+            Ok(Placed::new(ids[0], !queued.is_empty()))
+        }
     }
 }
 
-/// Queues a job if no other has its unique key. The loop ends when the key is found alive or is
-/// taken. In between, another transaction may take or release the key, and the loop looks again.
+/// Queues a job, under `id` if that is given, if no other has its unique key, or makes it of the
+/// waiting job that has the key. The loop ends when the key is found alive or is taken. In between,
+/// another transaction may take or release the key, and the loop looks again.
 fn enqueue_unique(
     spi: &Spi,
+    scope: &Scope,
     job: &NewJob,
     key: &str,
-    input: &[Option<pg_sys::Datum>],
-) -> std::result::Result<i64, KeyTaken> {
+    id: Option<i64>,
+    input: Option<pg_sys::Datum>,
+) -> std::result::Result<Placed, KeyTaken> {
+    let mut moves = 0;
     loop {
-        let found = unique_key::find(spi, key, job.now);
-        let replaced = found
-            .as_ref()
-            .filter(|found| found.ended && !found.is_over && job.replaces == Some(found.job_id))
-            .map(|found| found.job_id);
-        match found {
+        // The job whose key the new one takes over.
+        let former = match unique_key::find(spi, key, job.now) {
+            None => None,
             Some(found) if found.is_over => {
                 unique_key::free_over(spi, &[key], job.now);
+                None
             }
-            Some(Found { job_id, ended, .. }) if replaced.is_none() => {
-                return Err(KeyTaken { job_id, ended });
+            Some(found) if found.ended && job.replaces == Some(found.job_id) => Some(found.job_id),
+            Some(found) => {
+                let met = rewrite::meet(spi, scope, job, key, &found, input);
+                let Found { job_id, ended, .. } = found;
+                match met.unwrap_or_else(|error| error.raise()) {
+                    Met::Rewritten => return Ok(Placed::Rewritten(job_id)),
+                    Met::Begun => Some(job_id),
+                    Met::Moved if moves < LOOKS => {
+                        moves += 1;
+                        continue;
+                    }
+                    Met::Kept | Met::Moved => return Err(KeyTaken { job_id, ended }),
+                }
             }
-            _ => {}
+        };
+        let id = id.unwrap_or_else(next_id);
+        if insert_as(job, &[id], &[input]).is_empty() {
+            // It was dropped. No job has the key.
+            let former = former.into_iter().collect::<Vec<_>>();
+            unique_key::release(spi, vec![key.to_owned(); former.len()], former, job.now);
+            return Ok(Placed::Dropped(id));
         }
-        let id = insert(job, input)[0];
-        let taken = match replaced {
-            Some(ended) => unique_key::pass_on(spi, key, ended, id),
+        let taken = match former {
+            Some(former) => unique_key::pass_on(spi, former, wanted(job, key, id)),
             None => unique_key::take(spi, wanted(job, key, id)),
         };
         if taken {
-            return Ok(id);
+            return Ok(Placed::Queued(id));
         }
         changes::taken();
         spi.execute(QueueRemove { job_id: arg(id) });
@@ -247,75 +291,6 @@ fn wanted<'a>(job: &NewJob, key: &'a str, job_id: i64) -> Wanted<'a> {
     }
 }
 
-/// Jobs that share everything but their inputs; with a unique key only one.
-pub(crate) struct Alike {
-    pub(crate) job: NewJob,
-    pub(crate) inputs: Vec<Option<pg_sys::Datum>>,
-}
-
-/// Queues jobs of any kinds in their order, and adds them to their batches. A job whose unique key
-/// is alive, or is that of an earlier job, is left out.
-pub(crate) fn enqueue_each(spi: &Spi, scope: &Scope, jobs: &[Alike]) -> Result<()> {
-    let batches = jobs.iter().filter_map(|alike| alike.job.batch);
-    job_graph::keep_all_open(spi, scope, batches)?;
-    let count = jobs.iter().map(|alike| alike.inputs.len()).sum();
-    let ids = next_ids(count);
-    let mut left = ids.as_slice();
-    let jobs: Vec<(&Alike, &[i64])> = jobs
-        .iter()
-        .map(|alike| {
-            let own;
-            (own, left) = left.split_at(alike.inputs.len());
-            (alike, own)
-        })
-        .collect();
-    let taken = take_unique_keys(spi, &jobs);
-    let jobs: Vec<_> = jobs
-        .into_iter()
-        .filter(|(alike, own)| alike.job.unique_key.is_none() || taken.contains(&own[0]))
-        .collect();
-    insert_each(
-        jobs.iter()
-            .map(|(alike, own)| (&alike.job, *own, &alike.inputs[..])),
-        count,
-    );
-    for (alike, own) in jobs {
-        if let Some(batch) = alike.job.batch {
-            job_graph::add_to_batch(batch, own);
-        }
-    }
-    Ok(())
-}
-
-/// Adds a row for each id and input of jobs of any kinds; `count` is about their number.
-pub(crate) fn insert_each<'job>(
-    jobs: impl Iterator<Item = (&'job NewJob, &'job [i64], &'job [Option<pg_sys::Datum>])>,
-    count: usize,
-) {
-    let mut lanes = HashMap::new();
-    let table = Table::open(Waiting::TABLE, Waiting::ALL);
-    let mut rows = Inserter::begin(&table, count);
-    for (job, ids, inputs) in jobs {
-        let lane = *lanes.entry(job.names()).or_insert_with(|| job.lane());
-        add(&mut rows, job, lane, ids, inputs);
-    }
-    rows.end();
-    table.close();
-}
-
-/// Returns the jobs that now have the unique keys that they want.
-fn take_unique_keys(spi: &Spi, jobs: &[(&Alike, &[i64])]) -> HashSet<i64> {
-    let keyed = jobs.iter().filter_map(|(alike, own)| {
-        let key = alike.job.unique_key.as_deref()?;
-        Some((alike.job.now, wanted(&alike.job, key, own[0])))
-    });
-    let (times, keys): (Vec<Timestamp>, Vec<Wanted>) = keyed.unzip();
-    match times.last() {
-        Some(&now) => unique_key::take_each(spi, &keys, now),
-        None => HashSet::new(),
-    }
-}
-
 /// Returns an id for [`enqueue_as`].
 pub(crate) fn next_id() -> i64 {
     next_ids(1)[0]
@@ -326,30 +301,37 @@ pub(crate) fn next_ids(count: usize) -> Vec<i64> {
     table::next_ids(c"work_queue_job_id_seq", count)
 }
 
-/// Queues a job without a unique key under an id that [`next_id`] returned.
-pub(crate) fn enqueue_as(job: &NewJob, id: i64, input: pg_sys::Datum) {
-    insert_as(job, &[id], &[Some(input)]);
+/// Queues a job without a unique key under an id that [`next_id`] returned; returns false when its
+/// full group has dropped it.
+pub(crate) fn enqueue_as(job: &NewJob, id: i64, input: pg_sys::Datum) -> bool {
+    !insert_as(job, &[id], &[Some(input)]).is_empty()
 }
 
-fn insert(job: &NewJob, inputs: &[Option<pg_sys::Datum>]) -> Vec<i64> {
+/// Queues a job for each input. Returns all ids, and which of them are queued.
+fn insert(job: &NewJob, inputs: &[Option<pg_sys::Datum>]) -> (Vec<i64>, Range<usize>) {
     let ids = next_ids(inputs.len());
-    insert_as(job, &ids, inputs);
-    ids
+    let queued = insert_as(job, &ids, inputs);
+    (ids, queued)
 }
 
-fn insert_as(job: &NewJob, ids: &[i64], inputs: &[Option<pg_sys::Datum>]) {
-    let lane = job.lane();
+/// Adds a row for each id and input; returns for which: a full group may drop some.
+fn insert_as(job: &NewJob, ids: &[i64], inputs: &[Option<pg_sys::Datum>]) -> Range<usize> {
+    let queued = overflow::admit(job, ids, inputs);
+    let (ids, inputs) = (&ids[queued.clone()], &inputs[queued.clone()]);
+    let (lane, tasks) = (job.lane(), task::all());
     let table = Table::open(Waiting::TABLE, Waiting::ALL);
     let mut rows = Inserter::begin(&table, ids.len());
-    add(&mut rows, job, lane, ids, inputs);
+    add(&mut rows, job, tasks.of(&job.task), lane, ids, inputs);
     rows.end();
     table.close();
+    queued
 }
 
 /// Adds a row for each id and input.
 fn add(
     rows: &mut Inserter,
     job: &NewJob,
+    defaults: Option<&Defaults>,
     lane: i64,
     ids: &[i64],
     inputs: &[Option<pg_sys::Datum>],
@@ -361,6 +343,7 @@ fn add(
         false => None,
     };
     let rate = job.rate.as_ref();
+    let own = job.or_defaults(defaults);
     let same = [
         (Waiting::LaneId, arg(lane)),
         (Waiting::QueuedAt, arg(job.now)),
@@ -370,7 +353,7 @@ fn add(
             job.manifest.as_ref().and_then(|(id, _)| arg(*id)),
         ),
         (Waiting::Attempts, arg(0)),
-        (Waiting::MaxRetries, job.max_retries.and_then(arg)),
+        (Waiting::MaxRetries, own.max_retries.and_then(arg)),
         (Waiting::Priority, arg(job.priority as i16)),
         (Waiting::Scheduled, arg(false)),
         (Waiting::WaitsFor, waits_for),
@@ -382,8 +365,8 @@ fn add(
                 .as_ref()
                 .and_then(|(_, name)| arg(name.as_str())),
         ),
-        (Waiting::Timeout, job.timeout),
-        (Waiting::RetryDelay, job.retry_delay),
+        (Waiting::Timeout, own.timeout),
+        (Waiting::RetryDelay, own.retry_delay),
         (Waiting::UniqueKey, job.unique_key.as_deref().and_then(arg)),
         (
             Waiting::ConcurrencyKey,

@@ -6,9 +6,53 @@ use crate::error::{Error, Result};
 use crate::lane;
 use crate::rate;
 use crate::server::call::Call;
+use crate::server::choice::one_of;
 use crate::server::clock::Timestamp;
 use crate::server::spi;
+use crate::server::spi::arg;
+use crate::task::Defaults;
+use pgrx::datum::Interval;
 use pgrx::pg_sys;
+
+/// The positions of arguments of `trax.enqueue`.
+const RUN_AT: usize = 2;
+const ON_DUPLICATE: usize = 17;
+
+/// What a new job does to the waiting job that has its unique key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OnDuplicate {
+    #[default]
+    Keep,
+    /// That job gets the input and the options of the new one.
+    Replace,
+    /// Its time, too.
+    Postpone,
+}
+
+impl OnDuplicate {
+    /// Returns the argument of a call whose argument `task` is at `first`.
+    fn from_call(call: &Call, first: usize, has_key: bool) -> Result<Self> {
+        let words = ["keep", "replace", "postpone"];
+        let word = call.optional_text(first + ON_DUPLICATE, "on_duplicate")?;
+        let choice = match one_of(word, "on_duplicate", &words)?.as_deref() {
+            None => return Ok(Self::Keep),
+            Some("replace") => Self::Replace,
+            Some("postpone") => Self::Postpone,
+            Some(_) => Self::Keep,
+        };
+        if !has_key {
+            return Err(Error::invalid("argument \"on_duplicate\" needs a unique key")
+                .detail("The argument unique_key is null or left out.")
+                .hint("Name the key, for example: unique_key => 'report 7', on_duplicate => 'replace'"));
+        }
+        if choice == Self::Postpone && call.datum(first + RUN_AT).is_none() {
+            return Err(Error::invalid("on_duplicate \"postpone\" needs a time")
+                .detail("The argument run_at is null or left out.")
+                .hint("Specify the time, for example: run_at => now() + interval '5 s'; to keep the time of the job that waits: on_duplicate => 'replace'"));
+        }
+        Ok(choice)
+    }
+}
 
 /// The common values of jobs enqueued together.
 pub(crate) struct NewJob {
@@ -23,6 +67,7 @@ pub(crate) struct NewJob {
     pub(crate) unique_key: Option<String>,
     /// The shortest time for which the key stays alive, in microseconds.
     pub(crate) unique_for: Option<i64>,
+    pub(crate) on_duplicate: OnDuplicate,
     /// The ended job that it replaces, whose key it takes over.
     pub(crate) replaces: Option<i64>,
     pub(crate) concurrency_key: Option<String>,
@@ -39,10 +84,19 @@ pub(crate) struct NewJob {
     pub(crate) parent_job_id: Option<i64>,
     /// How many steps it has already recorded.
     pub(crate) steps: usize,
+    /// A producer has queued it: a full group may refuse or drop it.
+    pub(crate) is_admitted: bool,
     /// It needs the end of other jobs.
     pub(crate) waits_for_jobs: bool,
     /// The batch that it is added to.
     pub(crate) batch: Option<i64>,
+}
+
+/// Options of a job, or the defaults of its task.
+pub(super) struct OrDefaults {
+    pub(super) max_retries: Option<i32>,
+    pub(super) timeout: Option<pg_sys::Datum>,
+    pub(super) retry_delay: Option<pg_sys::Datum>,
 }
 
 impl NewJob {
@@ -66,6 +120,7 @@ impl NewJob {
             retry_delay: None,
             unique_key: None,
             unique_for: None,
+            on_duplicate: OnDuplicate::Keep,
             replaces: None,
             concurrency_key: None,
             trace: None,
@@ -75,6 +130,7 @@ impl NewJob {
             manifest: None,
             parent_job_id: None,
             steps: 0,
+            is_admitted: false,
             waits_for_jobs: false,
             batch: None,
         }
@@ -89,12 +145,7 @@ impl NewJob {
     pub(crate) fn of_arguments(call: &Call, first: usize, now: Timestamp) -> Result<Self> {
         spi::require_primary()?;
         let task = call.new_name(first, "task")?;
-        let run_at = call.optional::<Timestamp>(first + 2).unwrap_or(now);
-        if !run_at.is_finite() {
-            return Err(Error::invalid("argument \"run_at\" must be a finite time")
-                .detail("run_at is infinity or -infinity.")
-                .hint("Specify a time, for example: run_at => now() + interval '5 min'"));
-        }
+        let run_at = Self::finite_time(call, first + RUN_AT)?.unwrap_or(now);
         call.optional_positive(first + 6, "timeout")?;
         call.optional_not_negative(first + 10, "retry_delay")?;
         let unique_key = call.optional_name(first + 7, "unique_key")?;
@@ -106,6 +157,7 @@ impl NewJob {
                     "Name the key, for example: unique_key => 'report 7', unique_for => '1 hour'",
                 ));
         }
+        let on_duplicate = OnDuplicate::from_call(call, first, unique_key.is_some())?;
         let trace = call.datum(first + 9);
         trace.map_or(Ok(()), |trace| check_size("trace", trace))?;
         let group = call.optional_new_name(first + 3, "group_name")?;
@@ -120,13 +172,40 @@ impl NewJob {
             retry_delay: call.datum(first + 10),
             unique_key,
             unique_for,
+            on_duplicate,
             concurrency_key: call.optional_name(first + 8, "concurrency_key")?,
             trace,
             version: call.optional_new_name(first + 12, "version")?,
             batch: call.optional::<i64>(first + 13),
             rate: rate::OfJob::from_call(call, first + 14)?,
+            is_admitted: true,
             ..Self::plain(task, group.unwrap_or(DEFAULT_GROUP.to_string()), now)
         })
+    }
+
+    /// Returns the argument `run_at`.
+    pub(super) fn finite_time(call: &Call, index: usize) -> Result<Option<Timestamp>> {
+        let run_at = call.optional::<Timestamp>(index);
+        if run_at.is_some_and(|run_at| !run_at.is_finite()) {
+            return Err(Error::invalid("argument \"run_at\" must be a finite time")
+                .detail("run_at is infinity or -infinity.")
+                .hint("Specify a time, for example: run_at => now() + interval '5 min'"));
+        }
+        Ok(run_at)
+    }
+
+    /// Returns its options that its task may have defaults of.
+    pub(super) fn or_defaults(&self, defaults: Option<&Defaults>) -> OrDefaults {
+        let of = |own: Option<pg_sys::Datum>, default: fn(&Defaults) -> Option<Interval>| {
+            own.or_else(|| defaults.and_then(default).and_then(arg))
+        };
+        OrDefaults {
+            max_retries: self
+                .max_retries
+                .or(defaults.and_then(|task| task.max_retries)),
+            timeout: of(self.timeout, |task| task.timeout),
+            retry_delay: of(self.retry_delay, |task| task.retry_delay),
+        }
     }
 
     /// Returns the names that decide its lane.

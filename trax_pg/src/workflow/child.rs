@@ -105,9 +105,11 @@ fn spawn(
     if job.unique_key.is_none() {
         if let Some(batch) = job.batch {
             job_graph::keep_open(spi, scope, batch, Some(place.job_id))?;
+        }
+        let is_queued = work_queue::enqueue_as(job, id, input);
+        if let Some(batch) = job.batch.filter(|_| is_queued) {
             job_graph::add_to_batch(batch, &[id]);
         }
-        work_queue::enqueue_as(job, id, input);
         return Ok(Some(id));
     }
     // A job that keeps the key alive becomes the child.

@@ -1,6 +1,7 @@
 //! `trax jobs`: lists, shows, cancels, retries and watches jobs.
 
 mod cancel;
+mod change;
 mod fork;
 mod list;
 mod retry;
@@ -23,6 +24,8 @@ commands! {
     Why(why::Arguments) => why::run,
     /// Cancel jobs: those that wait end, the workers of the others are asked to stop
     Cancel(cancel::Arguments) => cancel::run,
+    /// Change jobs while they wait: their input, time, priority, group and limits
+    Change(change::Arguments) => change::run,
     /// Run jobs again: ended ones as a fresh job, those that wait for their next attempt now
     Retry(retry::Arguments) => retry::run,
     /// Queue a job like an ended one, with its recorded steps up to a place

@@ -9,7 +9,7 @@ use crate::document::{Kind, parse, text};
 use trax_terminal::Failure;
 
 /// The members that a document may have.
-const LISTS: [&str; 2] = ["groups", "manifests"];
+const LISTS: [&str; 3] = ["groups", "manifests", "tasks"];
 
 const KIND: Kind = Kind {
     json: "a document is {\"groups\": [...], \"manifests\": [...]}, or TOML",

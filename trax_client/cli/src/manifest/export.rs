@@ -18,6 +18,7 @@ use trax_terminal::text::escaped;
 
 const MANIFEST_EXPORT: &str = include_str!("../query/manifest_export.sql");
 const GROUP_EXPORT: &str = include_str!("../query/group_export.sql");
+const TASK_EXPORT: &str = include_str!("../query/task_export.sql");
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -26,7 +27,8 @@ Examples:
   trax manifest export nightly-report --format json
   trax manifest diff jobs.toml")]
 pub(crate) struct Arguments {
-    /// The manifests, with the settings of their groups; default: all of both
+    /// The manifests, with the settings of their groups; default: all of both, and the defaults of
+    /// tasks
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Only of this group
@@ -64,7 +66,13 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let rows = session
         .find(GROUP_EXPORT, &[(&groups, Type::TEXT_ARRAY)])
         .await?;
+    let all = groups.is_none();
     let groups: Vec<Entry> = by_name(&rows)?.iter().map(group).collect();
+    let rows = match all {
+        true => session.find(TASK_EXPORT, &[]).await?,
+        false => Vec::new(),
+    };
+    let tasks: Vec<Entry> = by_name(&rows)?.iter().map(task).collect();
     let manifests: Vec<Entry> = stored.iter().map(manifest).collect();
     let output = arguments.output;
     if output.quiet {
@@ -75,12 +83,14 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         print_json(&objects)?;
     } else if arguments.format == Format::Json {
         let list = |entries: Vec<Entry>| entries.into_iter().map(object).collect::<Vec<_>>();
-        let document = json!({"groups": list(groups), "manifests": list(manifests)});
+        let document = json!({
+            "groups": list(groups), "manifests": list(manifests), "tasks": list(tasks),
+        });
         // Escaped line by line: these line breaks are not part of a string.
         let lines: Vec<_> = format!("{document:#}").lines().map(escaped).collect();
         say(&lines.join("\n"))?;
     } else {
-        say(toml(&groups, &manifests)?.trim_end())?;
+        say(toml(&groups, &manifests, &tasks)?.trim_end())?;
     }
     Ok(session.outcome())
 }
@@ -152,7 +162,22 @@ fn group(stored: &Value) -> Entry {
         ("priority", json!(0)),
         ("max_per_key", json!(1)),
         ("rate", Value::Null),
+        ("max_waiting", Value::Null),
+        ("overflow", json!("reject")),
         ("enabled", json!(true)),
+    ];
+    entry(stored, &defaults)
+}
+
+fn task(stored: &Value) -> Entry {
+    let defaults = [
+        ("name", Value::Null),
+        ("max_retries", Value::Null),
+        ("retry_delay", Value::Null),
+        ("backoff", Value::Null),
+        ("retry_delay_max", Value::Null),
+        ("timeout", Value::Null),
+        ("on_final_failure", json!("dead_letter")),
     ];
     entry(stored, &defaults)
 }
@@ -179,11 +204,12 @@ fn object(entry: Entry) -> Value {
     Value::Object(members.collect::<Map<_, _>>())
 }
 
-fn toml(groups: &[Entry], manifests: &[Entry]) -> Result<String, Failure> {
+fn toml(groups: &[Entry], manifests: &[Entry], tasks: &[Entry]) -> Result<String, Failure> {
     let mut text = String::new();
     for (list, kind, entries) in [
         ("groups", "group", groups),
         ("manifests", "manifest", manifests),
+        ("tasks", "task", tasks),
     ] {
         for entry in entries {
             text.push_str(&format!("[[{list}]]\n"));
@@ -256,7 +282,7 @@ mod tests {
     fn what_has_its_default_is_left_out() {
         let stored = json!({"name": "a", "task": "t", "cron": null, "timezone": "UTC", "priority": 3,
             "max_concurrency": 2, "overlap": "allow", "depends_on": [], "enabled": true, "input": {"n": [1.5, "x"]}});
-        let text = toml(&[], &[manifest(&stored)]).map_err(|failure| failure.to_string());
+        let text = toml(&[], &[manifest(&stored)], &[]).map_err(|failure| failure.to_string());
         let expected = "[[manifests]]\nname = \"a\"\ntask = \"t\"\npriority = 3\nmax_concurrency = 2\n\
                         input = { n = [1.5, \"x\"] }\n\n";
         assert_eq!(text.as_deref(), Ok(expected));

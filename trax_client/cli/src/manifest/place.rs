@@ -30,7 +30,11 @@ struct Member {
     texts: Vec<String>,
 }
 
-const LISTS: [(&str, &str); 2] = [("groups", "group"), ("manifests", "manifest")];
+const LISTS: [(&str, &str); 3] = [
+    ("groups", "group"),
+    ("manifests", "manifest"),
+    ("tasks", "task"),
+];
 
 /// Returns the manifests and groups in a file.
 pub(super) fn places(file: &str, text: &str) -> Vec<Place> {

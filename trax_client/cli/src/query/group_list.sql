@@ -45,6 +45,8 @@ select
     g.max_active_jobs,
     coalesce(g.max_per_key, 1) as max_per_key,
     g.rate,
+    g.max_waiting,
+    coalesce(g.overflow, 'reject') as overflow,
     coalesce(m.count, 0) as manifests,
     least(coalesce(r.count, 0), $1)::bigint as ready,
     coalesce(u.count, 0) as running

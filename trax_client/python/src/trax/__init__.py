@@ -36,7 +36,7 @@ from .errors import (
     WrongStateError,
 )
 from .graph import Graph, Member, Need, Node
-from .options import JobOptions
+from .options import JobChange, JobOptions
 from .outcome import RECORDED, Cancel, Permanent, Reason, RetryIn, Snooze, Stopped, Suspended
 from .steps import Child
 from .version import __version__
@@ -57,6 +57,7 @@ __all__ = [
     "Graph",
     "InvalidArgumentError",
     "Job",
+    "JobChange",
     "JobOptions",
     "JobResult",
     "Member",

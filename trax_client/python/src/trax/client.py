@@ -22,7 +22,15 @@ from .clock import Seconds
 from .context import BaseContext
 from .errors import UsageError, translated
 from .graph import Graph, Member, Need
-from .options import EMPTY, JobOptions, enqueue_parameters, input_text, input_texts
+from .options import (
+    EMPTY,
+    JobChange,
+    JobOptions,
+    change_parameters,
+    enqueue_parameters,
+    input_text,
+    input_texts,
+)
 from .steps import undo_text
 
 if sys.version_info >= (3, 11):
@@ -158,6 +166,15 @@ class Client:
         statement = sql.CANCEL if argument.flag("tree", tree) else sql.CANCEL_ALONE
         return str(self._all(statement, _of_job(job_id))[0][0])
 
+    def change_job(self, job_id: int, **change: Unpack[JobChange]) -> str:
+        """Change a job while it waits; values that are not given stay.
+
+        Return 'changed', or why nothing changed: 'suspended' (it has no time to change),
+        'in_progress', 'finished' or 'unknown'.
+        """
+        parameters = {**_of_job(job_id), **change_parameters(change)}
+        return str(self._all(sql.CHANGE_JOB, parameters)[0][0])
+
     def send_signal(
         self, job_id: int, name: str, payload: Any = None, signal_id: str | None = None
     ) -> str:
@@ -284,6 +301,15 @@ class AsyncClient:
         """
         statement = sql.CANCEL if argument.flag("tree", tree) else sql.CANCEL_ALONE
         return str((await self._all(statement, _of_job(job_id)))[0][0])
+
+    async def change_job(self, job_id: int, **change: Unpack[JobChange]) -> str:
+        """Change a job while it waits; values that are not given stay.
+
+        Return 'changed', or why nothing changed: 'suspended' (it has no time to change),
+        'in_progress', 'finished' or 'unknown'.
+        """
+        parameters = {**_of_job(job_id), **change_parameters(change)}
+        return str((await self._all(sql.CHANGE_JOB, parameters))[0][0])
 
     async def send_signal(
         self, job_id: int, name: str, payload: Any = None, signal_id: str | None = None

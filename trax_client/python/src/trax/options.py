@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final, TypedDict
+from typing import Any, Final, Literal, TypedDict
 
 from . import argument, typed
 from .clock import Seconds
@@ -32,6 +32,7 @@ class JobOptions(TypedDict, total=False):
     rate: str | None
     rate_key: str | None
     cost: int | None
+    on_duplicate: Literal["keep", "replace", "postpone"] | None
 
 
 EMPTY: Final[dict[str, Any]] = {}
@@ -82,7 +83,32 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "rate": _text,
     "rate_key": _text,
     "cost": _integer,
+    "on_duplicate": _text,
 }
+
+
+class JobChange(TypedDict, total=False):
+    """The values of a waiting job that can be changed; those that are not given stay."""
+
+    input: Any
+    run_at: datetime | None
+    priority: int | None
+    group_name: str | None
+    max_retries: int | None
+    timeout: Seconds | None
+
+
+def change_parameters(change: JobChange) -> dict[str, Any]:
+    """Return the parameters of a call that changes a waiting job, with its values checked."""
+    names = ("run_at", "priority", "group_name", "max_retries", "timeout")
+    argument.unlisted(change, ("input", *names))
+    parameters: dict[str, Any] = {
+        "input": input_text(change["input"]) if "input" in change else None
+    }
+    for name in names:
+        value = change.get(name)
+        parameters[name] = None if value is None else _CHECKS[name](name, value)
+    return parameters
 
 
 def enqueue_parameters(task: str, options: JobOptions, **inputs: Any) -> dict[str, Any]:

@@ -16,7 +16,8 @@ _OPTIONS = """
     trace => %(trace)s::jsonb, retry_delay => %(retry_delay)s::interval,
     unique_for => %(unique_for)s::interval, version => %(version)s::text,
     batch => %(batch)s::bigint,
-    rate => %(rate)s::text, rate_key => %(rate_key)s::text, cost => %(cost)s::int"""
+    rate => %(rate)s::text, rate_key => %(rate_key)s::text, cost => %(cost)s::int,
+    on_duplicate => %(on_duplicate)s::text"""
 
 _CLAIMED = """job_id, token::text, attempt, max_attempts, task, input::text, manifest, group_name,
     extract(epoch from scheduled_for)::float8, extract(epoch from queued_at)::float8,
@@ -55,6 +56,10 @@ JOB = """select job_id, state, attempt, task, manifest, group_name, priority,
 from trax.get_jobs(array[%(job_id)s::bigint])"""
 CANCEL = "select trax.cancel(%(job_id)s::bigint)"
 CANCEL_ALONE = "select trax.cancel(job_id => %(job_id)s::bigint, tree => false)"
+CHANGE_JOB = """select trax.change_job(job_id => %(job_id)s::bigint, input => %(input)s::jsonb,
+    run_at => %(run_at)s::timestamptz, priority => %(priority)s::int,
+    group_name => %(group_name)s::text, max_retries => %(max_retries)s::int,
+    timeout => %(timeout)s::interval)"""
 SEND_SIGNAL = """select trax.send_signal(job_id => %(job_id)s::bigint, name => %(name)s::text,
     payload => %(payload)s::jsonb, signal_id => %(signal_id)s::text)"""
 READ_STEPS = """select step, kind, output::text, attempt,

@@ -39,6 +39,8 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
         let enabled: bool = row.try_get("enabled")?;
         let priority: i16 = row.try_get("priority")?;
         let limit: Option<i32> = row.try_get("max_active_jobs")?;
+        let max_waiting: Option<i32> = row.try_get("max_waiting")?;
+        let overflow: String = row.try_get("overflow")?;
         let running: i64 = row.try_get("running")?;
         let ready: i64 = row.try_get("ready")?;
         let oldest: Option<Moment> = row.try_get("oldest")?;
@@ -67,6 +69,7 @@ pub(super) async fn list(page: &Page<'_>) -> Result<Markup, Trouble> {
                 a href=(jobs(&[("state", "queued"), ("waits", "worker")])) {
                     (grouped(ready)) @if is_cut { " or more" }
                 }
+                @if let Some(most) = max_waiting { " (at most " (most) " wait: " (overflow.replace('_', " ")) ")" }
             },
             since(oldest, is_late, reader.now),
             html! {

@@ -38,8 +38,14 @@ member as (
     select 'groups', g.name, e.key, e.value
     from trax.manifest_group g
     cross join lateral jsonb_each(to_jsonb(g)) e
-    where e.key in ('name', 'max_active_jobs', 'priority', 'max_per_key', 'rate', 'enabled')
+    where e.key in ('name', 'max_active_jobs', 'priority', 'max_per_key', 'rate', 'max_waiting', 'overflow', 'enabled')
         and ($1 is null or g.name in (select c.group_name from chosen c))
+    union all
+    select 'tasks', t.name, e.key, e.value
+    from trax.task t
+    cross join lateral jsonb_each(to_jsonb(t)) e
+    where e.key in ('name', 'max_retries', 'retry_delay', 'backoff', 'retry_delay_max', 'timeout', 'on_final_failure')
+        and $1 is null
 ),
 entry as (
     select m.list, m.name, jsonb_object_agg(m.key, m.value) as entry
@@ -53,7 +59,9 @@ select
             'groups',
             coalesce((select jsonb_agg(e.entry order by e.name) from entry e where e.list = 'groups'), '[]'),
             'manifests',
-            coalesce((select jsonb_agg(e.entry order by e.name) from entry e where e.list = 'manifests'), '[]')
+            coalesce((select jsonb_agg(e.entry order by e.name) from entry e where e.list = 'manifests'), '[]'),
+            'tasks',
+            coalesce((select jsonb_agg(e.entry order by e.name) from entry e where e.list = 'tasks'), '[]')
         )
     ) as document,
     (select count(*) from chosen) as count

@@ -52,6 +52,8 @@ select
     coalesce(g.priority, 0::smallint) as priority,
     g.max_active_jobs,
     coalesce(g.max_per_key, 1) as max_per_key,
+    g.max_waiting,
+    coalesce(g.overflow, 'reject') as overflow,
     coalesce(r.count, 0) as running,
     coalesce(w.count, 0)::bigint as ready,
     coalesce(w.is_cut, false) as ready_is_cut,

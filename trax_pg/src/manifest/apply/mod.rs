@@ -1,15 +1,16 @@
-//! Manifests and groups as one document.
+//! Manifests, groups and tasks as one document.
 //!
-//! Enters: a JSON object with `groups` and `manifests`, whose members have the names of the
-//! arguments of `trax.configure_group` and `trax.schedule`. Leaves: the created, changed, unchanged
-//! and removed objects. Holds: applying the same document again changes nothing; an omitted member
-//! has its default, except that a manifest which was disabled by hand stays disabled; only objects
-//! that an earlier apply created are pruned.
+//! Enters: a JSON object with `groups`, `manifests` and `tasks`, whose members have the names of
+//! the arguments of `trax.configure_group`, `trax.schedule` and `trax.configure_task`. Leaves: the
+//! created, changed, unchanged and removed objects. Holds: applying the same document again changes
+//! nothing; an omitted member has its default, except that a manifest which was disabled by hand
+//! stays disabled; only objects that an earlier apply created are pruned.
 
 mod order;
 mod source;
+mod tasks;
 
-use super::change::{Change, ON_DEAD_LETTER, one_of};
+use super::change::{Change, ON_DEAD_LETTER};
 use super::definition::find;
 use super::work::Work;
 use super::{lock_to_remove, lock_waiting, remove, schedule};
@@ -22,12 +23,14 @@ use crate::group;
 use crate::manifest_state;
 use crate::manifest_state::dependency;
 use crate::server::call::sql_function;
+use crate::server::choice::one_of;
 use crate::server::clock::Timestamp;
 use crate::server::json;
 use crate::server::rights::{Caller, as_owner};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
 use crate::stored_settings::{Difference, StoredSettings};
+use crate::task;
 use order::in_order;
 use pgrx::PgSqlErrorCode;
 use serde_json::Value;
@@ -115,7 +118,7 @@ fn apply(
     source: Option<&str>,
     caller: Caller,
 ) -> Result<Vec<Action>> {
-    let document = Object::new(document, "the document", &["groups", "manifests"])?;
+    let document = Object::new(document, "the document", &["groups", "manifests", "tasks"])?;
     let now = Timestamp::now();
     let mut actions = Vec::new();
     let groups: Vec<group::Settings> = document
@@ -133,11 +136,17 @@ fn apply(
         "manifest",
         manifests.iter().map(|entry| entry.name.as_str()),
     )?;
+    let tasks: Vec<task::Settings> = document
+        .list("tasks")?
+        .iter()
+        .map(|value| tasks::read(spi, value, source))
+        .collect::<Result<_>>()?;
+    refuse_repeated("task", tasks.iter().map(|task| task.name.as_str()))?;
     let order = in_order(&manifests)?;
     // Before any definition, as in trax.schedule().
     dependency::lock_edges();
     if let Some(source) = source {
-        refuse_others(spi, &groups, &manifests, source)?;
+        refuse_others(spi, &groups, &manifests, &tasks, source)?;
     }
     for group in &groups {
         let known = group.require_rate(spi);
@@ -149,6 +158,7 @@ fn apply(
         Gone::default()
     };
     let changing = apply_groups(spi, &groups, &gone, now, &mut actions);
+    tasks::apply(spi, &tasks, prune, source, now, &mut actions)?;
     let same = lock_changing(spi, &manifests, &gone, &changing);
     group::unpark(spi, &changing);
     for index in order {
@@ -175,11 +185,12 @@ fn nameless(what: &str) -> Error {
     .hint(r#"Name it: {"name": "nightly-report", ...}"#)
 }
 
-/// Adds the name of the group or manifest, if it has one, to an error.
+/// Adds the name of the group, manifest or task, if it has one, to an error.
 fn about(kind: Kind, value: &Value) -> impl Fn(Error) -> Error {
     let name = value.get("name").and_then(Value::as_str).map(str::to_owned);
     move |error| match (&name, kind) {
         (Some(name), Kind::Group) => error.about_group(name),
+        (Some(name), Kind::Task) => error.about_task(name),
         (Some(name), _) => error.about(name),
         (None, _) => error,
     }
@@ -197,6 +208,8 @@ fn settings(value: &Value, source: Option<&str>) -> Result<group::Settings> {
         "enabled",
         "max_per_key",
         "rate",
+        "max_waiting",
+        "overflow",
     ];
     let object = Object::new(value, "a group", &keys)?;
     Ok(group::Settings {
@@ -208,6 +221,9 @@ fn settings(value: &Value, source: Option<&str>) -> Result<group::Settings> {
         enabled: object.boolean("enabled")?,
         max_per_key: Some(object.within("max_per_key", 1, i32::MAX)?.unwrap_or(1)),
         rate: Some(object.name("rate")?.unwrap_or_default()),
+        max_waiting: Some(object.within("max_waiting", 0, i32::MAX)?.unwrap_or(0)),
+        overflow: one_of(object.text("overflow")?, "overflow", &group::OVERFLOW)?
+            .or_else(|| Some(group::OVERFLOW[0].to_owned())),
         applied: true,
         source: source.map(str::to_owned),
     })
@@ -232,6 +248,7 @@ fn apply_groups(
         pairs.map(|(settings, _)| settings).chain(&gone.groups)
     };
     group::lock_all(changing().map(|settings| settings.name.as_str()));
+    group::lock_entries(changing());
     lock_waiting(spi, gone.manifests.iter().map(|&(id, _)| id).collect());
     for (settings, changed) in groups.iter().zip(&changed) {
         let name = settings.name.clone();

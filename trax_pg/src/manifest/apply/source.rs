@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::group;
 use crate::server::quote::literal;
 use crate::server::spi::{Spi, arg, row, statement};
+use crate::task;
 
 row! {
     struct Prunable {
@@ -25,7 +26,7 @@ statement!(
 );
 statement!(
     ManifestOfAnotherSource, "manifest/of_another_source.sql",
-    { groups: TEXTARRAYOID, manifests: TEXTARRAYOID, source: TEXTOID } -> Owned
+    { groups: TEXTARRAYOID, manifests: TEXTARRAYOID, tasks: TEXTARRAYOID, source: TEXTOID } -> Owned
 );
 statement!(
     GroupPrunable, "manifest/group_prunable.sql",
@@ -64,6 +65,10 @@ fn names_of_groups(groups: &[group::Settings]) -> Vec<String> {
     groups.iter().map(|group| group.name.clone()).collect()
 }
 
+pub(super) fn names_of_tasks(tasks: &[task::Settings]) -> Vec<String> {
+    tasks.iter().map(|task| task.name.clone()).collect()
+}
+
 fn names_of(manifests: &[Entry]) -> Vec<String> {
     manifests.iter().map(|entry| entry.name.clone()).collect()
 }
@@ -74,11 +79,13 @@ pub(super) fn refuse_others(
     spi: &Spi,
     groups: &[group::Settings],
     manifests: &[Entry],
+    tasks: &[task::Settings],
     source: &str,
 ) -> Result<()> {
     let others = spi.query(ManifestOfAnotherSource {
         groups: arg(names_of_groups(groups)),
         manifests: arg(names_of(manifests)),
+        tasks: arg(names_of_tasks(tasks)),
         source: arg(source),
     });
     let Some(Owned {

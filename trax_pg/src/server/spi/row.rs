@@ -37,6 +37,7 @@ macro_rules! columns_of {
 
 columns_of! {
     bool: BOOLOID,
+    f64: FLOAT8OID,
     i16: INT2OID,
     i32: INT4OID,
     i64: INT8OID,

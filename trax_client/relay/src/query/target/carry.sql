@@ -22,6 +22,7 @@ select
         rate => d.row ->> 'rate',
         rate_key => d.row ->> 'rate_key',
         cost => (d.row ->> 'cost')::int
+        on_duplicate => d.row ->> 'on_duplicate'
     )
 from (
     select x.document::jsonb as row, x.at

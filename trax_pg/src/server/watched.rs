@@ -1,0 +1,83 @@
+//! Watched tables: small tables whose rows each session caches until any transaction changes them.
+//!
+//! A statement trigger of the table invalidates its entry in the relation cache; the message
+//! arrives with the commit of the change, so a transaction that begins later does not use the old
+//! rows. A look for messages takes nanoseconds when there are none.
+
+use crate::server::call::sql_function;
+use pgrx::{pg_guard, pg_sys};
+use std::ffi::CStr;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// A watched table of the extension.
+pub(crate) struct Watched {
+    name: &'static CStr,
+    oid: AtomicU32,
+    changes: AtomicU64,
+}
+
+/// The defaults of tasks.
+pub(crate) static TASKS: Watched = Watched::new(c"task");
+/// The settings of groups.
+pub(crate) static GROUPS: Watched = Watched::new(c"manifest_group");
+
+static ALL: [&Watched; 2] = [&TASKS, &GROUPS];
+static LISTEN: Once = Once::new();
+
+impl Watched {
+    const fn new(name: &'static CStr) -> Self {
+        Self {
+            name,
+            oid: AtomicU32::new(0),
+            changes: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns how often the table may have changed, to be read before its rows; `None` when there
+    /// is no such table, as in a database that was not updated.
+    pub(crate) fn changes(&self) -> Option<u64> {
+        LISTEN.call_once(|| {
+            // SAFETY: the callback has the right signature and lives as long as the library.
+            unsafe {
+                pg_sys::CacheRegisterRelcacheCallback(Some(changed), pg_sys::Datum::from(0));
+            }
+        });
+        // SAFETY: in a transaction.
+        unsafe { pg_sys::AcceptInvalidationMessages() };
+        if self.oid.load(Ordering::Relaxed) == 0 {
+            // SAFETY: lookups in a transaction.
+            let oid = unsafe {
+                let schema = pg_sys::get_namespace_oid(c"trax".as_ptr(), true);
+                pg_sys::get_relname_relid(self.name.as_ptr(), schema)
+            };
+            self.oid.store(oid.to_u32(), Ordering::Relaxed);
+        }
+        let exists = self.oid.load(Ordering::Relaxed) != 0;
+        exists.then(|| self.changes.load(Ordering::Relaxed))
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn changed(_argument: pg_sys::Datum, table: pg_sys::Oid) {
+    for watched in ALL {
+        let oid = watched.oid.load(Ordering::Relaxed);
+        if table == pg_sys::InvalidOid || table.to_u32() == oid {
+            // The table itself may have been dropped.
+            watched.oid.store(0, Ordering::Relaxed);
+            watched.changes.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+sql_function!(
+    trax_settings_changed,
+    pg_finfo_trax_settings_changed,
+    |call| {
+        if let Some(table) = call.trigger_table() {
+            // SAFETY: the table of the trigger that runs is open.
+            unsafe { pg_sys::CacheInvalidateRelcacheByRelid(table) };
+        }
+        Ok(pg_sys::Datum::from(0))
+    }
+);
