@@ -211,7 +211,7 @@ create function trax.configure_group(
     priority int default null,
     enabled boolean default null,
     max_per_key int default null,
-    rate text default null
+    rate text default null,
     max_waiting int default null,
     overflow text default null
 )

@@ -79,7 +79,7 @@ returns bigint
 language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue';
-comment on function trax.enqueue(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, text, bigint, text, text, int) is
+comment on function trax.enqueue(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint, text, text, int, text) is
     'Queues one job and returns its id. It has max_retries attempts after the first; the delay before each begins with retry_delay and grows. While a job with the same unique_key is alive (waiting or executing), returns that job''s id and queues nothing; with unique_for the key stays alive at least so long after the job was queued, also when that has ended. With on_duplicate => ''replace'' the job that waits gets the input and the options of this call, but keeps its time; with ''postpone'' its run_at too; a job that has begun is left alone, and a new job takes the key over. With a version, only workers that take this version, or that name no versions, claim it. With a batch, the job is one of those that this batch waits for, unless another job has its unique_key. With a rate, it starts when the rate, or rate_key of it, has room for its cost (1 if omitted). timeout, retry_delay and unique_for are intervals, as in timeout => ''90 s'': a driver passes its own type for them (in Python a timedelta) or make_interval(secs => 90), not a number.';
 
 create function trax.enqueue_many(

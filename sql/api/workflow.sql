@@ -110,7 +110,7 @@ returns bigint
 language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_spawn';
-comment on function trax.spawn(bigint, uuid, text, text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, text, bigint, text, text, int) is
+comment on function trax.spawn(bigint, uuid, text, text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint, text, text, int, text) is
     'Queues a job as a child of a job that is executed, once for each step, and returns its id; a later attempt gets the id of the same child. Null when the lease is lost, or the job is asked to stop. The arguments after step are those of trax.enqueue; a job of a batch adds to that batch also when it is sealed.';
 
 create function trax.await_children(

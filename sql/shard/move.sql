@@ -131,7 +131,7 @@ begin
         (settings ->> 'priority')::int,
         (settings ->> 'enabled')::boolean,
         (settings ->> 'max_per_key')::int,
-        case when settings ? 'rate' then coalesce(settings ->> 'rate', '') end
+        case when settings ? 'rate' then coalesce(settings ->> 'rate', '') end,
         case when settings ? 'max_waiting' then coalesce((settings ->> 'max_waiting')::int, 0) end,
         settings ->> 'overflow'
     );

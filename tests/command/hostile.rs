@@ -96,7 +96,7 @@ fn harmless(db: &Database, arguments: &[&str]) -> String {
 }
 
 /// Commands that show the text, run in each output mode; `%` is a directory with files.
-const LISTS: [&[&str]; 22] = [
+const LISTS: [&[&str]; 23] = [
     &["jobs", "list"],
     &["jobs", "show", "1", "2", "3", "4", "5"],
     &["jobs", "watch", "1", "2", "3", "4", "5", "--timeout", "0.1"],

@@ -5,6 +5,7 @@
 //! more is to be done. Holds: a job has at most one dead letter, and a manifest at most one
 //! unresolved; a resolved one stays resolved.
 
+use crate::access_scope::Scope;
 use crate::audit;
 use crate::audit::Kind;
 use crate::columns::{HIGHEST_PRIORITY, SQL_TASK};
@@ -392,8 +393,7 @@ fn requeue_letter(
     let (replaced, manifest_id, input) = (letter.job_id, letter.manifest_id, letter.input);
     let steps = letter.steps.filter(|_| !resolution.fresh);
     let job = fresh_job(letter, resolution.now);
-    let (Placed::Queued(job_id) | Placed::Dropped(job_id) | Placed::Rewritten(job_id)) =
-        work_queue::enqueue_new(spi, &Scope::default(), &job, input)?;
+    let job_id = work_queue::enqueue_new(spi, &Scope::default(), &job, input)?.id();
     if let Some(steps) = steps {
         job_steps::restore_for(spi, job_id, steps);
     }

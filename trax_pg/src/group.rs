@@ -71,8 +71,8 @@ fn configure(call: &Call) -> Result<()> {
         enabled: call.optional::<bool>(3),
         max_per_key: call.optional_within(4, "max_per_key", 1, i32::MAX)?,
         rate: call.optional_text(5, "rate")?,
-        max_waiting: call.optional_within(5, "max_waiting", 0, i32::MAX)?,
-        overflow: one_of(call.optional_text(6, "overflow")?, "overflow", &OVERFLOW)?,
+        max_waiting: call.optional_within(6, "max_waiting", 0, i32::MAX)?,
+        overflow: one_of(call.optional_text(7, "overflow")?, "overflow", &OVERFLOW)?,
         applied: false,
         source: None,
     };

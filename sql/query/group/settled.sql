@@ -8,7 +8,7 @@ where g.name = $name
     and g.priority = coalesce($priority, g.priority)
     and g.enabled = coalesce($enabled, g.enabled)
     and g.max_per_key = coalesce($max_per_key, g.max_per_key)
-    and g.rate is not distinct from case when $rate::text is null then g.rate else nullif($rate, '') end,
+    and g.rate is not distinct from case when $rate::text is null then g.rate else nullif($rate, '') end
     and g.max_waiting is not distinct from
         case when $max_waiting is null then g.max_waiting else nullif($max_waiting, 0) end
     and g.overflow = coalesce($overflow, g.overflow)

@@ -36,7 +36,7 @@ const ACTIONS: [&str; 20] = [
     "trigger",
     "unschedule",
 ];
-const KINDS: [&str; 7] = [
+const KINDS: [&str; 8] = [
     "dead_letter",
     "group",
     "job",

@@ -5,7 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use tokio_postgres::{Client as Connection, NoTls};
 use trax_client::testkit::{Database, Server, enqueued};
-use trax_client::{ClaimOptions, Client, Error, JobId, JobOptions, NewJob, NewJobs, Rate, OnDuplicate};
+use trax_client::{
+    ClaimOptions, Client, Error, JobId, JobOptions, NewJob, NewJobs, OnDuplicate, Rate,
+};
 use trax_pools::{Result, ShipOrder};
 
 async fn shop() -> Result<(Server, Database, Connection)> {

@@ -64,7 +64,7 @@ fn open(spi: &Spi, scope: &Scope, job: &NewJob, input: pg_sys::Datum) -> Result<
     }
     let batch = match work_queue::enqueue_new(spi, scope, job, Some(input)) {
         Ok(Placed::Queued(batch)) => batch,
-        Ok(Placed::Dropped(job_id) | Placed::Rewritten(job_id)) => return Ok(job_id),
+        Ok(placed) => return Ok(placed.id()),
         Err(KeyTaken { job_id, .. }) => {
             work_queue::require_keeper(spi, scope, job_id)?;
             return Ok(job_id);

@@ -57,6 +57,12 @@ impl Placed {
             false => Self::Dropped(id),
         }
     }
+
+    pub(crate) fn id(self) -> i64 {
+        match self {
+            Self::Queued(id) | Self::Dropped(id) | Self::Rewritten(id) => id,
+        }
+    }
 }
 
 /// The most delayed jobs that one cycle makes claimable; the next cycle follows at once.
@@ -183,7 +189,7 @@ pub(crate) fn enqueue_within(
         None => insert(job, inputs),
         Some(_) => match enqueue_new(spi, scope, job, inputs[0]) {
             Ok(Placed::Queued(id)) => (vec![id], 0..1),
-            Ok(Placed::Dropped(id) | Placed::Rewritten(id)) => return Ok(vec![id; inputs.len()]),
+            Ok(placed) => return Ok(vec![placed.id(); inputs.len()]),
             Err(KeyTaken { job_id, .. }) => {
                 require_keeper(spi, scope, job_id)?;
                 return Ok(vec![job_id; inputs.len()]);
@@ -207,8 +213,8 @@ pub(crate) fn require_keeper(spi: &Spi, scope: &Scope, job_id: i64) -> Result<()
 /// unique key alive.
 pub(crate) fn enqueue(spi: &Spi, job: &NewJob, input: Option<pg_sys::Datum>) -> i64 {
     match enqueue_new(spi, &Scope::default(), job, input) {
-        Ok(Placed::Queued(id) | Placed::Dropped(id) | Placed::Rewritten(id))
-        | Err(KeyTaken { job_id: id, .. }) => id,
+        Ok(placed) => placed.id(),
+        Err(KeyTaken { job_id, .. }) => job_id,
     }
 }
 

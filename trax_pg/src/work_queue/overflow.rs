@@ -261,7 +261,7 @@ fn drop_oldest(spi: &Spi, group: &Limited, count: i64, now: Timestamp) -> usize 
         .unzip();
     unique_key::release(spi, keys, owners, now);
     let needed = dropped.iter().filter(|job| job.is_needed);
-    job_needs::add_events(spi, needed.map(|job| job.job_id).collect());
+    job_needs::add_events(&needed.map(|job| job.job_id).collect::<Vec<_>>());
     // The next cycle lets in the jobs behind their keys.
     for key in dropped
         .iter()

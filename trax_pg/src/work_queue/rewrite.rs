@@ -348,7 +348,10 @@ fn rewrite(spi: &Spi, job_id: i64, held: Held, change: &Change, now: Timestamp) 
         version: part.and_then(arg),
         run_as: role.and_then(arg),
         rate: rate.as_ref().and_then(|rate| arg(rate.name.as_str())),
-        rate_key: rate.as_ref().and_then(|rate| rate.key.as_deref()).and_then(arg),
+        rate_key: rate
+            .as_ref()
+            .and_then(|rate| rate.key.as_deref())
+            .and_then(arg),
         cost: rate.as_ref().and_then(|rate| arg(rate.cost)),
         replaces: arg(others.is_some()),
     });

@@ -1,9 +1,9 @@
 //! The tasks of the document: their defaults.
 
-use super::object::Object;
 use super::source::names_of_tasks;
 use super::{Action, UNCHANGED, about, compared, kept_if, nameless, removed};
 use crate::audit::Kind;
+use crate::document::Object;
 use crate::error::Result;
 use crate::server::choice::one_of;
 use crate::server::clock::Timestamp;

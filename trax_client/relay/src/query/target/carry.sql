@@ -21,7 +21,7 @@ select
         batch => (d.row ->> 'batch')::bigint,
         rate => d.row ->> 'rate',
         rate_key => d.row ->> 'rate_key',
-        cost => (d.row ->> 'cost')::int
+        cost => (d.row ->> 'cost')::int,
         on_duplicate => d.row ->> 'on_duplicate'
     )
 from (
