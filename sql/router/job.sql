@@ -349,7 +349,7 @@ select
     null::bigint as batch,
     null::text as rate,
     null::text as rate_key,
-    null::int as cost
+    null::int as cost,
     null::text as on_duplicate
 where false;
 comment on view trax.new_job is

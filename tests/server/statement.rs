@@ -12,6 +12,7 @@ use tokio_postgres::types::Type;
 fn type_of(oid: &str) -> Type {
     match oid {
         "BOOLOID" => Type::BOOL,
+        "INT2OID" => Type::INT2,
         "INT4OID" => Type::INT4,
         "INT8OID" => Type::INT8,
         "OIDOID" => Type::OID,
