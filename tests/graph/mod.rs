@@ -4,6 +4,7 @@ mod batch;
 mod decide;
 mod document;
 mod letter;
+mod overflow;
 mod race;
 
 use harness::session::Session;

@@ -259,12 +259,10 @@ async fn a_row_that_fails_as_no_row_should_holds_up_no_other() {
 #[tokio::test]
 async fn a_row_that_cannot_become_text_is_refused_and_stops_no_other() {
     let (source, target) = pair().await;
-    // 180 MB that are more than a gigabyte as text. trax_outbox.enqueue refuses such a row.
+    // A small row that is more than a gigabyte as text: each number has 131072 digits.
     source
         .get(
             "select trax_outbox.enqueue('before');
-             insert into trax_outbox.entry (task, input)
-             values ('huge', to_jsonb(repeat(chr(1), 180 * 1024 * 1024)));
              select trax_outbox.enqueue('grows', jsonb_agg('1e131071'::numeric)) from generate_series(1, 10000);
              select trax_outbox.enqueue('after')",
         )
@@ -273,7 +271,7 @@ async fn a_row_that_cannot_become_text_is_refused_and_stops_no_other() {
     let tasks = "select string_agg(task, ' ' order by job_id) from trax.work_queue";
     assert_eq!(target.get(tasks).await, "before after");
     let refused = "select sqlstate, entry->>'task' from trax_outbox.refused order by id";
-    assert_eq!(source.get(refused).await, "54000|huge\n54000|grows");
+    assert_eq!(source.get(refused).await, "54000|grows");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

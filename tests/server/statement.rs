@@ -15,6 +15,7 @@ fn type_of(oid: &str) -> Type {
         "INT2OID" => Type::INT2,
         "INT4OID" => Type::INT4,
         "INT8OID" => Type::INT8,
+        "FLOAT8OID" => Type::FLOAT8,
         "OIDOID" => Type::OID,
         "TEXTOID" => Type::TEXT,
         "UUIDOID" => Type::UUID,
