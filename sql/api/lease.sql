@@ -17,7 +17,7 @@ rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_heartbeat';
 comment on function trax.heartbeat(bigint[], uuid[], interval, bigint[]) is
-    'Extends the leases of a worker, and returns a row for each job: whether its lease is still held, and whether it should stop. It also records that the jobs have begun, except those of ahead that were claimed beyond the places of a claim.';
+    'Extends the leases of a worker, and returns for each job whether its lease is still held, and whether it should stop. Records that the jobs have begun, except those of ahead that were claimed beyond the places of a claim.';
 
 create function trax.release(
     job_id bigint,

@@ -79,7 +79,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue';
 comment on function trax.enqueue(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint, text, text, int) is
-    'Queues one job and returns its id. It has max_retries attempts after the first; the delay before each begins with retry_delay and grows. While a job with the same unique_key is alive (waiting or executing), returns that job''s id and queues nothing; with unique_for the key stays alive at least so long after the job was queued, also when that has ended. With a version, only workers that take this version, or that name no versions, claim it. With a batch, the job is one of those that this batch waits for, unless another job has its unique_key. With a rate, it starts when the rate, or rate_key of it, has room for its cost (1 if omitted). timeout, retry_delay and unique_for are intervals, as in timeout => ''90 s'': a driver passes its own type for them (in Python a timedelta) or make_interval(secs => 90), not a number.';
+    'Queues one job and returns its id. The job has max_retries attempts after the first; the delay before each begins with retry_delay and grows. While a job with the same unique_key is alive (waiting or executing), returns that job''s id and queues nothing; with unique_for the key stays alive at least so long after the job was queued. With a version, only workers that take this version, or that name no versions, claim the job. With a batch, the batch waits for the job, unless another job has its unique_key. With a rate, the job starts when the rate, or its rate_key, has room for the cost. timeout, retry_delay and unique_for are intervals, not numbers: ''90 s'', make_interval(secs => 90) or the type of a driver (in Python a timedelta).';
 
 create function trax.enqueue_many(
     task text,
@@ -105,7 +105,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue_many';
 comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint, text, text, int) is
-    'Queues one job for each input and returns their ids in the order of the inputs. A unique_key is of one job: with several inputs it is refused.';
+    'Queues one job for each input and returns their ids in the order of the inputs. A unique_key with several inputs is refused.';
 
 create function trax.enqueue_sql(
     command text,
@@ -125,7 +125,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue_sql';
 comment on function trax.enqueue_sql(text, timestamptz, text, int, int, interval, text, text, interval, interval, text) is
-    'Queues a statement that the server runs by itself, and returns the id of its job, whose task is sql. It runs in a session of the calling role, or of run_as, which the caller must be a member of; several statements are one transaction. What runs in a transaction takes effect exactly once, with the record of its completion; what cannot (VACUUM, CREATE INDEX CONCURRENTLY, a CALL that commits) runs at least once. The other arguments are those of trax.enqueue.';
+    'Queues a statement that the server runs, and returns the id of its job, whose task is sql. The statement runs in a session of the calling role, or of run_as, of which the caller must be a member. Several statements are one transaction, which takes effect exactly once; a statement that cannot run in a transaction (VACUUM) runs at least once. The other arguments are those of trax.enqueue.';
 
 create function trax.run_now(
     job_id bigint
@@ -146,7 +146,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_limit_queue_time';
 comment on function trax.limit_queue_time(bigint, interval) is
-    'Sets how long from now, or from its run_at, a job may wait: one that waits longer, for a retry too, ends as failed with the kind ''expired''. Null removes the limit. Returns false when the job does not wait. In the transaction that enqueues the job, the limit is set before anyone can claim it.';
+    'Sets how long from now, or from its run_at, a job may wait, also for a retry; then it ends as failed with the kind ''expired''. Null removes the limit. Returns false when the job does not wait.';
 
 -- Fires for statements by hand and for those of the cycle, which it ignores; claims, completions
 -- and enqueueing run no statement.
