@@ -68,7 +68,7 @@ begin
 end;
 $$;
 comment on function trax.record_again(bigint, bigint) is
-    'Records in trax.audit that the caller queued an ended job again, and as which job; the pages and trax jobs retry call it.';
+    'Records in trax.audit that the caller queued an ended job again, and as which job.';
 
 create function trax.requeue_dead_letters(
     task text default null,

@@ -30,7 +30,7 @@ rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_read_needs';
 comment on function trax.read_needs(bigint) is
-    'Returns the jobs that a job of a graph needed, in the order of its needs, or those that were added to a batch, as they are now; state is null when the job is no longer in the history.';
+    'Returns the jobs that a job of a graph needs, in the order of its needs, or those of a batch. state is null when the job is no longer in the history.';
 
 create function trax.read_graph(
     id bigint
@@ -53,7 +53,7 @@ rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_read_graph';
 comment on function trax.read_graph(bigint) is
-    'Returns all jobs of the graph or batch that a job belongs to, also after they have ended: what each needs, and how that must end (condition). No row when it is of no graph.';
+    'Returns all jobs of the graph or batch of a job, also ended ones: what each needs, and how that must end (condition).';
 
 create function trax.open_batch(
     task text,

@@ -81,7 +81,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_trigger';
 comment on function trax.trigger(text, jsonb, interval) is
-    'Queues a job of a manifest by hand, now or after a delay, with the manifest''s input or another, and returns its id; also while the manifest is disabled.';
+    'Queues a job of a manifest, also of a disabled manifest, now or after a delay, with the manifest''s input or another, and returns its id.';
 
 create function trax.trigger_group(
     group_name text
@@ -91,7 +91,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_trigger_group';
 comment on function trax.trigger_group(text) is
-    'Queues a job of each enabled manifest of a group by hand, except dormant ones, and returns how many.';
+    'Queues a job of each enabled manifest of a group, except dormant ones, and returns how many.';
 
 create function trax.activate(
     name text,
@@ -132,7 +132,7 @@ begin
 end;
 $$;
 comment on function trax.runs_as_stored(bigint, uuid) is
-    'Returns whether the task and input of a job in execution are those that its manifest stores now: false without a manifest, with another input, or after the lease is lost. For workers that do only what an administrator has stored.';
+    'Returns whether the task and input of a job in execution are those that its manifest stores now: false without a manifest, with another input, or after the lease is lost.';
 
 create function trax.cancel_manifest(
     name text

@@ -78,7 +78,7 @@ begin
 end;
 $$;
 comment on function trax.set_shard(int) is
-    'Gives this database its number among several, 0 to 1023, which is in each id of a job or a dead letter from then on; refused when ids were given under another.';
+    'Gives this database its number among several, 0 to 1023, which is in each id of a job or a dead letter; refused once there are ids with another number.';
 
 create function trax.join_cluster()
 returns void

@@ -99,4 +99,4 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_release_token';
 comment on function trax.release_token(text, uuid) is
-    'Releases a token; returns false, and changes nothing, when it was lost or released before.';
+    'Releases a token; returns false when it was lost or released before.';

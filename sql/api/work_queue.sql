@@ -79,7 +79,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue';
 comment on function trax.enqueue(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint, text, text, int) is
-    'Queues one job and returns its id. The job has max_retries attempts after the first; the delay before each begins with retry_delay and grows. While a job with the same unique_key is alive (waiting or executing), returns that job''s id and queues nothing; with unique_for the key stays alive at least so long after the job was queued. With a version, only workers that take this version, or that name no versions, claim the job. With a batch, the batch waits for the job, unless another job has its unique_key. With a rate, the job starts when the rate, or its rate_key, has room for the cost. timeout, retry_delay and unique_for are intervals, not numbers: ''90 s'', make_interval(secs => 90) or the type of a driver (in Python a timedelta).';
+    'Queues one job and returns its id. The job has max_retries attempts after the first; the delay before each begins with retry_delay and grows. While a job with the same unique_key is alive (waiting or executing), returns that job''s id and queues nothing; with unique_for the key stays alive at least so long after the job was queued. With a version, only workers that take this version, or that name no versions, claim the job. With a batch, the batch waits for the job, unless another job has its unique_key. With a rate, the job starts when the rate, or its rate_key, has room for the cost. Intervals are not numbers: write timeout => ''90 s''.';
 
 create function trax.enqueue_many(
     task text,
@@ -135,7 +135,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_run_now';
 comment on function trax.run_now(bigint) is
-    'Makes a job claimable that waits for its next attempt or its run_at, and returns where it is: ''ready'', ''blocked'' (waiting for its concurrency key or manifest), ''in_progress'', ''finished'' or ''unknown''.';
+    'Makes a job claimable that waits for its next attempt or its run_at. Returns ''ready'', ''blocked'' (waiting for its concurrency key or manifest), ''in_progress'', ''finished'' or ''unknown''.';
 
 create function trax.limit_queue_time(
     job_id bigint,

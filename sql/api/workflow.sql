@@ -50,7 +50,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_sleep';
 comment on function trax.sleep(bigint, uuid, text, timestamptz) is
-    'Suspends a job until a time. Returns ''suspended'' (the attempt has ended without being spent), ''passed'' when the time is over or the job has slept in this step before, or ''lost'' when the lease is lost.';
+    'Suspends a job until a time. Returns ''suspended'' (the attempt has ended without being spent), ''passed'' (the time is over, or the job has slept in this step before) or ''lost'' (the lease is lost).';
 
 create function trax.await_signal(
     job_id bigint,
@@ -140,7 +140,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_fork';
 comment on function trax.fork(bigint, text, jsonb) is
-    'Queues a new job like one that has ended, with the steps before from_step already recorded, or all of them, and with this input or that of the ended job; returns its id.';
+    'Queues a new job like an ended job, with its steps before from_step, or all, and with this input or its own; returns the id.';
 
 create function trax.kept_steps(
     bigint
