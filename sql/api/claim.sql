@@ -90,4 +90,4 @@ rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_waiting_tasks';
 comment on function trax.waiting_tasks(text[]) is
-    'Returns the tasks with ready jobs, in any group or in these, that the caller may claim.';
+    'Returns the tasks with ready jobs that the caller may claim, in any group or in these.';

@@ -59,7 +59,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enable_manifest';
 comment on function trax.enable_manifest(text) is
-    'Enables a manifest. Its misfire policy decides about the occurrences that it missed while it was disabled.';
+    'Enables a manifest. Its misfire policy decides about the occurrences that it missed.';
 
 create function trax.disable_manifest(
     name text
@@ -142,7 +142,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_cancel_manifest';
 comment on function trax.cancel_manifest(text) is
-    'Cancels the live jobs of a manifest: waiting ones end, and the workers of the others are asked to stop. Returns how many. The schedule continues.';
+    'Cancels the live jobs of a manifest, as trax.cancel() does, and returns how many. The schedule continues.';
 
 create function trax.cancel_group(
     name text
@@ -152,7 +152,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_cancel_group';
 comment on function trax.cancel_group(text) is
-    'Cancels the live jobs of a group: waiting ones end, and the workers of the others are asked to stop. Returns how many.';
+    'Cancels the live jobs of a group, as trax.cancel() does, and returns how many.';
 
 create function trax.apply(
     document jsonb,

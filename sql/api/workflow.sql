@@ -17,7 +17,7 @@ rows 1
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_record_step';
 comment on function trax.record_step(bigint, uuid, text, jsonb, jsonb, interval) is
-    'Records the result of a step, unless the job has a step of this name. Returns whether it recorded the output, and the output that is kept; no row when the lease is lost. In the transaction of the step''s own writes, their effect happens exactly once. undo ({"task": ..., "input": ...}) is the job that undoes the step if the job fails for good or is cancelled; lease extends the lease from now.';
+    'Records the result of a step, unless the job has a step of this name. Returns whether it did, and the output that is kept; no row when the lease is lost. In the transaction of the step''s own writes, their effect happens exactly once. undo ({"task": ..., "input": ...}) is the job that undoes the step if the job fails for good or is cancelled; lease extends the lease from now.';
 
 create function trax.read_steps(
     job_id bigint
