@@ -40,7 +40,7 @@ create procedure trax.await_job(
 language c
 as 'MODULE_PATHNAME', 'trax_await_job';
 comment on procedure trax.await_job(bigint, interval) is
-    'Waits until a job has ended: completed, failed for good or cancelled. When the time is up, the state is queued (also between two attempts) or in_progress. Waits without a snapshot; refused inside a transaction block.';
+    'Waits until a job has ended: completed, failed for good or cancelled. When the time is up, the state is queued (also between two attempts) or in_progress. Refused inside a transaction block.';
 
 create procedure trax.await_jobs(
     job_ids bigint[],

@@ -77,7 +77,7 @@ create procedure trax.wait_for_work(
 language c
 as 'MODULE_PATHNAME', 'trax_wait_for_work';
 comment on procedure trax.wait_for_work(interval) is
-    'Waits until there may be work that this session has not looked for, or the time is up. Waits without a snapshot; refused inside a transaction block. Without the preloaded library it checks twice a second.';
+    'Waits until there may be work that this session has not looked for, or the time is up. Refused inside a transaction block. Without the preloaded library it checks twice a second.';
 
 create function trax.waiting_tasks(
     groups text[] default null

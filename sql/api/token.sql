@@ -76,7 +76,7 @@ create procedure trax.await_token(
 language c
 as 'MODULE_PATHNAME', 'trax_await_token';
 comment on procedure trax.await_token(text, text, int, interval, interval) is
-    'Like trax.acquire_token, but waits for its turn, first come, first served, and commits by itself; returns nulls when the time is up. Waits without a snapshot; refused inside a transaction block.';
+    'Like trax.acquire_token, but waits for its turn, first come, first served, and commits by itself; returns nulls when the time is up. Refused inside a transaction block.';
 
 create function trax.extend_token(
     name text,
