@@ -11,7 +11,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_configure_rate';
 comment on function trax.configure_rate(text, int, interval, int) is
-    'Creates or changes a rate: of each of its keys, allowed may start in each period, and burst (by default allowed) at once after a pause. After a change the keys in use count as just used up.';
+    'Creates or changes a rate: of each of its keys, allowed may start in each period, and burst (by default allowed) at once after a pause.';
 
 create function trax.drop_rate(
     name text

@@ -50,7 +50,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_sleep';
 comment on function trax.sleep(bigint, uuid, text, timestamptz) is
-    'Suspends a job until a time. Returns ''suspended'' (the attempt has ended without being spent), ''passed'' (the time is over, or the job has slept in this step before) or ''lost'' (the lease is lost).';
+    'Suspends a job until a time. Returns ''suspended'' (the attempt has ended without being spent), ''passed'' (the time is over, also in later attempts) or ''lost'' (the lease is lost).';
 
 create function trax.await_signal(
     job_id bigint,
@@ -68,7 +68,7 @@ rows 1
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_await_signal';
 comment on function trax.await_signal(bigint, uuid, text, text, timestamptz) is
-    'Takes the next signal of a name, or suspends the job until one is sent or the time is up. Returns ''received'' with the payload, ''timed_out'', or ''suspended'' or ''lost'' as trax.sleep() does. The next attempt gets the same answer in this step.';
+    'Takes the next signal of a name, or suspends the job until one is sent or the time is up. Returns ''received'' with the payload, ''timed_out'', or ''suspended'' or ''lost'' as trax.sleep() does.';
 
 create function trax.send_signal(
     job_id bigint,
@@ -128,7 +128,7 @@ rows 1
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_await_children';
 comment on function trax.await_children(bigint, uuid, text, text, timestamptz) is
-    'Suspends a job until all the children that it has spawned, or any of them (mode), have ended, or the time is up. Returns ''ended'' or ''timed_out'' with the children, an array of {step, job_id, state, output, error}; or ''suspended'' or ''lost'' as trax.sleep() does. The next attempt gets the same answer in this step.';
+    'Suspends a job until all the children that it has spawned, or any of them (mode), have ended, or the time is up. Returns ''ended'' or ''timed_out'' with the children, an array of {step, job_id, state, output, error}; or ''suspended'' or ''lost'' as trax.sleep() does.';
 
 create function trax.fork(
     job_id bigint,
