@@ -252,7 +252,7 @@ begin
 end;
 $$;
 comment on function trax.grant_access(regrole, text, text[], text[]) is
-    'Sets what a role may do from its next transaction on. tasks and groups limit a producer or worker to jobs of these tasks in these groups, and revoke the right to tokens; null is every one. The levels: reader (tables without tokens, status, check, diagnose, metrics, results), producer (enqueue, limit_queue_time, trigger, cancel, run_now, results, tokens), worker (claim and outcomes, enqueue, results, tokens), admin (everything), none. A notice names a level that is taken away. For two levels grant the other to a role of which this one is a member.';
+    'Sets what a role may do from its next transaction on. tasks and groups limit a producer or worker to jobs of these tasks in these groups, without tokens; null is every one. The levels: reader (tables without tokens, status, check, diagnose, metrics, results), producer (enqueue, limit_queue_time, trigger, cancel, run_now, results, tokens), worker (claim and outcomes, enqueue, results, tokens), admin (everything), none.';
 
 create function trax.revoke_access(
     role regrole

@@ -26,7 +26,7 @@ rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_get_jobs';
 comment on function trax.get_jobs(bigint[]) is
-    'Returns a row for each of these jobs that exists, as in trax.job but without its input, in no order. A role that is limited to tasks and groups is refused other jobs.';
+    'Returns a row for each of these jobs that exists, as in trax.job but without its input, in no order.';
 
 -- Neither security definer nor with settings of its own: either would make the call atomic and keep
 -- it from committing. The call takes the rights of its owner and a fixed search_path by itself.
@@ -40,7 +40,7 @@ create procedure trax.await_job(
 language c
 as 'MODULE_PATHNAME', 'trax_await_job';
 comment on procedure trax.await_job(bigint, interval) is
-    'Waits until a job has ended: completed, failed for good or cancelled. When the time is up, the state is queued, as between two attempts, or in_progress. Holds no snapshot while it waits. Refused inside a transaction block.';
+    'Waits until a job has ended: completed, failed for good or cancelled. When the time is up, the state is queued (also between two attempts) or in_progress. Refused inside a transaction block.';
 
 create procedure trax.await_jobs(
     job_ids bigint[],
@@ -51,4 +51,4 @@ create procedure trax.await_jobs(
 language c
 as 'MODULE_PATHNAME', 'trax_await_jobs';
 comment on procedure trax.await_jobs(bigint[], interval, boolean) is
-    'Waits until one of the jobs (at most 65536) has ended or does not exist, and returns all such; none when the time is up, with until_message also when the client has sent its next message (with the simple query protocol; another has always sent one). Refused inside a transaction block.';
+    'Waits until one of the jobs (at most 65536) has ended or does not exist, and returns all such; none when the time is up or, with until_message, when the client has sent its next message (only by the simple query protocol). Refused inside a transaction block.';

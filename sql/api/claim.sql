@@ -30,7 +30,7 @@ rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_claim_next';
 comment on function trax.claim_next(text, int, text[], text[], interval, int, text[]) is
-    'Claims up to max_jobs (1 to 1000) waiting jobs, in the order of group priority, own priority and age, with a lease for each; an attempt that equals max_attempts is the last. With places, only so many begin at once and the others are fetched ahead: if lost before a heartbeat reports that they began, they use up no attempt, at most three times in a row. With versions, claims jobs of these versions and jobs without a version; without, jobs of any version. Commit at once; in REPEATABLE READ or SERIALIZABLE it may end with 40001.';
+    'Claims up to max_jobs (1 to 1000) waiting jobs, in the order of group priority, own priority and age, with a lease for each. With places, only so many begin at once; the others are fetched ahead, and begin when a heartbeat reports it. With versions, claims only jobs of these versions and jobs without a version. Commit at once; in REPEATABLE READ or SERIALIZABLE the claim may end with 40001.';
 
 create function trax.complete_and_claim(
     job_ids bigint[],
@@ -77,7 +77,7 @@ create procedure trax.wait_for_work(
 language c
 as 'MODULE_PATHNAME', 'trax_wait_for_work';
 comment on procedure trax.wait_for_work(interval) is
-    'Waits until work may exist that this session has not looked for, or the time is up. Holds no snapshot while it waits. Refused inside a transaction block. Without the preloaded library it checks twice a second.';
+    'Waits until there may be work that this session has not looked for, or the time is up. Refused inside a transaction block. Without the preloaded library it checks twice a second.';
 
 create function trax.waiting_tasks(
     groups text[] default null
@@ -90,4 +90,4 @@ rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_waiting_tasks';
 comment on function trax.waiting_tasks(text[]) is
-    'Returns the tasks with ready jobs, in any group or in these, that the caller may claim, so that a worker can warn of a task without a handler.';
+    'Returns the tasks with ready jobs that the caller may claim, in any group or in these.';

@@ -35,7 +35,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_believe_clock';
 comment on function trax.believe_clock() is
-    'Accepts the clock of this server at once after it has jumped, instead of after ten minutes without another jump; until then nothing is dropped, deleted or timed out by it. Returns false when the clock had not jumped.';
+    'Accepts the clock of this server at once after it has jumped, instead of after ten minutes without another jump. Returns false when the clock had not jumped.';
 
 create function trax.clock_jump()
 returns table (
@@ -93,7 +93,7 @@ begin
 end;
 $$;
 comment on function trax.adopt(boolean) is
-    'Makes the jobs in a copy (a restored dump, a clone) run in this database of this server; stores trax.home. A copy of a shard of a router (extension trax_shard) is refused unless keep is true: groups may have moved to other shards since.';
+    'Makes the jobs in a copy (a restored dump, a clone) run in this database of this server; stores trax.home. A copy of a shard of a router is refused unless keep is true, as groups may have moved to other shards.';
 
 create function trax.adoption_changed()
 returns trigger

@@ -32,7 +32,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_requeue_dead_letter';
 comment on function trax.requeue_dead_letter(bigint, text, boolean) is
-    'Queues a new job with new attempts in place of a dead one and returns its id. It continues after the recorded steps, or with fresh from the start; without fresh it is refused (55000) when jobs were queued that undo the steps. Refused (23505) while another job has its unique key.';
+    'Queues a new job with new attempts in place of a dead one and returns its id. The job continues after the recorded steps, or with fresh from the start. Refused (55000) without fresh when undo jobs were queued, and (23505) while another job has its unique key.';
 
 create function trax.acknowledge_dead_letter(
     id bigint,
@@ -68,7 +68,7 @@ begin
 end;
 $$;
 comment on function trax.record_again(bigint, bigint) is
-    'Records in trax.audit that the caller queued an ended job again, and as which job; the pages and trax jobs retry call it.';
+    'Records in trax.audit that the caller queued an ended job again, and as which job.';
 
 create function trax.requeue_dead_letters(
     task text default null,

@@ -497,4 +497,4 @@ from (
 where w.age > least(2::bigint * w.freeze_max_age, 1200000000)
 $$;
 comment on function trax.diagnose(interval, name) is
-    'Returns causes of trouble, each with its severity (critical or warning), what was seen and what to type; no rows when healthy. Waiting, snapshots and silence count when they last longer than patience; the grants of role are checked.';
+    'Returns causes of trouble, each with its severity (critical or warning), what was seen and what to type. Waiting, snapshots and silence count when they last longer than patience; the grants of role are checked.';

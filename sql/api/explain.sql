@@ -394,4 +394,4 @@ begin
 end;
 $$;
 comment on function trax.explain_job(bigint) is
-    'Returns why a job waits: a row for each reason, with since when it holds and what to do. A job that does not wait has one row: executing, departed to another shard, dead_letter or ended.';
+    'Returns a row for each reason why a job waits, and what to do. A job that does not wait has one row: executing, departed (to another shard), dead_letter or ended.';

@@ -115,4 +115,4 @@ begin
 end;
 $$;
 comment on function trax.explain_manifest(text) is
-    'Returns why a manifest does or does not run now: a row for each reason, with since when it holds and what to do.';
+    'Returns a row for each reason why a manifest does or does not run now, and what to do.';

@@ -13,7 +13,7 @@ rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue_graph';
 comment on function trax.enqueue_graph(jsonb, text) is
-    'Queues jobs of which some need others, all or none, and returns their names and ids: {"jobs": [{"name": "load", "task": "etl.load"}, {"name": "sum", "sql": "call rollup()", "needs": ["load"]}]}. A job has the options of trax.enqueue, or of trax.enqueue_sql. It runs when the jobs that it needs have ended as "when" says: completed (the default; else it is cancelled, and so on down), ended (whatever they became) or failed (as soon as one has failed or was cancelled; else it is cancelled). With "on_failure": "wait" a dead letter cancels nothing until it is acknowledged, and the job that it is requeued as takes its place. While a graph with this unique_key has a job that waits or runs, returns that graph''s and queues nothing.';
+    'Queues jobs of which some need others, all or none, and returns their names and ids: {"jobs": [{"name": "load", "task": "etl.load"}, {"name": "sum", "sql": "call rollup()", "needs": ["load"]}]}. A job has the options of trax.enqueue, or of trax.enqueue_sql. "when" says how the jobs that it needs must end: completed (the default), ended or failed. While a graph with this unique_key has a job that waits or runs, returns that graph''s jobs and queues nothing.';
 
 create function trax.read_needs(
     id bigint
@@ -30,7 +30,7 @@ rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_read_needs';
 comment on function trax.read_needs(bigint) is
-    'Returns the jobs that a job of a graph needed, in the order of its needs, or those that were added to a batch, as they are now; state is null when the job is no longer in the history.';
+    'Returns the jobs that a job of a graph needs, in the order of its needs, or those of a batch. state is null when the job is no longer in the history.';
 
 create function trax.read_graph(
     id bigint
@@ -53,7 +53,7 @@ rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_read_graph';
 comment on function trax.read_graph(bigint) is
-    'Returns all jobs of the graph or batch that a job belongs to, also after they have ended: what each needs, and how that must end (condition). No row when it is of no graph.';
+    'Returns all jobs of the graph or batch of a job, also ended ones: what each needs, and how that must end (condition).';
 
 create function trax.open_batch(
     task text,
@@ -80,7 +80,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_open_batch';
 comment on function trax.open_batch(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint, text, text, int, text) is
-    'Queues a job that runs after all jobs of its batch have ended, whatever they became, and returns its id, which is the number of the batch: trax.enqueue(..., batch => ...) adds a job, and trax.seal_batch() says that all have been added. The arguments are those of trax.enqueue; with batch, this batch is one of the jobs of another.';
+    'Queues a job that runs after all jobs of its batch have ended, whatever they became, and returns its id, the number of the batch. trax.enqueue() with this batch adds a job, and trax.seal_batch says that all have been added. The arguments are those of trax.enqueue; with batch, this batch is one of the jobs of another.';
 
 create function trax.seal_batch(
     batch bigint
@@ -90,4 +90,4 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_seal_batch';
 comment on function trax.seal_batch(bigint) is
-    'Lets the job of a batch run once all its jobs have ended, at once if it has none, and returns how many it has; the same when it is sealed already. Waits for transactions that are adding jobs. Afterwards only a job of the batch that is executed adds others, by trax.spawn.';
+    'Lets the job of a batch run once all its jobs have ended, and returns how many it has, also when it is sealed already. Waits for transactions that are adding jobs. Afterwards only an executing job of the batch adds others, by trax.spawn.';

@@ -17,7 +17,7 @@ rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_heartbeat';
 comment on function trax.heartbeat(bigint[], uuid[], interval, bigint[]) is
-    'Extends the leases of a worker, and returns a row for each job: whether its lease is still held, and whether it should stop. It also records that the jobs have begun, except those of ahead that were claimed beyond the places of a claim.';
+    'Extends leases, and returns for each job whether its lease is still held, and whether it should stop. Records that the jobs have begun, except those of ahead.';
 
 create function trax.release(
     job_id bigint,
@@ -41,7 +41,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_report_progress';
 comment on function trax.report_progress(bigint, uuid, jsonb) is
-    'Records the progress of an attempt, at most 8 KiB, which trax.job shows until the lease ends; returns false when the lease is lost. Commit at once, so that others see it.';
+    'Records the progress of an attempt, at most 8 KiB, which trax.job shows until the lease ends; returns false when the lease is lost.';
 
 create function trax.report_worker(
     name text,
@@ -54,7 +54,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_report_worker';
 comment on function trax.report_worker(text, interval, text, jsonb) is
-    'Reports in trax.worker that a worker lives: call it every period, with the state running, stopping (it claims no more) or stopped (which removes it). A worker that has not reported for two periods is gone. info (8 KiB: host, version, tasks) is kept when it is null. Never waits: returns false while another transaction, such as an open claim of this worker, holds the entry; then report again. Commit at once.';
+    'Reports in trax.worker that a worker lives: call it every period, with the state running, stopping (it claims no more) or stopped (which removes it). A worker that has not reported for two periods is gone. info (8 KiB) is kept when it is null. Returns false while another transaction, such as an open claim of this worker, holds the entry; then report again. Commit at once.';
 
 create function trax.deadline_changed_manually()
 returns trigger

@@ -39,7 +39,7 @@ comment on function trax.schedule(
     text, interval, int, text, int, interval, jsonb, timestamptz, timestamptz, boolean, text,
     text, text
 ) is
-    'Creates or changes a manifest and returns its id; an argument that is left out keeps its value. One of cron, every, run_at and depends_on defines when it runs; with none of them it runs only when triggered. sql instead of a task and its input is a statement that the server runs by itself, as trax.enqueue_sql() queues one, in a session of the calling role or of run_as. A change of anything else keeps the stored role; the statement and the role are changed by that role, or by a member of it that specifies run_as. Jobs that wait or run keep what they were queued with; a new schedule counts from now.';
+    'Creates or changes a manifest and returns its id; an omitted argument keeps its value. The manifest runs as one of cron, every, run_at and depends_on says; without them, only when triggered. sql, instead of a task and its input, is a statement that the server runs as the calling role or run_as, as in trax.enqueue_sql(). Only that role, or a member of it that specifies run_as, changes the statement and the role; other changes keep them. Jobs that wait or run keep what they were queued with; a new schedule counts from now.';
 
 create function trax.unschedule(
     name text
@@ -59,7 +59,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enable_manifest';
 comment on function trax.enable_manifest(text) is
-    'Enables a manifest. Occurrences that it missed while it was disabled are late, and its misfire policy decides about them.';
+    'Enables a manifest. Its misfire policy decides about the occurrences that it missed.';
 
 create function trax.disable_manifest(
     name text
@@ -81,7 +81,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_trigger';
 comment on function trax.trigger(text, jsonb, interval) is
-    'Queues a job of a manifest by hand, now or after a delay, with the manifest''s input or another, and returns its id; also while the manifest is disabled.';
+    'Queues a job of a manifest, also of a disabled manifest, now or after a delay, with the manifest''s input or another, and returns its id.';
 
 create function trax.trigger_group(
     group_name text
@@ -91,7 +91,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_trigger_group';
 comment on function trax.trigger_group(text) is
-    'Queues a job of each enabled manifest of a group by hand, except dormant ones, and returns how many.';
+    'Queues a job of each enabled manifest of a group, except dormant ones, and returns how many.';
 
 create function trax.activate(
     name text,
@@ -132,7 +132,7 @@ begin
 end;
 $$;
 comment on function trax.runs_as_stored(bigint, uuid) is
-    'Returns whether the task and input of a job in execution are those that its manifest stores now: false without a manifest, with another input, or after the lease is lost. For workers that do only what an administrator has stored.';
+    'Returns whether the task and input of a job in execution are those that its manifest stores now: false without a manifest, with another input, or after the lease is lost.';
 
 create function trax.cancel_manifest(
     name text
@@ -142,7 +142,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_cancel_manifest';
 comment on function trax.cancel_manifest(text) is
-    'Cancels the live jobs of a manifest: waiting ones end, and the workers of the others are asked to stop. Returns how many. The schedule continues.';
+    'Cancels the live jobs of a manifest, as trax.cancel() does, and returns how many. The schedule continues.';
 
 create function trax.cancel_group(
     name text
@@ -152,7 +152,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_cancel_group';
 comment on function trax.cancel_group(text) is
-    'Cancels the live jobs of a group: waiting ones end, and the workers of the others are asked to stop. Returns how many.';
+    'Cancels the live jobs of a group, as trax.cancel() does, and returns how many.';
 
 create function trax.apply(
     document jsonb,
@@ -203,7 +203,7 @@ language c stable parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_preview_cron';
 comment on function trax.preview_cron(text, text, timestamptz, int) is
-    'Returns the times of a cron expression in a zone that come after a time, as trax.preview() shows those of a manifest; or what is wrong with it, and where.';
+    'Returns the times of a cron expression in a zone after a time, as trax.preview() does; or the mistake in it, and where.';
 
 create function trax.configure_group(
     name text,

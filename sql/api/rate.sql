@@ -11,7 +11,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_configure_rate';
 comment on function trax.configure_rate(text, int, interval, int) is
-    'Creates or changes a rate: of each of its keys, allowed may start in each period, and burst (without it as much as allowed) at once after a pause. In any window no more starts than burst + allowed * window / period. From the commit on a change counts for every claim; keys in use then count as just used up.';
+    'Creates or changes a rate: of each of its keys, allowed may start in each period, and burst (by default allowed) at once after a pause.';
 
 create function trax.drop_rate(
     name text
@@ -37,7 +37,7 @@ rows 1
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_consume_rate';
 comment on function trax.consume_rate(text, text, int) is
-    'Uses a rate, or a key of it, for something that is no job: returns true when it may start now, or false and how long until it may. Writes nothing and never waits for other callers; a rollback gives nothing back.';
+    'Uses a rate, or a key of it, for something that is no job. Returns true when it may start now, or false and how long until it may. Writes nothing, and never waits for other callers.';
 
 create function trax.close_rate(
     name text,
@@ -49,7 +49,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_close_rate';
 comment on function trax.close_rate(text, text, timestamptz) is
-    'Closes a rate, or a key of it: nothing of it starts before until (''infinity'': until it is opened). The latest time of all calls counts; a time that has passed opens it.';
+    'Closes a rate, or a key of it: nothing of it starts before until (''infinity'': until it is opened). The latest time of all calls counts; a time that has passed opens the rate.';
 
 create function trax.read_rate(
     name text,
@@ -65,7 +65,7 @@ rows 1
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_read_rate';
 comment on function trax.read_rate(text, text, int) is
-    'Returns how much of a rate, or of a key of it, may start now, and when the cost may if it may not now. No row without such a rate, while it is being configured, and on a standby.';
+    'Returns how much of a rate, or of a key of it, may start now, or else when. No row without such a rate, while it is being configured, and on a standby.';
 
 create view trax.rate_state as
 select

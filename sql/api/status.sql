@@ -480,4 +480,4 @@ select
 from trax.failed_step f
 $$;
 comment on function trax.status() is
-    'Returns the state of trax in this database: a row for each item, with whether it is healthy and, if not, what to type. Counts of waiting jobs end at 1,000,000.';
+    'Returns the state of trax in this database: for each item whether it is healthy and, if not, what to type. Counts of waiting jobs end at 1,000,000.';

@@ -76,7 +76,7 @@ create procedure trax.await_token(
 language c
 as 'MODULE_PATHNAME', 'trax_await_token';
 comment on procedure trax.await_token(text, text, int, interval, interval) is
-    'Like trax.acquire_token, but waits for its turn, first come, first served, and commits by itself; returns nulls when the time is up. Holds no snapshot while it waits. Refused inside a transaction block.';
+    'Like trax.acquire_token, but waits for its turn, first come, first served, and commits by itself; returns nulls when the time is up. Refused inside a transaction block.';
 
 create function trax.extend_token(
     name text,
@@ -99,4 +99,4 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_release_token';
 comment on function trax.release_token(text, uuid) is
-    'Releases a token; returns false, and changes nothing, when it was lost or released before.';
+    'Releases a token; returns false when it was lost or released before.';

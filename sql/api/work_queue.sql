@@ -80,7 +80,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue';
 comment on function trax.enqueue(text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint, text, text, int, text) is
-    'Queues one job and returns its id. It has max_retries attempts after the first; the delay before each begins with retry_delay and grows. While a job with the same unique_key is alive (waiting or executing), returns that job''s id and queues nothing; with unique_for the key stays alive at least so long after the job was queued, also when that has ended. With on_duplicate => ''replace'' the job that waits gets the input and the options of this call, but keeps its time; with ''postpone'' its run_at too; a job that has begun is left alone, and a new job takes the key over. With a version, only workers that take this version, or that name no versions, claim it. With a batch, the job is one of those that this batch waits for, unless another job has its unique_key. With a rate, it starts when the rate, or rate_key of it, has room for its cost (1 if omitted). timeout, retry_delay and unique_for are intervals, as in timeout => ''90 s'': a driver passes its own type for them (in Python a timedelta) or make_interval(secs => 90), not a number.';
+    'Queues one job and returns its id. The job has max_retries attempts after the first; the delay before each begins with retry_delay and grows. While a job with the same unique_key is alive (waiting or executing), returns that job''s id and queues nothing; with unique_for the key stays alive at least so long after the job was queued. With on_duplicate => ''replace'' the job that waits gets the input and the options of this call, but keeps its time; with ''postpone'' its run_at too; a job that has begun is left alone, and a new job takes the key over. With a version, only workers that take this version, or that name no versions, claim the job. With a batch, the batch waits for the job, unless another job has its unique_key. With a rate, the job starts when the rate, or its rate_key, has room for the cost. Intervals are not numbers: write timeout => ''90 s''.';
 
 create function trax.enqueue_many(
     task text,
@@ -107,7 +107,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue_many';
 comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint, text, text, int, text) is
-    'Queues one job for each input and returns their ids in the order of the inputs. A unique_key is of one job: with several inputs it is refused.';
+    'Queues one job for each input and returns their ids in the order of the inputs. A unique_key with several inputs is refused.';
 
 create function trax.enqueue_sql(
     command text,
@@ -128,7 +128,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue_sql';
 comment on function trax.enqueue_sql(text, timestamptz, text, int, int, interval, text, text, interval, interval, text, text) is
-    'Queues a statement that the server runs by itself, and returns the id of its job, whose task is sql. It runs in a session of the calling role, or of run_as, which the caller must be a member of; several statements are one transaction. What runs in a transaction takes effect exactly once, with the record of its completion; what cannot (VACUUM, CREATE INDEX CONCURRENTLY, a CALL that commits) runs at least once. The other arguments are those of trax.enqueue.';
+    'Queues a statement that the server runs, and returns the id of its job, whose task is sql. The statement runs in a session of the calling role, or of run_as, of which the caller must be a member. Several statements are one transaction, which takes effect exactly once; a statement that cannot run in a transaction (VACUUM) runs at least once. The other arguments are those of trax.enqueue.';
 
 create function trax.run_now(
     job_id bigint
@@ -138,7 +138,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_run_now';
 comment on function trax.run_now(bigint) is
-    'Makes a job claimable that waits for its next attempt or its run_at, and returns where it is: ''ready'', ''blocked'' (waiting for its concurrency key or manifest), ''in_progress'', ''finished'' or ''unknown''.';
+    'Makes a job claimable that waits for its next attempt or its run_at. Returns ''ready'', ''blocked'' (waiting for its concurrency key or manifest), ''in_progress'', ''finished'' or ''unknown''.';
 
 create function trax.change_job(
     job_id bigint,
@@ -165,7 +165,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_limit_queue_time';
 comment on function trax.limit_queue_time(bigint, interval) is
-    'Sets how long from now, or from its run_at, a job may wait: one that waits longer, for a retry too, ends as failed with the kind ''expired''. Null removes the limit. Returns false when the job does not wait. In the transaction that enqueues the job, the limit is set before anyone can claim it.';
+    'Sets how long from now, or from its run_at, a job may wait, also for a retry; then the job ends as failed with the kind ''expired''. Null removes the limit. Returns false when the job does not wait.';
 
 -- Fires for statements by hand and for those of the cycle, which it ignores; claims, completions
 -- and enqueueing run no statement.

@@ -17,7 +17,7 @@ rows 1
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_record_step';
 comment on function trax.record_step(bigint, uuid, text, jsonb, jsonb, interval) is
-    'Records the result of a step, unless the job has one of this name: returns recorded true and the output that was given, or false and the output that is kept; no row when the lease is lost. In the transaction of the step''s own writes, their effect happens exactly once. undo ({"task": ..., "input": ...}) names the job that is queued to undo the step if the job fails for good or is cancelled; lease extends the lease from now.';
+    'Records the result of a step, unless the job has a step of this name. Returns whether it did, and the output that is kept; no row when the lease is lost. In the transaction of the step''s own writes, their effect happens exactly once. undo ({"task": ..., "input": ...}) is the job that undoes the step if the job fails for good or is cancelled; lease extends the lease from now.';
 
 create function trax.read_steps(
     job_id bigint
@@ -50,7 +50,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_sleep';
 comment on function trax.sleep(bigint, uuid, text, timestamptz) is
-    'Suspends a job until a time. Returns ''suspended'' (the attempt has ended without being spent), ''passed'' when the time is over or the job has slept in this step before, or ''lost'' when the lease is lost.';
+    'Suspends a job until a time. Returns ''suspended'' (the attempt has ended without being spent), ''passed'' (the time is over, also in later attempts) or ''lost'' (the lease is lost).';
 
 create function trax.await_signal(
     job_id bigint,
@@ -68,7 +68,7 @@ rows 1
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_await_signal';
 comment on function trax.await_signal(bigint, uuid, text, text, timestamptz) is
-    'Takes the next signal of a name, or suspends the job until one is sent or the time is up. Returns ''received'' with the payload, ''timed_out'', ''suspended'' (the attempt has ended without being spent) or ''lost''. The next attempt gets the same answer in this step.';
+    'Takes the next signal of a name, or suspends the job until one is sent or the time is up. Returns ''received'' with the payload, ''timed_out'', or ''suspended'' or ''lost'' as trax.sleep() does.';
 
 create function trax.send_signal(
     job_id bigint,
@@ -81,7 +81,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_send_signal';
 comment on function trax.send_signal(bigint, text, jsonb, text) is
-    'Sends a signal to a job, which keeps it until it is taken, when this transaction commits. Returns ''sent'', ''duplicate'' when a signal with this signal_id was sent to the job before, ''ended'' or ''unknown''. A second sender of the same name to the same job waits for the first to commit.';
+    'Sends a signal to a job, which keeps it until it is taken. Returns ''sent'', ''duplicate'' when the job had a signal with this signal_id before, ''ended'' or ''unknown''. A second sender of the same name to the same job waits for the first to commit.';
 
 create function trax.spawn(
     job_id bigint,
@@ -111,7 +111,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_spawn';
 comment on function trax.spawn(bigint, uuid, text, text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint, text, text, int, text) is
-    'Queues a job as a child of a job that is executed, once for each step, and returns its id; a later attempt gets the id of the same child. Null when the lease is lost, or the job is asked to stop. The arguments after step are those of trax.enqueue; a job of a batch adds to that batch also when it is sealed.';
+    'Queues a job as a child of an executing job, once for each step, and returns its id, also in later attempts; null when the lease is lost, or the job is asked to stop. The arguments after step are those of trax.enqueue; a job of a batch may add to that batch after the seal.';
 
 create function trax.await_children(
     job_id bigint,
@@ -129,7 +129,7 @@ rows 1
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_await_children';
 comment on function trax.await_children(bigint, uuid, text, text, timestamptz) is
-    'Suspends a job until all the children that it has spawned, or any of them (mode), have ended, or the time is up. Returns ''ended'' or ''timed_out'' with the children, an array of {step, job_id, state, output, error}; ''suspended'' (the attempt has ended without being spent) or ''lost''. The next attempt gets the same answer in this step.';
+    'Suspends a job until all the children that it has spawned, or any of them (mode), have ended, or the time is up. Returns ''ended'' or ''timed_out'' with the children, an array of {step, job_id, state, output, error}; or ''suspended'' or ''lost'' as trax.sleep() does.';
 
 create function trax.fork(
     job_id bigint,
@@ -141,7 +141,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_fork';
 comment on function trax.fork(bigint, text, jsonb) is
-    'Queues a new job like one that has ended, with the steps before from_step already recorded, or all of them, and with this input or that of the ended job; returns its id.';
+    'Queues a new job like an ended job, with its steps before from_step, or all, and with this input or its own; returns the id.';
 
 create function trax.kept_steps(
     bigint

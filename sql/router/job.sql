@@ -87,7 +87,7 @@ begin
 end;
 $$;
 comment on function trax.enqueue_many(text, jsonb[], timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint, text, text, int, text) is
-    'Queues one job for each input and returns their ids in the order of the inputs. A unique_key is of one job: with several inputs it is refused. In a spread group without a key they are divided over the shards, and all or nothing on each.';
+    'Queues one job for each input and returns their ids in the order of the inputs. A unique_key with several inputs is refused. In a spread group without a key they are divided over the shards, and all or nothing on each.';
 
 create function trax.get_jobs(
     job_ids bigint[]
