@@ -1,5 +1,5 @@
-//! The stored settings of a group, a rate, a task or a waiting job, and the difference that a change makes
-//! to those or to the settings of a manifest.
+//! The stored settings of a group, a rate, a task or a waiting job, and the difference that a
+//! change makes to those or to the settings of a manifest.
 
 use crate::server::spi::{Rows, Spi, arg, row, statement};
 use std::collections::BTreeMap;

@@ -30,7 +30,6 @@ use crate::server::rights::{Caller, as_owner};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
 use crate::stored_settings::{Difference, StoredSettings};
-use crate::task;
 use order::in_order;
 use pgrx::PgSqlErrorCode;
 use serde_json::Value;
@@ -136,12 +135,7 @@ fn apply(
         "manifest",
         manifests.iter().map(|entry| entry.name.as_str()),
     )?;
-    let tasks: Vec<task::Settings> = document
-        .list("tasks")?
-        .iter()
-        .map(|value| tasks::read(spi, value, source))
-        .collect::<Result<_>>()?;
-    refuse_repeated("task", tasks.iter().map(|task| task.name.as_str()))?;
+    let tasks = tasks::read(spi, document.list("tasks")?, source)?;
     let order = in_order(&manifests)?;
     // Before any definition, as in trax.schedule().
     dependency::lock_edges();
