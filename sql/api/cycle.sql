@@ -35,7 +35,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_believe_clock';
 comment on function trax.believe_clock() is
-    'Accepts the clock of this server at once after it has jumped, instead of after ten minutes without another jump. Returns false when the clock had not jumped.';
+    'Accepts the clock of this server at once after it has jumped, not after ten minutes. Returns false when the clock had not jumped.';
 
 create function trax.clock_jump()
 returns table (
