@@ -10,7 +10,7 @@ rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_tick';
 comment on function trax.tick() is
-    'Runs one cycle of the scheduler. Returns the number of changed rows for each step; no rows while another cycle runs.';
+    'Runs a cycle of the scheduler. Returns the number of changed rows for each step; no rows while another cycle runs.';
 
 create function trax.pause(
     reason text default null

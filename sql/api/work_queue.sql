@@ -125,7 +125,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue_sql';
 comment on function trax.enqueue_sql(text, timestamptz, text, int, int, interval, text, text, interval, interval, text) is
-    'Queues a statement that the server runs, and returns the id of its job, whose task is sql. The statement runs in a session of the calling role, or of run_as, of which the caller must be a member. Several statements are one transaction. The other arguments are those of trax.enqueue.';
+    'Queues a statement that the server runs, and returns the id of its job, whose task is sql. The statement runs in a session of the calling role, or of run_as, of which the caller must be a member. Several statements are one transaction, which takes effect exactly once; a statement that cannot run in a transaction (VACUUM) runs at least once. The other arguments are those of trax.enqueue.';
 
 create function trax.run_now(
     job_id bigint

@@ -110,7 +110,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_spawn';
 comment on function trax.spawn(bigint, uuid, text, text, jsonb, timestamptz, text, int, int, interval, text, text, jsonb, interval, interval, text, bigint, text, text, int) is
-    'Queues a job as a child of an executing job, once for each step, and returns its id, also in later attempts; null when the lease is lost, or the job is asked to stop. The arguments after step are those of trax.enqueue.';
+    'Queues a job as a child of an executing job, once for each step, and returns its id, also in later attempts; null when the lease is lost, or the job is asked to stop. The arguments after step are those of trax.enqueue; a job of a batch may add to that batch after the seal.';
 
 create function trax.await_children(
     job_id bigint,
