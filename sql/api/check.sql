@@ -328,4 +328,4 @@ where s.role is null
     or m.role is null
 $$;
 comment on function trax.check(interval) is
-    'Verifies the invariants of trax. Returns a row for each violation. Reads the jobs that ended within this time; null reads all history.';
+    'Returns a row for each violated invariant of trax. Reads the jobs that ended within this time; null reads all history.';

@@ -10,7 +10,7 @@ rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_tick';
 comment on function trax.tick() is
-    'Runs one cycle of the scheduler. Returns the number of changed rows for each step; no rows while another cycle runs.';
+    'Runs a cycle of the scheduler. Returns the number of changed rows for each step; no rows while another cycle runs.';
 
 create function trax.pause(
     reason text default null
@@ -20,7 +20,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_pause';
 comment on function trax.pause(text) is
-    'Pauses the scheduler of this database until trax.resume(), across restarts too; trax.tick() and claims of workers still work. No SQL job begins, and one that runs ends as usual.';
+    'Pauses the scheduler of this database until trax.resume(), across restarts too; trax.tick() and claims of workers still work. No SQL job begins.';
 
 create function trax.resume()
 returns void
@@ -35,7 +35,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_believe_clock';
 comment on function trax.believe_clock() is
-    'Accepts the clock of this server at once after it has jumped, instead of after ten minutes without another jump. Returns false when the clock had not jumped.';
+    'Accepts the clock of this server at once after it has jumped. Returns false when the clock had not jumped.';
 
 create function trax.clock_jump()
 returns table (

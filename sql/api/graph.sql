@@ -90,4 +90,4 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_seal_batch';
 comment on function trax.seal_batch(bigint) is
-    'Lets the job of a batch run once all its jobs have ended, and returns how many it has, also when it is sealed already. Waits for transactions that are adding jobs. Afterwards only an executing job of the batch adds others, by trax.spawn.';
+    'Lets the job of a batch run once all its jobs have ended, and returns how many it has, also when it is sealed already. Waits for transactions that are adding jobs.';

@@ -54,7 +54,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_report_worker';
 comment on function trax.report_worker(text, interval, text, jsonb) is
-    'Reports in trax.worker that a worker lives: call it every period, with the state running, stopping (it claims no more) or stopped (which removes it). A worker that has not reported for two periods is gone. info (8 KiB) is kept when it is null. Returns false while another transaction, such as an open claim of this worker, holds the entry; then report again. Commit at once.';
+    'Reports in trax.worker that a worker lives: call it every period, with the state running, stopping or stopped (which removes it). A worker that has not reported for two periods is gone. info (8 KiB) is kept when it is null. Returns false while another transaction, such as an open claim of this worker, holds the entry; then report again. Commit at once.';
 
 create function trax.deadline_changed_manually()
 returns trigger

@@ -132,7 +132,7 @@ begin
 end;
 $$;
 comment on function trax.runs_as_stored(bigint, uuid) is
-    'Returns whether the task and input of a job in execution are those that its manifest stores now: false without a manifest, with another input, or after the lease is lost.';
+    'Returns whether an executing job has the task and input that its manifest stores now; false without a manifest, or when the lease is lost.';
 
 create function trax.cancel_manifest(
     name text

@@ -400,4 +400,4 @@ from pg_database d
 where d.datname = current_database()
 $$;
 comment on function trax.metrics() is
-    'Returns numbers for monitoring, a row for each sample, named and labelled as Prometheus does; names that end in _total and buckets of histograms count since the server started.';
+    'Returns samples for monitoring, named and labelled as Prometheus does; names that end in _total and buckets of histograms count since the server started.';

@@ -78,7 +78,7 @@ begin
 end;
 $$;
 comment on function trax.set_shard(int) is
-    'Gives this database its number among several, 0 (the default) to 1023, so that their ids differ: the number is in each id of a job or a dead letter, above bit 43; ids stay below 2^53, exact in JSON. Refused once there are ids with another number.';
+    'Gives this database its number among several, 0 (the default) to 1023, which is in each id of a job or a dead letter, above bit 43; ids stay below 2^53, exact in JSON. Refused once there are ids with another number.';
 
 create function trax.join_cluster()
 returns void

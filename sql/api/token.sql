@@ -59,7 +59,7 @@ rows 1
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_acquire_token';
 comment on function trax.acquire_token(text, text, int, interval) is
-    'Takes the lowest free of max_holders slots (1 to 1000) of a name for ttl; returns no row when all are held, or needed by callers of trax.await_token. Never waits. The max_holders of the last call counts. Commit at once.';
+    'Takes the lowest free of max_holders slots (1 to 1000) of a name for ttl; returns no row when all are held, or needed by callers of trax.await_token. The max_holders of the last call counts. Commit at once.';
 
 -- Neither security definer nor with settings of its own: either would make the call atomic and keep
 -- it from committing. The call takes the rights of its owner and a fixed search_path by itself.

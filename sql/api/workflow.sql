@@ -37,7 +37,7 @@ rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_read_steps';
 comment on function trax.read_steps(bigint) is
-    'Returns the steps of a job in the order of recording, also of one that has ended. recorded_at is null for the wait in which the job is suspended; wait says since when, and for what.';
+    'Returns the steps of a job, also of an ended job, in the order of recording. recorded_at is null for the wait in which the job is suspended; wait says since when, and for what.';
 
 create function trax.sleep(
     job_id bigint,

@@ -46,7 +46,7 @@ begin
 end;
 $$;
 comment on function trax.where_is(bigint, boolean) is
-    'Returns where a job or dead letter is: here (it waits or runs, or is unresolved), departed (on its way to another shard) or ended (or resolved); null when it is unknown. Only shards have this function.';
+    'Returns where a job or dead letter is: here, departed (on its way to another shard) or ended (or resolved); null when it is unknown.';
 
 create function trax.known_jobs(
     cargo jsonb
