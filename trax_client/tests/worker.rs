@@ -215,12 +215,13 @@ async fn shutdown_gives_back_what_does_not_end_without_spending_an_attempt() -> 
     let endless = client.enqueue(&NewJob::new("endless", ())).await?;
     let begun = Arc::new(tokio::sync::Notify::new());
     let begins = Arc::clone(&begun);
-    let worker = worker(&database)
-        .grace(Duration::from_millis(100))
-        .handle("endless", move |_: Value, _: Context| {
+    let worker = worker(&database).grace(Duration::from_millis(100)).handle(
+        "endless",
+        move |_: Value, _: Context| {
             begins.notify_one();
             std::future::pending::<HandlerResult<()>>()
-        });
+        },
+    );
     let shutdown = worker.shutdown();
     let run = tokio::spawn(worker.run());
     // A lease alone does not say that the handler runs: a stop before its start releases the job

@@ -399,12 +399,6 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         let (job_id, token) = (attempt.job_id, attempt.token);
         self.places.attempt_ended();
         match &verdict {
-            Verdict::Recorded => {
-                self.held.remove(job_id, token);
-                self.count(job_id, Answer::Completed);
-                self.counts.set(&self.summary);
-                return;
-            }
             Verdict::Suspended => {
                 self.held.remove(job_id, token);
                 self.count(job_id, Answer::Released);
