@@ -383,7 +383,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         };
         if let Some(Started { attempt, steps, at }) = self.started.remove(&id) {
             let unreached = steps.unreached();
-            if matches!(verdict, Verdict::Complete(_)) && !unreached.is_empty() {
+            let is_done = matches!(verdict, Verdict::Complete(_) | Verdict::Recorded);
+            if is_done && !unreached.is_empty() {
                 self.events.emit(Event::StepsUnreached {
                     job_id: attempt.job_id,
                     steps: unreached,
