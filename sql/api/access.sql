@@ -101,6 +101,52 @@ $$;
 comment on function trax.rights_of(text) is
     'Internal. Returns the rights that a level has, as grant writes them: object, privilege and, where it is not on all of them, the columns.';
 
+create function trax.limits_of(
+    role name,
+    level text
+)
+returns text
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select concat(
+        ', tasks => array[' || (select string_agg(quote_literal(t), ', ' order by t) from unnest(s.tasks) t) || ']',
+        ', groups => array[' || (select string_agg(quote_literal(g), ', ' order by g) from unnest(s.groups) g) || ']'
+    )
+    from trax.access_scope s
+    where s.role = $1
+        and s.level = $2
+$$;
+comment on function trax.limits_of(name, text) is
+    'Internal. Returns the limits of a role as arguments of trax.grant_access(); null when it has none.';
+
+create function trax.grant_again(
+    role name,
+    level text
+)
+returns text
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select format('select trax.grant_access(%L, %L%s)', quote_ident(o.role), $2, trax.limits_of(o.role, $2))
+    from (
+        select coalesce(
+            (
+                select r.rolname
+                from trax.access_scope s
+                join pg_roles r on r.rolname = s.role
+                where s.level = $2
+                    and pg_has_role($1, r.oid, 'usage')
+                order by r.rolname <> $1, r.rolname
+                limit 1
+            ),
+            $1
+        ) as role
+    ) o
+$$;
+comment on function trax.grant_again(name, text) is
+    'Internal. Returns the call that grants a level to a role anew, or to the role through which it has the level with limits: these stay.';
+
 create function trax.grant_access(
     role regrole,
     level text,
@@ -126,6 +172,7 @@ declare
         order by l.rank
         limit 1
     );
+    had_limits constant text := trax.limits_of(role_name, had);
     is_limited boolean := tasks is not null or groups is not null;
     named record;
 begin
@@ -237,8 +284,8 @@ begin
                 hint = case had
                     when 'admin' then format('An admin has every level; to grant it again: select trax.grant_access(%L, ''admin'')', quote_ident(role_name))
                     else format(
-                        'To keep both, grant %s to a role that %I is a member of; then: select trax.grant_access(%L, %L)',
-                        level, role_name, quote_ident(role_name), had
+                        'To keep both, grant %s to a role that %I is a member of; then: select trax.grant_access(%L, %L%s)',
+                        level, role_name, quote_ident(role_name), had, had_limits
                     )
                 end;
     end if;

@@ -351,7 +351,7 @@ union all
 select
     'missing_grants', 'warning',
     format('Role "%s" may call trax.%s() as level %s does, but not %s.', $2, m.known, m.level, m.missing),
-    format('select trax.grant_access(%s, %s)', quote_literal(quote_ident($2)), quote_literal(m.level))
+    trax.grant_again($2, m.level)
         || case when m.has_another then '; -- this replaces another level of the role: to keep both, grant one of them to a role that it is a member of' else '' end
 from (
     select

@@ -94,6 +94,16 @@ $$;
 comment on function trax.join_cluster() is
     'Internal. Creates the extension trax_shard unless this database has it. Called by trax_router.add_shard().';
 
+create function trax.hold_signals(
+    job_id bigint
+)
+returns boolean
+language c volatile parallel unsafe
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_hold_signals';
+comment on function trax.hold_signals(bigint) is
+    'Internal. Lets no transaction send a signal to a job until this one ends; false, and nothing is held, while one is sending. Called for a job that moves to another shard.';
+
 create function trax.departures()
 returns table (
     group_name text,

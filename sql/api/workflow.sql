@@ -161,9 +161,9 @@ as $$
     )
     select jsonb_agg(
         jsonb_build_object(
-            'step', s.step, 'kind', s.kind, 'attempt', s.attempt, 'recorded_at', s.recorded_at,
-            'output', case when not s.is_too_much then s.output end
+            'step', s.step, 'kind', s.kind, 'attempt', s.attempt, 'recorded_at', s.recorded_at
         )
+        || case when s.output is null or s.is_too_much then '{}' else jsonb_build_object('output', s.output) end
         || case when s.is_too_much then jsonb_build_object('left_out', true) else '{}' end
         || case when s.timed_out then jsonb_build_object('timed_out', true) else '{}' end
         || case when s.wait is not null then jsonb_build_object('wait', s.wait) else '{}' end

@@ -52,8 +52,9 @@ declare
     bytes bigint := 0;
     cargo jsonb;
 begin
-    -- A locked job is being claimed or cancelled, and may stay for the next batch. A job of a
-    -- manifest here goes with the manifest; a job of another group's manifest goes without it.
+    -- A locked job is being claimed or cancelled, and may stay for the next batch; so may one to
+    -- which a signal is being sent. A job of a manifest here goes with the manifest; a job of
+    -- another group's manifest goes without it.
     for one in
         select q.job_id, octet_length(to_jsonb(q)::text) as bytes
         from trax.work_queue q
@@ -72,6 +73,7 @@ begin
         limit max_count
         for update of q skip locked
     loop
+        continue when not trax.hold_signals(one.job_id);
         bytes := bytes + one.bytes;
         exit when bytes > max_bytes
             and ids is not null;
@@ -105,7 +107,7 @@ begin
 end;
 $$;
 comment on function trax.take_jobs(text, int, int) is
-    'Internal. Takes waiting jobs of a group that are not of a manifest of it from the queue and returns them; null when there is none.';
+    'Internal. Takes waiting jobs of a group that are not of a manifest of it, and to which no signal is being sent, from the queue and returns them; null when there is none.';
 
 create function trax.take_letters(
     group_name text,
@@ -278,6 +280,16 @@ begin
         )
     order by q.job_id
     for update;
+    if exists (
+        select
+        from trax.work_queue q
+        where q.manifest_id = any (ids)
+            and q.scheduled_for is not null
+            and q.group_name = group_name
+            and not trax.hold_signals(q.job_id)
+    ) then
+        return null;
+    end if;
     -- Jobs queued when the manifest was in another group stay there, as jobs of no manifest.
     update trax.work_queue q
     set
@@ -334,7 +346,7 @@ begin
 end;
 $$;
 comment on function trax.take_manifests(text, int, int, int) is
-    'Internal. Takes manifests of a group with their states, dependencies, the waiting jobs of their occurrences and unresolved dead letters from the tables and returns them; null when there is none, or a job of one of the group runs.';
+    'Internal. Takes manifests of a group with their states, dependencies, the waiting jobs of their occurrences and unresolved dead letters from the tables and returns them; null when there is none, or a job of one of the group runs, or a signal is being sent to one of theirs.';
 
 create function trax.take_keys(
     group_name text

@@ -38,6 +38,13 @@ async fn a_level_that_another_replaces_is_named_with_what_keeps_both() {
         )),
         "{said}"
     );
+    let limited = "'worker', tasks => array['it''s', 'mail'], groups => array['g']";
+    grant(&db, &role, limited);
+    let said = grant(&db, &role, "'producer'");
+    assert!(
+        said.contains(&format!("select trax.grant_access('{role}', {limited})")),
+        "with its limits: {said}"
+    );
     assert_eq!(grant(&db, &role, "'admin'"), "");
     let said = grant(&db, &role, "'producer', groups => '{mail}'");
     assert!(
@@ -64,6 +71,26 @@ async fn advice_to_grant_a_level_says_when_it_takes_another_away() {
         said.contains("to keep both, grant one of them to a role that it is a member of"),
         "{said}"
     );
+    // A call that the role lacks is granted again with its limits, also those of a role that it is
+    // a member of.
+    let member = format!("{role}_member");
+    s.get(&format!(
+        "select trax.grant_access('{role}', 'worker', tasks => array['it''s'], groups => '{{g}}');
+        revoke execute on function trax.heartbeat(bigint[], uuid[], interval, bigint[]) from {role};
+        create role {member} login in role {role}"
+    ))
+    .await;
+    for named in [&role, &member] {
+        let fix = format!(
+            "select d.fix from trax.diagnose(role => '{named}') d where d.cause = 'missing_grants'"
+        );
+        assert_eq!(
+            s.get(&fix).await,
+            format!(
+                "select trax.grant_access('{role}', 'worker', tasks => array['it''s'], groups => array['g'])"
+            )
+        );
+    }
     s.get(&format!(
         "select trax.grant_access('{role}', 'admin'); revoke execute on function trax.check(interval) from {role}"
     ))

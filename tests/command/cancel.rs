@@ -31,3 +31,27 @@ async fn the_live_jobs_of_a_task_or_of_all_are_cancelled_whatever_their_number()
     );
     s.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn a_job_is_cancelled_with_what_it_has_spawned_or_alone() {
+    let (db, s) = session().await;
+    for (alone, left) in [(&["--alone"][..], 1), (&[], 0)] {
+        let job = s.enqueue("'flow'").await;
+        let parent = s.claim_one("tasks => '{flow}'").await;
+        s.get(&format!(
+            "select trax.spawn({}, 'a', 'child')",
+            parent.key()
+        ))
+        .await;
+        let job = job.to_string();
+        let text = said(&db, &[&["jobs", "cancel", &job][..], alone].concat());
+        assert_eq!(
+            text,
+            format!("job {job}: its worker was asked to stop it\n")
+        );
+        let children = s.claim_ids("tasks => '{child}', max_jobs => 9").await;
+        assert_eq!(children.len(), left, "{alone:?}");
+    }
+    let errors = refused(&db, 64, &["jobs", "cancel", "--all", "--alone", "--yes"]);
+    assert!(errors.contains("--alone"), "{errors}");
+}

@@ -176,7 +176,9 @@ async fn a_granted_reader_reads_and_changes_nothing() {
     let (_, _, errors) = run(&mut trax(&db, &["grant", &role, "reader"]));
     assert!(
         errors.contains("no longer has the level producer")
-            && errors.contains(&format!("a member of; then: trax grant {role} producer")),
+            && errors.contains(&format!(
+                "a member of; then: trax grant {role} producer --task mail --group a --group b\n"
+            )),
         "{errors}"
     );
     refused(&db, 1, &["grant", &role, "reader", "--task", "mail"]);

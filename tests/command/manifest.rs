@@ -158,18 +158,47 @@ async fn a_mistake_in_a_file_is_reported_with_its_place_and_nothing_is_applied()
     for (name, text, code, words) in [
         ("a.toml", "[[manifests]]\nname = \n", 64, "line 2"),
         ("b.json", "{\"manifests\": [}", 64, "line 1"),
-        ("c.toml", "[manifests]\nname = \"x\"\n", 64, "[[manifests]]"),
+        (
+            "c.toml",
+            "\n[manifests]\nname = \"x\"\n",
+            64,
+            "c.toml:2: \"manifests\" is not a list\nhint: in TOML each element begins with [[manifests]]",
+        ),
         (
             "d.toml",
-            "[[manifest]]\nname = \"x\"\n",
+            "\n[[manifest]]\nname = \"x\"\n",
             64,
-            "unknown member \"manifest\"",
+            "d.toml:2: the document has an unknown member \"manifest\"\nhint: write \"manifests\"; the members are groups and manifests",
+        ),
+        (
+            "dd.toml",
+            "# top\nscedule = \"@daily\"\n[[manifests]]\nname = \"x\"\n",
+            64,
+            "dd.toml:2: the document has an unknown member \"scedule\"\nhint: the members are",
+        ),
+        (
+            "ee.toml",
+            "[[groups]]\nname = \"g\"\nmax_activ_jobs = 1\n",
+            1,
+            "ee.toml:3: max_activ_jobs: group \"g\": a group has an unknown member",
+        ),
+        (
+            "ef.toml",
+            "[[manifests]]\nname = \"x\"\ntask = \"a\"\ncron = \"@daily\"\n\n[manifests.exclusions]\ndate = [\"12-24\"]\n",
+            1,
+            "ef.toml:7: exclusions.date: manifest \"x\": ",
         ),
         (
             "e.toml",
             "[[manifests]]\nname = \"x\"\ntask = \"a\"\ncorn = \"* * * * *\"\n",
             1,
             "e.toml:4: corn: ",
+        ),
+        (
+            "eg.toml",
+            "[[manifests]]\nname = \"x\"\ntask = \"a\"\nzone = \"UTC\"\n",
+            1,
+            "eg.toml:4: zone: ",
         ),
         (
             "f.toml",

@@ -169,7 +169,7 @@ fn each_fault_is_seen_by_the_scenario_that_is_about_it() {
 
 /// Faults put into the Python package: words of Python in which `s` is its class of steps, and `c`
 /// that of claims.
-const FAULTS_OF_PACKAGE: [(&str, &str, Scenario, &str); 4] = [
+const FAULTS_OF_PACKAGE: [(&str, &str, Scenario, &str); 5] = [
     (
         "runs a recorded step again",
         "s._kept = lambda self, step, kind: iter(())",
@@ -188,6 +188,16 @@ const FAULTS_OF_PACKAGE: [(&str, &str, Scenario, &str); 4] = [
             f(self, f'{name} {self._attempt.attempt}', *rest)",
         Scenario::Steps,
         "results",
+    ),
+    (
+        "keeps the result of a step of a stale attempt",
+        // Only a superuser may read the lease in this statement.
+        "import os; from trax import sql as q; \
+            os.environ['DATABASE_URL'] = os.environ['DATABASE_URL'].replace('conformance@', 'postgres@'); \
+            q.RECORD_STEP = q.RECORD_STEP.replace('%(token)s::uuid', \
+            '(select l.token from trax.lease l where l.job_id = %(job_id)s::bigint)')",
+        Scenario::StepStops,
+        "not stopped",
     ),
     (
         "takes every version",

@@ -40,6 +40,25 @@ async fn a_failure_is_recorded_and_retried() {
 }
 
 #[tokio::test]
+async fn a_default_is_that_of_the_session_that_reports_the_failure() {
+    let (db, s) = session().await;
+    let other = Session::of(&db).await;
+    for own in [&s, &other] {
+        own.get("set trax.default_max_retries = 0").await;
+        s.enqueue("'a'").await;
+        let job = s.claim_one("").await;
+        let fail = format!("select trax.fail({}, 'no')", job.key());
+        let (reporter, said) = match std::ptr::eq(own, &s) {
+            true => (&other, "retrying"),
+            false => (&s, "dead"),
+        };
+        assert_eq!(reporter.get(&fail).await, said);
+        s.get("select trax.cancel(job_id) from trax.work_queue")
+            .await;
+    }
+}
+
+#[tokio::test]
 async fn a_job_has_its_own_delay_and_knows_its_last_attempt() {
     let (_db, s) = session().await;
     s.get("set trax.retry_backoff = 2; set trax.default_max_retries = 2")

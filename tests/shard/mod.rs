@@ -226,3 +226,49 @@ async fn a_dump_of_a_shard_has_what_is_on_its_way_and_the_rights() {
     assert_eq!(them.get("select count(*) from trax.departure").await, "1");
     s.assert_healthy().await;
 }
+
+/// Returns the number of jobs, and of their signals, in the next batch of a group.
+async fn departs(s: &Session) -> String {
+    s.get(
+        "select d.count, jsonb_array_length(d.cargo -> 'signals'), d.is_over
+        from trax.depart('g', 2, max_count => 10) d",
+    )
+    .await
+}
+
+#[tokio::test]
+async fn a_signal_that_is_being_sent_goes_with_its_job() {
+    for manifest in [false, true] {
+        let (db, s) = session().await;
+        s.get("select trax.join_cluster()").await;
+        let job = match manifest {
+            false => s.enqueue("'t', group_name => 'g'").await,
+            true => {
+                s.get(
+                    "select trax.schedule('m', 't', every => '1 h', group_name => 'g');
+                    update trax.manifest_state set next_run_at = now(), next_scheduled_for = now();
+                    select count(*) from trax.tick()",
+                )
+                .await;
+                s.number("select job_id from trax.work_queue").await
+            }
+        };
+        assert_eq!(departs(&s).await, "0||f", "the group is disabled first");
+        let send = format!("select trax.send_signal({job}, 'go', '1')");
+        let sender = Session::of(&db).await;
+        sender.get("begin").await;
+        assert_eq!(sender.get(&send).await, "sent");
+        assert_eq!(departs(&s).await, "0||f", "{manifest}: it waits");
+        sender.get("commit").await;
+
+        s.get("begin").await;
+        assert_eq!(departs(&s).await, "1|1|f", "{manifest}");
+        let pid = sender.pid();
+        let sending = sender.spawn(send);
+        s.sees_waiting(pid).await;
+        s.get("commit").await;
+        let (sender, said) = sending.await.expect("it does not panic");
+        assert_eq!(said, Ok("unknown".to_owned()), "{manifest}: it has gone");
+        assert_eq!(sender.number("select count(*) from trax.signal").await, 0);
+    }
+}

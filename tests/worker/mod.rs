@@ -28,13 +28,13 @@ use harness::scheduler::{connect, execute, value, violations};
 use harness::{PATIENCE, database, eventually};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 use tokio_postgres::{Client, Config};
 use trax_client::testkit::Database;
 use trax_client::{
-    Client as Trax, Context, HandlerResult, JobError, JobId, JobOptions, NewJob, NewJobs, Outcome,
-    Shutdown, Stopped, Summary, Worker,
+    Client as Trax, Context, Event, HandlerResult, JobError, JobId, JobOptions, NewJob, NewJobs,
+    Outcome, Shutdown, Stopped, Summary, Worker,
 };
 
 /// A worker that prints no events and leaves signals alone.
@@ -339,6 +339,53 @@ async fn a_completion_in_the_handlers_own_transaction_has_its_effect_exactly_onc
     let sql = "select string_agg(amount::text, ' ' order by amount) from payment";
     assert_eq!(value::<String>(&client, sql).await, "0 1 2 3 4 5 6 7 8 9");
     assert_eq!(violations(&client).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_completion_that_was_not_committed_fails_the_attempt() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let mut jobs = Vec::new();
+    for commits in [true, false, true, false] {
+        jobs.push(enqueue(&client, "t", commits).await);
+    }
+    let refused = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&refused);
+    let worker = Worker::with_state(worker_config(&database), database.clone())
+        .without_signals()
+        .on_event(move |event| {
+            if let Event::Refused { job_id, error } = event {
+                let mut heard = heard.lock().expect("no panic");
+                heard.push((*job_id, error.clone()));
+            }
+        })
+        .until_empty()
+        .handle("t", |commits: bool, ctx: Context<Database>| async move {
+            let mut client = ctx.state().connect().await?;
+            let tx = client.transaction().await?;
+            let trax = Trax::new(&tx);
+            trax.complete(ctx.job_id(), ctx.token(), &1).await?;
+            match commits {
+                true => tx.commit().await?,
+                false => tx.rollback().await?,
+            }
+            HandlerResult::Ok(Outcome::Recorded)
+        });
+    let ended = tokio::time::timeout(PATIENCE, worker.run()).await;
+    let summary = ended.expect("it stops").expect("it is not refused");
+    let failed = summary.retrying + summary.dead;
+    assert_eq!((summary.completed, failed), (2, 2), "{summary}");
+    let error = "the handler returned Outcome::Recorded, but has not completed the job";
+    let mut refused = refused.lock().expect("no panic").clone();
+    refused.sort_unstable();
+    let of = |(job, why): &(JobId, String)| why.starts_with(error).then_some(*job);
+    assert_eq!(
+        refused.iter().map(of).collect::<Vec<_>>(),
+        [Some(jobs[1]), Some(jobs[3])]
+    );
+    assert_eq!(runs(&client, jobs[0]).await, ["completed"]);
+    let run = runs(&client, jobs[1]).await;
+    assert!(run.len() == 1 && run[0].contains(error), "{run:?}");
 }
 
 #[tokio::test]

@@ -166,21 +166,31 @@ async fn what_a_failed_job_did_is_undone() {
 async fn steps_that_changed_code_does_not_reach_are_an_event() {
     let (db, s) = scheduled().await;
     let events = Arc::new(Mutex::new(Vec::new()));
-    let heard = Arc::clone(&events);
+    let (heard, own) = (Arc::clone(&events), Arc::new(connect(&db).await));
     let worker = worker(&db)
         .on_event(move |event: &Event| {
             if let Event::StepsUnreached { steps, .. } = event {
                 heard.lock().expect("no panic").push(steps.clone());
             }
         })
-        .handle("flow", |(): (), ctx: Context| async move {
-            ctx.step("new", || async { Ok::<_, std::io::Error>(1) })
-                .await
+        .handle("flow", move |(): (), ctx: Context| {
+            let own = Arc::clone(&own);
+            async move {
+                ctx.step("new", || async { Ok::<_, std::io::Error>(1) })
+                    .await?;
+                // Reached by the handler's own client.
+                let trax = Trax::new(&*own);
+                let (job_id, token) = (ctx.job_id(), ctx.token());
+                trax.record_step(job_id, token, "own", &2, None).await?;
+                trax.sleep(job_id, token, "nap", Duration::ZERO).await?;
+                HandlerResult::Ok(())
+            }
         });
     let job = s.enqueue("'flow', 'null'").await;
     let claimed = s.claim_one("").await;
     s.get(&format!(
-        "select trax.record_step({0}, 'old', '1'); select trax.release({0})",
+        "select trax.record_step({0}, 'old', '1'); select trax.record_step({0}, 'own', '2');
+        select trax.sleep({0}, 'nap', now()); select trax.release({0})",
         claimed.key()
     ))
     .await;

@@ -103,6 +103,22 @@ async fn the_steps_of_a_job_end_with_it_however_it_ends() {
 }
 
 #[tokio::test]
+async fn an_output_of_null_and_none_are_the_same_of_a_job_that_has_ended() {
+    let (_db, s) = session().await;
+    let job = running(&s).await;
+    for step in ["'null', 'null'", "'none'", "'value', '1'"] {
+        s.get(&format!("select trax.record_step({}, {step})", job.key()))
+            .await;
+    }
+    let kept = "null|step|null|t\nnone|step||t\nvalue|step|1|t";
+    assert_eq!(steps(&s, job.id).await, kept);
+    s.get(&format!("select trax.complete({})", job.key())).await;
+    assert_eq!(steps(&s, job.id).await, kept, "ended");
+    let fork = s.number(&format!("select trax.fork({})", job.id)).await;
+    assert_eq!(steps(&s, fork).await, kept, "forked");
+}
+
+#[tokio::test]
 async fn a_step_and_the_rows_it_wrote_are_one_transaction() {
     let (_db, mut s) = session().await;
     let job = running(&s).await;

@@ -75,8 +75,9 @@ const LEVELS: [(&str, &[&str]); 3] = [
 ];
 
 /// Belongs after advice to grant a level: how a role keeps the level that it has.
-pub(crate) const KEEPS_BOTH: &str = "; this replaces another level of the role: to keep both, \
-    grant one of them to a role that it is a member of";
+pub(crate) const KEEPS_BOTH: &str = "; this replaces another level of the role, and its limits to \
+    tasks and groups: name these again; to keep two levels, grant one of them to a role that it is \
+    a member of";
 
 /// Returns the lowest level that may call a function.
 pub(crate) fn of(function: &str) -> &'static str {

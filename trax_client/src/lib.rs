@@ -91,6 +91,7 @@ mod parameter;
 mod producer;
 mod queue;
 mod rate;
+mod reached;
 mod sql;
 mod sql_job;
 #[cfg(feature = "sqlx")]

@@ -2,7 +2,7 @@
 insert into trax.step (job_id, recorded_at, attempt, timed_out, step, kind, output, wait, undo)
 select
     $job_id, (e.step ->> 'recorded_at')::timestamptz, (e.step ->> 'attempt')::int,
-    coalesce((e.step ->> 'timed_out')::boolean, false), e.step ->> 'step', e.step ->> 'kind', nullif(e.step -> 'output', 'null'), e.step -> 'wait',
+    coalesce((e.step ->> 'timed_out')::boolean, false), e.step ->> 'step', e.step ->> 'kind', e.step -> 'output', e.step -> 'wait',
     e.step -> 'undo'
 from jsonb_array_elements($steps) with ordinality e (step, place)
 where e.place < coalesce($before, e.place + 1)

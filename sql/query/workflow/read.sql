@@ -5,7 +5,7 @@ from (
     from trax.step s
     where s.job_id = $job_id
     union all
-    select e.place, e.step ->> 'step', e.step ->> 'kind', nullif(e.step -> 'output', 'null'), (e.step ->> 'attempt')::int,
+    select e.place, e.step ->> 'step', e.step ->> 'kind', e.step -> 'output', (e.step ->> 'attempt')::int,
         (e.step ->> 'recorded_at')::timestamptz, coalesce((e.step ->> 'timed_out')::boolean, false), e.step -> 'wait',
         e.step -> 'undo'
     from (select r.steps from trax.run r where r.job_id = $job_id and r.final limit 1) r

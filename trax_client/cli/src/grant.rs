@@ -8,12 +8,13 @@ use tokio_postgres::types::Type;
 use trax_client::{Access, Error};
 
 use crate::output::Options;
-use crate::session::Session;
+use crate::session::{Argument, Session};
 use crate::similar::{Kind, similar_to};
 use trax_terminal::Failure;
 use trax_terminal::quote::{identifier, word};
 
 const ROLE_LEVEL: &str = include_str!("query/role_level.sql");
+const ROLE_LIMITS: &str = include_str!("query/role_limits.sql");
 
 const LEVELS: [(&str, Access); 5] = [
     ("none", Access::Nothing),
@@ -71,6 +72,10 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let had = level_of(&session, &arguments.role).await?;
     let replaces = had.filter(|had| *had != arguments.level);
+    let limits = match &replaces {
+        Some(had) => limits_of(&session, &arguments.role, had).await,
+        None => String::new(),
+    };
     let only = |names: &Vec<String>| (!names.is_empty()).then(|| names.clone());
     let (tasks, groups) = (only(&arguments.tasks), only(&arguments.groups));
     let granted = session
@@ -112,7 +117,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
                 only("groups", &change.groups)
             )
         })?;
-    change.say_what_is_lost(&arguments.output);
+    change.say_what_is_lost(&limits, &arguments.output);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -125,9 +130,26 @@ async fn level_of(session: &Session, role: &str) -> Result<Option<String>, Failu
     Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
 }
 
+/// Returns the limits of a role at a level as options of `trax grant`. They are only advice: a role
+/// that may not read them still gets the rest.
+async fn limits_of(session: &Session, role: &str, level: &str) -> String {
+    let arguments: [Argument<'_>; 2] = [(&role, Type::TEXT), (&level, Type::TEXT)];
+    let rows = session.find(ROLE_LIMITS, &arguments).await;
+    let rows = rows.unwrap_or_default();
+    let mut options = String::new();
+    for (column, option) in [(0, "--task"), (1, "--group")] {
+        let names: Option<Vec<String>> = rows.first().and_then(|row| row.try_get(column).ok()?);
+        for name in names.unwrap_or_default() {
+            options.push_str(&format!(" {option} {}", word(&name)));
+        }
+    }
+    options
+}
+
 impl GrantedAccess {
-    /// Notes the level that the new one has replaced, and how the role gets both.
-    fn say_what_is_lost(&self, output: &Options) {
+    /// Notes the level that the new one has replaced, and how the role gets both. `limits` are those
+    /// that it had.
+    fn say_what_is_lost(&self, limits: &str, output: &Options) {
         let Some(had) = self.replaces.as_deref() else {
             return;
         };
@@ -140,7 +162,7 @@ impl GrantedAccess {
                 format!("an admin has every level; to grant it again: trax grant {role} admin")
             }
             had => format!(
-                "to keep both, grant {level} to a role that this one is a member of; then: trax grant {role} {had}"
+                "to keep both, grant {level} to a role that this one is a member of; then: trax grant {role} {had}{limits}"
             ),
         };
         output.note(&format!("it no longer has the level {had}: {again}"));

@@ -12,7 +12,7 @@ import type { Context, Durable } from "./context.js";
 import { NotPermittedError, ServerError, type TraxError, blame, isOfTheValues, notInstalled, translated } from "./errors.js";
 import type { Lease, LeaseAnswer } from "./heartbeat.js";
 import { dateOf } from "./json.js";
-import type { Logger } from "./logger.js";
+import { type Logger, few } from "./logger.js";
 import { NOT_RECORDED, TIMED_OUT, type Verdict, instead } from "./outcome.js";
 import * as sql from "./sql.js";
 import { checkVersion, version } from "./version.js";
@@ -66,6 +66,7 @@ export interface Reply {
 export interface ExchangeOptions {
   hosts: HostConfig[];
   claim: Omit<sql.Claim, "maxJobs">;
+  concurrency: number;
   /** In milliseconds. */
   lease: number;
   log: Logger;
@@ -98,6 +99,7 @@ export class Exchange {
   readonly #backoff = new Backoff();
   #connection: Connection | undefined;
   #isChecked = false;
+  #isAnnounced = false;
   #installed: string = version;
   #hasClaimed = false;
   /** Refused although the extension's version matches: the refusal may date from just before the update. */
@@ -219,9 +221,8 @@ export class Exchange {
     return connection;
   }
 
-  /**
-   * Checks once whether the extension's version fits this package, and which tasks have waiting jobs but no worker.
-   */
+  /** Checks once whether the extension's version fits this package, and which tasks have waiting jobs but no worker; the
+   * first time also says what runs here. */
   async #check(connection: Connection): Promise<void> {
     try {
       const [row] = await connection.query(sql.version);
@@ -229,13 +230,22 @@ export class Exchange {
       if (installed === null) throw notInstalled(String(row?.["database"]));
       checkVersion(installed);
       this.#installed = installed;
+      this.#announce(String(row?.["database"]));
       const waiting = await connection.query(sql.waitingTasks(this.#options.claim.groups)).catch(() => []);
       const unhandled = waiting.map((one) => String(one["task"])).filter((task) => !this.#options.claim.tasks.includes(task));
-      if (unhandled.length > 0) this.#options.log.warn(`jobs wait that this worker has no handler for: ${unhandled.join(", ")}`);
+      if (unhandled.length > 0) this.#options.log.warn(`jobs wait that this worker has no handler for: ${few(unhandled.sort())}`);
     } catch (error) {
       await connection.close();
       throw error;
     }
+  }
+
+  #announce(database: string): void {
+    if (this.#isAnnounced) return;
+    this.#isAnnounced = true;
+    const { claim, concurrency, log } = this.#options;
+    const where = `in database "${database}", of the tasks ${few(claim.tasks.toSorted())}`;
+    log.info(`worker "${claim.worker}" runs ${concurrency} jobs at once ${where}`);
   }
 
   async #report(connection: Connection, reply: Reply, wanted: number): Promise<void> {

@@ -5,9 +5,16 @@ export interface Logger {
   error(message: string): void;
 }
 
-/** The default: warnings and errors go to standard error, other messages are dropped. */
-export const quiet: Logger = {
-  info: () => undefined,
-  warn: (message) => console.error(`trax: ${message}`),
-  error: (message) => console.error(`trax: ${message}`),
-};
+const say = (message: string): void => console.error(`trax: ${message}`);
+
+/** The default: all messages go to standard error. */
+export const standardError: Logger = { info: say, warn: say, error: say };
+
+/** The maximum number of names on a line. */
+const SHOWN = 10;
+
+/** Returns the first of some names on a line, without characters that steer a terminal. */
+export function few(names: string[]): string {
+  const shown = names.slice(0, SHOWN).join(", ").replace(/[\p{C}\p{Zl}\p{Zp}]/gu, "\u00b7");
+  return names.length > SHOWN ? `${shown} and ${names.length - SHOWN} more` : shown;
+}

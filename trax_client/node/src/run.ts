@@ -28,7 +28,7 @@ export interface Setup {
   untilEmpty: boolean;
   log: Logger;
   telemetry: Telemetry;
-  exchange: Pick<ExchangeOptions, "hosts" | "claim" | "lease">;
+  exchange: Pick<ExchangeOptions, "hosts" | "claim" | "concurrency" | "lease">;
   heartbeat: HeartbeatOptions;
 }
 

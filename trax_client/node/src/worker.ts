@@ -6,7 +6,7 @@ import type { Decoder } from "./decoder.js";
 import { type Duration, milliseconds } from "./duration.js";
 import { UsageError } from "./errors.js";
 import type { Handler, Registered } from "./execution.js";
-import { type Logger, quiet } from "./logger.js";
+import { type Logger, standardError } from "./logger.js";
 import { checkList, checkOptions } from "./options.js";
 import { Run, type Setup, type Summary } from "./run.js";
 import { Telemetry } from "./telemetry.js";
@@ -43,7 +43,7 @@ export interface WorkerOptions {
   signals?: boolean;
   /** Whether to stop when a claim finds no job and none is held (default false). */
   untilEmpty?: boolean;
-  /** The logger for warnings and errors; standard error by default. */
+  /** The logger for messages; standard error by default. */
   logger?: Logger;
 }
 
@@ -148,9 +148,9 @@ export class Worker {
       concurrency,
       ...times,
       untilEmpty: options.untilEmpty ?? false,
-      log: options.logger ?? quiet,
+      log: options.logger ?? standardError,
       telemetry: await Telemetry.load(),
-      exchange: { hosts: at, lease, claim: { worker: name, tasks, groups, versions, lease: `${lease} ms` } },
+      exchange: { hosts: at, lease, concurrency, claim: { worker: name, tasks, groups, versions, lease: `${lease} ms` } },
       heartbeat: { hosts: at, name, lease, info: JSON.stringify(info) },
     };
   }

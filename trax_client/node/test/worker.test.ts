@@ -84,6 +84,19 @@ test("a refusal from just before an update is not the end, a second one is", asy
   }
 });
 
+test("a start is one line, and names tasks that wait and have no handler", async () => {
+  const tasks = Array.from({ length: 12 }, (_, at) => `nobody\u001b ${String(at).padStart(2, "0")}`);
+  const jobs = await Promise.all(tasks.map((task) => client.enqueue(task, {}, { groupName: "start" })));
+  const options = { name: "w-start", concurrency: 3, groups: ["start"], untilEmpty: true };
+  await it.worker(options).task("b", () => 1).task("a", () => 1).run();
+  const name = await it.value("select current_database()");
+  const of = (begin: string): string[] => it.said.filter((line) => line.startsWith(begin));
+  assert.deepEqual(of('worker "w-start"'), [`worker "w-start" runs 3 jobs at once in database "${name}", of the tasks a, b`]);
+  const shown = tasks.slice(0, 10).join(", ").replaceAll("\u001b", "\u00b7");
+  assert.deepEqual(of("jobs wait that").slice(-1), [`jobs wait that this worker has no handler for: ${shown} and 2 more`]);
+  for (const job of jobs) await client.cancel(job);
+});
+
 test("an output that is not JSON fails for good, and undefined is no output", async () => {
   const circular: unknown[] = [];
   circular.push(circular);

@@ -150,7 +150,8 @@ impl Source {
                     "there is no outbox; make it: trax relay --outbox-sql | psql -1 -v ON_ERROR_STOP=1 SOURCE",
                 ),
                 Some("42501") => trouble
-                    .hint("as the owner of the outbox: select trax_outbox.grant_access('role', 'relay')"),
+                    .hint("as the owner of the outbox: select trax_outbox.grant_access('role', 'relay'), \
+                        which replaces another level of the role there"),
                 _ => trouble,
             }
         })

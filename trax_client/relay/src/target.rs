@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Transaction};
-use trax_client::{Address, Neighbor, Report};
+use trax_client::{Access, Address, Neighbor, Report};
 
 use crate::row::{Carried, Ended, Entry, Lag, OldKey};
 use crate::{Result, Trouble, rows};
@@ -110,7 +110,10 @@ impl Target {
             (_, None, _) => Err(Trouble::new("target: trax is not in this database")
                 .hint("create extension trax in the target")),
             (_, Some(false), _) => Err(Trouble::new("target: the relay's role may not enqueue")
-                .hint("select trax.grant_access('role', 'producer') in the target")),
+                .hint(format!(
+                    "select trax.grant_access('role', 'producer') in the target{}",
+                    Access::KEEPS_BOTH
+                ))),
             (.., None) => Err(Trouble::new("target: the tables of the relay are missing")
                 .hint("make it: trax relay --target-sql | psql -1 -v ON_ERROR_STOP=1 TARGET")),
             (.., Some(false)) => Err(Trouble::new(

@@ -147,12 +147,21 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
         CopyIn::begin(self.db.client()).await
     }
 
-    /// Cancels a waiting job, or asks the worker of an executing job to stop.
+    /// Cancels a waiting job, or asks the worker of an executing job to stop; also the living jobs
+    /// that it and its children have spawned.
     pub async fn cancel(&self, job_id: JobId) -> Result<Cancelled> {
-        let verdict: String = Call::new("cancel")
-            .arg("job_id", &job_id.0)
-            .value(self.db)
-            .await?;
+        self.cancelled(Call::new("cancel").arg("job_id", &job_id.0))
+            .await
+    }
+
+    /// Cancels a job as [`cancel`](Self::cancel) does, without those that it has spawned.
+    pub async fn cancel_alone(&self, job_id: JobId) -> Result<Cancelled> {
+        let call = Call::new("cancel").arg("job_id", &job_id.0);
+        self.cancelled(call.arg("tree", &false)).await
+    }
+
+    async fn cancelled(&self, call: Call<'_>) -> Result<Cancelled> {
+        let verdict: String = call.value(self.db).await?;
         match verdict.as_str() {
             "cancelled" => Ok(Cancelled::Cancelled),
             "requested" => Ok(Cancelled::Requested),

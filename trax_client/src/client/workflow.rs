@@ -11,13 +11,15 @@ use crate::error::Result;
 use crate::id::{JobId, Token};
 use crate::job::NewJob;
 use crate::json::Json;
+use crate::reached::reach;
 use crate::sql::{Call, Interval};
 use crate::workflow::{Child, Children, NewStep, Recorded, RecordedStep, Sent, Undo, Waited};
 
 impl<C: GenericClient + Sync> Client<'_, C> {
     /// Records the result of a step, unless the job has a step of this name, and returns the kept
     /// result. In the transaction of the step's own writes, their effect happens exactly once.
-    /// `None` if the lease is lost.
+    /// `None` if the lease is lost. A [`Worker`](crate::Worker) of this process takes the step as
+    /// reached by the attempt.
     ///
     /// # Errors
     /// If the output cannot be represented as JSON or is too large, or the step is of another kind.
@@ -29,6 +31,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         output: &T,
         undo: Option<&Undo>,
     ) -> Result<Option<Recorded>> {
+        reach(token, step);
         let output = Json::of(output)?;
         let undo = undo.map(Undo::document).transpose()?;
         let rows = self
@@ -143,6 +146,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         step: &str,
         time: Duration,
     ) -> Result<Waited<()>> {
+        reach(token, step);
         let time = Some(Interval(time));
         let state: String = self
             .work("sleep")
@@ -165,6 +169,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         name: &str,
         timeout: Option<Duration>,
     ) -> Result<Waited<Json>> {
+        reach(token, step);
         let timeout = timeout.map(Interval);
         let rows = self
             .work("await_signal")
@@ -220,6 +225,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         step: &str,
         child: &NewJob<T>,
     ) -> Result<Option<JobId>> {
+        reach(token, step);
         let input = Json::of(&child.input)?;
         let trace = child.options.trace.clone();
         let call = self
@@ -243,6 +249,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         children: Children,
         timeout: Option<Duration>,
     ) -> Result<Waited<Vec<Child>>> {
+        reach(token, step);
         let timeout = timeout.map(Interval);
         let mode = children.mode();
         let rows = self

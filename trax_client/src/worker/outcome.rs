@@ -24,7 +24,8 @@ pub enum Outcome {
     /// Completed, even if the server refuses the output: it is then left out, and the detail of the
     /// run has the reason.
     Printed(Json),
-    /// Completed: the handler has already called `complete` in its own transaction.
+    /// Completed: the handler has already called `complete` in its own transaction, which has
+    /// committed; else the attempt fails.
     Recorded,
     /// Not now: the job waits for this duration, at most ten years, without using up an attempt.
     Snooze(Duration),
@@ -205,7 +206,7 @@ impl fmt::Display for JobError {
 #[derive(Clone, Debug)]
 pub(crate) enum Verdict {
     Complete(Completion),
-    /// Nothing to report: the handler has recorded the completion.
+    /// The handler says that it has recorded the completion.
     Recorded,
     /// Nothing to report: the server has suspended the job.
     Suspended,
@@ -219,6 +220,10 @@ pub(crate) enum Verdict {
 
 /// The error of an attempt that exceeded its timeout, with the same text as the server's.
 pub(crate) const TIMED_OUT: &str = "it ran longer than its timeout";
+
+/// The error of an attempt whose handler says wrongly that it has recorded the completion.
+pub(crate) const NOT_RECORDED: &str = "the handler returned Outcome::Recorded, but has not completed \
+    the job: call complete of a Client in a transaction, and commit it";
 
 /// A completed attempt.
 #[derive(Clone, Debug, Default)]

@@ -54,12 +54,42 @@ pub(crate) struct OutcomeReports<'a> {
 impl OutcomeReports<'_> {
     /// Reports the outcomes that are sent one by one.
     pub(crate) async fn report_singles(&mut self) -> Result<()> {
+        self.take_recorded().await?;
         let unreported = std::mem::take(&mut self.reply.unreported);
         let (singles, together) = unreported
             .into_iter()
             .partition(UnreportedOutcome::is_single);
         self.reply.unreported = together;
         self.report_each(singles).await.map(|_| ())
+    }
+
+    /// Answers the completions that handlers have recorded: these leases are gone. One call asks for
+    /// many; what it leaves is reported one by one.
+    async fn take_recorded(&mut self) -> Result<()> {
+        let is_recorded =
+            |outcome: &&UnreportedOutcome| matches!(outcome.verdict, Verdict::Recorded);
+        let recorded = self.reply.unreported.iter().filter(is_recorded);
+        let leases = recorded.map(|one| (one.job_id, one.token));
+        let leases: Vec<_> = leases.take(BATCH).collect();
+        if leases.len() < 2 {
+            return Ok(());
+        }
+        let client = self.calls.client();
+        let beats = match self.calls.bounded(client.heartbeat(&leases, None)).await {
+            Ok(beats) => beats,
+            Err(error) if error.blame() == Blame::Connection => return Err(error),
+            Err(_) => return Ok(()),
+        };
+        let gone = leases.iter().zip(beats).filter(|(_, beat)| !beat.held);
+        let gone: HashSet<_> = gone.map(|(lease, _)| *lease).collect();
+        self.reply
+            .unreported
+            .retain(|one| !gone.contains(&(one.job_id, one.token)));
+        let answers = gone
+            .into_iter()
+            .map(|(id, token)| (id, token, Answer::Completed));
+        self.reply.answers.extend(answers);
+        Ok(())
     }
 
     /// Reports all completions together with the claim, if they fit into one call.

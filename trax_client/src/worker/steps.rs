@@ -16,6 +16,7 @@ use crate::error::{Blame, Error, Result};
 use crate::id::{JobId, Token};
 use crate::job::{Claimed, NewJob};
 use crate::json::Json;
+use crate::reached::Reached;
 use crate::workflow::{Child, Children, NewStep, Recorded, RecordedStep, Undo, Waited};
 
 /// The number of times that a call is made again over a new connection, and the pause before.
@@ -120,7 +121,8 @@ impl Drop for Use<'_> {
 pub(crate) struct Steps {
     job_id: JobId,
     token: Token,
-    has_kept: bool,
+    /// The steps that the handler reaches by its own clients; `None` if nothing is kept.
+    by_itself: Option<Reached>,
     caller: Caller,
     kept: OnceCell<HashMap<String, RecordedStep>>,
     used: Mutex<Used>,
@@ -132,7 +134,7 @@ impl Steps {
         Steps {
             job_id: claimed.job_id,
             token: claimed.token,
-            has_kept: claimed.steps > 0,
+            by_itself: (claimed.steps > 0).then(|| Reached::of(claimed.token)),
             caller,
             kept: OnceCell::new(),
             used: Mutex::default(),
@@ -178,7 +180,7 @@ impl Steps {
 
     async fn all_kept(&self) -> Result<&HashMap<String, RecordedStep>> {
         let read = async {
-            if !self.has_kept {
+            if self.by_itself.is_none() {
                 return Ok(HashMap::new());
             }
             let steps = self.call(Call::Read).await?;
@@ -194,11 +196,12 @@ impl Steps {
     /// under a living job.
     pub(crate) fn unreached(&self) -> Vec<String> {
         let used = self.used();
+        let is_reached = |step: &str| {
+            let by_itself = self.by_itself.as_ref();
+            used.reached.contains(step) || by_itself.is_some_and(|by_itself| by_itself.has(step))
+        };
         let kept = self.kept.get().into_iter().flat_map(HashMap::keys);
-        let mut left: Vec<String> = kept
-            .filter(|step| !used.reached.contains(*step))
-            .cloned()
-            .collect();
+        let mut left: Vec<String> = kept.filter(|step| !is_reached(step)).cloned().collect();
         left.sort_unstable();
         left
     }

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio_postgres::GenericClient;
 
 use super::event::{Event, Events, brief};
-use super::outcome::{Completion, TIMED_OUT, Verdict};
+use super::outcome::{Completion, NOT_RECORDED, TIMED_OUT, Verdict};
 use crate::client::Client;
 use crate::error::Result;
 use crate::id::{JobId, Token};
@@ -99,7 +99,14 @@ pub(crate) async fn report<C: GenericClient + Sync>(
         let verdict = in_its_place.as_ref().unwrap_or(&outcome.verdict);
         let why = match send(client, job_id, token, verdict).await {
             Err(error) if error.is_of_the_values() => error.to_string(),
-            answer => return answer,
+            Ok(answer) => {
+                if matches!(verdict, Verdict::Recorded) && answer != Answer::Completed {
+                    let error = NOT_RECORDED.to_owned();
+                    events.emit(Event::Refused { job_id, error });
+                }
+                return Ok(answer);
+            }
+            Err(error) => return Err(error),
         };
         let next = match &in_its_place {
             Some(Verdict::Fail(failure)) => Verdict::Fail(undelayed(failure)),
@@ -208,7 +215,13 @@ async fn send<C: GenericClient + Sync>(
                 Answer::Cancelled,
             )
         }
-        Verdict::Recorded => (true, Answer::Completed),
+        Verdict::Recorded => {
+            let failure = Failure::new(NOT_RECORDED);
+            return Ok(match client.fail(job_id, token, &failure).await? {
+                Failed::Lost => Answer::Completed,
+                failed => answer_to(failed),
+            });
+        }
         Verdict::Suspended => (true, Answer::Released),
     };
     Ok(if held { answer } else { Answer::Lost })

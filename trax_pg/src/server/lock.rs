@@ -29,6 +29,9 @@
 //! limits under which it took and blocked no job it releases before. [`AT_MOST`] and
 //! [`GROUPS_AT_MOST`] limit their number.
 //!
+//! The sender of a signal waits for a mover that takes the job to another shard
+//! (`Lock::Signals`, one batch); the mover takes this lock only if it is free.
+//!
 //! No two objects share a lock: its tag has room for 64 bits of a hash. SQL's advisory lock
 //! functions cannot reach these tags.
 
@@ -87,6 +90,9 @@ pub(crate) enum Lock<'a> {
     Step(i64, &'a str),
     /// A batch: shared by those who add to it, alone for the one who seals it.
     Batch(i64),
+    /// The signals to a part of all jobs: shared by their senders, alone for the one who takes such
+    /// jobs to another shard.
+    Signals(u64),
 }
 
 /// The mode of a lock.
@@ -204,6 +210,7 @@ impl Lock<'_> {
             Self::Waiting(name) => (12, name_hash_64(&[name])),
             Self::Step(job_id, name) => (8, name_hash_64(&[&job_id.to_string(), name])),
             Self::Batch(id) => (11, id as u64),
+            Self::Signals(part) => (13, part),
         };
         pg_sys::LOCKTAG {
             locktag_field1: my_database().to_u32(),

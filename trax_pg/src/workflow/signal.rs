@@ -5,6 +5,9 @@
 //! job that finds no signal adds the row of the next place itself, without a time of sending, in
 //! the transaction that suspends it. So either the job waits at that key for the sender, and then
 //! takes the signal, or the sender waits for the job to be suspended, fills the row, and wakes it.
+//!
+//! A sender keeps the job in this database until it commits: the mover of a group leaves such jobs
+//! to its next batch, so that the signal goes with its job.
 
 use super::wait::{deadline, suspend, until};
 use super::{Contents, Kind, Place};
@@ -15,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::outcome::Return;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
+use crate::server::lock::{Lock, Mode};
 use crate::server::rights::as_owner;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
@@ -23,6 +27,9 @@ use pgrx::{PgSqlErrorCode, pg_sys};
 
 /// The most signals of one name to one job: no job has more steps that could take them.
 const SIGNALS_AT_MOST: i32 = 10_000;
+
+/// How many locks keep the jobs in this database that signals are sent to, whatever their number.
+const PARTS: u64 = 64;
 
 row! {
     struct Sent {
@@ -84,6 +91,15 @@ sql_function!(trax_send_signal, pg_finfo_trax_send_signal, |call| {
         Ok(call.value(state))
     })
 });
+
+sql_function!(trax_hold_signals, pg_finfo_trax_hold_signals, |call| {
+    let job_id = call.required::<i64>(0, "job_id")?;
+    Ok(call.value(signals_to(job_id).take_if_free(Mode::Alone)))
+});
+
+fn signals_to(job_id: i64) -> Lock<'static> {
+    Lock::Signals(job_id as u64 % PARTS)
+}
 
 type Received = (&'static str, Option<pg_sys::Datum>);
 
@@ -150,6 +166,7 @@ fn send(
     payload: Option<pg_sys::Datum>,
     signal_id: Option<&str>,
 ) -> Result<&'static str> {
+    signals_to(job_id).take(Mode::Share);
     let alive = SignalAlive {
         job_id: arg(job_id),
     };

@@ -30,6 +30,9 @@ pub(crate) struct Arguments {
     /// All live jobs of this database
     #[arg(long, conflicts_with = "ids")]
     all: bool,
+    /// These jobs alone, not those that they have spawned
+    #[arg(long, conflicts_with_all = ["manifest", "group", "task", "all"])]
+    alone: bool,
     #[command(flatten)]
     consent: Consent,
     #[command(flatten)]
@@ -191,7 +194,12 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
 async fn each(session: &Session, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut changes = Vec::new();
     for &job_id in &arguments.ids {
-        let result = match session.client().cancel(JobId(job_id)).await? {
+        let (client, id) = (session.client(), JobId(job_id));
+        let cancelled = match arguments.alone {
+            true => client.cancel_alone(id).await?,
+            false => client.cancel(id).await?,
+        };
+        let result = match cancelled {
             Cancelled::Cancelled => "cancelled",
             Cancelled::Requested => "requested",
             Cancelled::Finished => "finished",

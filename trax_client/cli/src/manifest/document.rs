@@ -4,8 +4,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::place::{Place, places, refuse_nameless};
+use super::place::{Place, line_of, places, refuse_nameless};
 use crate::document::{Kind, parse, text};
+use crate::similar::closest;
 use trax_terminal::Failure;
 
 /// The members that a document may have.
@@ -31,7 +32,11 @@ pub(super) fn read(files: &[String]) -> Result<Document, Failure> {
     }
     for file in named(files)? {
         let text = text(&file)?;
-        add(&mut whole, &file, parse(&file, &text, &KIND)?)?;
+        let document = parse(&file, &text, &KIND)?;
+        add(&mut whole, document, |key| match line_of(&text, key) {
+            Some(line) => format!("{file}:{line}"),
+            None => file.clone(),
+        })?;
         found.extend(places(&file, &text));
     }
     refuse_nameless(&found)?;
@@ -67,25 +72,35 @@ fn named(files: &[String]) -> Result<Vec<String>, Failure> {
     Ok(all)
 }
 
-fn add(whole: &mut Map<String, Value>, file: &str, document: Value) -> Result<(), Failure> {
+/// Adds the lists of a document. `at` returns the location of a member.
+fn add(
+    whole: &mut Map<String, Value>,
+    document: Value,
+    at: impl Fn(&str) -> String,
+) -> Result<(), Failure> {
     let Value::Object(document) = document else {
-        return Err(Failure::usage(format!("{file} is not an object"))
-            .hint("a document is {\"groups\": [...], \"manifests\": [...]}"));
+        return Err(Failure::usage("the document is not an object")
+            .hint("a document is {\"groups\": [...], \"manifests\": [...]}")
+            .at(&at("")));
     };
     for (key, value) in document {
-        match (whole.get_mut(&key), value) {
-            (Some(Value::Array(all)), Value::Array(more)) => all.extend(more),
-            (Some(_), _) => {
-                return Err(Failure::usage(format!("{file}: \"{key}\" is not a list"))
-                    .hint(format!("in TOML each element begins with [[{key}]]")));
+        let failure = match (whole.get_mut(&key), value) {
+            (Some(Value::Array(all)), Value::Array(more)) => {
+                all.extend(more);
+                continue;
             }
+            (Some(_), _) => Failure::usage(format!("\"{key}\" is not a list"))
+                .hint(format!("in TOML each element begins with [[{key}]]")),
             (None, _) => {
-                return Err(
-                    Failure::usage(format!("{file} has an unknown member \"{key}\""))
-                        .hint(format!("its members are {}", LISTS.join(" and "))),
-                );
+                let all = format!("the members are {}", LISTS.join(" and "));
+                let hint = match closest(&key, &LISTS.map(str::to_owned)) {
+                    Some(meant) => format!("write \"{meant}\"; {all}"),
+                    None => all,
+                };
+                Failure::usage(format!("the document has an unknown member \"{key}\"")).hint(hint)
             }
-        }
+        };
+        return Err(failure.at(&at(&key)));
     }
     Ok(())
 }
@@ -125,9 +140,10 @@ mod tests {
         whole.insert("manifests".to_owned(), json!([]));
         let one = json!({"manifests": [{"name": "a"}]});
         let two = json!({"manifests": [{"name": "b"}]});
-        assert!(add(&mut whole, "1", one).is_ok() && add(&mut whole, "2", two).is_ok());
+        let at = |key: &str| format!("file: {key}");
+        assert!(add(&mut whole, one, at).is_ok() && add(&mut whole, two, at).is_ok());
         assert_eq!(whole["manifests"], json!([{"name": "a"}, {"name": "b"}]));
-        assert!(add(&mut whole, "3", json!({"manifest": []})).is_err());
-        assert!(add(&mut whole, "4", json!({"manifests": {}})).is_err());
+        assert!(add(&mut whole, json!({"manifest": []}), at).is_err());
+        assert!(add(&mut whole, json!({"manifests": {}}), at).is_err());
     }
 }

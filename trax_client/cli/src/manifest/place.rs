@@ -3,8 +3,6 @@
 //! Input: TOML and JSON files, and an error of `trax.apply`, which names a manifest or group and
 //! usually a member of it or its value. Output: file, line and, in TOML, key.
 
-use std::ops::Range;
-
 use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
@@ -24,6 +22,8 @@ pub(super) struct Place {
 
 #[derive(Debug)]
 struct Member {
+    /// Its path, as in `exclusions.dates`.
+    path: String,
     key: String,
     line: usize,
     /// The texts in it, as an error may name only the value of a member.
@@ -61,6 +61,14 @@ fn line_at(text: &str, at: usize) -> usize {
     text[..at.min(text.len())].matches('\n').count() + 1
 }
 
+/// Returns the line of a member of the document itself, if the document is TOML.
+pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
+    let table = DeTable::parse(text).ok()?;
+    let mut keys = table.get_ref().keys();
+    let key = keys.find(|own| own.get_ref() == key)?;
+    Some(line_at(text, key.span().start))
+}
+
 /// Returns the named manifests and groups in a JSON file, without their members: the parser does
 /// not locate them, so the line is that of the name.
 fn in_json(file: &str, text: &str) -> Vec<Place> {
@@ -93,7 +101,6 @@ fn in_json(file: &str, text: &str) -> Vec<Place> {
 }
 
 fn in_toml(file: &str, text: &str, table: &DeTable<'_>) -> Vec<Place> {
-    let line = |span: Range<usize>| line_at(text, span.start);
     let mut places = Vec::new();
     for (list, kind) in LISTS {
         let list = table.iter().find(|(key, _)| key.get_ref() == list);
@@ -102,25 +109,49 @@ fn in_toml(file: &str, text: &str, table: &DeTable<'_>) -> Vec<Place> {
             let Some(members) = item.get_ref().as_table() else {
                 continue;
             };
-            let members: Vec<Member> = members
-                .iter()
-                .map(|(key, value)| Member {
-                    key: key.get_ref().to_string(),
-                    line: line(key.span()),
-                    texts: texts(value.get_ref()),
-                })
-                .collect();
-            let named = members.iter().find(|member| member.key == "name");
+            let members = members_of(text, "", members);
+            let named = members.iter().find(|member| member.path == "name");
             places.push(Place {
                 file: file.to_owned(),
                 kind,
                 name: named.and_then(|member| member.texts.first().cloned()),
-                line: line(item.span()),
+                line: line_at(text, item.span().start),
                 members,
             });
         }
     }
     places
+}
+
+/// Returns the members of a table, and behind them those of the tables in it. An input has any.
+fn members_of(text: &str, above: &str, table: &DeTable<'_>) -> Vec<Member> {
+    let mut members = Vec::new();
+    let mut inner = Vec::new();
+    for (key, value) in table {
+        let path = format!("{above}{}", key.get_ref());
+        if path != "input" {
+            for table in tables(value.get_ref()) {
+                inner.extend(members_of(text, &format!("{path}."), table));
+            }
+        }
+        members.push(Member {
+            path,
+            key: key.get_ref().to_string(),
+            line: line_at(text, key.span().start),
+            texts: texts(value.get_ref()),
+        });
+    }
+    members.append(&mut inner);
+    members
+}
+
+/// Returns a table, or the tables in a list.
+fn tables<'v, 't>(value: &'v DeValue<'t>) -> Vec<&'v DeTable<'t>> {
+    match value {
+        DeValue::Table(table) => vec![table],
+        DeValue::Array(values) => values.iter().flat_map(|v| tables(v.get_ref())).collect(),
+        _ => Vec::new(),
+    }
 }
 
 fn texts(value: &DeValue<'_>) -> Vec<String> {
@@ -157,19 +188,22 @@ pub(super) fn of(report: &Report, places: &[Place]) -> Option<String> {
         Some(name) => text.replacen(&format!("{} \"{name}\"", place.kind), "", 1),
         None => text,
     };
-    let others = || place.members.iter().filter(|member| member.key != "name");
+    let others = || place.members.iter().filter(|member| member.path != "name");
     let is_quoted = |word: &str| rest.contains(&format!("\"{word}\""));
+    // A detail may quote the whole object, and so every key of it.
+    let is_named = |key: &str| rest.contains(&format!("member \"{key}\""));
     let found = others()
-        .find(|member| is_quoted(&member.key))
+        .find(|member| is_named(&member.key))
+        .or_else(|| others().find(|member| is_quoted(&member.key)))
         .or_else(|| others().find(|member| member.texts.iter().any(|text| is_quoted(text))))
-        .or_else(|| others().find(|member| has_word(&rest, &member.key)))
+        .or_else(|| others().find(|member| has_word(&rest, &member.path)))
         .or_else(|| {
             let is_statement = rest.contains("the statement cannot be parsed");
             others().find(|member| is_statement && member.key == "sql")
         });
     let Place { file, line, .. } = place;
     Some(match found {
-        Some(Member { key, line, .. }) => format!("{file}:{line}: {key}"),
+        Some(Member { path, line, .. }) => format!("{file}:{line}: {path}"),
         None => format!("{file}:{line}"),
     })
 }
@@ -201,6 +235,16 @@ depends_on = [
     \"nobody\",
 ]
 colour = 1
+
+[manifests.input]
+sizes = 1
+
+[manifests.exclusions]
+days_of_week = [\"SUN\"]
+
+[[manifests.exclusions.time_windows]]
+from = \"22:00\"
+size = \"25:00\"
 ";
 
     fn report(message: &str, detail: &str) -> Report {
@@ -240,9 +284,24 @@ colour = 1
                 "x.toml:14: depends_on",
             ),
             (
-                "a manifest has an unknown member \"colour\"",
-                "",
+                "manifest \"load\": a manifest has an unknown member \"colour\"",
+                "The object is {\"colour\":1,\"depends_on\":[\"nobody\"],\"task\":\"etl\"}.",
                 "x.toml:17: colour",
+            ),
+            (
+                "manifest \"load\": the exclusions are not valid: unknown key \"size\"",
+                "It is at time_windows[0].",
+                "x.toml:27: exclusions.time_windows.size",
+            ),
+            (
+                "manifest \"load\": the exclusions are not valid: \"25:00\" is not a time",
+                "",
+                "x.toml:27: exclusions.time_windows.size",
+            ),
+            (
+                "manifest \"load\": the exclusions are not valid: the window begins on no day",
+                "",
+                "x.toml:22: exclusions",
             ),
             ("manifest \"extract\" stands there twice", "", "x.toml:5"),
         ] {
@@ -256,6 +315,14 @@ colour = 1
             of(&report(message, ""), &places).as_deref(),
             Some("x.toml:4: sql")
         );
+    }
+
+    #[test]
+    fn a_member_of_the_document_has_its_line_in_toml() {
+        assert_eq!(line_of(TOML, "groups"), Some(1));
+        assert_eq!(line_of("a = 1\n\nscedule = 2\n", "scedule"), Some(3));
+        assert_eq!(line_of(TOML, "group"), None);
+        assert_eq!(line_of("{\"groups\": []}", "groups"), None);
     }
 
     #[test]

@@ -383,7 +383,8 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         };
         if let Some(Started { attempt, steps, at }) = self.started.remove(&id) {
             let unreached = steps.unreached();
-            if matches!(verdict, Verdict::Complete(_)) && !unreached.is_empty() {
+            let is_done = matches!(verdict, Verdict::Complete(_) | Verdict::Recorded);
+            if is_done && !unreached.is_empty() {
                 self.events.emit(Event::StepsUnreached {
                     job_id: attempt.job_id,
                     steps: unreached,
@@ -399,12 +400,6 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         let (job_id, token) = (attempt.job_id, attempt.token);
         self.places.attempt_ended();
         match &verdict {
-            Verdict::Recorded => {
-                self.held.remove(job_id, token);
-                self.count(job_id, Answer::Completed);
-                self.counts.set(&self.summary);
-                return;
-            }
             Verdict::Suspended => {
                 self.held.remove(job_id, token);
                 self.count(job_id, Answer::Released);

@@ -47,7 +47,7 @@ near as (
     union all
     select
         z.first + e.place - 1, e.kept ->> 'step', e.kept ->> 'kind', (e.kept ->> 'attempt')::int, (e.kept ->> 'recorded_at')::timestamptz,
-        coalesce((e.kept ->> 'timed_out')::boolean, false), e.kept -> 'wait', e.kept -> 'undo', nullif(e.kept -> 'output', 'null')
+        coalesce((e.kept ->> 'timed_out')::boolean, false), e.kept -> 'wait', e.kept -> 'undo', e.kept -> 'output'
     from size z
     cross join ended d
     cross join lateral pg_catalog.jsonb_path_query(
