@@ -7,7 +7,9 @@ create function trax.claim_next(
     groups text[] default null,
     lease interval default null,
     places int default null,
-    versions text[] default null
+    versions text[] default null,
+    min_jobs int default 1,
+    max_wait interval default null
 )
 returns table (
     job_id bigint,
@@ -29,8 +31,8 @@ language c volatile parallel unsafe
 rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_claim_next';
-comment on function trax.claim_next(text, int, text[], text[], interval, int, text[]) is
-    'Claims up to max_jobs (1 to 1000) waiting jobs, in the order of group priority, own priority and age, with a lease for each. With places, only so many begin at once; the others are fetched ahead, and begin when a heartbeat reports it. With versions, claims only jobs of these versions and jobs without a version. Commit at once; in REPEATABLE READ or SERIALIZABLE the claim may end with 40001.';
+comment on function trax.claim_next(text, int, text[], text[], interval, int, text[], int, interval) is
+    'Claims up to max_jobs (1 to 1000) waiting jobs, in the order of group priority, own priority and age, with a lease for each. With places, only so many begin at once; the others are fetched ahead, and begin when a heartbeat reports it. With versions, claims only jobs of these versions and jobs without a version. With min_jobs, claims nothing while fewer jobs are ready, unless one has been ready for max_wait. Commit at once; in REPEATABLE READ or SERIALIZABLE the claim may end with 40001.';
 
 create function trax.complete_and_claim(
     job_ids bigint[],
@@ -42,7 +44,9 @@ create function trax.complete_and_claim(
     groups text[] default null,
     lease interval default null,
     places int default null,
-    versions text[] default null
+    versions text[] default null,
+    min_jobs int default 1,
+    max_wait interval default null
 )
 returns table (
     completed_job_id bigint,
@@ -65,7 +69,7 @@ language c volatile parallel unsafe
 rows 20
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_complete_and_claim';
-comment on function trax.complete_and_claim(bigint[], uuid[], jsonb[], text, int, text[], text[], interval, int, text[]) is
+comment on function trax.complete_and_claim(bigint[], uuid[], jsonb[], text, int, text[], text[], interval, int, text[], int, interval) is
     'Does trax.complete_many and trax.claim_next in one round trip and one commit. Returns first a row with completed_job_id for each completion recorded, then a row for each job claimed.';
 
 -- Neither security definer nor with settings of its own: either would make the call atomic and keep

@@ -101,14 +101,16 @@ with lane as materialized (
         select min(h.run_at) as oldest
         from level v
         cross join lateral (
-            select q.run_at
+            -- An equal priority would let the planner walk the primary key past all other lanes.
+            select q.run_at, q.priority
             from trax.work_queue q
             where q.lane_id = l.lane_id
                 and q.waits_for is null
-                and q.priority = v.priority
-            order by q.job_id
+                and q.priority <= v.priority
+            order by q.priority desc, q.job_id
             limit 20
         ) h
+        where h.priority = v.priority
     ) f
     where s.percent < 100
 ), shown as (

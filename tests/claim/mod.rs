@@ -2,6 +2,7 @@
 
 mod aging;
 mod complete_and_claim;
+mod enough;
 mod lane;
 mod version;
 

@@ -124,6 +124,8 @@ impl<'a, T: Serialize> NewJobs<'a, T> {
 pub struct ClaimOptions {
     pub(crate) worker: Option<String>,
     pub(crate) max_jobs: Option<i32>,
+    pub(crate) min_jobs: Option<i32>,
+    pub(crate) max_wait: Option<Interval>,
     pub(crate) tasks: Option<Vec<String>>,
     pub(crate) groups: Option<Vec<String>>,
     pub(crate) versions: Option<Vec<String>>,
@@ -146,6 +148,32 @@ impl ClaimOptions {
     /// Sets the maximum number of jobs to claim, 1 to 1000.
     pub fn max_jobs(mut self, jobs: i32) -> Self {
         self.max_jobs = Some(jobs);
+        self
+    }
+
+    /// Claims nothing while fewer jobs than this are ready, 1 to [`max_jobs`](Self::max_jobs),
+    /// unless one has been ready for [`max_wait`](Self::max_wait).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// use trax_client::ClaimOptions;
+    ///
+    /// // The documents of one call of an index: 100, or what there is after 5 seconds.
+    /// let options = ClaimOptions::new()
+    ///     .tasks(["index"])
+    ///     .max_jobs(100)
+    ///     .min_jobs(100)
+    ///     .max_wait(Duration::from_secs(5));
+    /// ```
+    pub fn min_jobs(mut self, jobs: i32) -> Self {
+        self.min_jobs = Some(jobs);
+        self
+    }
+
+    /// Sets how long a job that is ready waits for others at most. Without it, the claim waits
+    /// until [`min_jobs`](Self::min_jobs) are ready, however long.
+    pub fn max_wait(mut self, wait: Duration) -> Self {
+        self.max_wait = Some(Interval(wait));
         self
     }
 

@@ -292,4 +292,6 @@ fn claiming<'p>(call: Call<'p>, options: &'p ClaimOptions) -> Call<'p> {
         .option("versions", &options.versions)
         .option("lease", &options.lease)
         .option("places", &options.places)
+        .option("min_jobs", &options.min_jobs)
+        .option("max_wait", &options.max_wait)
 }

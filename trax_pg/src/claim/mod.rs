@@ -14,7 +14,8 @@
 //! it is read, so a claim hides from others only the rows that it takes.
 //!
 //! The files in the order of a claim: `lane` has the lanes that it may take jobs from, `scan` reads
-//! their best rows, `pick` takes rows under all limits, `grant` writes the leases.
+//! their best rows, `enough` waits for many, `pick` takes rows under all limits, `grant` writes the
+//! leases.
 //!
 //! Cost, as `explain (analyze, buffers)` reports it for the call with warm caches and the library
 //! preloaded: a claim of 1 job touches 9 buffers, of 100 jobs 316, with any number of lanes that
@@ -22,6 +23,7 @@
 //! index. Delayed jobs, jobs of a disabled group and history are in no lane that it reads.
 
 mod claim_order;
+mod enough;
 mod front;
 mod grant;
 mod lane;
@@ -175,6 +177,9 @@ fn commit_as_claimed(untouched: bool, claimed: Claimed) {
 struct Request {
     worker: String,
     max_jobs: usize,
+    /// How many jobs must be ready, unless one has been ready for so long, in microseconds.
+    min_jobs: usize,
+    max_wait: Option<i64>,
     tasks: Option<Vec<String>>,
     groups: Option<Vec<String>>,
     /// The versions that the worker takes beside jobs without one; `None` is all.
@@ -189,11 +194,11 @@ struct Request {
 }
 
 impl Request {
-    /// Returns the arguments worker, max_jobs, tasks, groups, lease, places and versions, which
-    /// begin at `first`.
+    /// Returns the arguments worker, max_jobs, tasks, groups, lease, places, versions, min_jobs and
+    /// max_wait, which begin at `first`.
     fn from_call(call: &Call, first: usize) -> Result<Self> {
         let lease = call.optional_positive(first + 4, "lease")?;
-        Ok(Self {
+        let request = Self {
             worker: match call.optional_name(first, "worker")? {
                 Some(worker) => worker,
                 None => session_name(),
@@ -201,6 +206,10 @@ impl Request {
             max_jobs: call
                 .optional_within(first + 1, "max_jobs", 1, MAX_JOBS)?
                 .unwrap_or(1) as usize,
+            min_jobs: call
+                .optional_within(first + 7, "min_jobs", 1, MAX_JOBS)?
+                .unwrap_or(1) as usize,
+            max_wait: call.optional_not_negative(first + 8, "max_wait")?,
             tasks: call.filter(first + 2, "tasks")?,
             groups: call.filter(first + 3, "groups")?,
             versions: call.filter(first + 6, "versions")?,
@@ -210,7 +219,9 @@ impl Request {
                 .optional_within(first + 5, "places", 0, MAX_JOBS)?
                 .map_or(usize::MAX, |places| places as usize),
             run_as: None,
-        })
+        };
+        request.check_min_jobs()?;
+        Ok(request)
     }
 
     /// Restricts the request to the caller's scope. Names outside the scope are an error.
@@ -235,6 +246,9 @@ fn claim(
     request: &Request,
     push: impl FnMut(&[Option<pg_sys::Datum>; COLUMNS]),
 ) -> Result<Claimed> {
+    if !enough::is_ready(spi, request) {
+        return Ok(Claimed::Free);
+    }
     let rings = wake::rings();
     let mut pick = Pick::begin(request);
     if !pick.is_full() {

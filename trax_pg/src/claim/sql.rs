@@ -46,6 +46,8 @@ pub(crate) fn sql_job(spi: &Spi, run_as: &str, worker: &str) -> Result<Option<Sq
     let request = Request {
         worker: worker.to_owned(),
         max_jobs: 1,
+        min_jobs: 1,
+        max_wait: None,
         tasks: None,
         groups: None,
         versions: None,

@@ -93,6 +93,8 @@ pub(crate) enum Lock<'a> {
     /// The signals to a part of all jobs: shared by their senders, alone for the one who takes such
     /// jobs to another shard.
     Signals(u64),
+    /// Claims that wait for many jobs, with one filter.
+    Many(&'a str),
 }
 
 /// The mode of a lock.
@@ -210,6 +212,7 @@ impl Lock<'_> {
             Self::Waiting(name) => (12, name_hash_64(&[name])),
             Self::Step(job_id, name) => (8, name_hash_64(&[&job_id.to_string(), name])),
             Self::Batch(id) => (11, id as u64),
+            Self::Many(filter) => (14, name_hash_64(&[filter])),
             Self::Signals(part) => (13, part),
         };
         pg_sys::LOCKTAG {

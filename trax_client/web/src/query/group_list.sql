@@ -112,14 +112,16 @@ cross join lateral (
         cross join lateral (
             select min(h.run_at) as oldest, max(h.queued_at) as queued_at, count(*) = 100 as is_full
             from (
-                select q.run_at, q.queued_at
+                -- An equal priority would let the planner walk the primary key past other lanes.
+                select q.run_at, q.queued_at, q.priority
                 from trax.work_queue q
                 where q.lane_id = l.lane_id
                     and q.waits_for is null
-                    and q.priority = v.priority
-                order by q.job_id
+                    and q.priority <= v.priority
+                order by q.priority desc, q.job_id
                 limit 100
             ) h
+            where h.priority = v.priority
         ) f
     ) p
     where l.group_name = n.name
