@@ -147,7 +147,7 @@ async fn limits_of(session: &Session, role: &str, level: &str) -> String {
 }
 
 impl GrantedAccess {
-    /// Notes the level that the new one has replaced, and how the role gets both. `limits` are those
+    /// Notes the level that the new one has replaced, and how the role gets both, with the limits
     /// that it had.
     fn say_what_is_lost(&self, limits: &str, output: &Options) {
         let Some(had) = self.replaces.as_deref() else {

@@ -63,8 +63,8 @@ impl OutcomeReports<'_> {
         self.report_each(singles).await.map(|_| ())
     }
 
-    /// Answers the completions that handlers have recorded: these leases are gone. One call asks for
-    /// many; what it leaves is reported one by one.
+    /// Answers the completions that handlers have recorded: their leases are gone. One call asks
+    /// for many; the others are reported one by one.
     async fn take_recorded(&mut self) -> Result<()> {
         let is_recorded =
             |outcome: &&UnreportedOutcome| matches!(outcome.verdict, Verdict::Recorded);
