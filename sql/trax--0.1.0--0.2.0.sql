@@ -132,7 +132,6 @@ begin
         'function trax.cancel(bigint)',
         'function trax.changed_by_hand()',
         'function trax.check()',
-        'function trax.configure_group(text, int, int, boolean, int)',
         'function trax.claim_next(text, int, text[], text[], interval)',
         'function trax.complete(bigint, uuid, jsonb)',
         'function trax.complete_and_claim(bigint[], uuid[], jsonb[], text, int, text[], text[], interval)',

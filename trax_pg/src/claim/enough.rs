@@ -2,8 +2,8 @@
 //!
 //! Enters: a request for at least so many jobs. Leaves: whether the claim goes on. Holds: while
 //! fewer jobs are ready, and none of them has been ready for `max_wait`, the claim takes no row and
-//! locks none. Claims with the same filter come one after the other, so none of them takes the few jobs
-//! that another leaves. A claim gets fewer jobs only when limits have no room for more, or when a
+//! locks none. Claims with the same filter come one after the other, so none of them takes the few
+//! jobs that another leaves. A claim gets fewer jobs only if limits have no room for more, or if a
 //! claim with another filter takes them at the same moment.
 //!
 //! Cost: at most `min_jobs` rows are read; nothing without `min_jobs`.
