@@ -78,6 +78,31 @@ async fn a_job_in_the_middle_makes_room_too() {
 }
 
 #[tokio::test]
+async fn a_job_that_moves_to_another_group_makes_room_and_is_not_dropped_there() {
+    let (_db, s) = limited("reject").await;
+    let moved = s.enqueue("'a', '1', group_name => 'g'").await;
+    s.get(&many("2, 3")).await;
+    s.get(&format!(
+        "select trax.change_job({moved}, group_name => 'h')"
+    ))
+    .await;
+    s.get(&many("4")).await;
+    assert_eq!(s.get(WAITING).await, "2 3 4");
+    assert_eq!(s.refusal(&many("5")).await.code, "53400");
+    s.get("select trax.configure_group('g', overflow => 'drop_oldest')")
+        .await;
+    let last = s.enqueue("'a', '5', group_name => 'g'").await;
+    s.get(&format!(
+        "select trax.change_job({last}, group_name => 'h')"
+    ))
+    .await;
+    s.get(&many("6, 7, 8")).await;
+    assert_eq!(s.get(WAITING).await, "6 7 8");
+    assert_eq!(s.get(DROPPED).await, "2 3 4");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
 async fn the_newest_are_dropped_with_the_reason() {
     let (_db, s) = limited("drop_newest").await;
     assert_eq!(s.get(&many("1, 2, 3, 4, 5")).await, "5");

@@ -1,4 +1,4 @@
--- Deletes those of the oldest admitted jobs of a group that wait no more.
+-- Deletes those of the oldest admitted jobs of a group that wait there no more.
 delete from trax.admission a
 where a.group_name = $group
     and a.number = any (array(
@@ -14,6 +14,7 @@ where a.group_name = $group
             select
             from trax.work_queue q
             where q.job_id = o.job_id
+                and q.group_name = $group
             offset 0
         )
     ))

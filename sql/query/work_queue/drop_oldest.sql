@@ -7,6 +7,7 @@ with victim as materialized (
         select w.job_id
         from trax.work_queue w
         where w.job_id = a.job_id
+            and w.group_name = $group
             and w.attempts = 0
             and w.steps is null
             and (w.waits_for is null or w.waits_for in ('time', 'key'))

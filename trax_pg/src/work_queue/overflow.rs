@@ -7,8 +7,8 @@
 //! cancelled runs with the reason. Holds: calls that queue into such a group run one after the
 //! other, commit by commit, and each counts what waits as committed; so never more admitted jobs
 //! wait than `max_waiting` at any commit. Retries, jobs of manifests, requeued dead letters, jobs
-//! that undo steps, the jobs of a document of a graph and the job of a batch are not admitted: none
-//! of them can be refused, and they come on top. A new job that is dropped is of no batch.
+//! that undo steps, jobs that move into the group, the jobs of a document of a graph and the job of
+//! a batch are not admitted, and come on top. A new job that is dropped is of no batch.
 //!
 //! Cost: nothing for other groups; in such a group two probes of an index, and 100 more when the
 //! numbers of the admitted jobs reach the limit. Only a group that stays full reads all its rows.
