@@ -90,12 +90,11 @@ it within ten seconds, or for a session:
     alter system set trax.run_retention = '30d';        -- then: select pg_reload_conf()
     alter database app set trax.run_retention = '30d';
 
-A default of jobs counts in the session that needs it, at that time: `trax.default_lease` and `trax.default_timeout` in
-the one that claims the job, `trax.default_max_retries` and the delays of retries in the one that reports its failure
-(after the loss of a worker, the scheduler). A value that only the session has which enqueues counts for nothing: name
-the argument, or set the default for the database; a change also concerns jobs that wait.
+Defaults of jobs count when they are used, so a change also concerns jobs that wait: `trax.default_lease` and
+`trax.default_timeout` in the session that claims, `trax.default_max_retries` and the delays of retries in the session
+that reports the failure (after the loss of a worker, the scheduler), not in the session that enqueues.
 
-Unknown `trax.` names are refused. [Tests write](development.md#build-and-test) this page from `pg_settings`.
+Unknown `trax.` names are refused. [Tests write](development.md#build-and-test) this page.
 ";
 
 struct Function {
