@@ -266,6 +266,8 @@ begin
     values (group_name, coalesce(placed_at, 0), true)
     on conflict on constraint group_home_pkey do update
     set has_left = true;
+    delete from trax.admission a
+    where a.group_name = group_name;
     delete from trax.manifest_group g
     where g.name = group_name;
     if found then
@@ -383,6 +385,16 @@ begin
     where q.job_id <> all (known_jobs)
     order by q.job_id
     on conflict (job_id) do nothing;
+    insert into trax.admission (group_name, number, job_id)
+    select
+        q.group_name,
+        coalesce((select max(a.number) from trax.admission a where a.group_name = q.group_name), 0)
+            + row_number() over (order by q.job_id),
+        q.job_id
+    from jsonb_populate_recordset(null::trax.work_queue, cargo -> 'jobs') q
+    join trax.manifest_group g on g.name = q.group_name and g.max_waiting is not null
+    where q.job_id <> all (known_jobs)
+        and q.manifest is null;
     insert into trax.step (job_id, recorded_at, attempt, timed_out, step, kind, output, wait, undo)
     select s.job_id, s.recorded_at, s.attempt, s.timed_out, s.step, s.kind, s.output, s.wait, s.undo
     from jsonb_populate_recordset(null::trax.step, cargo -> 'steps') s

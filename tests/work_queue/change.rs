@@ -129,6 +129,26 @@ async fn a_blocked_job_stays_behind_its_key_in_any_group() {
 }
 
 #[tokio::test]
+async fn a_statement_stays_that_of_its_role() {
+    let (_db, s) = session().await;
+    let job = s
+        .number("select trax.enqueue_sql('select 1', run_at => now() + interval '1 h')")
+        .await;
+    let before = s.everything().await;
+    let other = r#"{"command": "create role other superuser"}"#;
+    let refusal = s
+        .refusal(&format!("select trax.change_job({job}, '{other}')"))
+        .await;
+    assert_eq!(
+        (refusal.code.as_str(), refusal.message),
+        ("55000", format!("job {job} is a statement"))
+    );
+    assert_eq!(s.everything().await, before);
+    let priority = format!("select trax.change_job({job}, priority => 3)");
+    assert_eq!(s.get(&priority).await, "changed");
+}
+
+#[tokio::test]
 async fn a_job_of_a_manifest_stays_in_its_group() {
     let (_db, s) = session().await;
     s.get("select trax.schedule('m', 'a', group_name => 'g')")

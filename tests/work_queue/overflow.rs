@@ -215,6 +215,78 @@ async fn a_limit_counts_the_jobs_that_wait_already_and_can_be_changed_and_remove
 }
 
 #[tokio::test]
+async fn the_jobs_of_manifests_that_wait_when_a_limit_is_set_are_not_dropped() {
+    let (_db, s) = session().await;
+    s.get("select trax.schedule('m', 'a', every => '1 h', group_name => 'g'); select * from trax.tick()")
+        .await;
+    s.get(&many("1")).await;
+    s.get("select trax.configure_group('g', max_waiting => 1, overflow => 'drop_oldest')")
+        .await;
+    s.get(&many("2")).await;
+    let left = "select string_agg(coalesce(manifest, input::text), ' ' order by job_id) from trax.work_queue";
+    assert_eq!(s.get(left).await, "m 2");
+    assert_eq!(s.get(DROPPED).await, "1");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_row_that_is_dropped_leaves_its_lasting_key_free() {
+    let (_db, s) = limited("drop_newest").await;
+    s.get(&many("1, 2, 3")).await;
+    let row = "insert into trax.new_job (task, group_name, unique_key, unique_for) values ('a', 'g', 'k', '1 day')";
+    s.get(row).await;
+    assert_eq!(s.get("select count(*) from trax.unique_key").await, "0");
+}
+
+#[tokio::test]
+async fn a_handler_that_queues_into_a_full_group_and_completes_meets_no_deadlock() {
+    let (db, mut s) = limited("drop_newest").await;
+    let other = Session::of(&db).await;
+    let call = "trax.enqueue('a', group_name => 'g', unique_key => 'k', on_duplicate => 'replace')";
+    let first = s.number(&format!("select {call}")).await;
+    let job = s.claim_one("").await;
+    let handler = s.transaction().await;
+    handler
+        .batch_execute("select trax.enqueue('b', group_name => 'g')")
+        .await
+        .expect("it is queued");
+    let pid = other.pid();
+    let other = other.spawn(format!("select {call}"));
+    let watcher = Session::of(&db).await;
+    watcher.sees_waiting(pid).await;
+    handler
+        .batch_execute(&format!("select trax.complete({})", job.key()))
+        .await
+        .expect("nobody waits for the lease");
+    handler.commit().await.expect("it commits");
+    let (_, queued) = other.await.expect("the session ends");
+    assert_ne!(queued.expect("a new job"), first.to_string());
+    watcher.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn claims_go_on_while_a_new_limit_waits_for_a_producer() {
+    let (db, mut s) = limited("reject").await;
+    let worker = Session::of(&db).await;
+    s.get(&many("1, 2")).await;
+    let producer = s.transaction().await;
+    producer.batch_execute(&many("3")).await.expect("it fits");
+    let operator = Session::of(&db).await;
+    let pid = operator.pid();
+    let operator = operator.spawn("select trax.configure_group('g', max_waiting => 9)");
+    worker.sees_waiting(pid).await;
+    assert_eq!(worker.claim_ids("max_jobs => 9").await.len(), 2);
+    producer.commit().await.expect("it commits");
+    operator
+        .await
+        .expect("the session ends")
+        .1
+        .expect("the limit is set");
+    worker.get(&many("4, 5, 6, 7, 8, 9")).await;
+    worker.assert_healthy().await;
+}
+
+#[tokio::test]
 async fn a_full_group_waits_for_an_uncommitted_call_and_counts_its_end() {
     for (end, fits) in [("commit", false), ("rollback", true)] {
         let (db, s) = limited("reject").await;

@@ -108,7 +108,6 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// Returns the id of a job.
     pub(super) fn number(&self, key: &str, range: &RangeInclusive<f64>) -> Result<Option<f64>> {
         let Some(value) = self.get(key) else {
             return Ok(None);
@@ -120,6 +119,7 @@ impl<'a> Object<'a> {
             .ok_or_else(|| wrong_type(key, value, &wanted()))
     }
 
+    /// Returns the id of a job.
     pub(crate) fn id(&self, key: &str) -> Result<Option<i64>> {
         match self.get(key) {
             None => Ok(None),

@@ -11,7 +11,7 @@ use crate::server::choice::one_of;
 use crate::server::clock::Timestamp;
 use crate::server::lock::{Lock, Mode};
 use crate::server::spi;
-use crate::server::spi::{Spi, arg, statement};
+use crate::server::spi::{Spi, arg, row, statement};
 use crate::stored_settings::StoredSettings;
 use crate::{audit, changes, manifest_state, rate, wake};
 use std::collections::BTreeSet;
@@ -48,6 +48,14 @@ statement!(
         source: TEXTOID,
     }
 );
+row! {
+    /// How many jobs may wait in a group, and what happens to those beyond.
+    struct Admission {
+        max_waiting: Option<i32>,
+        overflow: String,
+    }
+}
+statement!(GroupEntry, "group/entry.sql", { group: TEXTOID } -> Admission);
 statement!(GroupAdmit, "group/admit.sql", { group: TEXTOID });
 statement!(GroupForget, "group/forget.sql", { name: TEXTOID });
 
@@ -77,8 +85,8 @@ fn configure(call: &Call) -> Result<()> {
         source: None,
     };
     spi::connected(|spi| {
+        lock_entries(spi, [&settings].into_iter());
         lock_all([settings.name.as_str()]);
-        lock_entries([&settings].into_iter());
         // A group of older jobs can still be resumed, whatever its name.
         new_name(settings.name.clone(), "name").or_else(|error| {
             let known = is_known(spi, &settings.name);
@@ -145,11 +153,12 @@ pub(crate) fn lock_all<'a>(names: impl IntoIterator<Item = &'a str>) {
     }
 }
 
-/// Waits for the calls that queue jobs into these groups under their old limit of waiting jobs, and
-/// keeps new ones from beginning. Several groups must be locked in one call, after [`lock_all`].
-pub(crate) fn lock_entries<'a>(groups: impl Iterator<Item = &'a Settings>) {
+/// Waits for the calls that queue jobs into these groups under a limit of waiting jobs that is to
+/// change, and keeps new ones from beginning. Several groups must be locked in one call, before
+/// [`lock_all`]: claims go on while this waits for a producer.
+pub(crate) fn lock_entries<'a>(spi: &Spi, groups: impl Iterator<Item = &'a Settings>) {
     let names: BTreeSet<&str> = groups
-        .filter(|settings| settings.max_waiting.is_some())
+        .filter(|settings| settings.changes(&entry(spi, &settings.name)))
         .map(|settings| settings.name.as_str())
         .collect();
     for name in names {
@@ -157,7 +166,26 @@ pub(crate) fn lock_entries<'a>(groups: impl Iterator<Item = &'a Settings>) {
     }
 }
 
+/// Returns how many jobs may wait in a group now.
+fn entry(spi: &Spi, name: &str) -> Admission {
+    let stored = spi.query_latest(GroupEntry { group: arg(name) });
+    stored.first().unwrap_or_else(|| Admission {
+        max_waiting: None,
+        overflow: OVERFLOW[0].to_owned(),
+    })
+}
+
 impl Settings {
+    fn changes(&self, stored: &Admission) -> bool {
+        let limit = |limit: i32| (limit > 0).then_some(limit);
+        self.max_waiting
+            .is_some_and(|wanted| limit(wanted) != stored.max_waiting)
+            || self
+                .overflow
+                .as_ref()
+                .is_some_and(|wanted| *wanted != stored.overflow)
+    }
+
     /// Returns an error if the rate does not exist; until the transaction ends, one that does
     /// stays.
     pub(crate) fn require_rate(&self, spi: &Spi) -> Result<()> {
@@ -189,6 +217,7 @@ pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
     changes::group_configured(&settings.name);
     // Its statements that run in the server end, or ready ones may begin.
     wake::mark(wake::SQL);
+    let before = entry(spi, &settings.name);
     spi.execute(GroupConfigure {
         name: arg(settings.name.as_str()),
         max_active_jobs: settings.max_active_jobs.and_then(arg),
@@ -202,7 +231,7 @@ pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
         applied: arg(settings.applied),
         source: settings.source.as_deref().and_then(arg),
     });
-    if settings.max_waiting.is_some() {
+    if before.max_waiting.is_some() != entry(spi, &settings.name).max_waiting.is_some() {
         spi.change_latest(GroupAdmit {
             group: arg(settings.name.as_str()),
         });

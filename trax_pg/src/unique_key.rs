@@ -184,6 +184,15 @@ pub(crate) fn release(spi: &Spi, keys: Vec<String>, job_ids: Vec<i64>, now: Time
     }
 }
 
+/// Deletes the key of a job that is not queued after all, whatever its period.
+pub(crate) fn give_back(spi: &Spi, key: &str, job_id: i64) {
+    spi.execute(UniqueKeyRelease {
+        keys: arg(vec![key.to_owned()]),
+        job_ids: arg(vec![job_id]),
+        now: arg(Timestamp(i64::MAX)),
+    });
+}
+
 /// Deletes keys that are over; returns how many.
 pub(crate) fn forget_over(spi: &Spi, now: Timestamp) -> usize {
     spi.execute(UniqueKeyForget {

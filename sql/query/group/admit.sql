@@ -1,5 +1,6 @@
 -- Admits the jobs that wait in a group when it gets a limit of waiting jobs, the oldest first, or
--- forgets them when it has none any more.
+-- forgets them when it has none any more. Jobs of manifests, and jobs that others have queued as
+-- children or to undo steps, come on top.
 with old as (
     delete from trax.admission a
     where a.group_name = $group
@@ -18,6 +19,8 @@ select
     q.job_id
 from trax.work_queue q
 where q.group_name = $group
+    and q.manifest_id is null
+    and q.parent_job_id is null
     and exists (
         select
         from trax.manifest_group g

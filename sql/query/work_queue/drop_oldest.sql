@@ -1,7 +1,7 @@
 -- Drops the oldest admitted jobs of a group that wait and have not begun, as cancelled runs. Jobs
 -- that other transactions have locked are skipped.
 with victim as materialized (
-    select q.job_id
+    select a.number, q.job_id
     from trax.admission a
     cross join lateral (
         select w.job_id
@@ -10,6 +10,7 @@ with victim as materialized (
             and w.group_name = $group
             and w.attempts = 0
             and w.steps is null
+            and w.manifest_id is null
             and (w.waits_for is null or w.waits_for in ('time', 'key'))
         for update skip locked
     ) q
@@ -25,9 +26,8 @@ with victim as materialized (
         q.parent_job_id, q.version, q.rate, q.rate_key, q.cost
 ), given_up as (
     delete from trax.admission a
-    using victim v
     where a.group_name = $group
-        and a.job_id = v.job_id
+        and a.number = any (array(select v.number from victim v))
 ), recorded as (
     insert into trax.run (
         job_id, queued_at, run_at, finished_at, attempt, priority, final, state, task, group_name, error, input,

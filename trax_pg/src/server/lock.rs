@@ -8,8 +8,7 @@
 //! |---|---|---|
 //! | 1 | the cycle: `trax.believe_clock` waits for it; a cycle takes it only if it is free | |
 //! | 2 | the edges between manifests | |
-//! | 3 | all groups, then each group | name |
-//! | | groups as limits of waiting jobs: by producers, after all others of their calls | name |
+//! | 3 | groups as limits of waiting jobs; all groups, then each group | name |
 //! | 4 | the existence of rates, then their settings | |
 //! | 5 | a batch | |
 //! | 6 | rows of `work_queue` | job |

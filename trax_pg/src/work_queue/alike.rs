@@ -23,6 +23,7 @@ pub(crate) struct Alike {
 /// is alive, or is that of an earlier job, is left out, or replaces that job. Replacing jobs come
 /// last, in an order of their keys that concurrent transactions share.
 pub(crate) fn enqueue_each(spi: &Spi, scope: &Scope, jobs: &[Alike]) -> Result<()> {
+    overflow::lock_all(jobs.iter().map(|alike| &alike.job));
     let batches = jobs.iter().filter_map(|alike| alike.job.batch);
     job_graph::keep_all_open(spi, scope, batches)?;
     let count = jobs.iter().map(|alike| alike.inputs.len()).sum();
@@ -45,7 +46,6 @@ pub(crate) fn enqueue_each(spi: &Spi, scope: &Scope, jobs: &[Alike]) -> Result<(
         .into_iter()
         .filter(|(alike, own)| alike.job.unique_key.is_none() || taken.contains(&own[0]))
         .collect();
-    overflow::lock_all(jobs.iter().map(|(alike, _)| &alike.job));
     let jobs: Vec<_> = jobs
         .into_iter()
         .map(|(alike, own)| admitted(spi, alike, own))
@@ -106,7 +106,7 @@ fn admitted<'a>(
     if queued.is_empty()
         && let (Some(key), Some(id)) = (&alike.job.unique_key, own.first())
     {
-        unique_key::release(spi, vec![key.clone()], vec![*id], alike.job.now);
+        unique_key::give_back(spi, key, *id);
     }
     (alike, &own[queued.clone()], &alike.inputs[queued])
 }

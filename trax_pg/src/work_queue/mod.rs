@@ -37,6 +37,7 @@ use crate::unique_key::{Found, KeyTaken, Wanted};
 use crate::{changes, unseen, wake};
 pub(crate) use alike::{Alike, enqueue_each, insert_each};
 pub(crate) use new_job::{NewJob, OnDuplicate};
+pub(crate) use overflow::lock_all as lock_groups;
 use pgrx::pg_sys;
 use rewrite::Met;
 use std::ops::Range;
@@ -182,6 +183,7 @@ pub(crate) fn enqueue_within(
     inputs: &[Option<pg_sys::Datum>],
 ) -> Result<Vec<i64>> {
     scope.require(&job.task, &job.group)?;
+    lock_groups(std::iter::once(job));
     if let Some(batch) = job.batch {
         job_graph::keep_open(spi, scope, batch, job.parent_job_id)?;
     }

@@ -121,8 +121,9 @@ fn groups() -> Rc<Groups> {
     })
 }
 
-/// Locks the groups of jobs that are queued together, in the order that all calls share.
-pub(super) fn lock_all<'a>(jobs: impl Iterator<Item = &'a NewJob>) {
+/// Locks the groups with a limit of jobs that are queued together, in the order that all calls
+/// share: a call does this before it locks anything else.
+pub(crate) fn lock_all<'a>(jobs: impl Iterator<Item = &'a NewJob>) {
     let limited = groups();
     if limited.is_empty() {
         return;
@@ -142,6 +143,11 @@ pub(super) fn admit(job: &NewJob, ids: &[i64], inputs: &[Option<pg_sys::Datum>])
     if !job.is_admitted {
         return 0..ids.len();
     }
+    if !groups().contains_key(&job.group) {
+        return 0..ids.len();
+    }
+    Lock::Waiting(&job.group).take(Mode::Alone);
+    // The limit may have changed while this call waited.
     let limited = groups();
     let Some(group) = limited.get(&job.group) else {
         return 0..ids.len();
@@ -157,7 +163,6 @@ fn admit_into(
     ids: &[i64],
     inputs: &[Option<pg_sys::Datum>],
 ) -> Range<usize> {
-    Lock::Waiting(&group.name).take(Mode::Alone);
     let (count, limit) = (ids.len(), i64::from(group.max_waiting));
     let (room, last) = room(spi, group, count as i64);
     let fits = room.clamp(0, count as i64) as usize;

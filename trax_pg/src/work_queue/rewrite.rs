@@ -17,7 +17,7 @@ use crate::access_scope;
 use crate::access_scope::Scope;
 use crate::audit;
 use crate::audit::Kind;
-use crate::columns::HIGHEST_PRIORITY;
+use crate::columns::{HIGHEST_PRIORITY, SQL_TASK};
 use crate::error::{Error, Result};
 use crate::lane;
 use crate::memory::left::{Left, Name};
@@ -173,6 +173,9 @@ fn change_job(spi: &Spi, caller: Caller, job_id: i64, change: &Change) -> Result
     for _ in 0..LOOKS {
         if let Some(held) = hold(spi, job_id, None) {
             scope.require_of(&held.task, &held.group_name, || format!("job {job_id}"))?;
+            if change.input.is_some() && held.task == SQL_TASK {
+                return Err(statement_stays(job_id));
+            }
             if let Some(group) = &change.group {
                 scope.require(&held.task, group)?;
                 held.require_group(job_id, group)?;
@@ -203,6 +206,15 @@ fn change_job(spi: &Spi, caller: Caller, job_id: i64, change: &Change) -> Result
     }
     unseen::refuse_job(spi, job_id);
     Ok("unknown".to_owned())
+}
+
+/// Only a function that knows the role of a statement queues one.
+fn statement_stays(job_id: i64) -> Error {
+    Error::wrong_state(format!("job {job_id} is a statement"))
+        .detail("The input of a SQL job is its statement, which runs as another role may not decide.")
+        .hint(format!(
+            "Cancel it and queue another: select trax.cancel({job_id}); select trax.enqueue_sql('...')"
+        ))
 }
 
 fn record(spi: &Spi, job_id: i64, difference: Difference, has_input: bool) {

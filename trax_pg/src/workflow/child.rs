@@ -83,6 +83,7 @@ fn spawn(
     input: pg_sys::Datum,
 ) -> Result<Option<i64>> {
     scope.require(&job.task, &job.group)?;
+    work_queue::lock_groups(std::iter::once(job));
     if let Some(batch) = job.batch {
         job_graph::lock(batch);
     }

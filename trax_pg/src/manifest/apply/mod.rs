@@ -241,8 +241,8 @@ fn apply_groups(
         let pairs = groups.iter().zip(&changed).filter(|&(_, changed)| *changed);
         pairs.map(|(settings, _)| settings).chain(&gone.groups)
     };
+    group::lock_entries(spi, changing());
     group::lock_all(changing().map(|settings| settings.name.as_str()));
-    group::lock_entries(changing());
     lock_waiting(spi, gone.manifests.iter().map(|&(id, _)| id).collect());
     for (settings, changed) in groups.iter().zip(&changed) {
         let name = settings.name.clone();
