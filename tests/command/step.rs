@@ -151,7 +151,7 @@ echo $(code trax step a -- sh -c 'exit 7') \
     flow.work();
     let codes = r#"completed|1|"7 137 127 126 65 65 65 65 65 64 0 0""#;
     assert_eq!(flow.output(job).await, codes);
-    assert_eq!(flow.steps(job).await, "nap|sleep|\nnap#2|step|");
+    assert_eq!(flow.steps(job).await, "nap|sleep|\nnap#2|step|null");
     let said = flow.lines("said").join("\n");
     for part in [
         "trax: no-such-program: ",
