@@ -49,6 +49,8 @@ pub struct Server {
     /// The password of the superuser, if the server listens on 127.0.0.1.
     password: Option<String>,
     postmaster: Option<Child>,
+    /// The length of the log before the last start.
+    log_before: u64,
 }
 
 impl Server {
@@ -68,6 +70,7 @@ impl Server {
             port: 0,
             password: None,
             postmaster: None,
+            log_before: 0,
         };
         let mut copy = server.install.foreign_command("cp");
         output(
@@ -99,6 +102,7 @@ impl Server {
             port: free_port()?,
             password: self.password.clone(),
             postmaster: None,
+            log_before: 0,
         };
         let mut backup = self.command("pg_basebackup");
         backup.args(["--checkpoint=fast", "--no-sync", "--write-recovery-conf"]);
@@ -182,6 +186,7 @@ impl Server {
             .append(true)
             .open(&log)
             .map_err(Error::of(log.display()))?;
+        self.log_before = log.metadata().map_err(Error::of("log"))?.len();
         let mut command = self.install.command("postgres");
         command.arg("-D").arg(self.data_dir()).stdin(Stdio::null());
         command
@@ -229,13 +234,18 @@ impl Server {
     }
 
     fn port_was_taken(&self) -> bool {
-        self.log_tail().contains("Address already in use")
+        self.said_at_start("Address already in use")
     }
 
     fn memory_was_in_use(&self) -> bool {
-        let tail = self.log_tail();
-        let last: Vec<&str> = tail.lines().rev().take(6).collect();
-        last.iter().any(|line| line.contains("shared memory block"))
+        self.said_at_start("shared memory block")
+    }
+
+    /// Returns whether the log has a text since the last start.
+    fn said_at_start(&self, text: &str) -> bool {
+        let log = fs::read(self.log_file()).unwrap_or_default();
+        let before = (self.log_before as usize).min(log.len());
+        String::from_utf8_lossy(&log[before..]).contains(text)
     }
 
     /// Stops the server and returns how long that took.
