@@ -11,7 +11,7 @@ use crate::json::Json;
 use crate::sql::{Argument, Call, Interval, Time};
 use crate::trace::TraceContext;
 
-/// What enqueueing does to the job that waits with the same unique key.
+/// The effect of enqueueing on the job that waits with the same unique key.
 ///
 /// A job that is executed, is suspended, or has recorded steps has begun: it stays as it is. With
 /// [`Replace`](Self::Replace) and [`Postpone`](Self::Postpone) a new job then takes the key over,

@@ -77,7 +77,7 @@ pub(crate) struct Arguments {
     /// The key stays alive at least this long, also when its job has ended
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "unique_key")]
     unique_for: Option<Duration>,
-    /// What happens to the job that waits with this key: it stays, gets this input and these
+    /// The effect on the job that waits with this key: it stays, gets this input and these
     /// options, or is also postponed to --run-at
     #[arg(long, value_name = "keep|replace|postpone", value_parser = on_duplicate, requires = "unique_key")]
     on_duplicate: Option<OnDuplicate>,

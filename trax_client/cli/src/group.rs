@@ -22,7 +22,7 @@ const COUNTED: i64 = 10_000;
 commands! {
     /// The groups, their settings, and what waits and runs
     List(ListArguments) => list,
-    /// Change the settings of a group; what is left out stays
+    /// Change the settings of a group; omitted ones stay
     Set(SetArguments) => set,
     /// Claim no more jobs of groups until they are resumed; running jobs continue
     Pause(Arguments) => pause,
@@ -60,7 +60,7 @@ pub(crate) struct SetArguments {
     /// How many jobs that producers queue may wait; 0 is no limit
     #[arg(long, value_name = "N")]
     max_waiting: Option<i32>,
-    /// What happens to jobs beyond it: the call fails, or jobs end as cancelled
+    /// The end of jobs beyond it: the call fails, or jobs end as cancelled
     #[arg(long, value_name = "WHAT", value_parser = ["reject", "drop_newest", "drop_oldest"])]
     overflow: Option<String>,
     #[command(flatten)]
@@ -112,13 +112,6 @@ struct GroupMove {
     jobs: i64,
 }
 
-/// The change made to a group.
-#[derive(Serialize)]
-struct GroupChange {
-    name: String,
-    action: &'static str,
-}
-
 async fn list(url: Option<String>, arguments: ListArguments) -> Result<ExitCode, Failure> {
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let groups = session
@@ -161,7 +154,9 @@ async fn set(url: Option<String>, arguments: SetArguments) -> Result<ExitCode, F
         .client()
         .configure_group(&arguments.name, &group)
         .await?;
-    print_change(&arguments.output, vec![arguments.name], "set")?;
+    arguments
+        .output
+        .named_changes("group", vec![arguments.name], "set")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -223,20 +218,10 @@ async fn switch(
         similar::unknown(&session, Kind::Group, name).await.report();
     }
     let action = if enabled { "resumed" } else { "paused" };
-    print_change(&arguments.output, known, action)?;
+    arguments.output.named_changes("group", known, action)?;
     Ok(match unknown.as_slice() {
         [] => ExitCode::SUCCESS,
         _ => ExitCode::from(FAILED),
-    })
-}
-
-fn print_change(output: &Options, names: Vec<String>, action: &'static str) -> Result<(), Failure> {
-    let changes: Vec<GroupChange> = names
-        .into_iter()
-        .map(|name| GroupChange { name, action })
-        .collect();
-    output.changes(&changes, |change| {
-        format!("group \"{}\" {}", change.name, change.action)
     })
 }
 

@@ -102,13 +102,6 @@ struct RateRow {
     waiting: i64,
 }
 
-/// The change made to a rate.
-#[derive(Serialize)]
-struct RateChange {
-    name: String,
-    action: &'static str,
-}
-
 async fn list(url: Option<String>, arguments: ListArguments) -> Result<ExitCode, Failure> {
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let rates = session.list::<RateRow>(RATE_LIST, &[]).await?;
@@ -161,9 +154,7 @@ async fn drop_rate(url: Option<String>, arguments: DropArguments) -> Result<Exit
 }
 
 fn changed(output: &Options, name: String, action: &'static str) -> Result<ExitCode, Failure> {
-    output.changes(&[RateChange { name, action }], |change| {
-        format!("rate \"{}\" {}", change.name, change.action)
-    })?;
+    output.named_changes("rate", vec![name], action)?;
     Ok(ExitCode::SUCCESS)
 }
 

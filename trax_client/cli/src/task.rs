@@ -17,7 +17,7 @@ const TASK_LIST: &str = include_str!("query/task_list.sql");
 commands! {
     /// The tasks that have defaults of their own
     List(ListArguments) => list,
-    /// Change the defaults of a task; what is left out stays
+    /// Change the defaults of a task; omitted ones stay
     Set(SetArguments) => set,
     /// Remove the defaults of tasks, which then are those of the server
     Reset(ResetArguments) => reset,
@@ -48,7 +48,7 @@ pub(crate) struct SetArguments {
     /// How long one attempt may run
     #[arg(long, value_name = "TIME", value_parser = duration)]
     timeout: Option<Duration>,
-    /// What a job leaves that fails for good: a dead letter that waits for a person, or one that is
+    /// The end of a job that fails for good: a dead letter that waits for a person, or one that is
     /// acknowledged already
     #[arg(long, value_name = "WHAT", value_parser = ["dead_letter", "acknowledge"])]
     on_final_failure: Option<String>,
@@ -77,13 +77,6 @@ struct TaskRow {
     on_final_failure: String,
 }
 
-/// The change made to a task.
-#[derive(Serialize)]
-struct TaskChange {
-    name: String,
-    action: &'static str,
-}
-
 async fn list(url: Option<String>, arguments: ListArguments) -> Result<ExitCode, Failure> {
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let tasks = session.list::<TaskRow>(TASK_LIST, &[]).await?;
@@ -103,7 +96,10 @@ async fn set(url: Option<String>, arguments: SetArguments) -> Result<ExitCode, F
         .client()
         .configure_task(&arguments.name, &defaults)
         .await?;
-    print_changes(&arguments.output, vec![arguments.name], "set")
+    arguments
+        .output
+        .named_changes("task", vec![arguments.name], "set")?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the values that are given; `None` if there are none.
@@ -135,21 +131,9 @@ async fn reset(url: Option<String>, arguments: ResetArguments) -> Result<ExitCod
     for name in &arguments.names {
         session.client().reset_task(name).await?;
     }
-    print_changes(&arguments.output, arguments.names, "reset")
-}
-
-fn print_changes(
-    output: &Options,
-    names: Vec<String>,
-    action: &'static str,
-) -> Result<ExitCode, Failure> {
-    let changes: Vec<TaskChange> = names
-        .into_iter()
-        .map(|name| TaskChange { name, action })
-        .collect();
-    output.changes(&changes, |change| {
-        format!("task \"{}\" {}", change.name, change.action)
-    })?;
+    arguments
+        .output
+        .named_changes("task", arguments.names, "reset")?;
     Ok(ExitCode::SUCCESS)
 }
 

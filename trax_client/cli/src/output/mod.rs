@@ -117,6 +117,25 @@ impl Options {
         lines(changes.iter().map(sentence))
     }
 
+    /// Prints that objects of a kind were changed, by their names.
+    pub(crate) fn named_changes(
+        &self,
+        kind: &str,
+        names: Vec<String>,
+        action: &'static str,
+    ) -> Result<(), Failure> {
+        #[derive(Serialize)]
+        struct Change {
+            name: String,
+            action: &'static str,
+        }
+        let change = |name| Change { name, action };
+        let changes: Vec<Change> = names.into_iter().map(change).collect();
+        self.changes(&changes, |change| {
+            format!("{kind} \"{}\" {}", change.name, change.action)
+        })
+    }
+
     /// Prints a text that precedes the result to standard output, unless `--json` reserves it for
     /// the array.
     pub(crate) fn print(&self, text: &str) -> Result<(), Failure> {
