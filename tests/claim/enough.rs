@@ -58,7 +58,7 @@ async fn a_session_that_waits_for_work_wakes_when_the_first_job_has_waited_long_
         calls += 1;
     }
     assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
-    // It does not spin: the first wait of a claim with a filter looks for itself, once.
+    // The session does not spin: the first wait of a claim with a filter looks for itself, once.
     assert!(calls <= 6, "{calls}");
 }
 

@@ -217,7 +217,7 @@ pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
     changes::group_configured(&settings.name);
     // Its statements that run in the server end, or ready ones may begin.
     wake::mark(wake::SQL);
-    let before = entry(spi, &settings.name);
+    let had_limit = entry(spi, &settings.name).max_waiting.is_some();
     spi.execute(GroupConfigure {
         name: arg(settings.name.as_str()),
         max_active_jobs: settings.max_active_jobs.and_then(arg),
@@ -231,7 +231,10 @@ pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
         applied: arg(settings.applied),
         source: settings.source.as_deref().and_then(arg),
     });
-    if before.max_waiting.is_some() != entry(spi, &settings.name).max_waiting.is_some() {
+    if settings
+        .max_waiting
+        .is_some_and(|limit| (limit > 0) != had_limit)
+    {
         spi.change_latest(GroupAdmit {
             group: arg(settings.name.as_str()),
         });

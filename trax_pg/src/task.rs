@@ -13,11 +13,10 @@ use crate::server::choice::one_of;
 use crate::server::clock::{Timestamp, interval_micros};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
-use crate::server::watched::TASKS;
+use crate::server::watched::{Cache, TASKS};
 use crate::stored_settings::{Difference, StoredSettings};
 use pgrx::datum::Interval;
 use pgrx::pg_sys;
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -161,27 +160,14 @@ pub(crate) fn forget(spi: &Spi, name: &str) -> bool {
 pub(crate) struct Tasks(HashMap<String, Defaults>);
 
 thread_local! {
-    /// The settings, and how often they had changed before they were read.
-    static CACHED: RefCell<Option<(u64, Rc<Tasks>)>> = const { RefCell::new(None) };
+    static CACHED: Cache<Tasks> = const { Cache::new(None) };
 }
 
 /// Returns the settings of all tasks, as committed now. The caller has the rights of the owner.
 pub(crate) fn all() -> Rc<Tasks> {
-    let Some(changes) = TASKS.changes() else {
-        return Rc::default();
-    };
-    let cached = CACHED.with_borrow(|cached| {
-        let current = cached.as_ref().filter(|(read_at, _)| *read_at == changes);
-        current.map(|(_, tasks)| Rc::clone(tasks))
-    });
-    cached.unwrap_or_else(|| {
-        let read = spi::connected_anyhow(|spi| {
-            let rows = spi.query_latest(TaskAll);
-            Ok(rows.iter().map(|task| (task.name.clone(), task)).collect())
-        });
-        let tasks = Rc::new(Tasks(read.unwrap_or_else(|error| error.raise())));
-        CACHED.set(Some((changes, Rc::clone(&tasks))));
-        tasks
+    TASKS.rows(&CACHED, |spi| {
+        let rows = spi.query_latest(TaskAll);
+        Tasks(rows.iter().map(|task| (task.name.clone(), task)).collect())
     })
 }
 

@@ -10,13 +10,11 @@
 
 use super::Request;
 use super::lane::List;
-use super::scan::Queue;
-use crate::columns::Waiting;
+use super::scan::{Queue, ready_since};
 use crate::error::{Error, Result};
 use crate::memory;
 use crate::server::clock::Timestamp;
 use crate::server::lock::{Lock, Mode};
-use crate::server::spi;
 use crate::server::spi::Spi;
 use crate::wake;
 use crate::wake::Searched;
@@ -53,8 +51,7 @@ pub(super) fn is_ready(spi: &Spi, request: &Request) -> bool {
         return true;
     }
     let rings = wake::rings();
-    // A kept snapshot does not show later rows, as a filter does not show the rows of others.
-    let is_filtered = request.is_filtered() || spi::keeps_snapshot();
+    let is_filtered = request.is_filtered();
     let filter = (&request.tasks, &request.groups, &request.versions);
     if !Lock::Many(&format!("{filter:?}")).take_if_free(Mode::Alone) {
         wake::looked(Searched::LeftRows(rings), is_filtered, None);
@@ -66,9 +63,7 @@ pub(super) fn is_ready(spi: &Spi, request: &Request) -> bool {
     while count < request.min_jobs {
         let Some(candidate) = queue.next() else { break };
         if let Some(scan) = candidate.scan() {
-            let since = scan
-                .number(Waiting::QueuedAt)
-                .max(scan.number(Waiting::RunAt));
+            let since = ready_since(scan);
             oldest = Some(oldest.map_or(since, |oldest: i64| oldest.min(since)));
             count += 1;
         }

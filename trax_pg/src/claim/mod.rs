@@ -231,8 +231,11 @@ impl Request {
             .require_filter(self.tasks.as_deref(), self.groups.as_deref())
     }
 
+    /// Returns whether the claim may not see all rows. A kept snapshot does not show later rows, as
+    /// a filter does not show the rows of others.
     fn is_filtered(&self) -> bool {
-        self.tasks.is_some()
+        spi::keeps_snapshot()
+            || self.tasks.is_some()
             || self.groups.is_some()
             || self.versions.is_some()
             || self.scope.is_limited()
@@ -264,9 +267,7 @@ fn claim(
         (true, false) => Searched::LeftRows(rings),
         (false, _) => Searched::Part,
     };
-    // A kept snapshot does not show later rows, as a filter does not show the rows of others.
-    let is_filtered = request.is_filtered() || spi::keeps_snapshot();
-    wake::looked(look, is_filtered, pick.opens_at);
+    wake::looked(look, request.is_filtered(), pick.opens_at);
     let claimed = pick.claimed();
     let Pick {
         counter,

@@ -301,9 +301,7 @@ impl Queue {
     /// Returns the order of the row that `scan` shows.
     fn order(&self, section: Section, lane: &Lane, scan: &Scan) -> ClaimOrder {
         let steps = self.aging.map_or(0, |step| {
-            let since = scan
-                .number(Waiting::QueuedAt)
-                .max(scan.number(Waiting::RunAt));
+            let since = ready_since(scan);
             ((self.now.0 - since).max(0) / step).min(i64::from(HIGHEST_RANK)) as i32
         });
         let job_id = scan.number(Waiting::JobId);
@@ -353,6 +351,12 @@ impl Queue {
         self.list.keep();
         opens_at
     }
+}
+
+/// Returns since when the row that `scan` shows can be claimed.
+pub(super) fn ready_since(scan: &Scan) -> i64 {
+    let queued_at = scan.number(Waiting::QueuedAt);
+    queued_at.max(scan.number(Waiting::RunAt))
 }
 
 /// The next row of a section.

@@ -1,6 +1,6 @@
 //! The claim of an executor: the next SQL job of its role.
 
-use super::{Claimed, Request, claim};
+use super::{Request, claim, commit_as_claimed};
 use crate::access_scope::Scope;
 use crate::error::Result;
 use crate::instance;
@@ -60,9 +60,7 @@ pub(crate) fn sql_job(spi: &Spi, run_as: &str, worker: &str) -> Result<Option<Sq
     let claimed = claim(spi, &request, |row| {
         found = Some((value(row[0]), value(row[2]), row[4].expect("an input")));
     })?;
-    if untouched && claimed == Claimed::Free {
-        durability::may_be_lost();
-    }
+    commit_as_claimed(untouched, claimed);
     let Some((job_id, token, input)) = found else {
         return Ok(None);
     };

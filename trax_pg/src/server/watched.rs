@@ -2,13 +2,21 @@
 //!
 //! A statement trigger of the table invalidates its entry in the relation cache; the message
 //! arrives with the commit of the change, so a transaction that begins later does not use the old
-//! rows. A look for messages takes nanoseconds when there are none.
+//! rows.
 
 use crate::server::call::sql_function;
+use crate::server::spi;
+use crate::server::spi::Spi;
 use pgrx::{pg_guard, pg_sys};
+use std::cell::RefCell;
 use std::ffi::CStr;
+use std::rc::Rc;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread::LocalKey;
+
+/// The rows of a watched table, and how often it had changed before they were read.
+pub(crate) type Cache<T> = RefCell<Option<(u64, Rc<T>)>>;
 
 /// A watched table of the extension.
 pub(crate) struct Watched {
@@ -34,9 +42,31 @@ impl Watched {
         }
     }
 
-    /// Returns how often the table may have changed, to be read before its rows; `None` when there
-    /// is no such table, as in a database that was not updated.
-    pub(crate) fn changes(&self) -> Option<u64> {
+    /// Returns the rows of the table as committed now, in the form that `read` gives them, or none
+    /// when there is no such table, as in a database that was not updated. Reads them only after a
+    /// change.
+    pub(crate) fn rows<T: Default>(
+        &self,
+        cache: &'static LocalKey<Cache<T>>,
+        read: impl FnOnce(&Spi) -> T,
+    ) -> Rc<T> {
+        let Some(changes) = self.changes() else {
+            return Rc::default();
+        };
+        let cached = cache.with_borrow(|cached| {
+            let current = cached.as_ref().filter(|(read_at, _)| *read_at == changes);
+            current.map(|(_, rows)| Rc::clone(rows))
+        });
+        cached.unwrap_or_else(|| {
+            let rows = spi::connected_anyhow(|spi| Ok(read(spi)));
+            let rows = Rc::new(rows.unwrap_or_else(|error| error.raise()));
+            cache.set(Some((changes, Rc::clone(&rows))));
+            rows
+        })
+    }
+
+    /// Returns how often the table may have changed, to be read before its rows.
+    fn changes(&self) -> Option<u64> {
         LISTEN.call_once(|| {
             // SAFETY: the callback has the right signature and lives as long as the library.
             unsafe {

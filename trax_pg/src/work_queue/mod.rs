@@ -274,7 +274,7 @@ fn enqueue_unique(
         };
         let id = id.unwrap_or_else(next_id);
         if insert_as(job, &[id], &[input]).is_empty() {
-            // It was dropped. No job has the key.
+            // The full group has dropped the job: no job has the key.
             let former = former.into_iter().collect::<Vec<_>>();
             unique_key::release(spi, vec![key.to_owned(); former.len()], former, job.now);
             return Ok(Placed::Dropped(id));

@@ -18,12 +18,12 @@ use pgrx::pg_sys;
 const RUN_AT: usize = 2;
 const ON_DUPLICATE: usize = 17;
 
-/// What a new job does to the waiting job that has its unique key.
+/// The effect of a new job on the waiting job that has its unique key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OnDuplicate {
     #[default]
     Keep,
-    /// That job gets the input and the options of the new one.
+    /// The waiting job gets the input and the options of the new one.
     Replace,
     /// Its time, too.
     Postpone,

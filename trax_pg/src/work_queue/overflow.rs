@@ -10,8 +10,9 @@
 //! that undo steps, jobs that move into the group, the jobs of a document of a graph and the job of
 //! a batch are not admitted, and come on top. A new job that is dropped is of no batch.
 //!
-//! Cost: nothing for other groups; in such a group two probes of an index, and 100 more when the
-//! numbers of the admitted jobs reach the limit. Only a group that stays full reads all its rows.
+//! Cost: a look at a map for other groups; in such a group two probes of an index, and 100 more
+//! when the numbers of the admitted jobs reach the limit. Only a group that stays full reads all
+//! its rows.
 
 use super::new_job::NewJob;
 use crate::columns::Outcome;
@@ -22,11 +23,10 @@ use crate::server::clock::Timestamp;
 use crate::server::lock::{Lock, Mode};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, array_arg, row, statement};
-use crate::server::watched::GROUPS;
+use crate::server::watched::{Cache, GROUPS};
 use crate::unique_key;
 use crate::{changes, job_needs, wake};
 use pgrx::{PgSqlErrorCode, pg_sys};
-use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::rc::Rc;
@@ -97,27 +97,14 @@ statement!(
 type Groups = HashMap<String, Limited>;
 
 thread_local! {
-    /// The groups, and how often groups had changed before they were read.
-    static CACHED: RefCell<Option<(u64, Rc<Groups>)>> = const { RefCell::new(None) };
+    static CACHED: Cache<Groups> = const { Cache::new(None) };
 }
 
 /// Returns the groups with a limit of waiting jobs, as committed now.
 fn groups() -> Rc<Groups> {
-    let Some(changes) = GROUPS.changes() else {
-        return Rc::default();
-    };
-    let cached = CACHED.with_borrow(|cached| {
-        let current = cached.as_ref().filter(|(read_at, _)| *read_at == changes);
-        current.map(|(_, groups)| Rc::clone(groups))
-    });
-    cached.unwrap_or_else(|| {
-        let read = spi::connected_anyhow(|spi| {
-            let rows = spi.query_latest(LimitedGroups);
-            Ok(rows.iter().map(|one| (one.name.clone(), one)).collect())
-        });
-        let groups: Rc<Groups> = Rc::new(read.unwrap_or_else(|error| error.raise()));
-        CACHED.set(Some((changes, Rc::clone(&groups))));
-        groups
+    GROUPS.rows(&CACHED, |spi| {
+        let rows = spi.query_latest(LimitedGroups);
+        rows.iter().map(|one| (one.name.clone(), one)).collect()
     })
 }
 

@@ -195,7 +195,7 @@ fn change_job(spi: &Spi, caller: Caller, job_id: i64, change: &Change) -> Result
             job_id: arg(job_id),
         });
         match state.one() {
-            // It has come back to the queue since.
+            // The job has come back to the queue since.
             Some(state) if state == "ready" || state == "blocked" => {}
             Some(state) => {
                 scope.require_job(spi, job_id)?;
@@ -208,10 +208,10 @@ fn change_job(spi: &Spi, caller: Caller, job_id: i64, change: &Change) -> Result
     Ok("unknown".to_owned())
 }
 
-/// Only a function that knows the role of a statement queues one.
+/// Returns the error for a new input of a SQL job.
 fn statement_stays(job_id: i64) -> Error {
     Error::wrong_state(format!("job {job_id} is a statement"))
-        .detail("The input of a SQL job is its statement, which runs as another role may not decide.")
+        .detail("The input of a SQL job has its statement and the role that runs it.")
         .hint(format!(
             "Cancel it and queue another: select trax.cancel({job_id}); select trax.enqueue_sql('...')"
         ))
