@@ -7,7 +7,6 @@ mod fetch;
 mod fleet;
 mod health;
 mod hosts;
-mod json;
 mod language;
 mod lease;
 mod middleware;

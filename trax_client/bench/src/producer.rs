@@ -51,7 +51,7 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
         measure: measure.to_owned(),
         unit: Unit::TransactionsPerSecond,
         what: format!(
-            "{PRODUCERS} connections that commit an insert into a table of their own and {call}, {} s, one session listens",
+            "{PRODUCERS} connections that commit an insert into a table of their own and {call}, {:?}, one session listens",
             bench.sizes.seconds
         ),
         floor: FLOOR.to_owned(),
@@ -99,7 +99,7 @@ pub(crate) async fn produce(
     tokio::time::sleep(Duration::from_millis(200)).await;
     let before = committed.load(Ordering::Relaxed);
     let begun = bench.meter.begin().await?;
-    tokio::time::sleep(Duration::from_secs(bench.sizes.seconds)).await;
+    tokio::time::sleep(bench.sizes.seconds).await;
     let count = committed.load(Ordering::Relaxed) - before;
     let cost = bench.meter.end(begun).await?;
     stop.store(true, Ordering::Relaxed);

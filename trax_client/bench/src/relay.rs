@@ -53,7 +53,7 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
             measure: "source".to_owned(),
             unit: Unit::TransactionsPerSecond,
             what: format!(
-                "{} connections that commit an insert into a table of their own and trax_outbox.enqueue, {} s, no relay",
+                "{} connections that commit an insert into a table of their own and trax_outbox.enqueue, {:?}, no relay",
                 producer::PRODUCERS,
                 bench.sizes.seconds
             ),
@@ -197,7 +197,7 @@ async fn lag(bench: &BenchDatabase) -> Result<Spread, Failure> {
 async fn commit_steadily(
     connection: Connection,
     committed: Arc<AtomicI64>,
-    seconds: u64,
+    seconds: Duration,
 ) -> Result<(), Failure> {
     let sql = format!(
         "select trax_outbox.enqueue('{TASK}', to_jsonb(extract(epoch from clock_timestamp())))"
@@ -206,7 +206,7 @@ async fn commit_steadily(
     let mut ticks = tokio::time::interval(EACH);
     // A late commit is followed by faster ones, so that the pace holds.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let each = Duration::from_secs(seconds).as_millis() / EACH.as_millis();
+    let each = seconds.as_millis() / EACH.as_millis();
     for _ in 0..each {
         ticks.tick().await;
         connection.query(&statement, &[]).await?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::value_parser;
-use trax_terminal::at_least_a_second;
+use trax_terminal::duration_from;
 
 #[derive(clap::Args)]
 pub(crate) struct SizeArguments {
@@ -14,10 +14,10 @@ pub(crate) struct SizeArguments {
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
     /// How long one round of a timed scenario takes
-    #[arg(long, value_name = "TIME", value_parser = at_least_a_second)]
+    #[arg(long, value_name = "TIME", value_parser = at_least_100ms)]
     seconds: Option<Duration>,
     /// How long another session holds a snapshot (held_snapshot)
-    #[arg(long, value_name = "TIME", value_parser = at_least_a_second)]
+    #[arg(long, value_name = "TIME", value_parser = at_least_100ms)]
     hold: Option<Duration>,
     /// How many jobs wait in the deep queue (depth)
     #[arg(long, value_name = "N", value_parser = value_parser!(i64).range(1..=100_000_000))]
@@ -51,13 +51,17 @@ pub(crate) struct SizeArguments {
     samples: Option<u32>,
 }
 
+fn at_least_100ms(text: &str) -> Result<Duration, String> {
+    duration_from(Duration::from_millis(100), text)
+}
+
 /// Every size used by a scenario.
 #[derive(Clone, Debug)]
 pub(crate) struct Sizes {
     pub(crate) jobs: i64,
     pub(crate) rounds: u16,
-    pub(crate) seconds: u64,
-    pub(crate) hold: u64,
+    pub(crate) seconds: Duration,
+    pub(crate) hold: Duration,
     pub(crate) deep: i64,
     pub(crate) blocked: i64,
     pub(crate) groups: i64,
@@ -74,12 +78,14 @@ impl Sizes {
     pub(crate) fn new(asked: &SizeArguments, all: bool) -> Self {
         let size =
             |asked: Option<i64>, quick, full| asked.unwrap_or(if all { full } else { quick });
-        let whole = |asked: Option<Duration>, default| asked.map_or(default, |time| time.as_secs());
+        let length = |asked: Option<Duration>, quick, full| {
+            asked.unwrap_or(Duration::from_secs(if all { full } else { quick }))
+        };
         Sizes {
             jobs: size(asked.jobs, 100_000, 500_000),
             rounds: asked.rounds.unwrap_or(if all { 5 } else { 3 }),
-            seconds: whole(asked.seconds, if all { 10 } else { 1 }),
-            hold: whole(asked.hold, if all { 300 } else { 30 }),
+            seconds: length(asked.seconds, 1, 10),
+            hold: length(asked.hold, 30, 300),
             deep: size(asked.deep, 1_000_000, 10_000_000),
             blocked: size(asked.blocked, 100_000, 100_000),
             groups: size(asked.groups, 1_000, 10_000),

@@ -33,7 +33,7 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
         rounds.push(Round { measured, floor });
     }
     let what = format!(
-        "jobs completed in the last {} of {} s in which another session holds a repeatable-read snapshot; 1 connection queues by \
+        "jobs completed in the last {:?} of {:?} in which another session holds a repeatable-read snapshot; 1 connection queues by \
          {QUEUE_BATCH}, {DRAINERS} call trax.complete_and_claim by 100",
         window(bench),
         bench.sizes.hold
@@ -46,8 +46,8 @@ pub(crate) async fn run(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     ))
 }
 
-/// Returns the length of the measurement, in seconds.
-fn window(bench: &BenchDatabase) -> u64 {
+/// Returns the length of the measurement.
+fn window(bench: &BenchDatabase) -> Duration {
     bench.sizes.seconds.min(bench.sizes.hold)
 }
 
@@ -55,13 +55,13 @@ fn window(bench: &BenchDatabase) -> u64 {
 async fn load(bench: &BenchDatabase, is_held: bool) -> Result<Sample, Failure> {
     let holder = bench.connect().await?;
     let load = Load::begin(bench).await?;
-    tokio::time::sleep(WARM_UP).await;
+    tokio::time::sleep(WARM_UP.min(bench.sizes.hold)).await;
     if is_held {
         let sql = "begin isolation level repeatable read; select count(*) from bench.plain";
         holder.batch_execute(sql).await?;
     }
     let rest = bench.sizes.hold - window(bench);
-    load.lasts(Duration::from_secs(rest)).await?;
+    load.lasts(rest).await?;
     let sample = load.measure(bench).await?;
     holder.batch_execute("rollback").await?;
     load.end(bench).await?;
@@ -111,7 +111,7 @@ impl Load {
     async fn measure(&self, bench: &BenchDatabase) -> Result<Sample, Failure> {
         let begun = bench.meter.begin().await?;
         let before = self.counts.completed.load(Ordering::Relaxed);
-        self.lasts(Duration::from_secs(window(bench))).await?;
+        self.lasts(window(bench)).await?;
         let count = self.counts.completed.load(Ordering::Relaxed) - before;
         Ok(Sample::rate(count, bench.meter.end(begun).await?))
     }

@@ -37,7 +37,7 @@ const SCENARIOS: &[&str] = &[
     "suspended",
     "graphs",
 ];
-const TINY: &str = "--rounds 1 --jobs 2000 --seconds 1 --hold 1 --deep 3000 --blocked 500 --groups 20 --manifests 300 \
+const TINY: &str = "--rounds 1 --jobs 2000 --seconds 100ms --hold 200ms --deep 3000 --blocked 500 --groups 20 --manifests 300 \
      --due 300 --finished 1000 --history 2000 --waiting 500 --callers 300 --samples 10";
 
 fn bench(server: &Server, arguments: &[&str]) -> Command {

@@ -4,7 +4,7 @@
 //! A complete unit test of a handler:
 //!
 //! ```
-#![doc = include_str!("../../tests/handler.rs")]
+#![doc = include_str!("../../tests/server/handler.rs")]
 //! ```
 //!
 //! [`Worker::run_one`](crate::Worker::run_one) claims and executes exactly one job, with its
@@ -18,7 +18,7 @@
 //! the time of sleeps and runs the children. A test sends the signals:
 //!
 //! ```
-#![doc = include_str!("../../tests/steps.rs")]
+#![doc = include_str!("../../tests/server/steps.rs")]
 //! ```
 //!
 //! # Servers

@@ -38,7 +38,7 @@ fn ran(output: Output) -> Result<String> {
 
 #[tokio::test]
 async fn from_nothing_to_a_job_that_ran_takes_less_than_forty_lines() -> Result {
-    assert!(include_str!("../examples/hello.rs").lines().count() < 40);
+    assert!(include_str!("../../examples/hello.rs").lines().count() < 40);
     let server = Server::options().fast().start()?;
     let database = server.database("hello").await?;
     let said = ran(example("hello", &server, &database)?.output()?)?;

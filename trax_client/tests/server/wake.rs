@@ -1,5 +1,4 @@
 //! Waking up: the delay until an idle worker starts a job, and its behavior without notifications.
-#![cfg(feature = "testkit")]
 
 use std::error::Error as StdError;
 use std::time::{Duration, Instant};
