@@ -26,10 +26,13 @@ pub(super) struct Browser {
 
 impl Browser {
     pub(super) async fn start() -> Self {
-        let (driver, port) = start_driver().await;
         let profile = Scratch::new("chromium");
-        let directory = format!("--user-data-dir={}", profile.path().display());
-        let options = json!({"args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", directory]});
+        let (driver, port) = start_driver(&profile).await;
+        // The shell has no windows and menus of its own, which a whole browser draws without a screen too.
+        let options = json!({
+            "binary": "/usr/bin/chromium-headless-shell",
+            "args": ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        });
         let wanted = json!({"capabilities": {"alwaysMatch": {
             "browserName": "chrome", "goog:chromeOptions": options, "timeouts": {"script": PATIENCE.as_secs() * 1000},
             "goog:loggingPrefs": {"browser": "ALL"}
@@ -250,11 +253,12 @@ fn axe() -> String {
         .unwrap_or_else(|error| panic!("{place:?}: {error}; run scripts/setup"))
 }
 
-/// Starts the driver; returns it with its port.
-async fn start_driver() -> (Process, u16) {
+/// Starts the driver, which makes the browser's profile in this directory; returns it with its port.
+async fn start_driver(profile: &Scratch) -> (Process, u16) {
     const STARTED: &str = "successfully on port ";
     loop {
         let mut command = Command::new("chromedriver");
+        command.env("TMPDIR", profile.path());
         command.arg("--port=0");
         let driver = Process::start(command);
         // The driver takes a free IPv6 port, and ends if another program uses the same IPv4 port.
