@@ -28,7 +28,7 @@ impl Browser {
     pub(super) async fn start() -> Self {
         let profile = Scratch::new("chromium");
         let (driver, port) = start_driver(&profile).await;
-        // The shell has no windows and menus of its own, which a whole browser draws without a screen too.
+        // The shell draws no windows and menus, as the whole browser does without a screen too.
         let options = json!({
             "binary": "/usr/bin/chromium-headless-shell",
             "args": ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
@@ -253,7 +253,7 @@ fn axe() -> String {
         .unwrap_or_else(|error| panic!("{place:?}: {error}; run scripts/setup"))
 }
 
-/// Starts the driver, which makes the browser's profile in this directory; returns it with its port.
+/// Starts the driver, which makes the browser's profile in this directory; returns its port too.
 async fn start_driver(profile: &Scratch) -> (Process, u16) {
     const STARTED: &str = "successfully on port ";
     loop {
