@@ -11,7 +11,7 @@
 //!
 //! | action | functions, statements | locks |
 //! |---|---|---|
-//! | `ClaimNext` | `claim`: `group::room`, `limit::held`, `claim::grant`; `key_block` | the group's, exclusive and not waited for; the key's, not waited for; rows, skip locked |
+//! | `ClaimNext` | `claim`: `group::room`, `limit::held`, `claim::grant`; `limit::block` | the group's, exclusive and not waited for; the key's, not waited for; rows, skip locked |
 //! | `Heartbeat` | `lease`: `lease_extend` | the lease's row |
 //! | `Complete` | `outcome::completion` | the lease's row |
 //! | `Fail` | `outcome`: `lease_take`, `run_fail` | the lease's row |

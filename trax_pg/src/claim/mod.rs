@@ -258,7 +258,7 @@ fn claim(
         let aging = setting::priority_aging().map(micros);
         pick.take_from(spi, List::of(spi, request, aging.is_some()), aging);
     }
-    pick.block(spi);
+    pick.block();
     unreadable_job::put_off(spi, std::mem::take(&mut pick.unreadable), pick.now);
     pick.unlock_idle();
     let look = match (pick.jobs.len() < request.max_jobs, pick.saw_all) {

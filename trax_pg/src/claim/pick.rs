@@ -376,9 +376,9 @@ impl Pick {
         room
     }
 
-    pub(super) fn block(&self, spi: &Spi) {
+    pub(super) fn block(&self) {
         if !self.blocked.is_empty() {
-            limit::block(spi, &self.blocked);
+            limit::block(&self.blocked);
         }
     }
 }

@@ -8,18 +8,17 @@
 
 use super::{Counter, Held};
 use crate::changes::Claimable;
-use crate::columns::Group;
+use crate::columns::{Group, Waiting};
 use crate::memory::Bound;
 use crate::memory::left::{Left, Name};
 use crate::server::lock::{Lock, Mode};
 use crate::server::running::Running;
-use crate::server::spi::{Rows, Spi, arg, array_arg, row, statement};
-use crate::server::table::{Key, View};
+use crate::server::spi::{Rows, Spi, arg, row, statement};
+use crate::server::table::{Key, Table, Updater, View};
 use crate::{changes, wake};
 use pgrx::pg_sys;
 use std::collections::BTreeMap;
 
-statement!(KeyBlock, "limit/key_block.sql", { tids: TIDARRAYOID, waits_for: TEXTARRAYOID });
 statement!(
     KeyUnblock, "limit/unblock.sql" with { reason: "'key'", shared: "concurrency_key" },
     { shared: TEXTOID, at_most: INT8OID } -> Unblocked
@@ -172,17 +171,18 @@ pub(crate) struct Blocked {
 
 /// Takes rows out of their lanes whose key or manifest has no room. The caller has locked the rows
 /// and the keys and manifests.
-pub(crate) fn block(spi: &Spi, rows: &[Blocked]) {
+pub(crate) fn block(rows: &[Blocked]) {
     changes::taken();
-    let tids: Vec<Option<pg_sys::Datum>> = rows
-        .iter()
-        .map(|row| Some(pg_sys::Datum::from(&raw const row.tid)))
-        .collect();
-    let reasons: Vec<Option<pg_sys::Datum>> = rows.iter().map(|row| arg(row.waits_for)).collect();
-    spi.execute(KeyBlock {
-        tids: array_arg(pg_sys::TIDOID, &tids),
-        waits_for: array_arg(pg_sys::TEXTOID, &reasons),
-    });
+    let queue = Table::open(Waiting::TABLE, Waiting::ALL);
+    let view = View::of_transaction();
+    let mut updater = Updater::begin(&queue);
+    for row in rows {
+        let reason = [(Waiting::WaitsFor, arg(row.waits_for))];
+        updater.update_if_free(row.tid, &view, reason);
+    }
+    updater.end();
+    view.end();
+    queue.close();
 }
 
 /// Returns how many jobs have ended, by key and manifest.
