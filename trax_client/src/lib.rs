@@ -137,7 +137,7 @@ pub use tokio_postgres;
 pub use trace::{MalformedTrace, TraceContext};
 pub use worker::{
     Cancellation, Context, Counts, Decide, Decided, Event, FromContext, FromState, HandlerOutput,
-    HandlerResult, Health, IntoOutcome, JobError, Next, Outcome, Reason, Shutdown, State, Stopped,
-    Summary, TaskHandler, Worker,
+    HandlerResult, Health, IntoOutcome, JobError, Many, ManyOutput, Next, Outcome, Reason,
+    Shutdown, State, Stopped, Summary, TaskHandler, Worker,
 };
 pub use workflow::{Child, Children, Recorded, RecordedStep, Sent, Undo, Waited};

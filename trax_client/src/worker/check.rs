@@ -17,6 +17,7 @@ pub(crate) fn check<'m, S: Send + Sync + 'static>(
 ) -> Result<()> {
     let handlers = &setup.handlers;
     let mistake = handlers.mistake().or_else(|| idle(setup));
+    let mistake = mistake.or_else(|| handlers.too_many(setup.concurrency));
     let mistake = mistake.or_else(|| {
         let unhandled = manifests
             .find(|manifest| !handlers.knows(manifest.task()))?;

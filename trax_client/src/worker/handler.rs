@@ -112,7 +112,9 @@ fn in_short(verdict: &Verdict, panicked: bool) -> Ended<'_> {
 }
 
 /// Runs a handler or middleware, and turns a panic into an error.
-pub(crate) async fn caught(start: impl FnOnce() -> Running) -> HandlerResult<Outcome> {
+pub(crate) async fn caught<R>(
+    start: impl FnOnce() -> Pin<Box<dyn Future<Output = HandlerResult<R>> + Send>>,
+) -> HandlerResult<R> {
     // After a panic the future is only dropped, so its inconsistent state is never observed.
     let mut running = catch_unwind(AssertUnwindSafe(start)).map_err(panicked)?;
     poll_fn(

@@ -16,6 +16,8 @@ pub(crate) struct Handlers<S> {
     task_layers: Vec<(String, Layer<S>)>,
     /// A task with two handlers, which is refused when the worker starts.
     duplicate: Option<String>,
+    /// The tasks whose handlers take many jobs, and how many.
+    many: Vec<(String, usize)>,
 }
 
 impl<S: Send + Sync + 'static> Handlers<S> {
@@ -26,6 +28,7 @@ impl<S: Send + Sync + 'static> Handlers<S> {
             layers: Vec::new(),
             task_layers: Vec::new(),
             duplicate: None,
+            many: Vec::new(),
         }
     }
 
@@ -33,6 +36,11 @@ impl<S: Send + Sync + 'static> Handlers<S> {
         if self.by_task.insert(task.clone(), handler).is_some() {
             self.duplicate.get_or_insert(task);
         }
+    }
+
+    /// The handler of this task takes up to `max_jobs` in one call.
+    pub(crate) fn takes_many(&mut self, task: &str, max_jobs: usize) {
+        self.many.push((task.to_owned(), max_jobs));
     }
 
     pub(crate) fn insert_any(&mut self, handler: Handler<S>) {
@@ -72,6 +80,20 @@ impl<S: Send + Sync + 'static> Handlers<S> {
             .find(|(task, _)| !self.knows(task))?;
         Some(format!(
             "there is middleware for task \"{task}\", for which this worker has no handler; add one, or correct the name"
+        ))
+    }
+
+    /// Returns the mistake in a handler of many jobs for a worker that runs `concurrency` at once.
+    pub(crate) fn too_many(&self, concurrency: usize) -> Option<String> {
+        if let Some((task, _)) = self.many.iter().find(|(_, max_jobs)| *max_jobs == 0) {
+            return Some(format!(
+                "the handler of \"{task}\" takes no job at once; type Many::up_to(100)"
+            ));
+        }
+        let (task, max_jobs) = self.many.iter().find(|(_, most)| *most > concurrency)?;
+        Some(format!(
+            "the handler of \"{task}\" takes {max_jobs} jobs at once, and the worker runs {concurrency}: \
+             type .concurrency({max_jobs}), or Many::up_to({concurrency})"
         ))
     }
 

@@ -29,6 +29,7 @@ mod held_leases;
 #[cfg(feature = "testkit")]
 mod inline;
 mod keep_polling;
+mod many;
 mod middleware;
 mod name;
 mod outcome;
@@ -62,6 +63,7 @@ pub use self::context::Context;
 pub use self::decided::{Decide, Decided};
 pub use self::event::Event;
 pub use self::health::Health;
+pub use self::many::{Many, ManyOutput};
 pub use self::middleware::Next;
 pub use self::outcome::{HandlerResult, IntoOutcome, JobError, Outcome};
 pub use self::shutdown::Shutdown;
@@ -89,11 +91,9 @@ use crate::task::Task;
 /// Claims jobs and runs handlers until stopped.
 ///
 /// A misbehaving handler does not affect others:
-/// - A handler that **panics** fails its attempt with the panic's text, and is retried as after any
-///   error.
-/// - A handler that **blocks its thread** keeps its lease, as heartbeats have their own thread. If
-///   every thread is blocked (a current-thread runtime has one), claims, other handlers and the end
-///   of the worker wait, and after the stall limit [`Health`] reports it. Run such code under
+/// - A handler that **panics** fails its attempt with the panic's text, as after any error.
+/// - A handler that **blocks its thread** keeps its lease. If every thread is blocked, the whole
+///   worker waits, and after the stall limit [`Health`] reports it. Run such code under
 ///   `tokio::task::block_in_place` or `spawn_blocking`.
 /// - A handler that **ignores its cancellation** is dropped at its next await after
 ///   [`Worker::cancel_patience`]; during a stop, one that cannot be dropped is abandoned.

@@ -5,6 +5,7 @@ mod declared;
 mod example;
 mod handler;
 mod json;
+mod many;
 mod producer;
 mod steps;
 mod testkit;
