@@ -50,14 +50,14 @@ with lane as materialized (
             when 'jobs' then 'suspended'
             else 'ready'
         end as state,
-        count(*) * (100 / min(s.percent)) as jobs,
-        min(q.run_at) as oldest
+        q.jobs * (100 / s.percent) as jobs,
+        q.oldest
     from size s
     cross join lateral (
-        select w.lane_id, w.group_name, w.waits_for, w.run_at
+        select w.lane_id, w.group_name, w.waits_for, count(*) as jobs, min(w.run_at) as oldest
         from trax.work_queue w tablesample system (s.percent) repeatable (0)
+        group by 1, 2, 3
     ) q
-    group by 1, 2, 3
 ), probed as materialized (
     -- The rows that a sample would miss: the first of each lane, and of each of its priorities,
     -- where a job may wait for long behind others.
