@@ -199,6 +199,29 @@ async fn steps_that_changed_code_does_not_reach_are_an_event() {
 }
 
 #[tokio::test]
+async fn steps_of_which_changed_code_has_none_are_an_event() {
+    let (db, s) = scheduled().await;
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&events);
+    let worker = worker(&db)
+        .on_event(move |event: &Event| {
+            if let Event::StepsUnreached { steps, .. } = event {
+                heard.lock().expect("no panic").push(steps.clone());
+            }
+        })
+        .handle("flow", |(): (), _: Context| async { HandlerResult::Ok(()) });
+    let job = s.enqueue("'flow', 'null'").await;
+    let claimed = s.claim_one("").await;
+    s.get(&format!(
+        "select trax.record_step({0}, 'old', '1'); select trax.release({0})",
+        claimed.key()
+    ))
+    .await;
+    beside(worker, ends_as(&s, job, "completed")).await;
+    assert_eq!(*events.lock().expect("no panic"), [["old".to_owned()]]);
+}
+
+#[tokio::test]
 async fn steps_run_inline_in_a_test_of_a_handler() {
     let (db, s) = scheduled().await;
     let worker = worker(&db).handle("flow", |(): (), ctx: Context| async move {

@@ -34,6 +34,10 @@ impl Reached {
         Reached(token)
     }
 
+    pub(crate) fn len(&self) -> usize {
+        attempts().get(&self.0.0).map_or(0, BTreeSet::len)
+    }
+
     pub(crate) fn has(&self, step: &str) -> bool {
         let attempts = attempts();
         let reached = attempts.get(&self.0.0);

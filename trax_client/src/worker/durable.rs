@@ -153,7 +153,7 @@ impl<S> Context<S> {
     /// # Errors
     /// When the server refuses the call, or cannot be reached.
     pub async fn begin_sleep(&self, name: &str, time: Duration) -> HandlerResult<Waited<()>> {
-        let step = self.steps.begin(name)?.done();
+        let step = self.steps.begin_wait(name)?.done();
         let waited = self
             .steps
             .call(|reply| Call::Sleep(step.clone(), time.min(LONGEST), reply));
@@ -188,7 +188,7 @@ impl<S> Context<S> {
         signal: &str,
         timeout: Option<Duration>,
     ) -> HandlerResult<Waited<Json>> {
-        let step = self.steps.begin(name)?.done();
+        let step = self.steps.begin_wait(name)?.done();
         let timeout = timeout.map(|timeout| timeout.min(LONGEST));
         let waited = self
             .steps
@@ -264,7 +264,7 @@ impl<S> Context<S> {
         children: Children,
         timeout: Option<Duration>,
     ) -> HandlerResult<Waited<Vec<Child>>> {
-        let step = self.steps.begin(name)?.done();
+        let step = self.steps.begin_wait(name)?.done();
         let timeout = timeout.map(|timeout| timeout.min(LONGEST));
         let waited = self
             .steps

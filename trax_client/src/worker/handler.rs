@@ -76,7 +76,13 @@ pub(crate) async fn attempt<S>(
         return verdict_on_stop(reason);
     }
     let execution = Execution::of(&ctx);
-    let running = execution.around(caught(|| handler(input, ctx)));
+    let running = async {
+        let result = execution.around(caught(|| handler(input, ctx))).await;
+        if result.is_ok() {
+            steps.look_back().await;
+        }
+        result
+    };
     let overdue = async {
         let reason = cancellation.cancelled().await;
         tokio::time::sleep(patience).await;

@@ -102,7 +102,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
     ///
     /// Each job keeps a lease, a time limit, an attempt and an outcome of its own. An error of the
     /// function fails all jobs of the call; to fail some of them, return a `Vec` with a `Result`
-    /// for each job. A call suspends no job: no sleep, signal or children of their contexts.
+    /// for each job. Waits that suspend a job (`sleep`, `signal`, `children`) are refused.
     pub fn handle_many<T, F, Fut, M, E>(
         mut self,
         task: impl Into<String>,
@@ -166,6 +166,7 @@ impl<T: Send + 'static, S: Send + Sync + 'static> Gatherer<T, S> {
 
     /// Returns the result of a job from the call that it is in.
     async fn result_of(self: Arc<Self>, input: T, ctx: Context<S>) -> HandlerResult<Outcome> {
+        ctx.steps.joins_call();
         let key = self.many.key.as_ref().map(|key| key(&input));
         let key = key.unwrap_or_default();
         let (sender, mut result) = oneshot::channel();
@@ -243,7 +244,9 @@ impl<T: Send + 'static, S: Send + Sync + 'static> Gatherer<T, S> {
             let results = results.and_then(|results| match results.len() {
                 given if given == wanted => Ok(results),
                 given => Err(JobError::new(format!(
-                    "the handler of \"{task}\" returned {given} results for {wanted} jobs"
+                    "the handler of \"{task}\" returned {} for {}",
+                    numbered(given, "result"),
+                    numbered(wanted, "job")
                 ))),
             });
             let results = results.unwrap_or_else(|error| vec![Err(error); wanted]);
@@ -259,4 +262,8 @@ async fn all_closed<R>(waiting: &mut [oneshot::Sender<R>]) {
     for waiting in waiting {
         waiting.closed().await;
     }
+}
+
+fn numbered(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

@@ -6,6 +6,7 @@
 //! handler, which therefore cannot continue by mistake.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -121,12 +122,16 @@ impl Drop for Use<'_> {
 pub(crate) struct Steps {
     job_id: JobId,
     token: Token,
+    /// How many steps earlier attempts have recorded.
+    recorded: usize,
     /// The steps that the handler reaches by its own clients; `None` if nothing is kept.
     by_itself: Option<Reached>,
     caller: Caller,
     kept: OnceCell<HashMap<String, RecordedStep>>,
     used: Mutex<Used>,
     suspended: Notify,
+    /// The job is in a call with others, which a wait would suspend.
+    is_in_call: AtomicBool,
 }
 
 impl Steps {
@@ -134,11 +139,13 @@ impl Steps {
         Steps {
             job_id: claimed.job_id,
             token: claimed.token,
+            recorded: usize::try_from(claimed.steps).unwrap_or(0),
             by_itself: (claimed.steps > 0).then(|| Reached::of(claimed.token)),
             caller,
             kept: OnceCell::new(),
             used: Mutex::default(),
             suspended: Notify::new(),
+            is_in_call: AtomicBool::new(false),
         }
     }
 
@@ -166,6 +173,21 @@ impl Steps {
         })
     }
 
+    /// Refuses waits from here on.
+    pub(crate) fn joins_call(&self) {
+        self.is_in_call.store(true, Ordering::Relaxed);
+    }
+
+    /// Begins to use the name of a wait.
+    pub(crate) fn begin_wait(&self, name: &str) -> HandlerResult<Use<'_>> {
+        if self.is_in_call.load(Ordering::Relaxed) {
+            return Err(JobError::permanent(format!(
+                "step \"{name}\" cannot suspend a job of a call with others; write a handler for one job"
+            )));
+        }
+        self.begin(name)
+    }
+
     /// Returns the kept result of a step of an earlier attempt.
     pub(crate) async fn kept(&self, step: &str) -> HandlerResult<Option<Json>> {
         match self.all_kept().await?.get(step) {
@@ -190,6 +212,16 @@ impl Steps {
                 .collect())
         };
         self.kept.get_or_try_init(|| read).await
+    }
+
+    /// Reads the recorded steps for [`unreached`](Self::unreached), if the handler has read none
+    /// and has reached fewer by its own clients.
+    pub(crate) async fn look_back(&self) {
+        let by_itself = self.by_itself.as_ref().map_or(0, Reached::len);
+        if self.recorded > by_itself {
+            // Without an answer the event is left out.
+            self.all_kept().await.ok();
+        }
     }
 
     /// Returns the steps of earlier attempts that this one has not reached: the code has changed

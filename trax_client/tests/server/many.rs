@@ -150,13 +150,21 @@ async fn an_error_a_panic_or_a_wrong_number_of_results_fails_all_of_a_call() -> 
         match jobs.len() {
             1 => Err(JobError::permanent("refused")),
             2 => panic!("oops"),
+            4 => {
+                jobs[0].1.sleep("nap", NEVER).await?;
+                Ok(Vec::new())
+            }
             _ => Ok(vec![Ok(())]),
         }
     }
     for (jobs, said) in [
         (1, "refused"),
         (2, "panicked: oops"),
-        (3, "the handler of \"t\" returned 1 results for 3 jobs"),
+        (3, "the handler of \"t\" returned 1 result for 3 jobs"),
+        (
+            4,
+            "step \"nap\" cannot suspend a job of a call with others; write a handler for one job",
+        ),
     ] {
         let fixture = Fixture::new(jobs).await?;
         let many = Many::up_to(usize::try_from(jobs)?).max_wait(NEVER);
