@@ -25,6 +25,7 @@ export {
 export type { Handler } from "./execution.js";
 export { Graph, type GraphJobOptions, type GraphOptions, type Member, type Need, Node, type When } from "./graph.js";
 export type { Logger } from "./logger.js";
+export type { GatheredJob, Key, ManyHandler, ManyOptions } from "./many.js";
 export { Cancel, Permanent, RECORDED, type Reason, RetryIn, Snooze, Stopped } from "./outcome.js";
 export type { Summary } from "./run.js";
 export { Worker, type WorkerOptions } from "./worker.js";

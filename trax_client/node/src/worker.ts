@@ -7,6 +7,7 @@ import { type Duration, milliseconds } from "./duration.js";
 import { UsageError } from "./errors.js";
 import type { Handler, Registered } from "./execution.js";
 import { type Logger, standardError } from "./logger.js";
+import { Many, type ManyHandler, type ManyOptions } from "./many.js";
 import { checkList, checkOptions } from "./options.js";
 import { Run, type Setup, type Summary } from "./run.js";
 import { Telemetry } from "./telemetry.js";
@@ -79,16 +80,37 @@ export class Worker {
   task<Input = unknown, Output = unknown>(name: string, handler: Handler<Input, Output>): this;
   task<Input, Output = unknown>(name: string, decoder: Decoder<Input>, handler: Handler<Input, Output>): this;
   task(name: string, ...rest: unknown[]): this {
-    const [decoder, handler] = (rest.length === 2 ? rest : [undefined, ...rest]) as [Decoder<unknown> | undefined, Handler];
-    if (typeof name !== "string" || name === "" || typeof handler !== "function") {
-      throw new UsageError("task() takes a name, a decoder if you like, and a function");
-    }
+    return this.#add(name, rest, "task() takes a name, a decoder if you like, and a function", (handler: Handler) => handler);
+  }
+
+  /** Runs a function for many jobs of a task at once: `maxJobs` of them, or fewer after `maxWait`. Each job has an
+   * outcome of its own, and occupies one of the places of the worker.
+   *
+   *     worker.handleMany<{ id: number }>("index", { maxJobs: 10 }, async (jobs) => index(jobs.map(({ input }) => input.id)));
+   *
+   * @throws UsageError if the task has a handler already, or if `maxJobs` is more than the worker runs at once. */
+  handleMany<Input = unknown, Output = unknown>(
+    name: string, options: ManyOptions<Input>, handler: ManyHandler<Input, Output>,
+  ): this;
+  handleMany<Input, Output = unknown>(
+    name: string, options: ManyOptions<Input>, decoder: Decoder<Input>, handler: ManyHandler<Input, Output>,
+  ): this;
+  handleMany(name: string, options: ManyOptions, ...rest: unknown[]): this {
+    const usage = "handleMany() takes a name, options such as { maxJobs: 10 }, a decoder if you like, and a function";
+    const concurrency = this.#options.concurrency ?? 10;
+    return this.#add(name, rest, usage, (handler: ManyHandler) => new Many(name, options, concurrency, handler).handle);
+  }
+
+  /** Adds the handler of a task, from a decoder, if given, and a function. */
+  #add<Given>(name: string, given: unknown[], usage: string, handlerOf: (given: Given) => Handler): this {
+    const [decoder, handler] = (given.length === 2 ? given : [undefined, ...given]) as [Decoder<unknown> | undefined, Given];
+    if (typeof name !== "string" || name === "" || typeof handler !== "function") throw new UsageError(usage);
     if (name !== name.trim()) throw new UsageError(`the task "${name}" begins or ends with a space; write "${name.trim()}"`);
     if (/Generator/.test(Object.prototype.toString.call(handler))) {
       throw new UsageError(`the handler of "${name}" yields; return the output instead`);
     }
     if (this.#tasks.has(name)) throw new UsageError(`the task "${name}" has a handler already; a task has one`);
-    this.#tasks.set(name, { handler, decoder });
+    this.#tasks.set(name, { handler: handlerOf(handler), decoder });
     return this;
   }
 
