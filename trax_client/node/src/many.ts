@@ -16,7 +16,8 @@ export interface GatheredJob<Input = unknown> {
 }
 
 /** Runs for many jobs of a task at once. Returns their outputs in the order of the jobs, or nothing if there are none.
- * An Error in the list, or a promise that rejects, fails its job alone; a thrown error fails all jobs of the call. */
+ * An Error in the list, or a promise that rejects, fails its job alone; a thrown error fails all jobs of the call. The
+ * contexts have `step` and `spawn`; their waits (`sleep`, `awaitSignal`, `children`) are refused. */
 export type ManyHandler<Input = unknown, Output = unknown> = (
   jobs: GatheredJob<Input>[],
 ) => ManyResults<Output> | Promise<ManyResults<Output>>;
@@ -79,6 +80,7 @@ export class Many {
   /** Returns the result of a job of a call that begins once enough jobs are gathered. */
   readonly handle: Handler = async (input, ctx) => {
     ctx.signal.throwIfAborted();
+    refuseWaits(ctx);
     const { results, at } = await this.#gather({ input, ctx }, this.#keyOf(input));
     const result = await (await results)[at];
     if (result instanceof Error) throw result;
@@ -138,6 +140,14 @@ export class Many {
     // Node ends a program in which nothing waits for a promise that rejects.
     void Promise.allSettled(results);
     throw new Error(`${returned} ${numbered(results.length, "result")} for ${numbered(count, "job")}`);
+  }
+}
+
+/** Refuses the waits that suspend a job: their promises never settle, and a function that awaits one would never end. */
+function refuseWaits(ctx: Context): void {
+  for (const name of ["sleep", "awaitSignal", "children"] as const) {
+    const words = `ctx.${name}() cannot suspend a job of a call of many; give "${ctx.task}" a handler with task() instead`;
+    ctx[name] = () => Promise.reject(new UsageError(words));
   }
 }
 

@@ -136,9 +136,10 @@ test("the inputs are decoded, and a misfit fails its job alone", async () => {
     if (typeof input !== "string") throw new TypeError("no text");
     return input;
   };
-  const options = { maxJobs: 2, maxWait: "1 hour", by: (text: string) => text.length };
   const worker = it.worker({ untilEmpty: true });
-  worker.handleMany("decoded", options, decoder, (jobs) => jobs.map(({ input }) => input.toUpperCase()));
+  worker.handleMany("decoded", { maxJobs: 2, maxWait: "1 hour", by: (text) => text.length }, decoder, (jobs) =>
+    jobs.map(({ input }) => input.toUpperCase()),
+  );
   const jobs = await client.enqueueMany("decoded", ["a", 7, "b"], { maxRetries: 0 });
   await worker.run();
   const misfit = "failed error: the input does not fit this handler: TypeError: no text";
@@ -196,6 +197,21 @@ test("an error that the function throws fails all jobs of the call", async () =>
   const { runs } = await ran([1, 2, 3, 4], handler, { maxJobs: 2, maxWait: "1 hour" });
   const failed = "failed error: all of them";
   assert.deepEqual(runs, [failed, failed, "completed: 6", "completed: 8"]);
+});
+
+test("a job of a call records steps, and a wait that would suspend it is refused", async () => {
+  const waits: Record<string, (ctx: Context) => Promise<unknown>> = {
+    sleep: (ctx) => ctx.sleep("nap", "1 hour"),
+    awaitSignal: (ctx) => ctx.awaitSignal("go"),
+    children: (ctx) => ctx.children(),
+    step: (ctx) => ctx.step("charge", () => ctx.jobId > 0),
+  };
+  const handler = (jobs: GatheredJob<string>[]): Promise<unknown>[] =>
+    jobs.map(({ input, ctx }) => (waits[input] as (ctx: Context) => Promise<unknown>)(ctx));
+  const { runs } = await ran(Object.keys(waits), handler, { maxJobs: 4, maxWait: "1 hour" });
+  const refused = (wait: string): string =>
+    `failed error: UsageError: ctx.${wait}() cannot suspend a job of a call of many; give "many.${tasks}" a handler with task() instead`;
+  assert.deepEqual(runs, [refused("sleep"), refused("awaitSignal"), refused("children"), "completed: true"]);
 });
 
 test("results that are no list of one for each job fail all jobs of the call", async () => {
@@ -329,6 +345,12 @@ test("mistakes in a handler of many jobs are said in words", async () => {
     yield 1;
   }
   refused('the handler of "index" yields; return the output instead', { maxJobs: 3 }, it.worker(), generator);
+  it.worker().handleMany<number>("typed", { maxJobs: 3 }, async (jobs) => jobs.map(({ input }) => (input > 0 ? input : new Error("negative"))));
+  it.worker().handleMany("typed", { maxJobs: 3 }, async () => undefined);
+  // @ts-expect-error a text is no list
+  it.worker().handleMany("typed", { maxJobs: 3 }, () => "done");
+  // @ts-expect-error maxJobs is missing
+  assert.throws(() => it.worker().handleMany("typed", {}, () => undefined), UsageError);
   const twice = 'the task "index" has a handler already; a task has one';
   refused(twice, { maxJobs: 3 }, it.worker().task("index", () => 1));
   const worker = it.worker().handleMany("index", { maxJobs: 3, maxWait: any(null), by: any(null) }, any(doubled));
