@@ -286,12 +286,10 @@ test("a stop of the worker gives back the jobs that are gathered, and spends no 
 });
 
 test("a stop of the worker lets jobs that are gathered have their call within the grace period", async () => {
-  const { worker, task, calls } = many(doubled, { maxJobs: 3, maxWaitMs: 1000 });
-  const running = worker.run();
-  const job = await client.enqueue(task, 1);
-  await begun(job);
-  worker.stop();
-  assert.equal((await running).completed, 1);
+  const by = (): number => (worker.stop(), 0);
+  const { worker, task, calls } = many(doubled, { maxJobs: 3, maxWait: "50 ms", by });
+  await client.enqueue(task, 1);
+  assert.equal((await worker.run()).completed, 1);
   assert.deepEqual(calls, [[1]]);
 });
 
