@@ -87,9 +87,9 @@ class Fleet:
         self._running: list[tuple[trax.Worker | trax.AsyncWorker, threading.Thread]] = []
 
     def start(
-        self, function: Callable[..., Any], **settings: Any
+        self, function: Callable[..., Any], many: dict[str, Any] | None = None, **settings: Any
     ) -> trax.Worker | trax.AsyncWorker:
-        """Start a worker with this function as the handler of the task."""
+        """Start a worker with this function as the handler of the task, or of many jobs of it."""
         settings = {"lease": 6.0, "grace": 0.0, **settings}
         worker: trax.Worker | trax.AsyncWorker
         if self.kind == "sync":
@@ -99,7 +99,7 @@ class Fleet:
             worker = others = trax.AsyncWorker(self.url, **settings)
             thread = threading.Thread(target=lambda: asyncio.run(others.run()))
             function = as_async(function)
-        worker.task(self.task)(function)
+        (worker.task_many(self.task, **many) if many else worker.task(self.task))(function)
         thread.start()
         self._running.append((worker, thread))
         return worker

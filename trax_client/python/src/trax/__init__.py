@@ -36,6 +36,7 @@ from .errors import (
     WrongStateError,
 )
 from .graph import Graph, Member, Need, Node
+from .many import AsyncGatheredJob, GatheredJob
 from .options import JobChange, JobOptions
 from .outcome import RECORDED, Cancel, Permanent, Reason, RetryIn, Snooze, Stopped, Suspended
 from .steps import Child
@@ -46,6 +47,7 @@ __all__ = [
     "RECORDED",
     "AsyncClient",
     "AsyncContext",
+    "AsyncGatheredJob",
     "AsyncWorker",
     "BusyError",
     "Cancel",
@@ -54,6 +56,7 @@ __all__ = [
     "ConflictError",
     "Context",
     "DisconnectedError",
+    "GatheredJob",
     "Graph",
     "InvalidArgumentError",
     "Job",

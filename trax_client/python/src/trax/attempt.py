@@ -68,6 +68,8 @@ class Attempt:
     progress: str | None = None
     reason: Reason | None = None
     stopped: threading.Event = field(default_factory=threading.Event)
+    # What to call once there is a reason, in addition.
+    on_stop: Callable[[], object] | None = None
 
     @property
     def key(self) -> Key:
@@ -126,6 +128,8 @@ class HeldAttempts:
                 return
             attempt.reason = reason
         attempt.stopped.set()
+        if attempt.on_stop is not None:
+            attempt.on_stop()
         self._on_stop(attempt)
 
     def next_timeout(self) -> float:

@@ -127,6 +127,12 @@ class BaseContext:
         self._attempt.progress = typed.dumps(value, "progress")
         self._reported()
 
+    def on_stop(self, call: Callable[[], object]) -> None:
+        """Call a function as soon as the attempt should stop, from another thread."""
+        self._attempt.on_stop = call
+        if self.is_stopped:
+            call()
+
     def reach(self, step: str) -> None:
         """Note a step that the handler records in a transaction of its own."""
         self._attempt.reached.add(step)

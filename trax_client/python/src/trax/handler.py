@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from . import telemetry
@@ -56,6 +56,35 @@ class Handler:
         self, function: Callable[..., Any], plain: Callable[..., Any], given: Collection[str]
     ) -> None:
         where = f'the handler of "{self.task}"'
+        for name, parameter, hint in self._parameters(function, plain, given):
+            if hint is AsyncContext and self.context_type is Context:
+                raise UsageError(f'{where} is not async: annotate the context as "trax.Context"')
+            if hint is Context and self.context_type is AsyncContext:
+                self.context_type = ContextOnLoop
+            is_context = hint in (Context, AsyncContext)
+            if is_context and self._context is None:
+                self._context = name
+            elif self._input is None and not is_context:
+                self._take_input(name, hint, name)
+            elif parameter.default is inspect.Parameter.empty:
+                raise UsageError(
+                    f"{where} has more parameters than an input and a context: "
+                    'annotate the context as "trax.Context"'
+                )
+
+    def _take_input(self, name: str, hint: Any, parameter: str) -> None:
+        try:
+            self._input = (name, decoder(hint))
+            self._decimals = names_decimal(hint)
+        except UsageError as error:
+            where = f'the handler of "{self.task}", parameter "{parameter}"'
+            raise UsageError(f"{where}: {error}") from None
+
+    def _parameters(
+        self, function: Callable[..., Any], plain: Callable[..., Any], given: Collection[str]
+    ) -> Iterator[tuple[str, inspect.Parameter, Any]]:
+        """Return the parameters that the worker gives, with their annotations."""
+        where = f'the handler of "{self.task}"'
         try:
             hints = typing.get_type_hints(plain)
             parameters = inspect.signature(function).parameters
@@ -68,26 +97,8 @@ class Handler:
                 inspect.Parameter.POSITIONAL_OR_KEYWORD,
                 inspect.Parameter.KEYWORD_ONLY,
             ):
-                raise UsageError(f"{where} takes *{name}: name its input and its context")
-            hint = hints.get(name)
-            if hint is AsyncContext and self.context_type is Context:
-                raise UsageError(f'{where} is not async: annotate the context as "trax.Context"')
-            if hint is Context and self.context_type is AsyncContext:
-                self.context_type = ContextOnLoop
-            is_context = hint in (Context, AsyncContext)
-            if is_context and self._context is None:
-                self._context = name
-            elif self._input is None and not is_context:
-                try:
-                    self._input = (name, decoder(hints.get(name, Any)))
-                    self._decimals = names_decimal(hints.get(name))
-                except UsageError as error:
-                    raise UsageError(f'{where}, parameter "{name}": {error}') from None
-            elif parameter.default is inspect.Parameter.empty:
-                raise UsageError(
-                    f"{where} has more parameters than an input and a context: "
-                    'annotate the context as "trax.Context"'
-                )
+                raise UsageError(f"{where} takes *{name}: name its parameters")
+            yield name, parameter, hints.get(name, Any)
 
 
 def _plain(function: Callable[..., Any]) -> tuple[Callable[..., Any], set[str]]:

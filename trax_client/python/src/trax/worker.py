@@ -6,7 +6,7 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn, TypeVar
 
@@ -16,10 +16,13 @@ from .connection import checked_address
 from .engine import Engine, Settings
 from .errors import UsageError, WrongTypeError, WrongValueError
 from .handler import Handler
+from .many import Many, ManyHandler
 from .runner import LoopRunner, ThreadRunner
 from .shutdown import Phase, signals
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Results = list[Any] | tuple[Any, ...] | None
+ManyFunction = TypeVar("ManyFunction", bound=Callable[[list[Any]], Results | Awaitable[Results]])
 
 
 class _Worker:
@@ -94,19 +97,60 @@ class _Worker:
         Its parameters are the input, with or without a type, and optionally a `trax.Context`. Its
         return value is the output of the job. The function itself is not changed.
         """
-        if not isinstance(name, str):
-            raise WrongTypeError(
-                'the decorator takes the name of a task: @worker.task("mail.send")'
-            )
-        argument.task(name)
+        _checked(name, '@worker.task("mail.send")')
 
         def add(function: Function) -> Function:
-            if name in self._handlers:
-                raise UsageError(f'task "{name}" has two handlers in one worker; remove one')
+            self._check_free(name)
             self._handlers[name] = Handler(name, function, is_async=self._is_async)
             return function
 
         return add
+
+    def task_many(
+        self,
+        name: str,
+        *,
+        max_jobs: int,
+        max_wait: Seconds = 0.1,
+        by: Callable[[Any], Hashable] | None = None,
+        **unknown: NoReturn,
+    ) -> Callable[[ManyFunction], ManyFunction]:
+        """Run the decorated function for many jobs of this task at once.
+
+        Its parameter is a list of `trax.GatheredJob`, of `trax.AsyncGatheredJob` if it is async.
+        Its return value is a list with the result of each job, or None: no job has an output. A
+        result that is an exception fails its job alone, an exception that is raised fails all jobs
+        of the call. Each job has a lease, a timeout, an attempt and an outcome of its own, and
+        counts as one of the handlers that run at once.
+
+        Args:
+            name: the name of the task.
+            max_jobs: how many jobs a call has at most; it begins as soon as these are there.
+            max_wait: how long the first job of a call waits for others at most.
+            by: returns a key from an input; the jobs of a call have the same key.
+            **unknown: refused by name, with the nearest option.
+
+        """
+        _checked(name, '@worker.task_many("search.index", max_jobs=100)')
+        argument.unlisted(unknown, ("max_jobs", "max_wait", "by"))
+        many = Many(max_jobs, max_wait, by)
+        if many.max_jobs > self._concurrency:
+            raise WrongValueError(
+                f'the handler of "{name}" takes {many.max_jobs} jobs at once, and the worker runs '
+                f"{self._concurrency}: set concurrency to {many.max_jobs} or max_jobs to at most "
+                f"{self._concurrency}"
+            )
+
+        def add(function: ManyFunction) -> ManyFunction:
+            self._check_free(name)
+            self._handlers[name] = ManyHandler(name, function, many, is_async=self._is_async)
+            return function
+
+        return add
+
+    def _check_free(self, name: str) -> None:
+        if name in self._handlers:
+            raise UsageError(f'task "{name}" has two handlers in one worker; remove one')
 
     def stop(self) -> None:
         """Stop claiming and let handlers end within the grace period.
@@ -140,6 +184,12 @@ class _Worker:
         if self._phase is not None:
             phase, self._phase = self._phase, None
             phase.bell.close()
+
+
+def _checked(name: object, example: str) -> None:
+    if not isinstance(name, str):
+        raise WrongTypeError(f"the decorator takes the name of a task: {example}")
+    argument.task(name)
 
 
 class Worker(_Worker):
