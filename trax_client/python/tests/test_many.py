@@ -490,6 +490,149 @@ def test_jobs_of_a_call_have_steps_of_their_own(fleet: Fleet, client: trax.Clien
         assert [step.output for step in client.read_steps(job_id)] == [at + 2]
 
 
+class Stopping:
+    """A context of a job, which may be about to stop."""
+
+    def __init__(self, *, is_stopped: bool = False) -> None:
+        self.is_stopped = is_stopped
+
+    def on_stop(self, call: Callable[[], Any]) -> None:
+        self.stop = call
+
+    def check(self) -> None:
+        if self.is_stopped:
+            raise trax.Stopped(trax.Reason.CANCELLED)
+
+
+def rules(max_jobs: int, max_wait: float = NEVER) -> many.Many:
+    return many.Many(max_jobs, max_wait, None)
+
+
+def gathered(gatherer: many._Gatherer) -> list[int]:
+    return [job.input for call in gatherer._gathering.values() for job in call.seats]
+
+
+def test_a_call_in_a_thread_begins_without_a_job_that_is_about_to_stop() -> None:
+    calls: list[list[int]] = []
+    results: dict[int, Any] = {}
+
+    def function(jobs: Any) -> list[int]:
+        calls.append([job.input for job in jobs])
+        return doubled(jobs)
+
+    gatherer = many._ThreadGatherer("a", function, rules(2))
+
+    def handle(value: int, ctx: Any) -> threading.Thread:
+        def run() -> None:
+            try:
+                results[value] = gatherer.run(value, ctx)
+            except trax.Stopped as stopped:
+                results[value] = stopped.reason
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
+
+    first = Stopping()
+    threads = [handle(1, first)]
+    eventually(lambda: gathered(gatherer) == [1])
+    first.is_stopped = True
+    threads.append(handle(2, Stopping()))
+    eventually(lambda: gathered(gatherer) == [2])
+    first.stop()
+    threads.append(handle(3, Stopping()))
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert calls == [[2, 3]]
+    assert results == {1: trax.Reason.CANCELLED, 2: 4, 3: 6}
+    assert not gatherer._gathering
+
+
+def test_an_async_call_begins_without_a_job_that_is_about_to_stop() -> None:
+    calls: list[list[int]] = []
+
+    async def function(jobs: Any) -> list[int]:
+        calls.append([job.input for job in jobs])
+        return doubled(jobs)
+
+    async def handle() -> list[Any]:
+        gatherer: Any = many._LoopGatherer("a", function, rules(2))
+        contexts = [Stopping(), Stopping(), Stopping()]
+        tasks = [asyncio.ensure_future(gatherer.run(at, one)) for at, one in enumerate(contexts)]
+        # The second job fills the gathering, the first leaves it, the third fills it again.
+        contexts[0].is_stopped = True
+        await asyncio.wait(tasks[1:])
+        tasks[0].cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert not gatherer._gathering
+        return results
+
+    results = asyncio.run(handle())
+    assert isinstance(results[0], asyncio.CancelledError)
+    assert results[1:] == [2, 4]
+    assert calls == [[1, 2]]
+
+
+def test_the_end_of_the_wait_of_a_job_that_stops_begins_no_call() -> None:
+    calls: list[list[int]] = []
+
+    async def function(jobs: Any) -> None:
+        calls.append([job.input for job in jobs])
+
+    async def handle() -> None:
+        gatherer: Any = many._LoopGatherer("a", function, rules(9, 0.1))
+        contexts = [Stopping(), Stopping()]
+        first = asyncio.ensure_future(gatherer.run(0, contexts[0]))
+        await asyncio.sleep(0.05)
+        second = asyncio.ensure_future(gatherer.run(1, contexts[1]))
+        contexts[0].is_stopped = True
+        begun = time.monotonic()
+        await second
+        assert time.monotonic() - begun >= 0.09
+        first.cancel()
+
+    asyncio.run(handle())
+    assert calls == [[1]]
+
+
+def test_a_stop_after_the_result_changes_nothing() -> None:
+    tasks: list[Any] = []
+
+    async def function(jobs: Any) -> list[int]:
+        tasks[0].cancel()
+        return doubled(jobs)
+
+    async def handle() -> list[int]:
+        gatherer: Any = many._LoopGatherer("a", function, rules(2))
+        tasks.extend(asyncio.ensure_future(gatherer.run(at, Stopping())) for at in (1, 2))
+        return list(await asyncio.gather(*tasks))
+
+    assert asyncio.run(handle()) == [2, 4]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="task groups are of Python 3.11")
+def test_a_stop_in_a_task_group_is_that_of_its_job() -> None:
+    async def checked(ctx: Any) -> None:
+        ctx.check()
+
+    async def function(jobs: Any) -> None:
+        group: Any = asyncio.TaskGroup()  # type: ignore[attr-defined,unused-ignore]
+        async with group:
+            jobs[0].ctx.is_stopped = True
+            for job in jobs:
+                group.create_task(checked(job.ctx))
+
+    async def handle() -> list[Any]:
+        gatherer: Any = many._LoopGatherer("a", function, rules(2))
+        tasks = [gatherer.run(at, Stopping()) for at in (1, 2)]
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    first, second = asyncio.run(handle())
+    assert isinstance(first.exceptions[0], trax.Stopped)
+    assert isinstance(second, trax.Snooze)
+    assert second.delay == 0
+
+
 def kinds() -> list[Any]:
     return [trax.Worker(""), trax.AsyncWorker("")]
 

@@ -233,11 +233,10 @@ class _LoopGatherer(_Gatherer):
             await asyncio.wait([seat])
         except asyncio.CancelledError:
             self._leave(call, job)
-            if call.seats or call.task is None:
-                raise
-            # The last handler that waits ends as the function does.
-            call.task.cancel()
-            await asyncio.wait([call.task])
+            if call.task is not None and not call.seats:
+                # The last handler that waits ends as the function does.
+                call.task.cancel()
+                await asyncio.wait([call.task])
             if not seat.done():
                 raise
         return _unwrapped(ctx, seat.result())
