@@ -51,7 +51,7 @@ def test_a_full_call_begins_at_once(fleet: Fleet, client: trax.Client) -> None:
     assert calls == [[(1, ids[0], 1), (2, ids[1], 1), (3, ids[2], 1)]]
 
 
-@pytest.mark.parametrize("max_wait", [0, 0.2, timedelta(milliseconds=200)])
+@pytest.mark.parametrize("max_wait", [0, 0.5, timedelta(milliseconds=500)])
 def test_the_rest_is_called_after_max_wait(
     fleet: Fleet, client: trax.Client, max_wait: Any
 ) -> None:
@@ -66,25 +66,6 @@ def test_the_rest_is_called_after_max_wait(
     assert [ended(client, job_id).output for job_id in ids] == [0, 2, 4, 6, 8]
     assert sum(calls) == 5
     assert max_wait == 0 or sorted(calls) == [2, 3]
-
-
-def test_a_job_that_joins_does_not_make_the_first_wait_longer(
-    fleet: Fleet, client: trax.Client
-) -> None:
-    calls: list[int] = []
-
-    def handler(jobs: Any) -> None:
-        calls.append(len(jobs))
-
-    ids = [client.enqueue(fleet.task)]
-    fleet.start(handler, many={"max_jobs": 200, "max_wait": 1.0}, concurrency=200)
-    deadline = time.monotonic() + PATIENCE
-    while not calls:
-        assert time.monotonic() < deadline
-        ids.append(client.enqueue(fleet.task))
-        time.sleep(0.05)
-    assert calls[0] > 1
-    assert {ended(client, job_id).state for job_id in ids} == {"completed"}
 
 
 def test_jobs_of_a_call_have_the_same_key(fleet: Fleet, client: trax.Client) -> None:
@@ -342,10 +323,16 @@ def test_a_stop_of_the_worker_releases_the_gathered_jobs(
 def test_jobs_that_wait_at_a_stop_are_called_within_the_grace(
     fleet: Fleet, client: trax.Client
 ) -> None:
+    both, gathered = threading.Event(), []
+
+    def by(job: int) -> None:
+        gathered.append(job)
+        if len(gathered) == 2:
+            both.set()
+
     ids = client.enqueue_many(fleet.task, [1, 2])
-    fleet.start(doubled, many={"max_jobs": 3, "max_wait": 1}, grace=30)
-    for job_id in ids:
-        in_state(client, job_id, "in_progress", 1)
+    fleet.start(doubled, many={"max_jobs": 3, "max_wait": 1, "by": by}, grace=30)
+    assert both.wait(PATIENCE)
     fleet.stop()
     assert [ended(client, job_id).output for job_id in ids] == [2, 4]
 
@@ -450,7 +437,7 @@ def test_a_stop_of_one_job_that_ends_the_call_costs_no_other_its_attempt(
             ctx.check()
 
     ids = client.enqueue_many(fleet.task, [1, 2], max_retries=0)
-    fleet.start(handler, many={"max_jobs": 2, "max_wait": 0.3})
+    fleet.start(handler, many={"max_jobs": 2, "max_wait": 0.5})
     assert begun.wait(PATIENCE)
     client.cancel(ids[0])
     assert ended(client, ids[0]).state == "cancelled"
@@ -580,19 +567,43 @@ def test_the_end_of_the_wait_of_a_job_that_stops_begins_no_call() -> None:
         calls.append([job.input for job in jobs])
 
     async def handle() -> None:
-        gatherer: Any = many._LoopGatherer("a", function, rules(9, 0.1))
+        gatherer: Any = many._LoopGatherer("a", function, rules(9))
         contexts = [Stopping(), Stopping()]
-        first = asyncio.ensure_future(gatherer.run(0, contexts[0]))
-        await asyncio.sleep(0.05)
-        second = asyncio.ensure_future(gatherer.run(1, contexts[1]))
+        tasks = [asyncio.ensure_future(gatherer.run(at, one)) for at, one in enumerate(contexts)]
+        await asyncio.sleep(0)
+        [call] = gatherer._gathering.values()
+        first, second = call.seats
         contexts[0].is_stopped = True
-        begun = time.monotonic()
-        await second
-        assert time.monotonic() - begun >= 0.09
-        first.cancel()
+        gatherer._begin(call, due=first)
+        assert gathered(gatherer) == [1]
+        gatherer._begin(call, due=second)
+        assert not gatherer._gathering
+        await tasks[1]
+        tasks[0].cancel()
 
     asyncio.run(handle())
     assert calls == [[1]]
+
+
+def test_a_job_that_joins_does_not_make_the_first_wait_longer() -> None:
+    calls: list[list[int]] = []
+
+    async def function(jobs: Any) -> None:
+        calls.append([job.input for job in jobs])
+
+    async def handle() -> None:
+        gatherer: Any = many._LoopGatherer("a", function, rules(10_000, 0.1))
+        tasks = [asyncio.ensure_future(gatherer.run(at, Stopping())) for at in (0, 1)]
+        deadline = time.monotonic() + PATIENCE
+        while not calls and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+            tasks.append(asyncio.ensure_future(gatherer.run(len(tasks), Stopping())))
+        assert calls
+        await asyncio.gather(*tasks)
+
+    asyncio.run(handle())
+    assert calls[0][:2] == [0, 1]
+    assert sum(map(len, calls)) == 1 + calls[-1][-1]
 
 
 def test_a_stop_after_the_result_changes_nothing() -> None:
