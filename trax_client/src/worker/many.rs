@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 
 use super::Worker;
 use super::context::Context;
@@ -147,6 +148,7 @@ struct Gathering<T, S> {
     /// The token of its first job, which may have left.
     id: Token,
     members: Vec<Member<T, S>>,
+    timer: AbortHandle,
 }
 
 type Gatherings<T, S> = HashMap<String, Gathering<T, S>>;
@@ -190,13 +192,14 @@ impl<T: Send + 'static, S: Send + Sync + 'static> Gatherer<T, S> {
     fn add(self: &Arc<Self>, key: &str, member: Member<T, S>) {
         let mut open = self.open();
         let id = member.ctx.token();
-        let gathering = open.entry(key.to_owned()).or_insert_with(|| {
-            self.begin_later(key.to_owned(), id);
-            let members = Vec::new();
-            Gathering { id, members }
+        let gathering = open.entry(key.to_owned()).or_insert_with(|| Gathering {
+            id,
+            members: Vec::new(),
+            timer: self.begin_later(key.to_owned(), id),
         });
         gathering.members.push(member);
         if gathering.members.len() >= self.many.max_jobs {
+            gathering.timer.abort();
             let full = open.remove(key);
             self.begin(full);
         }
@@ -210,9 +213,9 @@ impl<T: Send + 'static, S: Send + Sync + 'static> Gatherer<T, S> {
     }
 
     /// Begins the call of a gathering once its time is up, unless it was full before.
-    fn begin_later(self: &Arc<Self>, key: String, id: Token) {
+    fn begin_later(self: &Arc<Self>, key: String, id: Token) -> AbortHandle {
         let gatherer = Arc::clone(self);
-        tokio::spawn(async move {
+        let timer = tokio::spawn(async move {
             tokio::time::sleep(gatherer.many.max_wait).await;
             let late = {
                 let mut open = gatherer.open();
@@ -221,13 +224,16 @@ impl<T: Send + 'static, S: Send + Sync + 'static> Gatherer<T, S> {
             };
             gatherer.begin(late);
         });
+        timer.abort_handle()
     }
 
     /// Begins the call of the jobs whose handlers still wait.
     fn begin(self: &Arc<Self>, gathering: Option<Gathering<T, S>>) {
         let members = gathering.map(|gathering| gathering.members);
         let waiting = members.into_iter().flatten();
-        let waiting = waiting.filter(|member| !member.result.is_closed());
+        let waiting = waiting.filter(|member| {
+            !member.result.is_closed() && member.ctx.cancellation().reason().is_none()
+        });
         let (jobs, mut waiting): (Vec<_>, Vec<_>) = waiting
             .map(|member| ((member.input, member.ctx), member.result))
             .unzip();
