@@ -1,59 +1,23 @@
 //! Inputs that Rust types cannot represent, and the other jobs of the same claim.
 
-use std::error::Error;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_postgres::Client as Connection;
-use trax_client::testkit::{Database, Server};
-use trax_client::{
-    Client, Context, HandlerResult, JobOptions, Json, Manifest, NewJob, NewJobs, Summary, Worker,
-};
+use trax_client::{Client, Context, HandlerResult, JobOptions, Json, Manifest, NewJob, NewJobs};
 
-type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+use super::{Fixture, Result, run};
 
-const DEADLINE: Duration = Duration::from_secs(90);
-
-/// A server with a database, and a connection to it.
-struct Fixture {
-    _server: Server,
-    database: Database,
-    connection: Connection,
+async fn enqueue(connection: &Connection, input: impl Serialize) -> Result {
+    Client::new(connection)
+        .enqueue(&NewJob::new("t", input))
+        .await?;
+    Ok(())
 }
 
-impl Fixture {
-    async fn new() -> Result<Self> {
-        let server = Server::options().not_preloaded().fast().start()?;
-        let database = server.database("json").await?;
-        let connection = database.connect().await?;
-        Ok(Fixture {
-            _server: server,
-            database,
-            connection,
-        })
-    }
-
-    async fn enqueue(&self, input: impl Serialize) -> Result {
-        let job = NewJob::new("t", input);
-        Client::new(&self.connection).enqueue(&job).await?;
-        Ok(())
-    }
-
-    fn worker(&self) -> Worker {
-        Worker::new(self.database.config())
-            .without_signals()
-            .on_event(|_| ())
-            .poll_interval(Duration::from_millis(20))
-    }
-
-    async fn count(&self, sql: &str) -> Result<i64> {
-        Ok(self.connection.query_one(sql, &[]).await?.get(0))
-    }
-}
-
-async fn run(worker: Worker) -> Result<Summary> {
-    Ok(tokio::time::timeout(DEADLINE, worker.until_empty().run()).await??)
+async fn count(connection: &Connection, sql: &str) -> Result<i64> {
+    Ok(connection.query_one(sql, &[]).await?.get(0))
 }
 
 /// A number out of range, 200 arrays, 1000 digits, a long id.
@@ -63,10 +27,10 @@ const STRANGE: &str = "select trax.enqueue_many('t', array[
 
 #[tokio::test]
 async fn an_input_that_no_type_can_hold_fails_its_own_job_for_good_and_no_other() -> Result {
-    let fixture = Fixture::new().await?;
+    let fixture = Fixture::new("json").await?;
     fixture.connection.batch_execute(STRANGE).await?;
     for input in 0..10 {
-        fixture.enqueue(input).await?;
+        enqueue(&fixture.connection, input).await?;
     }
     let any = |_: Value, _: Context| async { HandlerResult::Ok(()) };
     let summary = run(fixture.worker().handle("t", any)).await?;
@@ -82,19 +46,22 @@ async fn an_input_that_no_type_can_hold_fails_its_own_job_for_good_and_no_other(
         "{summary}"
     );
     let said = "select count(*) from trax.dead_letter where last_error like 'the input cannot be decoded: %'";
-    assert_eq!(fixture.count(said).await?, i64::try_from(unfit)?);
+    assert_eq!(
+        count(&fixture.connection, said).await?,
+        i64::try_from(unfit)?
+    );
     Ok(())
 }
 
 #[tokio::test]
 async fn a_handler_may_take_json_as_it_is_and_give_it_back() -> Result {
-    let fixture = Fixture::new().await?;
+    let fixture = Fixture::new("json").await?;
     fixture.connection.batch_execute(STRANGE).await?;
     let same = |input: Json, _: Context| async move { HandlerResult::Ok(input) };
     let summary = run(fixture.worker().handle("t", same)).await?;
     assert_eq!(summary.completed, 4, "{summary}");
     let sql = "select count(*) from trax.run where output::text = input::text";
-    assert_eq!(fixture.count(sql).await?, 4);
+    assert_eq!(count(&fixture.connection, sql).await?, 4);
     Ok(())
 }
 
@@ -105,7 +72,7 @@ struct Order {
 
 #[tokio::test]
 async fn a_type_with_room_for_the_digits_gets_them() -> Result {
-    let fixture = Fixture::new().await?;
+    let fixture = Fixture::new("json").await?;
     let sql = "select trax.enqueue('t', '{\"id\": 12345678901234567890123}')";
     fixture.connection.batch_execute(sql).await?;
     let next = |order: Order, _: Context| async move { HandlerResult::Ok(order.id + 1) };
@@ -121,7 +88,7 @@ async fn a_type_with_room_for_the_digits_gets_them() -> Result {
 async fn every_call_of_the_client_keeps_every_digit() -> Result {
     const TEXT: &str = "{\"id\": 12345678901234567890123, \"price\": 1.10}";
     let json = || TEXT.parse::<Json>().expect("it is JSON");
-    let fixture = Fixture::new().await?;
+    let fixture = Fixture::new("json").await?;
     let trax = Client::new(&fixture.connection);
     let document =
         format!("{{\"manifests\": [{{\"name\": \"m\", \"task\": \"t\", \"input\": {TEXT}}}]}}");
@@ -142,7 +109,7 @@ async fn every_call_of_the_client_keeps_every_digit() -> Result {
         "select count(*) from trax.work_queue
          where input::text = '{TEXT}' and coalesce(trace::text, '{TEXT}') = '{TEXT}'"
     );
-    assert_eq!(fixture.count(&same).await?, 6);
+    assert_eq!(count(&fixture.connection, &same).await?, 6);
     trax.run_now(later).await?;
     let seen = |input: Json, ctx: Context| async move {
         ctx.progress(&input)?;
@@ -155,13 +122,13 @@ async fn every_call_of_the_client_keeps_every_digit() -> Result {
     assert_eq!(ran.progress.as_ref().map(Json::text), Some(TEXT));
     assert_eq!(run(worker).await?.completed, 5);
     let kept = format!("select count(*) from trax.run where output::text = '{TEXT}'");
-    assert_eq!(fixture.count(&kept).await?, 6);
+    assert_eq!(count(&fixture.connection, &kept).await?, 6);
     Ok(())
 }
 
 #[tokio::test]
 async fn a_time_or_a_lease_of_ages_is_refused_in_words_or_kept() -> Result {
-    let fixture = Fixture::new().await?;
+    let fixture = Fixture::new("json").await?;
     let trax = Client::new(&fixture.connection);
     let ages = Duration::from_secs(1 << 60);
     for at in [SystemTime::UNIX_EPOCH + ages, SystemTime::UNIX_EPOCH - ages] {
@@ -172,7 +139,7 @@ async fn a_time_or_a_lease_of_ages_is_refused_in_words_or_kept() -> Result {
         let error = trax.schedule(&manifest).await.expect_err("nor a manifest");
         assert!(error.to_string().contains("\"run_at\""), "{error}");
     }
-    fixture.enqueue(1).await?;
+    enqueue(&fixture.connection, 1).await?;
     let any = |_: Value, _: Context| async { HandlerResult::Ok(()) };
     let leased = fixture.worker().lease(Duration::MAX).handle("t", any);
     let summary = run(leased).await?;

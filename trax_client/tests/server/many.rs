@@ -1,20 +1,15 @@
 //! Handlers that take many jobs in one call.
 
-use std::error::Error;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use trax_client::testkit::{Database, Server};
-use trax_client::tokio_postgres::Client as Connection;
 use trax_client::{
-    Client, Context, HandlerResult, JobError, JobId, JobOptions, Many, NewJob, NewJobs, Summary,
-    Worker,
+    Client, Context, HandlerResult, JobError, JobId, JobOptions, Many, NewJob, NewJobs, Worker,
 };
 
-type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+use super::{DEADLINE, Fixture, Result, run, until};
 
-const DEADLINE: Duration = Duration::from_secs(90);
 /// Longer than any test: only a full call begins.
 const NEVER: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_millis(50);
@@ -22,35 +17,26 @@ const SOON: Duration = Duration::from_millis(50);
 /// The inputs of each call, sorted.
 type Calls = Arc<Mutex<Vec<Vec<i32>>>>;
 
-struct Fixture {
-    _server: Server,
-    database: Database,
-    connection: Connection,
+/// Jobs, and the calls that they are in.
+struct Scene {
+    fixture: Fixture,
     calls: Calls,
 }
 
-impl Fixture {
+impl Scene {
     async fn new(jobs: i32) -> Result<Self> {
-        let server = Server::options().not_preloaded().fast().start()?;
-        let database = server.database("many").await?;
-        let connection = database.connect().await?;
+        let fixture = Fixture::new("many").await?;
         let inputs: Vec<i32> = (1..=jobs).collect();
         let jobs = NewJobs::new("t", &inputs).with(JobOptions::new().max_retries(0));
-        Client::new(&connection).enqueue_many(&jobs).await?;
-        Ok(Fixture {
-            _server: server,
-            database,
-            connection,
+        Client::new(&fixture.connection).enqueue_many(&jobs).await?;
+        Ok(Scene {
+            fixture,
             calls: Calls::default(),
         })
     }
 
     fn worker(&self) -> Worker {
-        Worker::new(self.database.config())
-            .without_signals()
-            .on_event(|_| ())
-            .poll_interval(Duration::from_millis(20))
-            .concurrency(20)
+        self.fixture.worker().concurrency(20)
     }
 
     /// A worker whose calls succeed.
@@ -63,13 +49,7 @@ impl Fixture {
     }
 
     async fn until(&self, sql: &str) -> Result {
-        let holds = async || -> Result {
-            while !self.connection.query_one(sql, &[]).await?.get::<_, bool>(0) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            Ok(())
-        };
-        tokio::time::timeout(DEADLINE, holds()).await?
+        until(&self.fixture.connection, sql).await
     }
 
     fn sizes(&self) -> Vec<usize> {
@@ -82,7 +62,7 @@ impl Fixture {
     /// Returns `input error` of the runs, in the order of the jobs.
     async fn errors(&self) -> Result<Vec<String>> {
         let sql = "select concat_ws(' ', input, error) from trax.run where state = 'failed' order by job_id";
-        let rows = self.connection.query(sql, &[]).await?;
+        let rows = self.fixture.connection.query(sql, &[]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 }
@@ -93,30 +73,26 @@ fn note(calls: &Calls, jobs: &[(i32, Context)]) {
     calls.lock().expect("no call panicked").push(inputs);
 }
 
-async fn run(worker: Worker) -> Result<Summary> {
-    Ok(tokio::time::timeout(DEADLINE, worker.until_empty().run()).await??)
-}
-
 #[tokio::test]
 async fn a_call_begins_when_it_is_full_and_with_the_rest_when_its_time_is_up() -> Result {
-    let fixture = Fixture::new(8).await?;
+    let scene = Scene::new(8).await?;
     let many = Many::up_to(3).max_wait(SOON);
-    assert_eq!(run(fixture.counting(many)).await?.completed, 8);
-    assert_eq!(fixture.sizes(), [2, 3, 3]);
+    assert_eq!(run(scene.counting(many)).await?.completed, 8);
+    assert_eq!(scene.sizes(), [2, 3, 3]);
 
-    let fixture = Fixture::new(6).await?;
+    let scene = Scene::new(6).await?;
     let many = Many::up_to(3).max_wait(NEVER);
-    assert_eq!(run(fixture.counting(many)).await?.completed, 6);
-    assert_eq!(fixture.sizes(), [3, 3]);
+    assert_eq!(run(scene.counting(many)).await?.completed, 6);
+    assert_eq!(scene.sizes(), [3, 3]);
     Ok(())
 }
 
 #[tokio::test]
 async fn jobs_of_different_keys_are_in_different_calls() -> Result {
-    let fixture = Fixture::new(10).await?;
+    let scene = Scene::new(10).await?;
     let many = Many::up_to(20).max_wait(SOON).by(|input: &i32| input % 2);
-    assert_eq!(run(fixture.counting(many)).await?.completed, 10);
-    let calls = fixture.calls.lock().expect("no call panicked");
+    assert_eq!(run(scene.counting(many)).await?.completed, 10);
+    let calls = scene.calls.lock().expect("no call panicked");
     let mixed = calls
         .iter()
         .any(|call| call.iter().any(|n| n % 2 != call[0] % 2));
@@ -126,7 +102,7 @@ async fn jobs_of_different_keys_are_in_different_calls() -> Result {
 
 #[tokio::test]
 async fn each_job_has_a_result_of_its_own() -> Result {
-    let fixture = Fixture::new(3).await?;
+    let scene = Scene::new(3).await?;
     let third_fails = |jobs: Vec<(i32, Context)>| async move {
         let result = |(input, ctx): (i32, Context)| match input {
             3 => Err(JobError::permanent(format!("attempt {}", ctx.attempt()))),
@@ -135,12 +111,12 @@ async fn each_job_has_a_result_of_its_own() -> Result {
         HandlerResult::Ok(jobs.into_iter().map(result).collect::<Vec<_>>())
     };
     let many = Many::up_to(3).max_wait(NEVER);
-    let summary = run(fixture.worker().handle_many("t", many, third_fails)).await?;
+    let summary = run(scene.worker().handle_many("t", many, third_fails)).await?;
     assert_eq!((summary.completed, summary.dead), (2, 1), "{summary}");
     let sql = "select string_agg(output::text, ' ' order by job_id) from trax.run";
-    let outputs: String = fixture.connection.query_one(sql, &[]).await?.get(0);
+    let outputs: String = scene.fixture.connection.query_one(sql, &[]).await?.get(0);
     assert_eq!(outputs, "10 20");
-    assert_eq!(fixture.errors().await?, ["3 attempt 1"]);
+    assert_eq!(scene.errors().await?, ["3 attempt 1"]);
     Ok(())
 }
 
@@ -166,36 +142,36 @@ async fn an_error_a_panic_or_a_wrong_number_of_results_fails_all_of_a_call() -> 
             "step \"nap\" cannot suspend a job of a call with others; write a handler for one job",
         ),
     ] {
-        let fixture = Fixture::new(jobs).await?;
+        let scene = Scene::new(jobs).await?;
         let many = Many::up_to(usize::try_from(jobs)?).max_wait(NEVER);
-        let summary = run(fixture.worker().handle_many("t", many, failed)).await?;
+        let summary = run(scene.worker().handle_many("t", many, failed)).await?;
         assert_eq!(summary.dead, u64::try_from(jobs)?, "{summary}");
         let wanted: Vec<_> = (1..=jobs).map(|input| format!("{input} {said}")).collect();
-        assert_eq!(fixture.errors().await?, wanted);
+        assert_eq!(scene.errors().await?, wanted);
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn a_job_that_is_cancelled_before_its_call_is_in_none() -> Result {
-    let fixture = Fixture::new(2).await?;
-    let worker = fixture.counting(Many::up_to(3).max_wait(NEVER));
+    let scene = Scene::new(2).await?;
+    let worker = scene.counting(Many::up_to(3).max_wait(NEVER));
     let stop = worker.shutdown();
     let running = tokio::spawn(worker.lease(Duration::from_millis(300)).run());
-    let client = Client::new(&fixture.connection);
-    fixture.until("select count(*) = 2 from trax.lease").await?;
+    let client = Client::new(&scene.fixture.connection);
+    scene.until("select count(*) = 2 from trax.lease").await?;
     client.cancel(JobId(1)).await?;
-    fixture
+    scene
         .until("select count(*) = 1 from trax.run where state = 'cancelled'")
         .await?;
     for input in 3..=4 {
         client.enqueue(&NewJob::new("t", input)).await?;
     }
-    fixture.until("select count(*) = 4 from trax.run").await?;
+    scene.until("select count(*) = 4 from trax.run").await?;
     stop.drain();
     let summary = tokio::time::timeout(DEADLINE, running).await???;
     assert_eq!(summary.completed, 3, "{summary}");
-    let calls = fixture.calls.lock().expect("no call panicked");
+    let calls = scene.calls.lock().expect("no call panicked");
     assert_eq!(*calls, [[2, 3, 4]]);
     Ok(())
 }
@@ -208,7 +184,7 @@ async fn a_call_for_which_no_job_waits_any_more_is_dropped() -> Result {
             self.0.add_permits(1);
         }
     }
-    let fixture = Fixture::new(2).await?;
+    let scene = Scene::new(2).await?;
     let (begun, dropped) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let guards = (Arc::clone(&begun), Arc::clone(&dropped));
     let endless = move |_: Vec<(i32, Context)>| {
@@ -219,7 +195,7 @@ async fn a_call_for_which_no_job_waits_any_more_is_dropped() -> Result {
             std::future::pending::<HandlerResult<()>>().await
         }
     };
-    let worker = fixture
+    let worker = scene
         .worker()
         .handle_many("t", Many::up_to(2).max_wait(NEVER), endless)
         .grace(Duration::ZERO)
@@ -240,7 +216,7 @@ async fn a_call_for_which_no_job_waits_any_more_is_dropped() -> Result {
 
 #[tokio::test]
 async fn a_worker_that_cannot_gather_so_many_is_refused() -> Result {
-    let fixture = Fixture::new(1).await?;
+    let scene = Scene::new(1).await?;
     for (many, said) in [
         (
             Many::up_to(21),
@@ -251,7 +227,7 @@ async fn a_worker_that_cannot_gather_so_many_is_refused() -> Result {
             "takes no job at once; type Many::up_to(100)",
         ),
     ] {
-        let refused = fixture.counting(many).run().await;
+        let refused = scene.counting(many).run().await;
         let error = refused.expect_err("it is refused").to_string();
         assert!(error.contains(said), "{error}");
     }

@@ -1,6 +1,5 @@
 //! Waking up: the delay until an idle worker starts a job, and its behavior without notifications.
 
-use std::error::Error as StdError;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -11,9 +10,8 @@ use trax_client::{
     Token, Worker,
 };
 
-type Result<T = ()> = std::result::Result<T, Box<dyn StdError>>;
+use super::{DEADLINE, Result, until};
 
-const DEADLINE: Duration = Duration::from_secs(90);
 /// A poll interval longer than any test.
 const NEVER: Duration = Duration::from_secs(600);
 
@@ -22,18 +20,6 @@ async fn database(options: Options) -> Result<(Server, Database, Connection)> {
     let database = server.database("wake").await?;
     let connection = database.connect().await?;
     Ok((server, database, connection))
-}
-
-/// Waits until `sql` returns true.
-async fn until(connection: &Connection, sql: &str) -> Result {
-    let begun = Instant::now();
-    while begun.elapsed() < DEADLINE {
-        if connection.query_one(sql, &[]).await?.get(0) {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    Err(format!("never became true: {sql}").into())
 }
 
 /// An idle worker that reports when it starts a job.

@@ -1,6 +1,5 @@
 //! The worker against a real server: the actions of handlers, and the outcomes of their jobs.
 
-use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -13,9 +12,8 @@ use trax_client::{
     Stopped, Summary, Worker,
 };
 
-type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+use super::{DEADLINE, Result};
 
-const DEADLINE: Duration = Duration::from_secs(90);
 /// A worker that is delayed by less than two seconds keeps this lease.
 const LEASE: Duration = Duration::from_secs(3);
 
@@ -43,14 +41,7 @@ async fn finished(run: tokio::task::JoinHandle<trax_client::Result<Summary>>) ->
 /// Waits until `sql` returns true.
 async fn until(database: &Database, sql: &str) -> Result {
     let connection = database.connect().await?;
-    let begun = Instant::now();
-    while begun.elapsed() < DEADLINE {
-        if connection.query_one(sql, &[]).await?.get(0) {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    Err(format!("never became true: {sql}").into())
+    super::until(&connection, sql).await
 }
 
 /// Returns `attempt state error` of each run of a job.
