@@ -68,7 +68,7 @@ class Attempt:
     progress: str | None = None
     reason: Reason | None = None
     stopped: threading.Event = field(default_factory=threading.Event)
-    # What to call once there is a reason, in addition.
+    # Called too once there is a reason.
     on_stop: Callable[[], object] | None = None
 
     @property
