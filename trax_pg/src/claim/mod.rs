@@ -336,12 +336,13 @@ struct PickedGroup {
 }
 
 /// A concurrency key or a manifest that a claim has locked.
-#[derive(Clone, Copy)]
 struct PickedShared {
     /// The running jobs that share it, including those taken by this claim.
     held: limit::Held,
     /// Jobs that share it are taken or blocked.
     is_used: bool,
+    /// How many jobs that share it may run at once, by the group of the next one.
+    allowed: HashMap<String, i64>,
 }
 
 /// A lock that can be released if no job was taken or blocked under it.
@@ -376,8 +377,6 @@ struct Pick {
     is_out_of_locks: bool,
     /// The claim has left a job of a rate because it could only be fetched ahead.
     is_out_of_places: bool,
-    /// How many jobs of a key or manifest may run at once, in each group.
-    allowed: HashMap<(Shared, String), i64>,
     /// Rows whose key or manifest has no room: they leave their lanes.
     blocked: Vec<Blocked>,
     /// Jobs that cannot be read.

@@ -68,7 +68,6 @@ impl Pick {
             only_blocked: 0,
             is_out_of_locks: false,
             is_out_of_places: false,
-            allowed: HashMap::new(),
             blocked: Vec::new(),
             unreadable: Vec::new(),
             in_limited_database: room != Room::Unlimited,
@@ -327,7 +326,7 @@ impl Pick {
                     is_idle
                 }),
                 Idle::Shared(shared) => self.shared.get_mut(shared).is_some_and(|of| {
-                    let is_idle = of.is_some_and(|of| !of.is_used);
+                    let is_idle = of.as_ref().is_some_and(|of| !of.is_used);
                     if is_idle {
                         *of = None;
                         shared.unlock();
@@ -340,30 +339,20 @@ impl Pick {
     }
 
     pub(super) fn shared_room(&mut self, spi: &Spi, lane: &Lane, shared: &Shared) -> Room {
-        let of = match self.shared.get(shared) {
-            Some(of) => *of,
+        if !self.shared.contains_key(shared) {
+            self.lock_shared(shared);
+        }
+        let Some(Some(of)) = self.shared.get_mut(shared) else {
+            return Room::Busy;
+        };
+        let allowed = match of.allowed.get(&lane.group) {
+            Some(allowed) => *allowed,
             None => {
-                let held = limit::held(&self.counter, shared);
-                // The holder still has the lock when it rings, so a session that waits only for the
-                // ring would find the lock taken again.
-                self.saw_all &= held.is_some();
-                let is_used = false;
-                let of = held.map(|held| PickedShared { held, is_used });
-                if of.is_some() {
-                    self.locks += 1;
-                    self.idle.push(Idle::Shared(shared.clone()));
-                }
-                self.shared.insert(shared.clone(), of);
-                of
+                let allowed = limit::allowed(spi, &self.counter, shared, &lane.group);
+                of.allowed.insert(lane.group.clone(), allowed);
+                allowed
             }
         };
-        let Some(of) = of else { return Room::Busy };
-        let limit = (shared.clone(), lane.group.clone());
-        let counter = &self.counter;
-        let allowed = *self
-            .allowed
-            .entry(limit)
-            .or_insert_with(|| limit::allowed(spi, counter, shared, &lane.group));
         let room = Room::For(allowed - of.held.count);
         // A transaction that is ending one of these jobs would not see a row that is blocked now;
         // its commit rings.
@@ -374,6 +363,24 @@ impl Pick {
             return Room::Busy;
         }
         room
+    }
+
+    /// Locks a key or manifest, if its lock is free, and counts its running jobs.
+    fn lock_shared(&mut self, shared: &Shared) {
+        let held = limit::held(&self.counter, shared);
+        // The holder still has the lock when it rings, so a session that waits only for the ring
+        // would find the lock taken again.
+        self.saw_all &= held.is_some();
+        if held.is_some() {
+            self.locks += 1;
+            self.idle.push(Idle::Shared(shared.clone()));
+        }
+        let of = held.map(|held| PickedShared {
+            held,
+            is_used: false,
+            allowed: HashMap::new(),
+        });
+        self.shared.insert(shared.clone(), of);
     }
 
     pub(super) fn block(&self) {
