@@ -26,7 +26,7 @@ as 'MODULE_PATHNAME', 'trax_reset_task';
 comment on function trax.reset_task(text) is
     'Removes the defaults of a task, which then are those of the settings. Jobs that are queued already keep theirs.';
 
--- Fires for every statement: a session learns of a change by the invalidation of the table.
+-- Fires for every statement: a session learns of a change by the invalidation of the table's key.
 create function trax.settings_changed()
 returns trigger
 language c

@@ -1,5 +1,6 @@
 //! Groups: the switch, and the guarantee that no claim commits after a pause has committed.
 
+use harness::limit::typical_buffers;
 use harness::session::{Session, session};
 
 #[tokio::test]
@@ -19,6 +20,20 @@ async fn configure_group_keeps_what_is_not_given() {
         .await;
     assert_eq!(s.get(settings).await, "g|t|3||2", "0 is no limit");
     s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_change_of_a_group_or_task_has_no_statement_planned_again() {
+    let (_db, s) = session().await;
+    for change in [
+        "select trax.configure_group('g', max_active_jobs => 3)",
+        "select trax.configure_task('t', max_retries => 3)",
+    ] {
+        let cost = typical_buffers(&s, change).await;
+        println!("{change}: {cost} buffers");
+        // 34; with all statements planned again, 3,000.
+        assert!(cost < 100, "{change} reads catalogs: {cost} buffers");
+    }
 }
 
 #[tokio::test]
