@@ -32,7 +32,7 @@ rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_claim_next';
 comment on function trax.claim_next(text, int, text[], text[], interval, int, text[], int, interval) is
-    'Claims up to max_jobs (1 to 1000) waiting jobs, in the order of group priority, own priority and age, with a lease for each. With places, only so many begin at once; the others are fetched ahead, and begin when a heartbeat reports it. With versions, claims only jobs of these versions and jobs without a version. With min_jobs, claims nothing while fewer jobs are ready, unless one has been ready for max_wait. Commit at once; in REPEATABLE READ or SERIALIZABLE the claim may end with 40001.';
+    'Claims up to max_jobs (1 to 1000) waiting jobs, in the order of group priority, own priority and age, with a lease for each. With places, a job begins when a heartbeat reports it; places is how many the worker begins at once, and of jobs of a rate only these are claimed. With versions, claims only jobs of these versions and jobs without a version. With min_jobs, claims nothing while fewer jobs are ready, unless one has been ready for max_wait. Commit at once; in REPEATABLE READ or SERIALIZABLE the claim may end with 40001.';
 
 create function trax.complete_and_claim(
     job_ids bigint[],

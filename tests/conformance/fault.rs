@@ -169,7 +169,7 @@ fn each_fault_is_seen_by_the_scenario_that_is_about_it() {
 
 /// Faults put into the Python package: words of Python in which `s` is its class of steps, and `c`
 /// that of claims.
-const FAULTS_OF_PACKAGE: [(&str, &str, Scenario, &str); 5] = [
+const FAULTS_OF_PACKAGE: [(&str, &str, Scenario, &str); 6] = [
     (
         "runs a recorded step again",
         "s._kept = lambda self, step, kind: iter(())",
@@ -204,6 +204,14 @@ const FAULTS_OF_PACKAGE: [(&str, &str, Scenario, &str); 5] = [
         "f = c.parameters; c.parameters = lambda self, wanted: {**f(self, wanted), 'versions': None}",
         Scenario::Versions,
         "a job of another version",
+    ),
+    (
+        "claims as if no job could begin",
+        "from trax import sql as q; \
+            q.CLAIM, q.COMPLETE_AND_CLAIM = (text.replace('places => %(max_jobs)s::int', 'places => 0') \
+            for text in (q.CLAIM, q.COMPLETE_AND_CLAIM))",
+        Scenario::Rates,
+        "0 queued",
     ),
 ];
 

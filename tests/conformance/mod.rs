@@ -11,6 +11,7 @@ mod example;
 mod fault;
 mod log;
 mod program;
+mod rates;
 mod refusal;
 mod scenario;
 mod steps;

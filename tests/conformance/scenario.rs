@@ -2,7 +2,7 @@
 
 use super::log::most_at_once;
 use super::trial::{Start, Trial, Verdict, is, now, promptly, within};
-use super::{refusal, steps, unheard, versions};
+use super::{rates, refusal, steps, unheard, versions};
 use harness::PATIENCE;
 use harness::scheduler::scheduler_of;
 use std::time::Duration;
@@ -55,6 +55,8 @@ pub(super) enum Scenario {
     StepStops,
     /// A worker that names versions leaves jobs of other versions alone.
     Versions,
+    /// A job with a rate is claimed when it can begin, and not before.
+    Rates,
     /// SIGTERM: running jobs end within the grace period.
     StopFinishes,
     /// SIGTERM: jobs that exceed the grace period are released.
@@ -64,7 +66,7 @@ pub(super) enum Scenario {
 }
 
 impl Scenario {
-    pub(super) const ALL: [Scenario; 23] = [
+    pub(super) const ALL: [Scenario; 24] = [
         Scenario::Claims,
         Scenario::Concurrency,
         Scenario::Heartbeats,
@@ -85,6 +87,7 @@ impl Scenario {
         Scenario::Waits,
         Scenario::StepStops,
         Scenario::Versions,
+        Scenario::Rates,
         Scenario::StopFinishes,
         Scenario::StopReleases,
         Scenario::Killed,
@@ -120,6 +123,7 @@ impl Scenario {
             (Scenario::Waits, _) => steps::waits(trial).await,
             (Scenario::StepStops, _) => steps::step_stops(trial).await,
             (Scenario::Versions, _) => versions::versions(trial).await,
+            (Scenario::Rates, _) => rates::rates(trial).await,
             (Scenario::StopFinishes, _) => stop_finishes(trial).await,
             (Scenario::StopReleases, _) => stop_releases(trial).await,
         }?;

@@ -10,10 +10,19 @@ async fn a_lost_job_that_no_handler_began_spends_no_attempt() {
         s.enqueue("'a', max_retries => 0").await;
     }
     let jobs = s.claim("max_jobs => 3, places => 1").await;
+    let (first, others) = (
+        &jobs[0],
+        format!("array[{}, {}]::bigint[]", jobs[1].id, jobs[2].id),
+    );
+    s.get(&format!(
+        "select held from trax.heartbeat(array(select job_id from trax.lease order by 1),
+            array(select token from trax.lease order by job_id), ahead => {others})"
+    ))
+    .await;
     let_leases_expire(&s).await;
     assert_eq!(s.tick("reap_expired_leases").await, 3);
     let dead = "select string_agg(job_id::text, ' ') from trax.dead_letter";
-    assert_eq!(s.get(dead).await, jobs[0].id.to_string(), "its handler ran");
+    assert_eq!(s.get(dead).await, first.id.to_string(), "its handler ran");
     let waiting = "select job_id, attempts from trax.work_queue order by job_id";
     let expected = format!("{}|0\n{}|0", jobs[1].id, jobs[2].id);
     assert_eq!(s.get(waiting).await, expected);

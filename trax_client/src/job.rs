@@ -201,8 +201,9 @@ impl ClaimOptions {
         self
     }
 
-    /// Sets how many of the claimed jobs, from the first, begin at once. The others are fetched
-    /// ahead: one that is lost before the next heartbeat uses up no attempt.
+    /// Sets how many of the claimed jobs, from the first, begin as soon as the answer arrives; a
+    /// rate starts only these. With it, no job begins with the claim: a job that is lost before a
+    /// heartbeat has reported its begin uses up no attempt.
     pub fn places(mut self, places: i32) -> Self {
         self.places = Some(places);
         self

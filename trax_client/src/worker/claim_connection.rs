@@ -110,6 +110,23 @@ impl ExchangeState {
     }
 }
 
+/// The jobs that a worker can take.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Want {
+    pub(crate) jobs: usize,
+    /// How many of them begin as soon as they are here.
+    pub(crate) places: usize,
+}
+
+impl Want {
+    fn at_most(self, jobs: usize) -> Self {
+        Want {
+            jobs: self.jobs.min(jobs),
+            places: self.places.min(jobs),
+        }
+    }
+}
+
 impl ClaimConnection {
     /// Returns how long a call may stay unanswered. An answer after more than half a lease is of
     /// little use.
@@ -117,7 +134,7 @@ impl ClaimConnection {
         (lease / 2).clamp(LEAST_LIMIT, Duration::from_secs(30))
     }
 
-    /// Reports the outbox and claims up to `want` jobs. Before that, extends the leases if no
+    /// Reports the outbox and claims the jobs of `want`. Before that, extends the leases if no
     /// heartbeat does. With nothing to do, only replaces a broken connection.
     ///
     /// # Errors
@@ -127,14 +144,14 @@ impl ClaimConnection {
     pub(crate) async fn exchange(
         &mut self,
         outbox: Vec<UnreportedOutcome>,
-        want: usize,
+        want: Want,
         extends: bool,
     ) -> Result<Reply> {
         let mut reply = Reply {
             unreported: outbox,
             ..Reply::default()
         };
-        if reply.unreported.is_empty() && want == 0 && !extends {
+        if reply.unreported.is_empty() && want.jobs == 0 && !extends {
             if !self.is_broken() {
                 return Ok(reply);
             }
@@ -150,7 +167,7 @@ impl ClaimConnection {
         {
             Ok(()) => {
                 self.health.reached(Part::Claim);
-                if want > 0 || !self.state.claim_failed {
+                if want.jobs > 0 || !self.state.claim_failed {
                     self.state.claim_failed = false;
                     self.state.backoff.reset();
                     self.state.refused_claims.recovered();
@@ -179,7 +196,7 @@ impl ClaimConnection {
                 }
                 self.state.failed_at_first |= !self.state.has_claimed;
                 self.state.exchange_failed = true;
-                self.state.claim_failed = want > 0 && error.blame() != Blame::Connection;
+                self.state.claim_failed = want.jobs > 0 && error.blame() != Blame::Connection;
                 self.health.troubled(Part::Claim, &error.to_string());
                 if self.state.refused_claims.is_new(&error) {
                     self.emit_trouble("claim", &error, retry_in);
@@ -270,7 +287,7 @@ impl ClaimConnection {
 
     async fn try_exchange(
         &mut self,
-        want: usize,
+        want: Want,
         extends: bool,
         reply: &mut Reply,
         outcome_error: &mut Option<Error>,
@@ -331,13 +348,13 @@ impl ClaimConnection {
             failures: 0,
         };
         reports.report_singles().await?;
-        if want == 0 {
+        if want.jobs == 0 {
             return reports.report_completions().await;
         }
         let (request, options) = next_claim(
             &self.options,
             self.fair_share.as_ref(),
-            want.min(*claim_size),
+            want.at_most(*claim_size),
         );
         if let Some((sent, claimed)) = reports.report_completions_and_claim(&options).await? {
             let more = may_have_more(&mut self.fair_share, &request, claimed.len());
@@ -367,18 +384,21 @@ impl ClaimConnection {
 fn next_claim(
     options: &ClaimOptions,
     fair_share: Option<&FairShare>,
-    want: usize,
+    want: Want,
 ) -> (ClaimRequest, ClaimOptions) {
-    let want = want.min(BATCH);
+    let want = want.at_most(BATCH);
     let request = match fair_share {
-        Some(fair_share) => fair_share.request(want),
+        Some(fair_share) => fair_share.request(want.jobs),
         None => ClaimRequest {
-            jobs: want,
+            jobs: want.jobs,
             task: None,
         },
     };
-    let max_jobs = number(request.jobs);
-    let options = options.clone().max_jobs(max_jobs);
+    let places = number(want.at_most(request.jobs).places);
+    let options = options
+        .clone()
+        .max_jobs(number(request.jobs))
+        .places(places);
     match &request.task {
         Some(task) => {
             let options = options.tasks([task]);

@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use super::claim_connection::ClaimConnection;
+use super::claim_connection::{ClaimConnection, Want};
 use super::reply::Reply;
 use super::unreported::UnreportedOutcome;
 use crate::error::Result;
@@ -31,9 +31,9 @@ impl Exchange {
         matches!(self, Exchange::Idle(_))
     }
 
-    /// Begins to report `outbox` and to claim up to `want` jobs, after extending the leases if
+    /// Begins to report `outbox` and to claim the jobs of `want`, after extending the leases if
     /// `extends` is set. Does nothing unless idle.
-    pub(crate) fn begin(&mut self, outbox: Vec<UnreportedOutcome>, want: usize, extends: bool) {
+    pub(crate) fn begin(&mut self, outbox: Vec<UnreportedOutcome>, want: Want, extends: bool) {
         if let Exchange::Idle(mut connection) = std::mem::replace(self, Exchange::Changing) {
             let outcomes = outbox.len() as u64;
             let exchanging = Box::pin(async move {

@@ -160,8 +160,8 @@ impl Places {
     }
 
     /// Records that a claim of `jobs` jobs is sent, and reserves up to as many free places for its
-    /// answer.
-    pub(crate) fn claim_sent(&self, jobs: usize, now: Instant) {
+    /// answer. Returns how many are reserved.
+    pub(crate) fn claim_sent(&self, jobs: usize, now: Instant) -> usize {
         let mut state = self.lock();
         let jobs = jobs.min(state.free(self.at, now));
         let ends = state.ends;
@@ -172,6 +172,7 @@ impl Places {
             branch.wants_until = None;
             state.offer_remaining(self.at, now);
         }
+        jobs
     }
 
     /// Releases reserved places that were not taken.

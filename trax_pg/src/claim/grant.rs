@@ -52,7 +52,7 @@ pub(super) fn grant(
     let tokens = random_uuids(picked.len());
     let table = Table::open(Leased::TABLE, Leased::ALL);
     let mut leases = Inserter::begin(&table, picked.len());
-    for (index, (job, token)) in picked.iter().zip(&tokens).enumerate() {
+    for (job, token) in picked.iter().zip(&tokens) {
         let waiting = &job.row;
         let own_timeout = waiting.value(Waiting::Timeout);
         let timeout = own_timeout.or(default_timeout);
@@ -83,7 +83,7 @@ pub(super) fn grant(
         lease.set(Leased::Cancelled, arg(false));
         lease.set(Leased::TimedOut, arg(false));
         lease.set(Leased::Limited, arg(job.limited));
-        lease.set(Leased::Ahead, arg(index >= request.places));
+        lease.set(Leased::Ahead, arg(request.places.is_some()));
         lease.set(Leased::Worker, worker);
         lease.set(Leased::Input, waiting.value(Waiting::Input));
         lease.set(Leased::Trace, waiting.value(Waiting::Trace));

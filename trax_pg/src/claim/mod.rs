@@ -187,8 +187,9 @@ struct Request {
     /// The tasks and groups that the caller may claim.
     scope: Scope,
     lease_micros: i64,
-    /// How many of the jobs, the first ones, the worker starts at once; it prefetches the others.
-    places: usize,
+    /// How many of the jobs, the first ones, the worker begins as soon as it has the answer; it
+    /// reports when each begins. `None`: all begin with the claim.
+    places: Option<usize>,
     /// The role whose SQL jobs an executor asks for.
     run_as: Option<String>,
 }
@@ -217,7 +218,7 @@ impl Request {
             lease_micros: lease.unwrap_or_else(|| micros(setting::default_lease())),
             places: call
                 .optional_within(first + 5, "places", 0, MAX_JOBS)?
-                .map_or(usize::MAX, |places| places as usize),
+                .map(|places| places as usize),
             run_as: None,
         };
         request.check_min_jobs()?;

@@ -57,7 +57,7 @@ impl Pick {
             now: Timestamp::now(),
             jobs: Vec::with_capacity(max_jobs),
             max_jobs,
-            places: request.places,
+            places: request.places.unwrap_or(usize::MAX),
             rates: None,
             opens_at: None,
             groups: HashMap::new(),

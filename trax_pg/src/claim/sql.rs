@@ -53,7 +53,7 @@ pub(crate) fn sql_job(spi: &Spi, run_as: &str, worker: &str) -> Result<Option<Sq
         versions: None,
         scope: Scope::default(),
         lease_micros: 0,
-        places: usize::MAX,
+        places: None,
         run_as: Some(run_as.to_owned()),
     };
     let mut found = None;

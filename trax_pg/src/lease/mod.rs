@@ -5,12 +5,13 @@
 //! that applies, so that the reaper's index probe misses nothing although a heartbeat does not
 //! update the index; a heartbeat waits for no lock.
 //!
-//! A job *fetched ahead* is one that its worker claimed and does not begin at once. The argument
-//! `places` of a claim is the number of jobs that the worker begins at once: the first ones in the
-//! order of claiming. The others are fetched ahead; without `places` none is. A job counts as
-//! begun from the first heartbeat that does not name it as `ahead`, and its timeout begins there. A
-//! job that is lost before has not used an attempt. This applies only 3 times in a row
-//! ([`FREE_LOSSES`]), so that a job that ends its worker before any heartbeat fails in the end.
+//! A job *ahead* is one that its worker has claimed and has not reported as begun. Without the
+//! argument `places` of the claim none is. With it all are, because the answer to the claim may be
+//! lost, until the first heartbeat that does not name them as `ahead`, where their timeouts begin.
+//! A job that is lost before has not used an attempt. This applies only 3 times in a row
+//! ([`FREE_LOSSES`]), so that a job that ends its worker before any heartbeat fails in the end. The
+//! value of `places` is the number of jobs that the worker begins as soon as it has the answer: the
+//! first ones in the order of claiming. A rate starts only these.
 
 mod find_reported;
 mod heartbeat;

@@ -23,12 +23,12 @@ _CLAIMED = """job_id, token::text, attempt, max_attempts, task, input::text, man
     extract(epoch from scheduled_for)::float8, extract(epoch from queued_at)::float8,
     extract(epoch from timeout)::float8, trace::text, coalesce(steps, 0)"""
 
-# With no places, no job counts as begun before a heartbeat reports it, so a lost answer uses up no
-# attempt.
+# With places, no job counts as begun before a heartbeat reports it, so a lost answer uses up no
+# attempt. All jobs that are claimed begin at once.
 _CLAIM = """max_jobs => %(max_jobs)s::int,
     tasks => %(tasks)s::text[], groups => %(groups)s::text[],
     versions => %(versions)s::text[],
-    lease => %(lease)s::interval, places => 0"""
+    lease => %(lease)s::interval, places => %(max_jobs)s::int"""
 
 _COMPLETIONS = f"""job_ids => {_LOCK.format("%(job_ids)s::bigint[]")},
     tokens => %(tokens)s::text[]::uuid[], outputs => %(outputs)s::text[]::jsonb[]"""

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 
 use super::cancellation::{Cancellation, cancellation};
-use super::claim_connection::ClaimConnection;
+use super::claim_connection::{ClaimConnection, Want};
 use super::connection::{Notification, Notifications};
 use super::context::Context;
 use super::deadline::Deadlines;
@@ -223,7 +223,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         // New outcomes are sent in the pause that follows.
         if !self.retries.is_empty() && now >= self.retry_at {
             let retries = std::mem::take(&mut self.retries);
-            self.exchange.begin(retries, 0, false);
+            self.exchange.begin(retries, Want::default(), false);
             return;
         }
         let extends = self.check_heartbeats();
@@ -232,6 +232,7 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         let may_claim = !self.is_full() && !self.pulse.is_lost();
         let claims = due && may_claim && self.shutdown.phase() == Phase::Running;
         let want = if claims { self.room(now) } else { 0 };
+        let mut places = 0;
         // If other branches hold the places, this branch is notified when one is free.
         let here = self.running.len() + self.waiting.len();
         self.starved = claims && want == 0 && here < self.setup.concurrency;
@@ -244,10 +245,11 @@ impl<S: Send + Sync + 'static> Dispatch<S> {
         self.must_reconnect = false;
         if want > 0 {
             self.polling.claim_sent(!self.outbox.is_empty());
-            self.places.claim_sent(want, now);
+            places = self.places.claim_sent(want, now);
         }
         let outbox = std::mem::take(&mut self.outbox);
-        self.exchange.begin(outbox, want, extends);
+        self.exchange
+            .begin(outbox, Want { jobs: want, places }, extends);
     }
 
     /// Checks whether heartbeats are answered. Returns whether this connection must extend the
