@@ -101,7 +101,7 @@ select
         when w.attempts > 0 then format('Job %s waits for attempt %s, due at %s.', w.job_id, w.attempts + 1, w.run_at)
         else format('Job %s is due at %s.', w.job_id, w.run_at)
     end,
-    w.ready_at,
+    w.queued_at,
     case when w.run_at > clock_timestamp() then 'Nothing: wait.' else 'Nothing: the next cycle makes it ready.' end
         || format(' To run it now: select trax.run_now(%s)', w.job_id)
 from waiting w
@@ -133,13 +133,13 @@ select
     'signal',
     format('Job %s waits for a signal', w.job_id) || coalesce(format(' "%s"', s.wait ->> 'name'), '')
         || coalesce(', until ' || w.wait_until || '.', '.')
-        || coalesce(format(' Signals of other names were sent to it: %s.', (
+        || coalesce(' Signals of other names were sent to it: ' || (
             select string_agg(distinct format('"%s"', g.name), ', ')
             from trax.signal g
             where g.job_id = w.job_id
                 and g.sent_at is not null
                 and g.taken_at is null
-        )), ''),
+        ) || '.', ''),
     (s.wait ->> 'since')::timestamptz,
     format('Nothing: wait. To send it: select trax.send_signal(%s, %L)', w.job_id, coalesce(s.wait ->> 'name', '...'))
 from waiting w
@@ -267,8 +267,8 @@ union all
 select
     'dead_letter',
     format(
-        'Job %s failed for good (%s): %s; requeue its dead letter, or acknowledge it with trax.acknowledge_dead_letter(%s).',
-        d.job_id, d.reason, left(d.last_error, 200), d.id
+        'Job %s failed for good (%s)%s; requeue its dead letter, or acknowledge it with trax.acknowledge_dead_letter(%s).',
+        d.job_id, d.reason, ': ' || left(d.last_error, 200), d.id
     ),
     d.created_at, format('select trax.requeue_dead_letter(%s)', d.id)
 from trax.dead_letter d

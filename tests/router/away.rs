@@ -168,11 +168,19 @@ async fn a_closed_shard_is_not_called_until_it_is_opened() {
         "select count(*) from (select trax.enqueue('a') as id from generate_series(1, 50)) e
         where trax.shard_of(id) = 2";
     assert_eq!(s.get(anywhere).await, "0");
-    assert_eq!(
-        s.get("select value from trax.status() where shard = 2")
-            .await,
-        "cannot be reached"
-    );
+    let to_open = "When it may be called again: select trax_router.open_shard(2)";
+    for (sql, said) in [
+        (
+            "select value, hint from trax.status() where shard = 2",
+            "shard 2 is closed",
+        ),
+        (
+            "select detail, fix from trax.diagnose() where shard = 2",
+            "shard 2 is closed",
+        ),
+    ] {
+        assert_eq!(s.get(sql).await, format!("{said}|{to_open}"));
+    }
     let state = "select state from trax_router.cluster() where shard = 2";
     assert_eq!(s.get(state).await, "closed: new disks");
     s.get("select trax_router.open_shard(2)").await;

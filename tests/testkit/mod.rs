@@ -163,9 +163,12 @@ async fn a_handler_is_asked_to_stop_for_the_reason_that_the_test_gives() -> Resu
     let worker = worker(&database).task(ship);
     for (reason, ended) in [
         (Reason::Shutdown, Ended::Released),
-        (Reason::LeaseLost, Ended::Released),
+        (Reason::LeaseLost, Ended::Lost),
+        (Reason::Cancelled, Ended::Cancelled),
+        (Reason::Timeout, Ended::Dead),
     ] {
-        let job = Client::new(&db).enqueue(&shipment("wait")).await?;
+        let once = shipment("wait").with(JobOptions::new().max_retries(0));
+        let job = Client::new(&db).enqueue(&once).await?;
         let stop = async { reason };
         let ran = worker.run_one_until(&db, "ship", stop).await?;
         assert_eq!(ran.ended, ended, "{ran}");

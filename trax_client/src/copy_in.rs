@@ -17,10 +17,10 @@ use crate::job::NewJob;
 use crate::json;
 use crate::telemetry::Enqueueing;
 
-const COPY: &str = "copy trax.new_job (task, input, run_at, group_name, priority, max_retries, timeout, \
-     unique_key, concurrency_key, trace, retry_delay, unique_for, version, batch, rate, rate_key, cost, on_duplicate) from stdin (format binary)";
+const COLUMNS: &str = "task, input, run_at, group_name, priority, max_retries, timeout, unique_key, concurrency_key, \
+     trace, retry_delay, unique_for, version, batch, rate, rate_key, cost, on_duplicate";
 
-/// The types of the columns that [`COPY`] names.
+/// The types of [`COLUMNS`].
 const TYPES: [Type; 18] = [
     Type::TEXT,
     Type::JSONB,
@@ -73,8 +73,15 @@ impl<'a> CopyIn<'a> {
         if is_own {
             db.batch_execute("begin").await?;
         }
-        let sink = db.copy_in(COPY).await;
-        let sink = sink.map_err(|error| Error::from(error).of_call("enqueue"))?;
+        let refused = |error| Error::from(error).of_call("enqueue");
+        // After a COPY that the server refuses before its first row, the driver gives each later
+        // call the answer of the one before. The server refuses this statement for the same
+        // reasons.
+        let nulls = ["null"; TYPES.len()].join(", ");
+        let check = format!("insert into trax.new_job ({COLUMNS}) select {nulls} where false");
+        db.batch_execute(&check).await.map_err(refused)?;
+        let copy = format!("copy trax.new_job ({COLUMNS}) from stdin (format binary)");
+        let sink = db.copy_in(&copy).await.map_err(refused)?;
         let enqueueing = Enqueueing::of_any();
         Ok(CopyIn {
             rollback,

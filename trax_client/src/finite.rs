@@ -1,5 +1,5 @@
-//! Finds numbers that are not finite in a value, as JSON has none and the serializer would write
-//! `null` in their place.
+//! Finds what PostgreSQL cannot store as JSON: numbers that are not finite, for which the
+//! serializer would write `null`, and the character NUL.
 
 use std::fmt;
 
@@ -8,13 +8,35 @@ use serde::ser::{
     SerializeTuple, SerializeTupleStruct, SerializeTupleVariant, Serializer,
 };
 
-/// Refuses a value with a number that is not finite. `text` is the value as JSON: without a `null`
-/// in it there is none.
+/// Refuses a value with a NUL or a number that is not finite. `text` is the value as JSON: without
+/// a `null` in it there is no such number.
 pub(crate) fn check<T: Serialize + ?Sized>(value: &T, text: &[u8]) -> serde_json::Result<()> {
+    if let Some(at) = nul(text) {
+        let before = String::from_utf8_lossy(&text[at.saturating_sub(SHOWN)..at]);
+        return Err(serde_json::Error::custom(format!(
+            "the character NUL after `{before}` cannot be stored by PostgreSQL; leave it out"
+        )));
+    }
     if !text.windows(4).any(|part| part == b"null") {
         return Ok(());
     }
     value.serialize(Finite).map_err(serde_json::Error::custom)
+}
+
+/// The most bytes before a NUL that its error shows.
+const SHOWN: usize = 30;
+
+/// Returns where the escape of a NUL begins.
+fn nul(text: &[u8]) -> Option<usize> {
+    let escape = br"\u0000";
+    let is_escaped = |at: usize| {
+        let slashes = text[..at].iter().rev().take_while(|byte| **byte == b'\\');
+        slashes.count() % 2 == 1
+    };
+    let mut found = text.windows(escape.len()).enumerate();
+    found
+        .find(|&(at, part)| part == escape && !is_escaped(at))
+        .map(|(at, _)| at)
 }
 
 /// A number that is not finite, or the error of the value itself.

@@ -14,6 +14,7 @@ use crate::job::NewJob;
 use crate::job_options::JobOptions;
 use crate::json::Json;
 use crate::manifest::utc;
+use crate::sql::Interval;
 use crate::sql_job::SqlJob;
 
 /// When a job of a graph runs: how the jobs must end that it needs.
@@ -93,27 +94,49 @@ impl GraphJob {
             }
         };
         let text = |text: &Option<String>| text.clone().map(Value::from);
-        set("run_at", options.run_at.map(|at| utc(at.0).into()));
-        set("group_name", text(&options.group_name));
-        set("priority", options.priority.map(Value::from));
-        set("max_retries", options.max_retries.map(Value::from));
-        set("timeout", options.timeout.map(|time| time.text().into()));
-        set("unique_key", text(&options.unique_key));
+        let number = |number: &Option<i32>| number.map(Value::from);
+        let length = |length: &Option<Interval>| length.map(|length| length.text().into());
+        // Without "..", so that no option is left out.
+        let JobOptions {
+            run_at,
+            group_name,
+            priority,
+            max_retries,
+            timeout,
+            unique_key,
+            concurrency_key,
+            trace,
+            retry_delay,
+            unique_for,
+            version,
+            batch,
+            rate,
+            rate_key,
+            cost,
+            on_duplicate,
+        } = options;
+        set("run_at", run_at.map(|at| utc(at.0).into()));
+        set("group_name", text(group_name));
+        set("priority", number(priority));
+        set("max_retries", number(max_retries));
+        set("timeout", length(timeout));
+        set("unique_key", text(unique_key));
+        set("unique_for", length(unique_for));
+        set("concurrency_key", text(concurrency_key));
+        set("retry_delay", length(retry_delay));
+        set("version", text(version));
+        set("batch", batch.map(Value::from));
+        set("rate", text(rate));
+        set("rate_key", text(rate_key));
+        set("cost", number(cost));
         set(
-            "unique_for",
-            options.unique_for.map(|time| time.text().into()),
+            "on_duplicate",
+            on_duplicate.map(|choice| choice.name().into()),
         );
-        set("concurrency_key", text(&options.concurrency_key));
-        set(
-            "retry_delay",
-            options.retry_delay.map(|time| time.text().into()),
-        );
-        set("version", text(&options.version));
-        set("batch", options.batch.map(Value::from));
         GraphJob {
             name,
             options: members,
-            trace: options.trace.clone(),
+            trace: trace.clone(),
             ..GraphJob::default()
         }
     }

@@ -93,6 +93,11 @@ impl Manifest {
         Manifest::new(name, T::NAME).input(input)
     }
 
+    /// Returns whether the server runs it, which needs no worker.
+    pub(crate) fn is_sql(&self) -> bool {
+        self.sql.is_some()
+    }
+
     /// Returns the name of the task; `sql` for a statement.
     pub fn task(&self) -> &str {
         self.task.as_deref().unwrap_or("sql")

@@ -21,6 +21,7 @@ use crate::job_options::{JobOptions, OnDuplicate};
 use crate::queue::{Attempt, QueueDepth};
 use crate::sql::Interval;
 use crate::worker::connection::{Backoff, Connection, answer_within, hardened, open};
+use crate::worker::deadline::LONGEST;
 
 /// The time limit of a call, including connecting and retries.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -168,7 +169,7 @@ impl<'p> Tries<'p> {
     fn of(shared: &'p Shared) -> Self {
         Tries {
             shared,
-            deadline: Instant::now() + shared.patience,
+            deadline: Instant::now() + shared.patience.min(LONGEST),
             backoff: Backoff::new(shared.patience / 4),
         }
     }

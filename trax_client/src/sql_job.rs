@@ -1,5 +1,6 @@
 //! A job that runs a SQL statement: an executor inside the server runs it, not a worker.
 
+use crate::error::{Error, Report, Result};
 use crate::job_options::JobOptions;
 
 /// A SQL statement to queue as a job.
@@ -36,6 +37,27 @@ impl SqlJob {
     pub fn run_as(mut self, role: impl Into<String>) -> Self {
         self.run_as = Some(role.into());
         self
+    }
+
+    /// Refuses options that a statement cannot have.
+    pub(crate) fn check(&self) -> Result<()> {
+        let options = &self.options;
+        let others = [
+            ("version", options.version.is_some()),
+            ("batch", options.batch.is_some()),
+            ("rate", options.rate.is_some()),
+            ("rate_key", options.rate_key.is_some()),
+            ("cost", options.cost.is_some()),
+        ];
+        let Some((name, _)) = others.iter().find(|(_, is_set)| *is_set) else {
+            return Ok(());
+        };
+        Err(Error::InvalidArgument(Report {
+            sqlstate: "22023".to_owned(),
+            message: format!("a SQL job has no {name}"),
+            detail: None,
+            hint: Some(format!("Leave out .{name}(...).")),
+        }))
     }
 
     /// Sets options of the job. Options not set in `options` keep their values.

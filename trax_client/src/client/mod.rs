@@ -82,6 +82,7 @@ impl<'a, C: GenericClient + Sync> Client<'a, C> {
 
     /// Queues a SQL statement. An executor inside the server runs it.
     pub async fn enqueue_sql(&self, job: &SqlJob) -> Result<JobId> {
+        job.check()?;
         let call = Call::new("enqueue_sql")
             .arg("command", &job.command)
             .option("run_as", &job.run_as);

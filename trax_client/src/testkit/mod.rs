@@ -27,6 +27,9 @@
 //! own directory, port and socket. A server is stopped and removed on drop, and ends with its owner
 //! even if the owner is killed.
 //!
+//! The server is the PostgreSQL that the variable `PG_CONFIG` names (the path of its `pg_config`),
+//! else that of the `pg_config` in `PATH`, else Debian's newest; trax must be installed in it.
+//!
 //! A server listens only on its socket, in a directory that only the user of the test can open, so
 //! no other user of the machine can become its superuser. [`Options::tcp`] adds 127.0.0.1, with a
 //! random password.

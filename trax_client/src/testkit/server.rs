@@ -167,9 +167,19 @@ impl Server {
                     std::thread::sleep(POLL);
                 }
                 Some(status) => {
+                    let log = self.log_tail();
+                    let remedy = match log.contains("could not access file \"trax\"") {
+                        true => {
+                            "; install trax there, or name another PostgreSQL: PG_CONFIG=/path/to/bin/pg_config"
+                        }
+                        false => "",
+                    };
                     return Err(Error::new(format!(
-                        "the server did not start ({status}); its log ends:\n{}",
-                        self.log_tail()
+                        "{} did not start ({status}){remedy}; its log ends:\n{log}",
+                        self.install
+                            .command("postgres")
+                            .get_program()
+                            .to_string_lossy()
                     )));
                 }
             }

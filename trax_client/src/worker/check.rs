@@ -1,6 +1,6 @@
 //! Checks of a worker's configuration before it starts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::setup::Setup;
@@ -13,14 +13,15 @@ const CONCURRENCY_AT_MOST: usize = 1_000_000;
 /// Checks the configuration of a worker before it starts.
 pub(crate) fn check<'m, S: Send + Sync + 'static>(
     setup: &Setup<S>,
-    mut manifests: impl Iterator<Item = &'m Manifest>,
+    manifests: impl Iterator<Item = &'m Manifest> + Clone,
 ) -> Result<()> {
     let handlers = &setup.handlers;
     let mistake = handlers.mistake().or_else(|| idle(setup));
     let mistake = mistake.or_else(|| handlers.too_many(setup.concurrency));
     let mistake = mistake.or_else(|| {
         let unhandled = manifests
-            .find(|manifest| !handlers.knows(manifest.task()))?;
+            .clone()
+            .find(|manifest| !manifest.is_sql() && !handlers.knows(manifest.task()))?;
         Some(format!(
             "the schedule \"{}\" runs task \"{}\", for which this worker has no handler; add one, or store the \
              schedule elsewhere",
@@ -28,7 +29,22 @@ pub(crate) fn check<'m, S: Send + Sync + 'static>(
             unhandled.task()
         ))
     });
+    let mistake = mistake.or_else(|| {
+        let name = twice(manifests)?;
+        Some(format!(
+            "the schedule \"{name}\" is given twice; remove one"
+        ))
+    });
     mistake.map_or(Ok(()), |mistake| Err(Error::Setup(mistake)))
+}
+
+/// Returns the name that two manifests have.
+fn twice<'m>(manifests: impl Iterator<Item = &'m Manifest>) -> Option<&'m str> {
+    let mut names = BTreeSet::new();
+    let mut repeated = manifests
+        .map(Manifest::name)
+        .filter(|name| !names.insert(*name));
+    repeated.next()
 }
 
 /// Returns the setting with which no job could run, and what to type.
@@ -71,7 +87,7 @@ fn idle<S>(setup: &Setup<S>) -> Option<String> {
 pub(crate) fn declared_by<'m>(
     schedules: &'m [Manifest],
     declared: &'m BTreeMap<String, Vec<Manifest>>,
-) -> impl Iterator<Item = &'m Manifest> {
+) -> impl Iterator<Item = &'m Manifest> + Clone {
     let declared = declared.values().flatten();
     schedules.iter().chain(declared)
 }
@@ -110,6 +126,16 @@ mod tests {
             (
                 worker().concurrency(usize::MAX),
                 "must be at most 1000000; type .concurrency(10)",
+            ),
+            (
+                worker().handle_any(nothing).handle_any(nothing),
+                "two handlers of any task; remove one",
+            ),
+            (
+                worker()
+                    .schedule(Manifest::new("m", "t"))
+                    .manifests("source", [Manifest::new("m", "t")]),
+                "the schedule \"m\" is given twice; remove one",
             ),
             (worker().groups(none), "groups is an empty list"),
             (worker().versions(none), "versions is an empty list"),

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 /// The longest duration that can be set: ten years. Adding it overflows no clock.
-pub(super) const LONGEST: Duration = Duration::from_secs(3650 * 86_400);
+pub(crate) const LONGEST: Duration = Duration::from_secs(3650 * 86_400);
 /// The time between asking handlers to stop and dropping them.
 const STOP_PATIENCE: Duration = Duration::from_secs(1);
 /// The time between dropping handlers and abandoning those that block their thread.

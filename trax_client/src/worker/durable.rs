@@ -172,7 +172,9 @@ impl<S> Context<S> {
     ) -> HandlerResult<Option<T>> {
         let waited = self.begin_signal(name, name, timeout).await?;
         match self.over(waited).await? {
-            (true, payload) => Ok(Some(payload.read()?)),
+            (true, payload) => payload.read().map(Some).map_err(|error| {
+                JobError::new(format!("the signal \"{name}\" does not fit: {error}"))
+            }),
             (false, _) => Ok(None),
         }
     }

@@ -17,6 +17,7 @@ pub(crate) struct Handlers<S> {
     /// A task with two handlers, which is refused when the worker starts.
     duplicate: Option<String>,
     /// The tasks whose handlers take many jobs, and how many.
+    has_two_of_any: bool,
     many: Vec<(String, usize)>,
 }
 
@@ -28,6 +29,7 @@ impl<S: Send + Sync + 'static> Handlers<S> {
             layers: Vec::new(),
             task_layers: Vec::new(),
             duplicate: None,
+            has_two_of_any: false,
             many: Vec::new(),
         }
     }
@@ -44,7 +46,7 @@ impl<S: Send + Sync + 'static> Handlers<S> {
     }
 
     pub(crate) fn insert_any(&mut self, handler: Handler<S>) {
-        self.any = Some(handler);
+        self.has_two_of_any |= self.any.replace(handler).is_some();
     }
 
     pub(crate) fn add_layer(&mut self, layer: Layer<S>) {
@@ -61,6 +63,12 @@ impl<S: Send + Sync + 'static> Handlers<S> {
             return Some(format!(
                 "task \"{task}\" has two handlers in one worker; remove one"
             ));
+        }
+        if self.has_two_of_any {
+            return Some(
+                "the worker has two handlers of any task; remove one of .handle_any(...)"
+                    .to_owned(),
+            );
         }
         if self.by_task.is_empty() && self.any.is_none() {
             return Some(

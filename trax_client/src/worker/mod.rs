@@ -12,7 +12,7 @@ mod check;
 mod claim_connection;
 pub(crate) mod connection;
 pub(crate) mod context;
-mod deadline;
+pub(crate) mod deadline;
 mod decided;
 mod dispatch;
 mod durable;
@@ -299,8 +299,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// Manifests that differ are created or changed, and those that an earlier version declared are
     /// removed with their waiting jobs. If nothing differs, nothing is written.
     ///
-    /// The tasks must have a handler here, and the worker's role needs the level `admin`. A
-    /// manifest of another source is an error. See [`Client::declare`](crate::Client::declare).
+    /// Tasks need a handler here, and the worker's role the level `admin`. A manifest of another
+    /// source is an error. See [`Client::declare`](crate::Client::declare).
     pub fn manifests(
         mut self,
         source: impl Into<String>,
@@ -323,8 +323,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Sets how many jobs may wait here beside the running ones (default 100). Only short jobs
-    /// reach this limit.
+    /// Sets how many short jobs may wait here beside the running ones (default 100).
     pub fn prefetch(mut self, jobs: usize) -> Self {
         self.setup.prefetch = jobs;
         self
@@ -332,14 +331,15 @@ impl<S: Send + Sync + 'static> Worker<S> {
 
     /// Limits claims to these groups.
     pub fn groups<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
-        self.setup.groups = Some(names.into_iter().map(Into::into).collect());
+        let groups = self.setup.groups.get_or_insert_default();
+        groups.extend(names.into_iter().map(Into::into));
         self
     }
 
-    /// Limits claims to jobs of these [versions](crate::JobOptions::version) and jobs without one.
-    /// By default the worker takes jobs of any version.
+    /// Limits claims to these [versions](crate::JobOptions::version), and to jobs without one.
     pub fn versions<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
-        self.setup.versions = Some(names.into_iter().map(Into::into).collect());
+        let versions = self.setup.versions.get_or_insert_default();
+        versions.extend(names.into_iter().map(Into::into));
         self
     }
 

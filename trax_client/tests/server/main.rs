@@ -7,6 +7,7 @@ mod handler;
 mod json;
 mod many;
 mod producer;
+mod refusal;
 mod steps;
 mod testkit;
 mod wake;

@@ -198,7 +198,8 @@ fn needs(
     for (place, name) in wanted.iter().enumerate() {
         let at = || format!("jobs[{index}].needs[{place}] is \"{name}\".");
         let Some(&needed) = names.get(name.as_str()) else {
-            let near = nearest(name, names.keys().copied());
+            let others = names.iter().filter(|(_, at)| **at != index);
+            let near = nearest(name, others.map(|(name, _)| *name));
             return Err(
                 Error::invalid(format!("needs \"{name}\", which is not in the document"))
                     .detail(at())

@@ -104,6 +104,7 @@ impl Work {
         };
         match may_change {
             true => Ok(()),
+            false if role.is_none() => Err(orphaned(&stored.name, stored_role)),
             false => Err(refusal(&stored.name, stored_role)),
         }
     }
@@ -120,15 +121,30 @@ impl Locked {
     }
 }
 
-fn refusal(name: &str, role: &str) -> Error {
+fn denied(name: &str) -> Error {
     Error::new(
         PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
         format!("permission denied to change the statement of manifest \"{name}\""),
     )
-    .detail(format!("Its statement runs as role \"{role}\"."))
-    .hint(format!(
-        "Type first: set role {}; or, as a member of that role, specify: run_as => {}",
-        identifier(role),
-        literal(role)
-    ))
+}
+
+fn orphaned(name: &str, role: &str) -> Error {
+    denied(name)
+        .detail(format!(
+            "Its statement runs as role \"{role}\", which does not exist."
+        ))
+        .hint(format!(
+            "Type first: select trax.unschedule({})",
+            literal(name)
+        ))
+}
+
+fn refusal(name: &str, role: &str) -> Error {
+    denied(name)
+        .detail(format!("Its statement runs as role \"{role}\"."))
+        .hint(format!(
+            "Type first: set role {}; or, as a member of that role, specify: run_as => {}",
+            identifier(role),
+            literal(role)
+        ))
 }

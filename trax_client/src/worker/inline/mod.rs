@@ -22,7 +22,9 @@ use super::unreported::{Answer, UnreportedOutcome, report};
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::{Error, Result};
+use crate::id::JobId;
 use crate::job::{ClaimOptions, Claimed};
+use crate::job_result::JobState;
 use crate::json::Json;
 use crate::testkit::{self, Ended, Ran};
 
@@ -46,7 +48,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
     }
 
     /// As [`run_one`](Self::run_one), and asks the handler to stop when `stop` resolves, with the
-    /// reason that it returns.
+    /// reason that it returns: after cancelling the job for [`Reason::Cancelled`], and after
+    /// releasing it for [`Reason::LeaseLost`].
     pub async fn run_one_until<C: GenericClient + Sync>(
         &self,
         db: &C,
@@ -86,6 +89,15 @@ impl<S: Send + Sync + 'static> Worker<S> {
                 Some(call) = calls.recv() => step_server::answer(&client, call).await,
                 reason = &mut stop, if !stopped => {
                     stopped = true;
+                    match reason {
+                        Reason::Cancelled => {
+                            client.cancel(key.0).await?;
+                        }
+                        Reason::LeaseLost => {
+                            client.release(key.0, key.1, None).await?;
+                        }
+                        Reason::Timeout | Reason::Shutdown => {}
+                    }
                     trigger.cancel(reason);
                 }
             }
@@ -99,7 +111,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
             Verdict::Suspended => Ended::Suspended,
             verdict => {
                 let outcome = UnreportedOutcome::new(key.0, key.1, verdict);
-                ended(report(&client, &self.events, &outcome).await?)?
+                let answer = report(&client, &self.events, &outcome).await?;
+                ended(&client, key.0, answer).await?
             }
         };
         Ok(Ran {
@@ -134,10 +147,18 @@ async fn result<C: GenericClient + Sync>(
     }
 }
 
-fn ended(answer: Answer) -> Result<Ended, testkit::Error> {
+async fn ended<C: GenericClient + Sync>(
+    client: &Client<'_, C>,
+    job_id: JobId,
+    answer: Answer,
+) -> Result<Ended, testkit::Error> {
     match answer {
         Answer::Completed => Ok(Ended::Completed),
-        Answer::Retrying | Answer::TimedOut => Ok(Ended::Retrying),
+        Answer::Retrying => Ok(Ended::Retrying),
+        Answer::TimedOut => match client.job(job_id).await? {
+            Some(job) if job.state == JobState::Failed => Ok(Ended::Dead),
+            _ => Ok(Ended::Retrying),
+        },
         Answer::Dead => Ok(Ended::Dead),
         Answer::Cancelled => Ok(Ended::Cancelled),
         Answer::Released => Ok(Ended::Released),
