@@ -120,9 +120,9 @@ class _Worker:
         Its parameter is a list of `trax.GatheredJob`, of `trax.AsyncGatheredJob` if it is async.
         Its return value is a list with the result of each job, or None: no job has an output. A
         result that is an exception fails its job alone, an exception that is raised fails all jobs
-        of the call; but a stop or a suspension of one job that ends the call releases the others.
-        Each job has a lease, a timeout, an attempt and an outcome of its own, and counts as one of
-        the handlers that run at once.
+        of the call; but a stop of one job that ends the call releases the others. Each job has a
+        lease, a timeout, an attempt and an outcome of its own, and counts as one of the handlers
+        that run at once. No job of a call can be suspended.
 
         Args:
             name: the name of the task.
