@@ -81,7 +81,10 @@ def test_what_a_handler_raises_is_what_becomes_of_its_job(
         (object(), "the output is an object, not JSON; write a text"),
         (float("nan"), "the output is nan, not JSON; write a finite number"),
         ("x" * 2_000_000, "the outcome was refused: the output is too large"),
-        ("\0", "the outcome was refused"),
+        (
+            {"a": "\0"},
+            "the output.a has the character NUL, which PostgreSQL cannot store: leave it",
+        ),
     ],
     ids=["object", "nan", "large", "nul"],
 )
