@@ -79,6 +79,10 @@ def test_wrong_use_is_refused(client: trax.Client, task: str) -> None:
     node = graph.add("a", task)
     with pytest.raises(trax.UsageError, match=r"write what graph\.add returned"):
         graph.add("b", task, needs=["a"])  # type: ignore[list-item]
+    with pytest.raises(trax.UsageError, match='no option "neds"; did you mean "needs"'):
+        graph.add("b", task, neds=[node])  # type: ignore[call-arg]
+    with pytest.raises(trax.UsageError, match="the options are needs, when, run_as, run_at, "):
+        graph.add_sql("b", "select 1", colour="red")  # type: ignore[call-arg]
     with pytest.raises(trax.UsageError, match="write one of: completed, ended, failed"):
         graph.add("b", task, needs=[node], when="never")  # type: ignore[arg-type]
     with pytest.raises(trax.UsageError, match=r"write trax\.Graph"):

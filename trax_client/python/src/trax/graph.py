@@ -130,7 +130,8 @@ class Graph:
             members["needs"] = typed.dumps(names)
         if when is not None:
             members["when"] = typed.dumps(argument.one_of("when", when, _WHENS))
-        for option, value in checked_options(options).items():
+        others = ("needs", "when", "run_as") if "sql" in members else ("needs", "when")
+        for option, value in checked_options(options, *others).items():
             if value is not None:
                 members[option] = value if option == "trace" else typed.dumps(_written(value))
         pairs = (f'"{member}": {text}' for member, text in members.items())

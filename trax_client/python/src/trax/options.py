@@ -117,9 +117,12 @@ def enqueue_parameters(task: str, options: JobOptions, **inputs: Any) -> dict[st
     return {"task": task, **inputs, **checked_options(options)}
 
 
-def checked_options(options: JobOptions) -> dict[str, Any]:
-    """Return all options by name, checked; None for those that are not given."""
-    argument.unlisted(options, _CHECKS)
+def checked_options(options: JobOptions, *others: str) -> dict[str, Any]:
+    """Return all options by name, checked; None for those that are not given.
+
+    An error about an unknown option names the others of the call too.
+    """
+    argument.unlisted(options, (*others, *_CHECKS))
     checked: dict[str, Any] = {}
     for name, check in _CHECKS.items():
         value = options.get(name)
