@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 import psycopg
@@ -10,6 +11,7 @@ from conftest import Fleet, ended, eventually
 import trax
 from trax import engine, sql
 from trax.connection import Link
+from trax.level import advice
 
 
 def test_wrong_handlers_are_refused_where_they_are_written() -> None:
@@ -149,5 +151,24 @@ def test_a_newer_extension_does(url: str, monkeypatch: Any) -> None:
 def test_a_role_without_the_right_is_refused(url: str, db: psycopg.Connection[Any]) -> None:
     role = f"nobody_{os.getpid()}"
     db.execute(f"create role {role} login")
-    with pytest.raises(trax.NotPermittedError):
-        worker_at(psycopg.conninfo.make_conninfo(url, user=role)).run(until_empty=True)
+    said = "type: select trax.grant_access('ROLE', '{}'); this replaces another level"
+    without = psycopg.conninfo.make_conninfo(url, user=role)
+    with pytest.raises(trax.NotPermittedError) as refused:
+        worker_at(without).run(until_empty=True)
+    assert said.format("worker") in str(refused.value)
+    with psycopg.connect(without, autocommit=True) as connection:
+        client = trax.Client(connection)
+        calls: list[tuple[str, Any]] = [("reader", client.job), ("producer", client.cancel)]
+        for level, call in calls:
+            with pytest.raises(trax.NotPermittedError) as refused:
+                call(1)
+            assert said.format(level) in str(refused.value)
+
+
+def test_the_advice_names_a_level_that_may_call_the_function(db: psycopg.Connection[Any]) -> None:
+    statements = {one for one in vars(sql).values() if isinstance(one, str) and "(" in one}
+    for statement in statements:
+        if function := re.search(r"trax\.(\w+)\(", statement):
+            [_, level, _] = re.split(r"'ROLE', '(\w+)'", advice(statement))
+            row = db.execute("select %s = any(trax.functions_of(%s))", [function[1], level])
+            assert row.fetchone() == (True,), (statement, level)

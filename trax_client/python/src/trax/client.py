@@ -223,7 +223,10 @@ class Client:
         return bool(self._all(sql.COMPLETE_IN_TRANSACTION, _completion(context, output))[0][0])
 
     def _all(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
-        with _translating(), psycopg.Cursor(self._connection, row_factory=tuple_row) as cursor:
+        with (
+            _translating(statement),
+            psycopg.Cursor(self._connection, row_factory=tuple_row) as cursor,
+        ):
             cursor.adapters.register_loader("jsonb", TextLoader)
             return cursor.execute(statement, parameters).fetchall()
 
@@ -360,18 +363,18 @@ class AsyncClient:
         return bool(rows[0][0])
 
     async def _all(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
-        with _translating():
+        with _translating(statement):
             async with psycopg.AsyncCursor(self._connection, row_factory=tuple_row) as cursor:
                 cursor.adapters.register_loader("jsonb", TextLoader)
                 return await (await cursor.execute(statement, parameters)).fetchall()
 
 
 @contextlib.contextmanager
-def _translating() -> Iterator[None]:
+def _translating(statement: str) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        raise translated(error) from error
+        raise translated(error, statement) from error
 
 
 def _check(connection: object, wanted: type) -> None:

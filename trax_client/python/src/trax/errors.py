@@ -9,6 +9,8 @@ from typing import Any
 
 import psycopg
 
+from . import level
+
 
 class TraxError(Exception):
     """The base of all errors of this package."""
@@ -201,8 +203,11 @@ def is_of_the_values(error: Exception) -> bool:
     return blame(error) is Blame.CALL and (code is None or code[:2] in ("22", "23", "54", "P0"))
 
 
-def translated(error: psycopg.Error) -> ServerError:
-    """Convert an error of the driver to one of this package; raise it `from` the driver's."""
+def translated(error: psycopg.Error, statement: str = "") -> ServerError:
+    """Convert an error of the driver to one of this package; raise it `from` the driver's.
+
+    Without a statement, it is of the claim of a worker.
+    """
     code = error.sqlstate
     message = error.diag.message_primary or str(error).strip()
     kind = _kind(code, error)
@@ -211,6 +216,8 @@ def translated(error: psycopg.Error) -> ServerError:
         hint = _INSTALL
     if kind is NotInstalledError and code == "42883":
         hint = "Type: alter extension trax update; or: create extension trax;"
+    if kind is NotPermittedError and hint is None:
+        hint = level.advice(statement)
     return kind(message, sqlstate=code, detail=error.diag.message_detail, hint=hint)
 
 
