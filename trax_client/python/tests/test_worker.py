@@ -47,7 +47,7 @@ def test_a_job_completes_with_the_output_of_its_handler(fleet: Fleet, client: tr
         (trax.Permanent("never"), "failed", 1, "never"),
         (trax.Cancel("gone"), "cancelled", 1, "gone"),
         (ValueError("a \0"), "queued", 1, "ValueError: a \ufffd"),
-        (SystemExit(3), "queued", 1, "SystemExit"),
+        (SystemExit(3), "queued", 1, "SystemExit: 3"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )
