@@ -61,10 +61,17 @@ def test_wrong_settings_and_addresses_are_refused() -> None:
         trax.Worker("", lease=0.1)
     with pytest.raises(trax.UsageError, match=r'leave out "\+psycopg"'):
         trax.Worker("postgresql+psycopg://user@host/database")
-    with pytest.raises(trax.UsageError) as refused:
-        trax.Worker("postgresql://user:se/cret@host/database")
-    assert "cret" not in str(refused.value)
-    assert refused.value.__cause__ is None
+    for url in ("user@host/database?connect_timout=3", "host/database?connect_timout=3"):
+        with pytest.raises(trax.UsageError, match='invalid URI query parameter: "connect_timout"'):
+            trax.Worker(f"postgresql://{url}")
+    for port in ("abc", "0", "70000"):
+        with pytest.raises(trax.UsageError, match="port is no number from 1 to 65535; write postg"):
+            trax.Worker(f"postgresql://user@host:{port}/database")
+    for secret in ("se/cret", "se/a?cret=1", "%cret"):
+        with pytest.raises(trax.UsageError) as refused:
+            trax.Worker(f"postgresql://user:{secret}@host/database")
+        assert "cret" not in str(refused.value)
+        assert refused.value.__cause__ is None
 
 
 def test_without_an_address_it_is_that_of_the_environment(monkeypatch: Any) -> None:

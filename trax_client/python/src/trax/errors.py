@@ -151,7 +151,9 @@ _OF_LOGIN = {
     "28000": r"role .* does not exist|not permitted to log in|pg_hba\.conf|authentication failed",
     "3D000": r"database .* does not exist",
 }
-_OF_ADDRESS = r"invalid [a-z_ ]*(value|number|option)|unrecognized configuration parameter"
+_OF_ADDRESS = (
+    r"invalid [a-z_ ]*(value|number|option)|unrecognized configuration parameter|could not match \d"
+)
 _CREDENTIALS = "Correct user and password (PGUSER, PGPASSWORD), or the server's pg_hba.conf."
 
 
