@@ -44,6 +44,20 @@ def test_wrong_handlers_are_refused_where_they_are_written() -> None:
         worker.task(plain)  # type: ignore[arg-type]
 
 
+def test_a_handler_is_refused_while_the_worker_runs(fleet: Fleet, client: trax.Client) -> None:
+    worker: Any = fleet.start(lambda _: "done")
+    assert ended(client, client.enqueue(fleet.task)).output == "done"
+    for add in (worker.task("late"), worker.task_many("late", max_jobs=1)):
+        with pytest.raises(trax.UsageError, match='already; give task "late" its handler before'):
+            add(print_job)
+
+
+def test_a_stop_before_the_run_ends_it_at_once() -> None:
+    worker = worker_at("host=127.0.0.1 port=1")
+    worker.stop()
+    worker.run()
+
+
 def test_a_decorated_function_stays_as_it_is() -> None:
     @trax.Worker("").task("a")
     def add(job: int) -> int:

@@ -75,6 +75,20 @@ def test_what_a_handler_raises_is_what_becomes_of_its_job(
     assert (error or "") in (job.error or "")
 
 
+def test_a_long_error_is_cut_in_the_log(
+    fleet: Fleet, client: trax.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handler(job: Any) -> None:
+        raise ValueError("x" * 3_000_000)
+
+    job_id = client.enqueue(fleet.task, max_retries=0)
+    fleet.start(handler)
+    assert "ValueError: xxx" in str(ended(client, job_id).error)
+    assert "(the first 10000 of 3000012 characters)" in caplog.text
+    assert "in handler" in caplog.text
+    assert len(caplog.text) < 25_000
+
+
 @pytest.mark.parametrize(
     ("output", "said"),
     [
