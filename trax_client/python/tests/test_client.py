@@ -114,7 +114,7 @@ def test_an_error_of_the_server_has_its_class_detail_and_hint(
     client: trax.Client, task: str
 ) -> None:
     with pytest.raises(trax.InvalidArgumentError) as error:
-        client.enqueue(task, priority=99)
+        client.enqueue(task, rate_key="a")
     assert error.value.sqlstate == "22023"
     assert error.value.detail
     assert error.value.hint
@@ -197,7 +197,7 @@ def test_the_async_client_does_the_same(url: str, task: str) -> None:
             assert (await client.await_job(first, 0.01)).state == "queued"
             assert await client.cancel(first) == "cancelled"
             with pytest.raises(trax.InvalidArgumentError):
-                await client.enqueue(task, priority=99)
+                await client.enqueue(task, rate_key="a")
 
     asyncio.run(everything())
 

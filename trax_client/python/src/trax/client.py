@@ -440,14 +440,14 @@ def _check_context(context: object, example: str) -> None:
 def _signal(job_id: int, name: str, payload: Any, signal_id: str | None) -> dict[str, Any]:
     return {
         **_of_job(job_id),
-        "name": argument.text("name", name, "paid"),
+        "name": argument.named("name", name, "paid"),
         "payload": typed.dumps(payload, "payload"),
-        "signal_id": None if signal_id is None else argument.text("signal_id", signal_id, "mail-7"),
+        "signal_id": None if signal_id is None else argument.key("signal_id", signal_id, "mail-7"),
     }
 
 
 def _fork(job_id: int, from_step: str | None, input: Any) -> dict[str, Any]:
-    from_step = None if from_step is None else argument.text("from_step", from_step, "charge")
+    from_step = None if from_step is None else argument.key("from_step", from_step, "charge")
     return {**_of_job(job_id), "from_step": from_step, "input": typed.dumps(input, "input")}
 
 

@@ -130,7 +130,7 @@ class Steps:
     ) -> Work:
         """Suspend the job until a signal is sent to it, and return its payload."""
         self._check_wait("signal")
-        parameters = {"name": argument.text("name", name, "paid"), **_until(timeout, until)}
+        parameters = {"name": argument.named("name", name, "paid"), **_until(timeout, until)}
         decode = _decoder(returns, f'signal "{name}"')
         named = self._named(name if step is None else step)
         kept = yield from self._kept(named, "signal")
