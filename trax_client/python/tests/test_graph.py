@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -72,6 +76,17 @@ def test_the_async_client_does_the_same(url: str, task: str) -> None:
             assert await client.read_needs(batch) == []
 
     asyncio.run(everything())
+
+
+def test_the_example_of_the_readme_queues_its_jobs(url: str) -> None:
+    readme = Path(__file__).parents[1] / "README.md"
+    _, code = re.findall(r"^```python\n(.*?)^```", readme.read_text(), re.MULTILINE | re.DOTALL)
+    environment = {"DATABASE_URL": url, "PYTHONPATH": str(readme.parent / "src")}
+    said = subprocess.run(
+        [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
+    )
+    jobs = [("load", []), ("count", ["load"]), ("alarm", ["load"])]
+    assert said.stdout == f"{jobs}\n2 changed\n"
 
 
 def test_wrong_use_is_refused(client: trax.Client, task: str) -> None:
