@@ -104,7 +104,11 @@ def by_name(calls: list[Call], *names: str) -> list[tuple[str, Call]]:
 
 LISTS = by_name(WORKERS, "groups", "versions")
 LISTS += [("inputs", lambda value, call=call: call("a", value)) for call in MANY]
-DURATIONS = by_name(ENQUEUE, "timeout", "retry_delay", "unique_for")
+DURATIONS = by_name(ENQUEUE, "timeout", "retry_delay")
+DURATIONS += [
+    ("unique_for", lambda value, call=call: call(unique_for=value, unique_key="a"))
+    for call in ENQUEUE
+]
 DURATIONS += by_name(WORKERS, "lease", "grace", "poll_interval")
 DURATIONS += [("delay", call) for call in (trax.Snooze, trax.RetryIn, wait)]
 DURATIONS += [("delay", lambda value: trax.RetryIn(value, "later"))]
@@ -269,6 +273,28 @@ def test_a_text_is_no_number_bytes_or_list(name: str, call: Call) -> None:
 def test_a_flag_is_true_or_false(name: str, call: Call) -> None:
     for value, said in [("no", "a text"), (0, "an int"), (None, "None")]:
         refused(call, value, TypeError, f"{name} is {said}; write {name}=True or False")
+
+
+@pytest.mark.parametrize("call", ENQUEUE)
+def test_an_option_out_of_its_range_is_refused_before_it_is_sent(call: Call) -> None:
+    for options, said in [
+        ({"timeout": 0}, "timeout is 0; write more than 0 s, as in timeout=90"),
+        ({"unique_for": 5}, 'unique_for needs a key; write unique_key="report 7" too'),
+        ({"on_duplicate": "keep"}, 'on_duplicate needs a key; write unique_key="report 7" too'),
+        ({"on_duplicate": True}, "on_duplicate is True; write one of: keep, replace, postpone"),
+        ({"version": ""}, 'version is ""; write a name that neither is empty nor begins or ends'),
+        ({"group_name": ""}, 'group_name is ""; write a name that neither is empty nor begins'),
+        ({"unique_key": ""}, 'unique_key is empty; write a text, as in unique_key="mail"'),
+        ({"concurrency_key": "a" * 256}, 'aaa..." of 256 bytes; write at most 255'),
+        ({"priority": 2**40}, f"priority is {2**40}; write a number from 0 to 31"),
+        ({"max_retries": -1}, "max_retries is -1; write a number from 0 to 2147483646"),
+        ({"cost": 0}, "cost is 0; write a number from 1 to 2147483647"),
+        ({"batch": 2**70}, f"batch is {2**70}; write a number from -9223372036854775808 to 9"),
+        ({"task": " a"}, 'task is " a"; write a name that neither is empty nor begins'),
+    ]:
+        refused(lambda options: call(**options), options, ValueError, said)
+    refused(CLIENT.job, 2**70, ValueError, f"job_id is {2**70}; write a number from ")
+    accepted(lambda value: call(unique_key=value), " a")
 
 
 @pytest.mark.parametrize("call", ENQUEUE)

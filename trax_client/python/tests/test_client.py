@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -113,7 +114,7 @@ def test_an_error_of_the_server_has_its_class_detail_and_hint(
     client: trax.Client, task: str
 ) -> None:
     with pytest.raises(trax.InvalidArgumentError) as error:
-        client.enqueue(task, priority=99)
+        client.enqueue(task, rate_key="a")
     assert error.value.sqlstate == "22023"
     assert error.value.detail
     assert error.value.hint
@@ -134,12 +135,44 @@ def test_wrong_use_is_refused(url: str, client: trax.Client, task: str) -> None:
             inside.enqueue(task, colour="red")  # type: ignore[call-arg]
         with pytest.raises(trax.UsageError, match="no time zone"):
             inside.enqueue(task, run_at=datetime(2090, 1, 1))  # noqa: DTZ001, RUF100
-    with pytest.raises(trax.UsageError, match="driver_connection"):
-        trax.Client(object())  # type: ignore[arg-type]
     with psycopg.connect(url) as closed:
         pass
     with pytest.raises(trax.DisconnectedError):
         trax.Client(closed).enqueue(task)
+
+
+def test_a_connection_of_another_kind_is_refused_with_the_right_one(url: str) -> None:
+    def of(module: str) -> Any:
+        return type("AnyConnection", (), {"__module__": module})()
+
+    asynchronous: Any = asyncio.run(psycopg.AsyncConnection.connect(url))
+    with psycopg.connect(url) as synchronous:
+        for kind, connection, said in [
+            (
+                trax.Client,
+                object(),
+                "of SQLAlchemy's connection take .connection.driver_connection",
+            ),
+            (trax.Client, None, "inside transaction.atomic(), or after connection.ensure_conne"),
+            (trax.Client, of("psycopg2.extensions"), 'psycopg 3 is needed; type pip install "psyc'),
+            (trax.AsyncClient, of("sqlalchemy.ext.asyncio.engine"), "(await conn.get_raw_conne"),
+            (trax.Client, asynchronous, "use trax.AsyncClient for it"),
+            (trax.AsyncClient, synchronous, "use trax.Client for it"),
+        ]:
+            with pytest.raises(trax.UsageError, match=re.escape(said)):
+                kind(connection)
+    asyncio.run(asynchronous.close())
+
+
+def test_an_argument_is_refused_by_its_own_name(client: trax.Client) -> None:
+    calls: list[tuple[Any, str]] = [
+        (lambda any: client.seal_batch(any), "batch is a text; write batch=17"),
+        (lambda any: client.complete(any), "context is a text; write complete(ctx, output) with"),
+        (lambda any: client.record_step(any, "a"), "context is a text; write record_step(ctx, "),
+    ]
+    for call, said in calls:
+        with pytest.raises(TypeError, match=re.escape(said)):
+            call("12")
 
 
 def test_a_waiting_job_is_cancelled(client: trax.Client, task: str) -> None:
@@ -164,7 +197,7 @@ def test_the_async_client_does_the_same(url: str, task: str) -> None:
             assert (await client.await_job(first, 0.01)).state == "queued"
             assert await client.cancel(first) == "cancelled"
             with pytest.raises(trax.InvalidArgumentError):
-                await client.enqueue(task, priority=99)
+                await client.enqueue(task, rate_key="a")
 
     asyncio.run(everything())
 

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -74,11 +78,26 @@ def test_the_async_client_does_the_same(url: str, task: str) -> None:
     asyncio.run(everything())
 
 
+def test_the_example_of_the_readme_queues_its_jobs(url: str) -> None:
+    readme = Path(__file__).parents[1] / "README.md"
+    _, code = re.findall(r"^```python\n(.*?)^```", readme.read_text(), re.MULTILINE | re.DOTALL)
+    environment = {"DATABASE_URL": url, "PYTHONPATH": str(readme.parent / "src")}
+    said = subprocess.run(
+        [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
+    )
+    jobs = [("load", []), ("count", ["load"]), ("alarm", ["load"])]
+    assert said.stdout == f"{jobs}\n2 changed\n"
+
+
 def test_wrong_use_is_refused(client: trax.Client, task: str) -> None:
     graph = trax.Graph()
     node = graph.add("a", task)
     with pytest.raises(trax.UsageError, match=r"write what graph\.add returned"):
         graph.add("b", task, needs=["a"])  # type: ignore[list-item]
+    with pytest.raises(trax.UsageError, match='no option "neds"; did you mean "needs"'):
+        graph.add("b", task, neds=[node])  # type: ignore[call-arg]
+    with pytest.raises(trax.UsageError, match="the options are needs, when, run_as, run_at, "):
+        graph.add_sql("b", "select 1", colour="red")  # type: ignore[call-arg]
     with pytest.raises(trax.UsageError, match="write one of: completed, ended, failed"):
         graph.add("b", task, needs=[node], when="never")  # type: ignore[arg-type]
     with pytest.raises(trax.UsageError, match=r"write trax\.Graph"):

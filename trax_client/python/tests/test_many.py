@@ -445,20 +445,29 @@ def test_a_stop_of_one_job_that_ends_the_call_costs_no_other_its_attempt(
     assert calls == [[1, 2], [2]]
 
 
-def test_a_suspension_of_one_job_costs_no_other_its_attempt(
-    fleet: Fleet, client: trax.Client, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("method", "given"), [("sleep", ("nap", 0.3)), ("signal", ("paid",)), ("children", ())]
+)
+def test_a_job_of_a_call_is_not_suspended(
+    fleet: Fleet, client: trax.Client, method: str, given: Any
 ) -> None:
     def in_a_thread(jobs: Any) -> list[Any]:
-        return [job.ctx.sleep("nap", 0.3) if job.input else "done" for job in jobs]
+        return [getattr(job.ctx, method)(*given) if job.input else "done" for job in jobs]
 
     async def on_a_loop(jobs: Any) -> list[Any]:
-        return [await job.ctx.sleep("nap", 0.3) if job.input else "done" for job in jobs]
+        waits = [getattr(job.ctx, method)(*given) for job in jobs if job.input]
+        return ["done", *await asyncio.gather(*waits, return_exceptions=True)]
 
     ids = client.enqueue_many(fleet.task, [False, True], max_retries=0)
     function = in_a_thread if fleet.kind == "sync" else on_a_loop
-    fleet.start(function, many={"max_jobs": 2, "max_wait": 0.05})
-    assert [ended(client, job_id).output for job_id in ids] == ["done", None]
-    assert "its handler went on" not in caplog.text
+    fleet.start(function, many={"max_jobs": 2, "max_wait": NEVER})
+    said = (
+        f"ctx.{method}() cannot suspend a job of a call of many; "
+        f'give "{fleet.task}" a handler with task() instead'
+    )
+    first, second = (ended(client, job_id) for job_id in ids)
+    assert said in str(second.error)
+    assert first.output == "done" if fleet.kind == "async" else said in str(first.error)
 
 
 def test_jobs_of_a_call_have_steps_of_their_own(fleet: Fleet, client: trax.Client) -> None:
@@ -762,7 +771,7 @@ def test_the_result_of_a_function_has_a_type() -> None:
 def test_the_example_of_the_readme_runs(
     client: trax.Client, db: psycopg.Connection[Any], url: str, tmp_path: Path
 ) -> None:
-    [code] = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+    code, _ = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
     ids = client.enqueue_many("search.index", [{"index": "a", "text": str(n)} for n in range(3)])
     ids += client.enqueue_many("search.index", [{"index": "b", "text": ""}], max_retries=0)
     (tmp_path / "worker.py").write_text(code.replace("run()", "run(until_empty=True)"))

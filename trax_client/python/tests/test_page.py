@@ -103,5 +103,5 @@ def test_the_page_names_every_error() -> None:
 def test_the_page_names_every_attribute_of_a_context() -> None:
     text = PAGE.read_text()
     for name in vars(trax.Context.__base__):
-        if not name.startswith("_") and name not in ("on_stop", "reach"):
+        if not name.startswith("_") and name not in ("on_stop", "reach", "refuse_waits"):
             assert f"`{name}" in text, name

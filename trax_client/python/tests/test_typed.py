@@ -146,8 +146,15 @@ def nested() -> Any:
         (circle(), ValueError, "input.a[0].b is a part of itself; leave it out"),
         (nested(), ValueError, "is nested too deeply; write it flatter"),
         ({1, 2}, TypeError, "input is a set, not JSON; write a text, a list or a dict"),
+        ({"a": ["\\u0000", "\0"]}, ValueError, "input.a[1] has the character NUL, which Postgre"),
+        ({"\\": "\ud83d"}, ValueError, "input.\\ has half of a surrogate pair, which Postgre"),
+        ([{"a\0": 1}], ValueError, "input[0].'a\\x00' has the character NUL"),
+        ([{None: 1, "null": 2}], ValueError, 'input[0] has two keys that JSON writes as "null"'),
     ],
-    ids=["bytes", "nan", "dataclass", "key", "circle", "nested", "set"],
+    ids=[
+        *["bytes", "nan", "dataclass", "key", "circle", "nested", "set"],
+        *["nul", "surrogate", "nul in a key", "same keys"],
+    ],
 )
 def test_an_input_that_is_no_json_is_named_by_its_path(
     value: Any, kind: type[Exception], said: str
@@ -157,6 +164,11 @@ def test_an_input_that_is_no_json_is_named_by_its_path(
         client.enqueue("a", value)
     assert said in str(refused.value)
     assert isinstance(refused.value, kind)
+
+
+def test_a_text_that_only_looks_unstorable_is_json() -> None:
+    for value in ("\\u0000", "\\ud800", "\N{GRINNING FACE}", "\ud83d\ude00", {1: 2, "2": "null"}):
+        assert dumps(value)
 
 
 def test_an_error_is_text_that_postgresql_can_store() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 import psycopg
@@ -10,6 +11,7 @@ from conftest import Fleet, ended, eventually
 import trax
 from trax import engine, sql
 from trax.connection import Link
+from trax.level import advice
 
 
 def test_wrong_handlers_are_refused_where_they_are_written() -> None:
@@ -42,6 +44,20 @@ def test_wrong_handlers_are_refused_where_they_are_written() -> None:
         worker.task(plain)  # type: ignore[arg-type]
 
 
+def test_a_handler_is_refused_while_the_worker_runs(fleet: Fleet, client: trax.Client) -> None:
+    worker: Any = fleet.start(lambda _: "done")
+    assert ended(client, client.enqueue(fleet.task)).output == "done"
+    for add in (worker.task("late"), worker.task_many("late", max_jobs=1)):
+        with pytest.raises(trax.UsageError, match='already; give task "late" its handler before'):
+            add(print_job)
+
+
+def test_a_stop_before_the_run_ends_it_at_once() -> None:
+    worker = worker_at("host=127.0.0.1 port=1")
+    worker.stop()
+    worker.run()
+
+
 def test_a_decorated_function_stays_as_it_is() -> None:
     @trax.Worker("").task("a")
     def add(job: int) -> int:
@@ -59,10 +75,17 @@ def test_wrong_settings_and_addresses_are_refused() -> None:
         trax.Worker("", lease=0.1)
     with pytest.raises(trax.UsageError, match=r'leave out "\+psycopg"'):
         trax.Worker("postgresql+psycopg://user@host/database")
-    with pytest.raises(trax.UsageError) as refused:
-        trax.Worker("postgresql://user:se/cret@host/database")
-    assert "cret" not in str(refused.value)
-    assert refused.value.__cause__ is None
+    for url in ("user@host/database?connect_timout=3", "host/database?connect_timout=3"):
+        with pytest.raises(trax.UsageError, match='invalid URI query parameter: "connect_timout"'):
+            trax.Worker(f"postgresql://{url}")
+    for port in ("abc", "0", "70000"):
+        with pytest.raises(trax.UsageError, match="port is no number from 1 to 65535; write postg"):
+            trax.Worker(f"postgresql://user@host:{port}/database")
+    for secret in ("se/cret", "se/a?cret=1", "%cret"):
+        with pytest.raises(trax.UsageError) as refused:
+            trax.Worker(f"postgresql://user:{secret}@host/database")
+        assert "cret" not in str(refused.value)
+        assert refused.value.__cause__ is None
 
 
 def test_without_an_address_it_is_that_of_the_environment(monkeypatch: Any) -> None:
@@ -149,5 +172,24 @@ def test_a_newer_extension_does(url: str, monkeypatch: Any) -> None:
 def test_a_role_without_the_right_is_refused(url: str, db: psycopg.Connection[Any]) -> None:
     role = f"nobody_{os.getpid()}"
     db.execute(f"create role {role} login")
-    with pytest.raises(trax.NotPermittedError):
-        worker_at(psycopg.conninfo.make_conninfo(url, user=role)).run(until_empty=True)
+    said = "type: select trax.grant_access('ROLE', '{}'); this replaces another level"
+    without = psycopg.conninfo.make_conninfo(url, user=role)
+    with pytest.raises(trax.NotPermittedError) as refused:
+        worker_at(without).run(until_empty=True)
+    assert said.format("worker") in str(refused.value)
+    with psycopg.connect(without, autocommit=True) as connection:
+        client = trax.Client(connection)
+        calls: list[tuple[str, Any]] = [("reader", client.job), ("producer", client.cancel)]
+        for level, call in calls:
+            with pytest.raises(trax.NotPermittedError) as refused:
+                call(1)
+            assert said.format(level) in str(refused.value)
+
+
+def test_the_advice_names_a_level_that_may_call_the_function(db: psycopg.Connection[Any]) -> None:
+    statements = {one for one in vars(sql).values() if isinstance(one, str) and "(" in one}
+    for statement in statements:
+        if function := re.search(r"trax\.(\w+)\(", statement):
+            [_, level, _] = re.split(r"'ROLE', '(\w+)'", advice(statement))
+            row = db.execute("select %s = any(trax.functions_of(%s))", [function[1], level])
+            assert row.fetchone() == (True,), (statement, level)

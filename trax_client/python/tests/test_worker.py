@@ -47,7 +47,7 @@ def test_a_job_completes_with_the_output_of_its_handler(fleet: Fleet, client: tr
         (trax.Permanent("never"), "failed", 1, "never"),
         (trax.Cancel("gone"), "cancelled", 1, "gone"),
         (ValueError("a \0"), "queued", 1, "ValueError: a \ufffd"),
-        (SystemExit(3), "queued", 1, "SystemExit"),
+        (SystemExit(3), "queued", 1, "SystemExit: 3"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )
@@ -75,13 +75,30 @@ def test_what_a_handler_raises_is_what_becomes_of_its_job(
     assert (error or "") in (job.error or "")
 
 
+def test_a_long_error_is_cut_in_the_log(
+    fleet: Fleet, client: trax.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handler(job: Any) -> None:
+        raise ValueError("x" * 3_000_000)
+
+    job_id = client.enqueue(fleet.task, max_retries=0)
+    fleet.start(handler)
+    assert "ValueError: xxx" in str(ended(client, job_id).error)
+    assert "(the first 10000 of 3000012 characters)" in caplog.text
+    assert "in handler" in caplog.text
+    assert len(caplog.text) < 25_000
+
+
 @pytest.mark.parametrize(
     ("output", "said"),
     [
         (object(), "the output is an object, not JSON; write a text"),
         (float("nan"), "the output is nan, not JSON; write a finite number"),
         ("x" * 2_000_000, "the outcome was refused: the output is too large"),
-        ("\0", "the outcome was refused"),
+        (
+            {"a": "\0"},
+            "the output.a has the character NUL, which PostgreSQL cannot store: leave it",
+        ),
     ],
     ids=["object", "nan", "large", "nul"],
 )

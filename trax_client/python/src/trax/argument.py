@@ -19,6 +19,8 @@ _LONGEST = timedelta(days=3650)
 """The server refuses longer durations."""
 _LONGEST_NAME = 255
 """The server refuses names of more bytes."""
+_LARGEST = (1 << 63) - 1
+"""The largest bigint of PostgreSQL."""
 
 
 def unlisted(given: Iterable[str], known: Collection[str]) -> None:
@@ -66,6 +68,14 @@ def duration(name: str, value: object) -> timedelta:
     return length
 
 
+def period(name: str, value: object) -> timedelta:
+    """Return a duration that is longer than zero."""
+    length = duration(name, value)
+    if not length:
+        raise WrongValueError(f"{name} is {value}; write more than 0 s, as in {name}=90")
+    return length
+
+
 def moment(name: str, value: object) -> datetime:
     """Return a time that has a time zone."""
     example = "datetime(2030, 1, 31, 9, tzinfo=timezone.utc)"
@@ -76,14 +86,19 @@ def moment(name: str, value: object) -> datetime:
     return value
 
 
-def integer(name: str, value: object, example: int) -> int:
-    """Return an integer; True and 5.0 are none."""
+def integer(
+    name: str, value: object, example: int, low: int = -_LARGEST - 1, high: int = _LARGEST
+) -> int:
+    """Return an integer of a range, by default a bigint; True and 5.0 are none."""
     if isinstance(value, bool):
         raise _wrong(name, value, str(example))
     try:
-        return operator.index(value)  # type: ignore[arg-type]
+        number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         raise _wrong(name, value, str(example)) from None
+    if not low <= number <= high:
+        raise WrongValueError(f"{name} is {number}; write a number from {low} to {high}")
+    return number
 
 
 def text(name: str, value: object, example: str) -> str:
@@ -101,19 +116,27 @@ def text(name: str, value: object, example: str) -> str:
     return value
 
 
+def key(argument: str, value: object, example: str) -> str:
+    """Return a key or the name of something, which may have spaces around it."""
+    name = text(argument, value, example)
+    if not name:
+        raise WrongValueError(f'{argument} is empty; write a text, as in {argument}="{example}"')
+    if (size := len(name.encode())) > _LONGEST_NAME:
+        raise WrongValueError(
+            f'{argument} is "{name[:20]}..." of {size} bytes; write at most {_LONGEST_NAME}'
+        )
+    return name
+
+
 def named(argument: str, value: object, example: str) -> str:
-    """Return the name of a task or of a step as the server takes it."""
+    """Return a name that the server takes without spaces around it."""
     name = text(argument, value, example)
     if not name or name != name.strip():
         raise WrongValueError(
             f'{argument} is "{name}"; write a name that neither is empty nor begins or ends with a '
             f'space, as in "{name.strip() or example}"'
         )
-    if (size := len(name.encode())) > _LONGEST_NAME:
-        raise WrongValueError(
-            f'{argument} is "{name[:20]}..." of {size} bytes; write at most {_LONGEST_NAME}'
-        )
-    return name
+    return key(argument, name, example)
 
 
 def task(value: object) -> str:

@@ -123,7 +123,7 @@ class Calls:
                 at_fault = Blame.CONNECTION if link is None else blame(error)
                 if at_fault is Blame.CALL:
                     self._leave(link)
-                    raise translated(error) from error
+                    raise translated(error, call.statement) from error
                 self._leave(link, is_broken=at_fault is Blame.CONNECTION)
                 if link is not None and at_fault is Blame.CONNECTION:
                     was_unanswered = True

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.rows import tuple_row
@@ -20,7 +20,7 @@ from . import argument, sql, telemetry, typed
 from . import graph as graph_rows
 from .clock import Seconds
 from .context import BaseContext
-from .errors import UsageError, translated
+from .errors import UsageError, WrongTypeError, kind_of, translated
 from .graph import Graph, Member, Need
 from .options import (
     EMPTY,
@@ -37,6 +37,8 @@ if sys.version_info >= (3, 11):
     from typing import Unpack
 else:  # a dependency of psycopg
     from typing_extensions import Unpack
+
+Connection = TypeVar("Connection", psycopg.Connection[Any], psycopg.AsyncConnection[Any])
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,7 @@ class Client:
     def __init__(self, connection: psycopg.Connection[Any], *, decimals: bool = False) -> None:
         """Use a connection; with `decimals`, JSON numbers with a fraction become Decimals."""
         self._decimals = argument.flag("decimals", decimals)
-        _check(connection, psycopg.Connection)
-        self._connection = connection
+        self._connection = _checked(connection, psycopg.Connection)
 
     def enqueue(self, task: str, input: Any = EMPTY, **options: Unpack[JobOptions]) -> int:
         """Queue one job and return its id; without an input it gets `{}`, None is null."""
@@ -133,7 +134,7 @@ class Client:
 
     def seal_batch(self, batch: int) -> int:
         """Let the job of a batch run once all its jobs have ended; return their number."""
-        return int(self._all(sql.SEAL_BATCH, _of_job(batch))[0][0])
+        return int(self._all(sql.SEAL_BATCH, _of_job(batch, "batch"))[0][0])
 
     def read_needs(self, job_id: int) -> list[Need]:
         """Return the jobs that a job of a graph needed, or all of its batch."""
@@ -223,7 +224,10 @@ class Client:
         return bool(self._all(sql.COMPLETE_IN_TRANSACTION, _completion(context, output))[0][0])
 
     def _all(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
-        with _translating(), psycopg.Cursor(self._connection, row_factory=tuple_row) as cursor:
+        with (
+            _translating(statement),
+            psycopg.Cursor(self._connection, row_factory=tuple_row) as cursor,
+        ):
             cursor.adapters.register_loader("jsonb", TextLoader)
             return cursor.execute(statement, parameters).fetchall()
 
@@ -234,8 +238,7 @@ class AsyncClient:
     def __init__(self, connection: psycopg.AsyncConnection[Any], *, decimals: bool = False) -> None:
         """Use a connection; with `decimals`, JSON numbers with a fraction become Decimals."""
         self._decimals = argument.flag("decimals", decimals)
-        _check(connection, psycopg.AsyncConnection)
-        self._connection = connection
+        self._connection = _checked(connection, psycopg.AsyncConnection)
 
     async def enqueue(self, task: str, input: Any = EMPTY, **options: Unpack[JobOptions]) -> int:
         """Queue one job and return its id; without an input it gets `{}`, None is null."""
@@ -269,7 +272,7 @@ class AsyncClient:
 
     async def seal_batch(self, batch: int) -> int:
         """Let the job of a batch run once all its jobs have ended; return their number."""
-        return int((await self._all(sql.SEAL_BATCH, _of_job(batch)))[0][0])
+        return int((await self._all(sql.SEAL_BATCH, _of_job(batch, "batch")))[0][0])
 
     async def read_needs(self, job_id: int) -> list[Need]:
         """Return the jobs that a job of a graph needed, or all of its batch."""
@@ -360,26 +363,41 @@ class AsyncClient:
         return bool(rows[0][0])
 
     async def _all(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
-        with _translating():
+        with _translating(statement):
             async with psycopg.AsyncCursor(self._connection, row_factory=tuple_row) as cursor:
                 cursor.adapters.register_loader("jsonb", TextLoader)
                 return await (await cursor.execute(statement, parameters)).fetchall()
 
 
 @contextlib.contextmanager
-def _translating() -> Iterator[None]:
+def _translating(statement: str) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        raise translated(error) from error
+        raise translated(error, statement) from error
 
 
-def _check(connection: object, wanted: type) -> None:
-    if not isinstance(connection, wanted):
+def _checked(connection: Connection | None, wanted: type[Connection]) -> Connection:
+    if isinstance(connection, wanted):
+        return connection
+    said = f"a {type(connection).__name__} is no psycopg.{wanted.__name__}"
+    module = type(connection).__module__
+    if connection is None:
         raise UsageError(
-            f"a {type(connection).__name__} is no psycopg.{wanted.__name__}: of SQLAlchemy's "
-            "connection take .connection.driver_connection, of Django's .connection"
+            "the connection is None: take Django's connection.connection inside "
+            "transaction.atomic(), or after connection.ensure_connection()"
         )
+    if isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
+        other = "Client" if isinstance(connection, psycopg.Connection) else "AsyncClient"
+        raise UsageError(f"{said}: use trax.{other} for it")
+    if module.startswith("psycopg2"):
+        raise UsageError(f'{said}: psycopg 3 is needed; type pip install "psycopg[binary]"')
+    if module.startswith("sqlalchemy.ext.asyncio"):
+        raise UsageError(f"{said}: take (await conn.get_raw_connection()).driver_connection")
+    raise UsageError(
+        f"{said}: of SQLAlchemy's connection take .connection.driver_connection, of Django's "
+        ".connection"
+    )
 
 
 def _check_autocommit(autocommit: bool) -> None:
@@ -399,11 +417,12 @@ def _graph(graph: Graph) -> dict[str, Any]:
     return {"document": graph.document(), "unique_key": graph.unique_key}
 
 
-def _of_job(job_id: int) -> dict[str, Any]:
-    return {"job_id": argument.integer("job_id", job_id, 17)}
+def _of_job(job_id: int, name: str = "job_id") -> dict[str, Any]:
+    return {"job_id": argument.integer(name, job_id, 17)}
 
 
 def _completion(context: BaseContext, output: Any) -> dict[str, Any]:
+    _check_context(context, "complete(ctx, output)")
     return {
         "job_id": context.job_id,
         "token": context.token,
@@ -411,23 +430,31 @@ def _completion(context: BaseContext, output: Any) -> dict[str, Any]:
     }
 
 
+def _check_context(context: object, example: str) -> None:
+    if not isinstance(context, BaseContext):
+        raise WrongTypeError(
+            f"context is {kind_of(context)}; write {example} with the trax.Context of the handler"
+        )
+
+
 def _signal(job_id: int, name: str, payload: Any, signal_id: str | None) -> dict[str, Any]:
     return {
         **_of_job(job_id),
-        "name": argument.text("name", name, "paid"),
+        "name": argument.named("name", name, "paid"),
         "payload": typed.dumps(payload, "payload"),
-        "signal_id": None if signal_id is None else argument.text("signal_id", signal_id, "mail-7"),
+        "signal_id": None if signal_id is None else argument.key("signal_id", signal_id, "mail-7"),
     }
 
 
 def _fork(job_id: int, from_step: str | None, input: Any) -> dict[str, Any]:
-    from_step = None if from_step is None else argument.text("from_step", from_step, "charge")
+    from_step = None if from_step is None else argument.key("from_step", from_step, "charge")
     return {**_of_job(job_id), "from_step": from_step, "input": typed.dumps(input, "input")}
 
 
 def _record(
     context: BaseContext, name: str, output: Any, undo: Mapping[str, Any] | None
 ) -> dict[str, Any]:
+    _check_context(context, 'record_step(ctx, "charge", output)')
     step = argument.named("name", name, "charge")
     context.reach(step)
     return {**_completion(context, output), "step": step, "undo": undo_text(undo)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import selectors
 import socket
 import threading
@@ -25,6 +26,8 @@ from .errors import UsageError
 Heard = Callable[[str, str], None]
 """Called with the channel and the payload of a notification."""
 
+# libpq's refusal of an option by its name.
+_OF_NAME = re.compile(r'invalid (?:URI query parameter:|connection option) ".*"')
 # The limit for connecting to one host; the minimum that the driver allows.
 CONNECT_SECONDS = 2
 WATCH_SECONDS = 0.25
@@ -42,6 +45,11 @@ def checked_address(address: str | None) -> str:
         parsed = conninfo_to_dict(address)
     except psycopg.Error as error:
         hint = "write postgresql://user@host/database"
+        if said := _OF_NAME.match(str(error)):
+            named = said[0] if _is_no_secret(address) else "it has an unknown option"
+            raise UsageError(
+                f"the address of the database is invalid: {named}; correct the option"
+            ) from None
         if address.partition("://")[0] == "postgresql+psycopg":
             hint = 'that is an address of SQLAlchemy: leave out "+psycopg"'
         # libpq's message may contain a part of the password.
@@ -52,7 +60,18 @@ def checked_address(address: str | None) -> str:
         raise UsageError(
             "the address of the database has an @ behind a /: write / in a password as %2F"
         )
+    ports = [port for port in str(parsed.get("port", "")).split(",") if port]
+    if not all(re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 1 << 16 for port in ports):
+        raise UsageError(
+            "the address of the database is invalid: its port is no number from 1 to 65535; write "
+            "postgresql://user@host:5432/database"
+        )
     return address
+
+
+def _is_no_secret(address: str) -> bool:
+    """Return whether what libpq takes for the name of an option is no part of a password."""
+    return "password" not in address and "@" not in address.partition("?")[2]
 
 
 def bounded(address: str, name: str, lease: float) -> dict[str, Any]:

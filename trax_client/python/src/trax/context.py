@@ -133,6 +133,10 @@ class BaseContext:
         if self.is_stopped:
             call()
 
+    def refuse_waits(self) -> None:
+        """Refuse the waits that would suspend the job."""
+        self._steps.may_suspend = False
+
     def reach(self, step: str) -> None:
         """Note a step that the handler records in a transaction of its own."""
         self._attempt.reached.add(step)

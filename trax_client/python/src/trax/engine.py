@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,6 +68,8 @@ REPORT_PATIENCE = 10.0
 CHECK_PERIOD = 1.0
 # The pauses before a failure that lasts is logged again.
 COMPLAIN_PAUSE, LONGEST_COMPLAIN_PAUSE = 5.0, 60.0
+# The maximum number of characters of an error, and of its traceback, in the log.
+LOGGED_AT_MOST = 10_000
 # The maximum number of tasks named in a line.
 TASKS_SHOWN = 10
 
@@ -379,12 +382,17 @@ class Engine:
     @staticmethod
     def _log_failure(attempt: Attempt, text: str, error: BaseException | None) -> None:
         job = (attempt.job_id, attempt.task, attempt.attempt, attempt.max_attempts)
-        line = text.partition("\n")[0]
+        line = _cut(text.partition("\n")[0])
         if isinstance(error, RetryIn):
             log.info("job %d (%s) asks in attempt %d of %d to be retried: %s", *job, line)
         else:
             text = "job %d (%s) failed in attempt %d of %d: %s"
-            log.warning(text, *job, line, exc_info=error)
+            trace = "" if error is None else "".join(traceback.format_exception(error))
+            if len(trace) > LOGGED_AT_MOST:
+                text += "\n%s"
+                log.warning(text, *job, line, _cut(trace))
+            else:
+                log.warning(text, *job, line, exc_info=error)
 
     def _heard(self, channel: str, _payload: str) -> None:
         if channel == "trax_work":
@@ -474,6 +482,13 @@ class Engine:
             log.warning("%d outcomes could not be told", len(self._exchange.outbox))
             return True
         return is_done
+
+
+def _cut(text: str) -> str:
+    """Return the beginning of a text, and how long it is if that is not all."""
+    if len(text) <= LOGGED_AT_MOST:
+        return text
+    return f"{text[:LOGGED_AT_MOST]}... (the first {LOGGED_AT_MOST} of {len(text)} characters)"
 
 
 def _few(tasks: Sequence[str]) -> str:

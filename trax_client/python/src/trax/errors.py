@@ -9,6 +9,8 @@ from typing import Any
 
 import psycopg
 
+from . import level
+
 
 class TraxError(Exception):
     """The base of all errors of this package."""
@@ -149,7 +151,9 @@ _OF_LOGIN = {
     "28000": r"role .* does not exist|not permitted to log in|pg_hba\.conf|authentication failed",
     "3D000": r"database .* does not exist",
 }
-_OF_ADDRESS = r"invalid [a-z_ ]*(value|number|option)|unrecognized configuration parameter"
+_OF_ADDRESS = (
+    r"invalid [a-z_ ]*(value|number|option)|unrecognized configuration parameter|could not match \d"
+)
 _CREDENTIALS = "Correct user and password (PGUSER, PGPASSWORD), or the server's pg_hba.conf."
 
 
@@ -201,8 +205,11 @@ def is_of_the_values(error: Exception) -> bool:
     return blame(error) is Blame.CALL and (code is None or code[:2] in ("22", "23", "54", "P0"))
 
 
-def translated(error: psycopg.Error) -> ServerError:
-    """Convert an error of the driver to one of this package; raise it `from` the driver's."""
+def translated(error: psycopg.Error, statement: str = "") -> ServerError:
+    """Convert an error of the driver to one of this package; raise it `from` the driver's.
+
+    Without a statement, it is of the claim of a worker.
+    """
     code = error.sqlstate
     message = error.diag.message_primary or str(error).strip()
     kind = _kind(code, error)
@@ -211,6 +218,8 @@ def translated(error: psycopg.Error) -> ServerError:
         hint = _INSTALL
     if kind is NotInstalledError and code == "42883":
         hint = "Type: alter extension trax update; or: create extension trax;"
+    if kind is NotPermittedError and hint is None:
+        hint = level.advice(statement)
     return kind(message, sqlstate=code, detail=error.diag.message_detail, hint=hint)
 
 

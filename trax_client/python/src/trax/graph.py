@@ -77,7 +77,7 @@ class Graph:
         `on_failure="wait"`, jobs wait while the dead letter of one that they need does.
         """
         self.unique_key = (
-            None if unique_key is None else argument.text("unique_key", unique_key, "night")
+            None if unique_key is None else argument.key("unique_key", unique_key, "night")
         )
         self._on_failure = argument.one_of("on_failure", on_failure, ("cancel", "wait"))
         self._jobs: list[str] = []
@@ -94,7 +94,7 @@ class Graph:
     ) -> Node:
         """Add a job of workers, which runs after the jobs that it needs."""
         members = {
-            "task": typed.dumps(argument.text("task", task, "etl.load")),
+            "task": typed.dumps(argument.task(task)),
             "input": input_text(input),
         }
         return self._add(name, members, needs, when, options)
@@ -123,14 +123,15 @@ class Graph:
         when: str | None,
         options: JobOptions,
     ) -> Node:
-        node = Node(argument.text("name", name, "load"))
+        node = Node(argument.named("name", name, "load"))
         members["name"] = typed.dumps(node.name)
         names = [_name_of(need) for need in argument.items("needs", needs, "[load]")]
         if names:
             members["needs"] = typed.dumps(names)
         if when is not None:
             members["when"] = typed.dumps(argument.one_of("when", when, _WHENS))
-        for option, value in checked_options(options).items():
+        others = ("needs", "when", "run_as") if "sql" in members else ("needs", "when")
+        for option, value in checked_options(options, *others).items():
             if value is not None:
                 members[option] = value if option == "trace" else typed.dumps(_written(value))
         pairs = (f'"{member}": {text}' for member, text in members.items())

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from . import argument, telemetry
-from .context import AsyncContext, Context
+from .context import AsyncContext, BaseContext, Context
 from .errors import UsageError, WrongTypeError, WrongValueError, kind_of
 from .handler import Handler
-from .outcome import Snooze, Stopped, Suspended, decisive
+from .outcome import Snooze, Stopped, decisive
 
 Input = TypeVar("Input")
 
@@ -89,6 +89,11 @@ class ManyHandler(Handler):
             self._run = telemetry.around_async(_LoopGatherer(task, call, many).run)
         else:
             self._run = telemetry.around(_ThreadGatherer(task, call, many).run)
+
+    def bind(self, text: str, context: BaseContext) -> Callable[[], Any]:
+        """Return a call of the function, whose job cannot be suspended: the others would wait."""
+        context.refuse_waits()
+        return super().bind(text, context)
 
     def _read_signature(
         self, function: Callable[..., Any], plain: Callable[..., Any], given: Collection[str]
@@ -263,8 +268,8 @@ def _unwrapped(ctx: Context | AsyncContext, outcome: tuple[Any, Any]) -> Any:
     result, trace = outcome
     if not isinstance(result, BaseException):
         return result
-    if isinstance(decisive(result), Stopped | Suspended) and not ctx.is_stopped:
-        # Another job has ended the call: this one begins anew, and its attempt is not spent.
+    if isinstance(decisive(result), Stopped) and not ctx.is_stopped:
+        # The stop of another job has ended the call: this one begins anew, its attempt not spent.
         raise Snooze(0)
     # Several jobs may raise the same exception, each with the traceback of the function alone.
     raise result.with_traceback(trace)

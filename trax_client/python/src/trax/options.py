@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypedDict
 
 from . import argument, typed
 from .clock import Seconds
+from .errors import WrongValueError
 
 
 class JobOptions(TypedDict, total=False):
@@ -35,6 +36,8 @@ class JobOptions(TypedDict, total=False):
     on_duplicate: Literal["keep", "replace", "postpone"] | None
 
 
+_LARGEST = (1 << 31) - 1
+"""The largest integer of PostgreSQL."""
 EMPTY: Final[dict[str, Any]] = {}
 """The input of a job for which the caller gave none."""
 
@@ -50,12 +53,20 @@ def input_texts(values: Iterable[Any]) -> list[str]:
     return [input_text(one, f"inputs[{at}]") for at, one in enumerate(given)]
 
 
-def _text(name: str, value: object) -> str:
-    return argument.text(name, value, "mail")
+def _key(name: str, value: object) -> str:
+    return argument.key(name, value, "mail")
 
 
-def _integer(name: str, value: object) -> int:
-    return argument.integer(name, value, 5)
+def _named(name: str, value: object) -> str:
+    return argument.named(name, value, "mail")
+
+
+def _integer(low: int, high: int) -> Callable[[str, object], int]:
+    return lambda name, value: argument.integer(name, value, 5, low, high)
+
+
+def _on_duplicate(name: str, value: object) -> str:
+    return argument.one_of(name, value, ("keep", "replace", "postpone"))
 
 
 def _batch(name: str, value: object) -> int:
@@ -69,21 +80,21 @@ def _trace(name: str, value: object) -> str | None:
 
 _CHECKS: dict[str, Callable[[str, object], object]] = {
     "run_at": argument.moment,
-    "group_name": _text,
-    "priority": _integer,
-    "max_retries": _integer,
-    "timeout": argument.duration,
-    "unique_key": _text,
-    "concurrency_key": _text,
+    "group_name": _named,
+    "priority": _integer(0, 31),
+    "max_retries": _integer(0, _LARGEST - 1),
+    "timeout": argument.period,
+    "unique_key": _key,
+    "concurrency_key": _key,
     "trace": _trace,
     "retry_delay": argument.duration,
-    "unique_for": argument.duration,
-    "version": _text,
+    "unique_for": argument.period,
+    "version": _named,
     "batch": _batch,
-    "rate": _text,
-    "rate_key": _text,
-    "cost": _integer,
-    "on_duplicate": _text,
+    "rate": _key,
+    "rate_key": _key,
+    "cost": _integer(1, _LARGEST),
+    "on_duplicate": _on_duplicate,
 }
 
 
@@ -113,15 +124,20 @@ def change_parameters(change: JobChange) -> dict[str, Any]:
 
 def enqueue_parameters(task: str, options: JobOptions, **inputs: Any) -> dict[str, Any]:
     """Return the parameters of a call that queues jobs, with its options checked."""
-    task = argument.text("task", task, "mail.send")
-    return {"task": task, **inputs, **checked_options(options)}
+    return {"task": argument.task(task), **inputs, **checked_options(options)}
 
 
-def checked_options(options: JobOptions) -> dict[str, Any]:
-    """Return all options by name, checked; None for those that are not given."""
-    argument.unlisted(options, _CHECKS)
+def checked_options(options: JobOptions, *others: str) -> dict[str, Any]:
+    """Return all options by name, checked; None for those that are not given.
+
+    An error about an unknown option names the others of the call too.
+    """
+    argument.unlisted(options, (*others, *_CHECKS))
     checked: dict[str, Any] = {}
     for name, check in _CHECKS.items():
         value = options.get(name)
         checked[name] = None if value is None else check(name, value)
+    for name in ("unique_for", "on_duplicate"):
+        if checked[name] is not None and checked["unique_key"] is None:
+            raise WrongValueError(f'{name} needs a key; write unique_key="report 7" too')
     return checked

@@ -242,4 +242,4 @@ def _detail(value: Any) -> str | None:
     try:
         return typed.dumps(value)
     except UsageError:
-        return typed.dumps(repr(value))
+        return typed.dumps(sendable(repr(value)))

@@ -104,17 +104,18 @@ class LoopRunner:
         if task.cancelled():
             self.on_ended(attempt, None, asyncio.CancelledError())
         elif (error := task.exception()) is not None:
-            self.on_ended(attempt, None, error)
+            exits = isinstance(error, _ExitError)
+            self.on_ended(attempt, None, error.__cause__ if exits else error)
         else:
             self.on_ended(attempt, task.result(), None)
 
 
 class _ExitError(Exception):
-    """Raised in place of an exit by a handler, which only fails its attempt."""
+    """Carries an exit of a handler past the event loop: it only fails its attempt."""
 
 
 async def _contained(call: Callable[[], Any]) -> Any:
     try:
         return await call()
     except (SystemExit, KeyboardInterrupt) as error:
-        raise _ExitError(repr(error)) from error
+        raise _ExitError from error

@@ -52,6 +52,8 @@ class Steps:
     def __init__(self, attempt: Attempt, lock_timeout: str) -> None:
         self._attempt = attempt
         self._lock_timeout = lock_timeout
+        # Whether the job may be suspended: not while its handler has other jobs too.
+        self.may_suspend = True
 
     def step(
         self, name: str, function: Callable[[], Any], undo: Mapping[str, Any] | None, returns: Any
@@ -108,6 +110,7 @@ class Steps:
 
     def sleep(self, name: str, until: Seconds | datetime) -> Work:
         """Suspend the job until a time."""
+        self._check_wait("sleep")
         if isinstance(until, datetime):
             parameters = _until(None, until)
         else:
@@ -126,7 +129,8 @@ class Steps:
         returns: Any,
     ) -> Work:
         """Suspend the job until a signal is sent to it, and return its payload."""
-        parameters = {"name": argument.text("name", name, "paid"), **_until(timeout, until)}
+        self._check_wait("signal")
+        parameters = {"name": argument.named("name", name, "paid"), **_until(timeout, until)}
         decode = _decoder(returns, f'signal "{name}"')
         named = self._named(name if step is None else step)
         kept = yield from self._kept(named, "signal")
@@ -153,6 +157,7 @@ class Steps:
         self, name: str, mode: str, timeout: Seconds | None, until: datetime | None
     ) -> Work:
         """Suspend the job until its children have ended, and return them."""
+        self._check_wait("children")
         if mode not in ("all", "any"):
             raise WrongValueError(f'mode is {mode!r}; write "all" or "any"')
         parameters = {"mode": mode, **_until(timeout, until)}
@@ -165,6 +170,13 @@ class Steps:
         if kept.timed_out:
             raise TimedOutError("not all awaited children ended in time", children)
         return children
+
+    def _check_wait(self, method: str) -> None:
+        if not self.may_suspend:
+            raise UsageError(
+                f"ctx.{method}() cannot suspend a job of a call of many; give "
+                f'"{self._attempt.task}" a handler with task() instead'
+            )
 
     def _named(self, name: str) -> str:
         """Return the name of the step; a name that is used again gets a number."""
@@ -226,12 +238,7 @@ def undo_text(undo: Mapping[str, Any] | None) -> str | None:
     if "task" not in given:
         raise WrongValueError(f"undo has no task; write undo={example}")
     argument.named("undo task", given["task"], "card.refund")
-    text = typed.dumps(dict(given), "undo")
-    if text is not None and not typed.is_storable(text):
-        raise WrongValueError(
-            "undo has a text with a NUL or half of a surrogate pair, which PostgreSQL cannot store"
-        )
-    return text
+    return typed.dumps(dict(given), "undo")
 
 
 def _is_of_the_values(error: ServerError) -> bool:

@@ -22,8 +22,10 @@ from uuid import UUID
 
 from .errors import UsageError, WrongTypeError, WrongValueError, kind_of
 
-# Behind an even number of backslashes.
-_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+# An escape in JSON, or a whole surrogate pair; its group is what PostgreSQL cannot store.
+_ESCAPE = re.compile(r"\\(?:ud[89ab]..\\ud[c-f]..|(u0000|ud[89a-f]..)|.)")
+# A key that was perhaps no text.
+_WRITTEN_KEY = re.compile(r'"(?:null|true|false|[-+.e\d]+)":')
 # The depth to which the part that is nested too deeply is looked for.
 _DEEPEST = 5
 _KEYS = (str, int, float, type(None))
@@ -34,6 +36,10 @@ Decoder = Callable[[Any, str], Any]
 
 class MisfitError(ValueError):
     """An input that does not fit the annotation; the text has the path."""
+
+
+class _UnstorableError(ValueError):
+    """A value that JSON can write and PostgreSQL cannot store; the text says what it has."""
 
 
 def decoder(annotation: Any) -> Decoder:
@@ -75,7 +81,27 @@ def dumps(value: object, name: str = "value") -> str | None:
 
 
 def _dumps(value: object) -> str:
-    return json.dumps(value, allow_nan=False, default=_encode, separators=(",", ":"))
+    text = json.dumps(value, allow_nan=False, default=_encode, separators=(",", ":"))
+    if "\\u0000" in text or "\\ud" in text:
+        _check_characters(text)
+    if _WRITTEN_KEY.search(text):
+        json.loads(text, object_pairs_hook=_check_keys)
+    return text
+
+
+def _check_characters(text: str) -> None:
+    for escape in _ESCAPE.finditer(text):
+        if escape[1]:
+            what = "the character NUL" if escape[1] == "u0000" else "half of a surrogate pair"
+            raise _UnstorableError(f"{what}, which PostgreSQL cannot store: leave it out")
+
+
+def _check_keys(pairs: list[tuple[str, Any]]) -> None:
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise _UnstorableError(f'two keys that JSON writes as "{key}": leave one out')
+        seen.add(key)
 
 
 def _misplaced(value: object, path: str, error: Exception) -> UsageError:
@@ -90,6 +116,8 @@ def _misplaced(value: object, path: str, error: Exception) -> UsageError:
             return WrongValueError(f"{path} is nested too deeply; write it flatter")
         around.append(value)
         inner = _first_wrong(value, path)
+    if isinstance(error, _UnstorableError):
+        return WrongValueError(f"{path} has {error}")
     if isinstance(value, dict):
         wrong = next((key for key in value if not isinstance(key, _KEYS)), None)
         return WrongTypeError(f"{path} has the key {wrong!r}; the keys of JSON are texts")
@@ -114,21 +142,13 @@ def _parts(value: object) -> list[tuple[str, object]]:
     if isinstance(value, list | tuple):
         return [(f"[{at}]", one) for at, one in enumerate(value)]
     if isinstance(value, dict):
-        return [(f".{key}", one) for key, one in value.items()]
+        keys = [(f".{key!a}", key) for key in value if isinstance(key, str)]
+        return [*keys, *((f".{key}", one) for key, one in value.items())]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [(f".{f.name}", getattr(value, f.name)) for f in dataclasses.fields(value)]
     if isinstance(value, Enum):
         return [(".value", value.value)]
     return []
-
-
-def is_storable(text: str) -> bool:
-    """Return whether PostgreSQL can store the texts in a JSON text."""
-    try:
-        json.dumps(json.loads(text), ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return _NUL.search(text) is None
 
 
 def loads(text: str, *, decimals: bool) -> Any:

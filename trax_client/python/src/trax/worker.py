@@ -90,6 +90,7 @@ class _Worker:
         self._obey_signals = argument.flag("obey_signals", obey_signals)
         self._handlers: dict[str, Handler] = {}
         self._phase: Phase | None = None
+        self._must_stop = False
 
     def task(self, name: str) -> Callable[[Function], Function]:
         """Run the decorated function for every job of this task.
@@ -100,7 +101,7 @@ class _Worker:
         _checked(name, '@worker.task("mail.send")')
 
         def add(function: Function) -> Function:
-            self._check_free(name)
+            self._check_addition(name)
             self._handlers[name] = Handler(name, function, is_async=self._is_async)
             return function
 
@@ -120,9 +121,9 @@ class _Worker:
         Its parameter is a list of `trax.GatheredJob`, of `trax.AsyncGatheredJob` if it is async.
         Its return value is a list with the result of each job, or None: no job has an output. A
         result that is an exception fails its job alone, an exception that is raised fails all jobs
-        of the call; but a stop or a suspension of one job that ends the call releases the others.
-        Each job has a lease, a timeout, an attempt and an outcome of its own, and counts as one of
-        the handlers that run at once.
+        of the call; but a stop of one job that ends the call releases the others. Each job has a
+        lease, a timeout, an attempt and an outcome of its own, and counts as one of the handlers
+        that run at once. No job of a call can be suspended.
 
         Args:
             name: the name of the task.
@@ -143,21 +144,27 @@ class _Worker:
             )
 
         def add(function: ManyFunction) -> ManyFunction:
-            self._check_free(name)
+            self._check_addition(name)
             self._handlers[name] = ManyHandler(name, function, many, is_async=self._is_async)
             return function
 
         return add
 
-    def _check_free(self, name: str) -> None:
+    def _check_addition(self, name: str) -> None:
+        if self._phase is not None:
+            raise UsageError(
+                f'the worker runs already; give task "{name}" its handler before run()'
+            )
         if name in self._handlers:
             raise UsageError(f'task "{name}" has two handlers in one worker; remove one')
 
     def stop(self) -> None:
         """Stop claiming and let handlers end within the grace period.
 
-        Called again, releases all jobs. May be called from every thread and from signal handlers.
+        Called again, releases all jobs. Called before `run()`, that ends at once. May be called
+        from every thread and from signal handlers.
         """
+        self._must_stop = True
         if self._phase is not None:
             self._phase.advance()
 
@@ -168,6 +175,8 @@ class _Worker:
         if self._phase is not None:
             raise UsageError("the worker runs already")
         self._phase = Phase()
+        if self._must_stop:
+            self._phase.advance()
         settings = Settings(
             address=self._address,
             name=self.name,
@@ -184,6 +193,7 @@ class _Worker:
     def _end(self) -> None:
         if self._phase is not None:
             phase, self._phase = self._phase, None
+            self._must_stop = False
             phase.bell.close()
 
 
