@@ -1,8 +1,9 @@
 // The options of a job, as the arguments of `trax.enqueue`.
 
-import { type Duration, interval } from "./duration.js";
+import { type Duration, interval, span, spanMs } from "./duration.js";
 import { UsageError } from "./errors.js";
 import { toJson } from "./json.js";
+import { type Kinds, anything, id, object, text, time, whole } from "./options.js";
 import { describe } from "./outcome.js";
 import type * as sql from "./sql.js";
 
@@ -46,17 +47,17 @@ export interface EnqueueOptions {
   trace?: Trace;
 }
 
-/** The names of all options; the compiler reports a missing one. */
-export const optionNames = Object.keys({
-  runAt: 0, groupName: 0, priority: 0, maxRetries: 0, timeout: 0, timeoutMs: 0, uniqueKey: 0, uniqueFor: 0, uniqueForMs: 0,
-  onDuplicate: 0, concurrencyKey: 0, version: 0, batch: 0, rate: 0, rateKey: 0, cost: 0, retryDelay: 0, retryDelayMs: 0, trace: 0,
-} satisfies Record<keyof EnqueueOptions, 0>);
+export const optionKinds = {
+  runAt: time, groupName: text("mail"), priority: whole(7), maxRetries: whole(3), timeout: span, timeoutMs: spanMs,
+  uniqueKey: text("order 7"), uniqueFor: span, uniqueForMs: spanMs, onDuplicate: text("replace"), concurrencyKey: text("customer 7"),
+  version: text("v2"), batch: id, rate: text("api"), rateKey: text("customer 7"), cost: whole(2), retryDelay: span, retryDelayMs: spanMs,
+  trace: object('{ traceparent: "00-..." }'),
+} satisfies Kinds<EnqueueOptions>;
 
 /** Returns the arguments of `trax.enqueue` for the options. */
 export function argumentsOf(options: EnqueueOptions): Record<string, sql.Argument> {
-  const { runAt } = options;
   return {
-    run_at: ["timestamptz", timeOf(runAt)],
+    run_at: ["timestamptz", timeOf(options.runAt)],
     group_name: ["text", options.groupName],
     priority: ["int", options.priority],
     max_retries: ["int", options.maxRetries],
@@ -80,9 +81,11 @@ export interface JobChange extends Pick<EnqueueOptions, "runAt" | "priority" | "
   input?: unknown;
 }
 
-export const changeNames = Object.keys({
-  input: 0, runAt: 0, priority: 0, groupName: 0, maxRetries: 0, timeout: 0, timeoutMs: 0,
-} satisfies Record<keyof JobChange, 0>);
+const { runAt, priority, groupName, maxRetries, timeout, timeoutMs } = optionKinds;
+
+export const changeKinds = {
+  input: anything, runAt, priority, groupName, maxRetries, timeout, timeoutMs,
+} satisfies Kinds<JobChange>;
 
 /** Returns the arguments of `trax.change_job` for a change. */
 export function changesOf(change: JobChange): Record<string, sql.Argument> {

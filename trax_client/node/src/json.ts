@@ -14,6 +14,12 @@ function finite(_: string, value: unknown): unknown {
   throw new TypeError(`the number ${value} cannot be JSON; leave it out, or write it as a text`);
 }
 
+/** Describes what PostgreSQL cannot store in a text, with the remedy, or returns undefined. */
+export function unstorable(text: string): string | undefined {
+  if (text.includes("\0")) return "a NUL (\\0), which PostgreSQL cannot store; leave it out";
+  return text.isWellFormed() ? undefined : "half of a surrogate pair, which PostgreSQL cannot store; leave it out";
+}
+
 /** Returns a text that PostgreSQL can store: without NUL and unpaired surrogates. */
 export function sendable(text: string): string {
   return text.replaceAll("\0", "\ufffd").toWellFormed();

@@ -331,7 +331,7 @@ test("mistakes in a handler of many jobs are said in words", async () => {
   const many = 'the handler of "index" takes 500 jobs at once, and the worker runs 10';
   refused(`${many}: set concurrency to 500 or maxJobs to at most 10`, { maxJobs: 500 });
   it.worker({ concurrency: 500 }).handleMany("index", { maxJobs: 500 }, doubled as ManyHandler);
-  refused('maxWait is "-5 ms"; write a number with its unit, such as maxWait: "90 s" or maxWaitMs: 90000', { maxJobs: 3, maxWaitMs: -5 });
+  refused('maxWaitMs is -5; write maxWait: "90 s" or maxWaitMs: 90000', { maxJobs: 3, maxWaitMs: -5 });
   refused('maxWait is a number; write maxWait: "90 s" or maxWaitMs: 90000', { maxJobs: 3, maxWait: 100 });
   refused("by is a text; write by: (input) => input.customer", { maxJobs: 3, by: "customer" });
   refused('there is no option "max_jobs"; did you mean "maxJobs"?', { max_jobs: 3 });

@@ -409,9 +409,10 @@ test("mistakes in the arguments of steps are refused before anything is done", a
     [(ctx) => ctx.step("a", work, { undo: { tasks: "b" } }), /there is no option "tasks"; did you mean "task"\?/],
     [(ctx) => ctx.step("a", work, { undo: {} }), /the task of undo is undefined; write undo: \{ task/],
     [(ctx) => ctx.sleep("a", 90), /until is a number; write sleep\("pause", "3 days"\)/],
+    [(ctx) => ctx.sleep("a", "-5 s"), /until is "-5 s"; write sleep\("pause", "3 days"\)/],
     [(ctx) => ctx.awaitSignal("a", { timeout: 90 }), /timeout is a number; write timeout: "90 s" or timeoutMs: 90000/],
     [(ctx) => ctx.awaitSignal("a", { timeout: "90 s", until: new Date() }), /timeout and until are both given/],
-    [(ctx) => ctx.children({ mode: "some" }), /mode is some; write mode: "all"/],
+    [(ctx) => ctx.children({ mode: "some" }), /mode is "some"; write one of: all, any/],
     [(ctx) => ctx.spawn("a", "b", {}, { prioriti: 7 }), /did you mean "priority"\?/],
   ];
   await handled(
