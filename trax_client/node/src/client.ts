@@ -1,10 +1,10 @@
 // Enqueues jobs and reads their state over a connection of the caller, in its transaction if there is one.
 
 import { type Duration, checkSpan } from "./duration.js";
-import { type EnqueueOptions, type JobChange, argumentsOf, changeKinds, changesOf, inputOf, jsonOf, optionKinds } from "./enqueue.js";
+import { type EnqueueOptions, type JobChange, argumentsOf, changeKinds, changesOf, inputOf, optionKinds } from "./enqueue.js";
 import { TraxError, UsageError, translated } from "./errors.js";
 import { Graph, type Member, type Need, memberOf, needOf } from "./graph.js";
-import { dateOf, fromJson } from "./json.js";
+import { dateOf, fromJson, toJson } from "./json.js";
 import { kindOf } from "./kind.js";
 import { anything, checkId, checkList, checkOptions, checkText, flag, nearest, noOption, text } from "./options.js";
 import * as sql from "./sql.js";
@@ -85,7 +85,7 @@ export class Client {
   async enqueueMany(task: string, inputs: readonly unknown[], options: EnqueueOptions = {}): Promise<number[]> {
     checkList("inputs", inputs, 'enqueueMany("mail.send", [{ to: "ada" }])');
     return this.#sending(task, "enqueue_many", options, async (rest) => {
-      const all = inputs.map(inputOf);
+      const all = inputs.map((input, at) => inputOf(input, `inputs[${at}]`));
       const rows = await this.#rows(sql.enqueueMany({ task: ["text", task], inputs: ["jsonb[]", all], ...rest }));
       return rows.map(({ result }) => Number(result));
     });
@@ -183,7 +183,7 @@ export class Client {
     const named = {
       job_id: ["bigint", jobId],
       name: ["text", name],
-      payload: ["jsonb", jsonOf("payload", payload)],
+      payload: ["jsonb", toJson("payload", payload)],
       signal_id: ["text", options?.signalId],
     } as const;
     return (await this.#value("send_signal", named)) as "sent" | "duplicate" | "ended" | "unknown";
@@ -203,7 +203,7 @@ export class Client {
     const named = {
       job_id: ["bigint", jobId],
       from_step: ["text", options?.fromStep],
-      input: ["jsonb", jsonOf("input", options?.input)],
+      input: ["jsonb", toJson("input", options?.input)],
     } as const;
     return Number(await this.#value("fork", named));
   }
@@ -224,7 +224,7 @@ export class Client {
       job_id: ["bigint", attempt.jobId],
       token: ["uuid", attempt.token],
       step: ["text", name],
-      output: ["jsonb", jsonOf("output", output)],
+      output: ["jsonb", toJson("output", output)],
       undo: ["jsonb", undoOf(options?.undo)],
     } as const;
     const [row] = await this.#rows(sql.recordStep(named));
@@ -238,7 +238,7 @@ export class Client {
     const named = {
       job_id: ["bigint", attempt.jobId],
       token: ["uuid", attempt.token],
-      output: ["jsonb", jsonOf("output", output)],
+      output: ["jsonb", toJson("output", output)],
     } as const;
     return Boolean(await this.#value("complete", named));
   }

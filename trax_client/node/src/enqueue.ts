@@ -1,10 +1,8 @@
 // The options of a job, as the arguments of `trax.enqueue`.
 
 import { type Duration, interval, span, spanMs } from "./duration.js";
-import { UsageError } from "./errors.js";
 import { toJson } from "./json.js";
 import { type Kinds, anything, id, object, text, time, whole } from "./options.js";
-import { describe } from "./outcome.js";
 import type * as sql from "./sql.js";
 
 /** The span that enqueued a job, as stored with it. */
@@ -72,7 +70,7 @@ export function argumentsOf(options: EnqueueOptions): Record<string, sql.Argumen
     rate_key: ["text", options.rateKey],
     cost: ["int", options.cost],
     retry_delay: ["interval", interval(options, "retryDelay")],
-    trace: ["jsonb", jsonOf("trace", options.trace)],
+    trace: ["jsonb", toJson("trace", options.trace)],
   };
 }
 
@@ -90,7 +88,7 @@ export const changeKinds = {
 /** Returns the arguments of `trax.change_job` for a change. */
 export function changesOf(change: JobChange): Record<string, sql.Argument> {
   return {
-    input: ["jsonb", jsonOf("input", change.input)],
+    input: ["jsonb", toJson("input", change.input)],
     run_at: ["timestamptz", timeOf(change.runAt)],
     priority: ["int", change.priority],
     group_name: ["text", change.groupName],
@@ -100,18 +98,8 @@ export function changesOf(change: JobChange): Record<string, sql.Argument> {
 }
 
 /** Returns an input as JSON. */
-export function inputOf(input: unknown): string {
-  return jsonOf("input", input) ?? "null";
-}
-
-/** Returns a value as JSON, or undefined if it is left out.
- * @throws UsageError if it is not JSON; `what` names it. */
-export function jsonOf(what: string, value: unknown): string | undefined {
-  try {
-    return toJson(value);
-  } catch (error) {
-    throw new UsageError(`the ${what} is not JSON: ${describe(error)}`, { cause: error });
-  }
+export function inputOf(input: unknown, name = "input"): string {
+  return toJson(name, input) ?? "null";
 }
 
 /** Returns a time as the server reads it. */

@@ -1,9 +1,9 @@
 // Graphs: jobs that are queued together, of which some need others.
 
 import { interval } from "./duration.js";
-import { type EnqueueOptions, inputOf, jsonOf, optionKinds, timeOf } from "./enqueue.js";
+import { type EnqueueOptions, inputOf, optionKinds, timeOf } from "./enqueue.js";
 import { UsageError } from "./errors.js";
-import { dateOf, fromJson } from "./json.js";
+import { dateOf, fromJson, toJson } from "./json.js";
 import { type Kinds, checkOptions, checkText, list, oneOf, text } from "./options.js";
 
 /** How the jobs must end that another needs: `completed` (the default; else it is cancelled), `ended` (whatever they
@@ -111,7 +111,7 @@ export class Graph {
       concurrency_key: textOf(options.concurrencyKey),
       version: textOf(options.version),
       retry_delay: textOf(interval(options, "retryDelay")),
-      trace: jsonOf("trace", options.trace),
+      trace: toJson("trace", options.trace),
       batch: numberOf(options.batch),
       rate: textOf(options.rate),
       rate_key: textOf(options.rateKey),

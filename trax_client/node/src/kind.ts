@@ -7,7 +7,7 @@ export function kindOf(value: unknown): string {
   if (value instanceof Date && Number.isNaN(value.getTime())) return "an invalid Date";
   const made: unknown = (value as { constructor?: { name?: unknown } }).constructor?.name;
   if (typeof made !== "string" || made === "" || made === "Object") return "an object";
-  return `${/^[AEIOU]/.test(made) ? "an" : "a"} ${made}`;
+  return `${/^[AEIO]/.test(made) ? "an" : "a"} ${made}`;
 }
 
 /** Returns a number, true or false as it is, and another value as its kind. */

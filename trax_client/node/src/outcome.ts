@@ -93,9 +93,9 @@ export type Verdict =
 export function onOutput(output: unknown): Verdict {
   if (output === RECORDED) return { kind: "recorded" };
   try {
-    return { kind: "complete", output: toJson(output) };
+    return { kind: "complete", output: toJson("the output", output) };
   } catch (error) {
-    return failure(`the output is not JSON: ${describe(error)}`, { permanent: true });
+    return failure((error as Error).message, { permanent: true });
   }
 }
 
@@ -156,8 +156,8 @@ export function describe(error: unknown, causes = 5): string {
 
 function detailOf(detail: unknown): string | undefined {
   try {
-    return toJson(detail);
+    return toJson("the detail", detail);
   } catch (error) {
-    return JSON.stringify(`the detail is not JSON: ${describe(error)}`);
+    return JSON.stringify(sendable((error as Error).message));
   }
 }

@@ -6,12 +6,12 @@ import type { Child } from "./child.js";
 import type { Row } from "./connection.js";
 import type { Context, Durable, Undo, WaitOptions } from "./context.js";
 import { checkSpan, interval, span, spanMs } from "./duration.js";
-import { type EnqueueOptions, argumentsOf, inputOf, jsonOf, optionKinds, timeOf } from "./enqueue.js";
+import { type EnqueueOptions, argumentsOf, inputOf, optionKinds, timeOf } from "./enqueue.js";
 import { ServerError, TimedOutError, UsageError, isOfTheValues } from "./errors.js";
 import type { Claimed } from "./exchange.js";
 import { fromJson, sendable, toJson } from "./json.js";
 import { type Kinds, anything, checkName, checkOptions, checkText, oneOf, text, time } from "./options.js";
-import { Permanent, describe } from "./outcome.js";
+import { Permanent } from "./outcome.js";
 import * as sql from "./sql.js";
 import type { Telemetry } from "./telemetry.js";
 
@@ -101,9 +101,9 @@ export class Steps {
     }
     let output: string | undefined;
     try {
-      output = toJson(result);
+      output = toJson("result", result);
     } catch (error) {
-      return this.#fail(`the result of step "${step}" is not JSON: ${describe(error)}`, step, undo);
+      return this.#fail(`the result of step "${step}" cannot be recorded: ${(error as Error).message}`, step, undo);
     }
     try {
       const named = { output: ["jsonb", output], undo: ["jsonb", undo] } as const;
@@ -223,9 +223,6 @@ export class Steps {
   }
 }
 
-/** NUL or half of a surrogate pair in JSON, behind an even number of backslashes. */
-const UNSTORABLE = /(?<!\\)(?:\\\\)*\\u(0000|d[89a-f])/;
-
 const waitKinds = { timeout: span, timeoutMs: spanMs, until: time } satisfies Kinds<WaitOptions>;
 
 function untilOf(options: WaitOptions): sql.Argument {
@@ -241,9 +238,7 @@ export function undoOf(undo: Undo | undefined): string | undefined {
   const example = 'undo: { task: "card.refund", input: { order: 7 } }';
   checkOptions(undo, { task: anything, input: anything }, example);
   checkName("the task of undo", undo.task, example);
-  const text = jsonOf("input of undo", undo);
-  if (UNSTORABLE.test(text ?? "")) throw new UsageError("undo has a text with NUL or half of a surrogate pair; remove it");
-  return text;
+  return toJson("undo", undo);
 }
 
 function childOf(given: Record<string, unknown>): Child {

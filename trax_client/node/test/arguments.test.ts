@@ -143,6 +143,40 @@ test("a value of another kind is refused by the name of its option", async () =>
   }
 });
 
+test("a value that JSON cannot represent or PostgreSQL cannot store is refused with its path", async () => {
+  const around: Record<string, unknown> = {};
+  around["self"] = around;
+  const wrong: [unknown, string][] = [
+    [{ a: new Set() }, "input.a is a Set, not JSON; write [...set]"],
+    [[new Map()], "input[0] is a Map, not JSON; write Object.fromEntries(map)"],
+    [new RangeError("far"), "input is a RangeError, not JSON; throw it, or write its message"],
+    [{ "a b": [/x/] }, 'input["a b"][0] is a RegExp, not JSON; write its source'],
+    [{ a: () => 1 }, "input.a is a function, not JSON; call it, or leave it out"],
+    [{ a: Promise.resolve() }, "input.a is a Promise, not JSON; await it"],
+    [new Date(NaN), "input is an invalid Date, not JSON; write a valid one, or null"],
+    [{ a: 7n }, "input.a is a bigint, not JSON; write String(n)"],
+    [{ a: Infinity }, "input.a is Infinity, not JSON; write a finite number, or null"],
+    [around, "input.self is a part of itself; leave it out"],
+    [{ a: ["a\0b"] }, "input.a[0] has a NUL (\\0), which PostgreSQL cannot store; leave it out"],
+    [{ "a\0": 1 }, "input has a key with a NUL"],
+    ["\ud800", "input has half of a surrogate pair, which PostgreSQL cannot store; leave it out"],
+    [new URLSearchParams(), "input is a URLSearchParams, not JSON; write a text, a list or an object"],
+  ];
+  for (const [value, words] of wrong) {
+    await refused(words, () => client.enqueue("a", value));
+    await refused(words.replace("input", "inputs[1]"), () => client.enqueueMany("a", [1, value]));
+    await refused(words.replace("input", "payload"), () => client.sendSignal(1, "s", value));
+    await refused(words.replace("input", "output"), () => client.complete({ jobId: 1, token }, value));
+  }
+  class Mail { to = "ada"; }
+  const twice = { n: 1 };
+  const right = [new Date(0), new Mail(), { a: undefined, b: null }, [twice, twice], Object.create(null), Buffer.from("a"), new Uint8Array(2), "\\u0000"];
+  for (const value of right) {
+    const job = await client.enqueue("a", value);
+    assert.deepEqual(await it.value("select input from trax.job where job_id = $1", job), JSON.parse(JSON.stringify(value)));
+  }
+});
+
 test("a time without a unit is refused, and milliseconds are named", async () => {
   for (const [call, names] of Object.entries(times)) {
     for (const name of names) {
