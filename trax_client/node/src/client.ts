@@ -2,7 +2,7 @@
 
 import { type Duration, checkSpan } from "./duration.js";
 import { type EnqueueOptions, type JobChange, argumentsOf, changeKinds, changesOf, inputOf, optionKinds } from "./enqueue.js";
-import { TraxError, UsageError, translated } from "./errors.js";
+import { UsageError, translated } from "./errors.js";
 import { Graph, type Member, type Need, memberOf, needOf } from "./graph.js";
 import { dateOf, fromJson, toJson } from "./json.js";
 import { kindOf } from "./kind.js";
@@ -265,7 +265,7 @@ export class Client {
     try {
       return (await this.#db.query(text, values)).rows as Record<string, unknown>[];
     } catch (error) {
-      throw error instanceof TraxError ? error : translated(error);
+      throw translated(error, text);
     }
   }
 }
