@@ -85,8 +85,8 @@ export class Graph {
   /** Adds a statement that the server runs. */
   addSql(name: string, command: string, options: GraphJobOptions & { runAs?: string } = {}): Node {
     checkText("command", command, 'graph.addSql("sum", "call rollup()")');
+    checkOptions(options, { ...jobKinds, runAs: text("reporter") }, 'graph.addSql("sum", "call rollup()", { runAs: "reporter" })');
     const { runAs, ...rest } = options ?? {};
-    checkOptions({ runAs }, { runAs: text("reporter") }, 'graph.addSql("sum", "call rollup()", { runAs: "reporter" })');
     return this.#add(name, { sql: JSON.stringify(command), run_as: textOf(runAs) }, rest);
   }
 

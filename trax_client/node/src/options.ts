@@ -68,7 +68,8 @@ export const whole = (example: number, least = -Infinity): Kind => ({
   remedy: (name) => `a whole number${least > -Infinity ? ` from ${least}` : ""}, such as ${name}: ${example}`,
 });
 
-const isObject = (value: unknown): boolean => typeof value === "object" && value !== null && !Array.isArray(value);
+/** Returns whether a value is an object with members of its own names, not a list, a map or a date. */
+const isObject = (value: unknown): boolean => Object.prototype.toString.call(value) === "[object Object]";
 
 export const anything = kind("", () => undefined);
 export const id = kind("7", checkId);

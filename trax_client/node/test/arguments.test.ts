@@ -33,6 +33,7 @@ const calls: Record<string, (options: unknown) => unknown> = {
   recordStep: (options) => client.recordStep({ jobId: 1, token }, "s", 1, any(options)),
   retryIn: (options) => new RetryIn("300 s", "429", undefined, any(options)),
   graphs: (options) => new Graph(any(options)),
+  graphSql: (options) => new Graph().addSql("a", "select 1", any(options)),
   graph: (options) => new Graph().add("a", "a", {}, any(options)),
 };
 const times: Record<string, string[]> = {
@@ -76,6 +77,7 @@ test("an option that does not exist is refused by name, with the nearest", async
     retryIn: { closerate: "closeRate" },
     graphs: { unique_key: "uniqueKey" },
     graph: { need: "needs", rate_key: "rateKey" },
+    graphSql: { runas: "runAs" },
     worker: { group: "groups", concurency: "concurrency", lesae: "lease", poll_interval_ms: "pollIntervalMs", until_empty: "untilEmpty" },
   })) {
     for (const [mistyped, meant] of Object.entries(pairs)) {
@@ -85,6 +87,7 @@ test("an option that does not exist is refused by name, with the nearest", async
     await refused('there is no option "xyzzy"; ', () => calls[call]?.({ xyzzy: undefined }));
     await refused("the options are a text; write ", () => calls[call]?.("mail"));
     await refused("the options are a list; write ", () => calls[call]?.(["mail"]));
+    await refused("the options are a Map; write ", () => calls[call]?.(new Map()));
   }
   await refused('there is no option "sslmode"; did you mean "ssl"?', () => new Worker({ connection: any({ sslmode: "verify-full" }) }));
   await refused('there is no option "databse"; did you mean "database"?', () => new Worker({ connection: any({ databse: "shop" }) }));
