@@ -102,7 +102,8 @@ interface DriverError {
   errors?: Error[];
 }
 
-/** Converts an error of the driver to an error of this package; the statement says which right is missing. */
+/** Converts an error of the driver to an error of this package. The statement tells which right is
+ * missing. */
 export function translated(error: unknown, statement = ""): TraxError {
   if (error instanceof TraxError) return error;
   const driver = (error instanceof Error ? error : new Error(String(error))) as DriverError;

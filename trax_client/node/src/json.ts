@@ -1,10 +1,12 @@
-// Values as JSON. What JSON cannot represent, JSON.stringify writes as {} or null, or leaves out; here it is refused.
+// Values as JSON. JSON.stringify writes {} or null for a value that JSON cannot represent, or leaves
+// the value out; here it is refused.
 
 import { UsageError } from "./errors.js";
 import { said } from "./kind.js";
 
 /** Returns a value as JSON text; undefined for undefined and null, which the server stores as null.
- * @throws UsageError with the path of a part that JSON cannot represent or PostgreSQL cannot store; `name` begins it. */
+ * @throws UsageError with the path, from `name`, of a part that JSON cannot represent or PostgreSQL
+ * cannot store. */
 export function toJson(name: string, value: unknown): string | undefined {
   try {
     const wrong = wrongIn(value, "", new Set());
@@ -42,7 +44,8 @@ function wrongIn(given: unknown, key: string, around: Set<object>): Wrong | unde
   return undefined;
 }
 
-/** Returns the value that represents another in JSON. Its own method does not save an error or an invalid date. */
+/** Returns the value that represents another in JSON. An error and an invalid date stay, whatever
+ * their own method returns. */
 function converted(given: unknown, key: string): unknown {
   const { toJSON } = Object(given ?? undefined) as { toJSON?: unknown };
   return typeof toJSON !== "function" || ["Error", "invalid Date"].includes(classOf(given)) ? given : toJSON.call(given, key);
@@ -59,7 +62,7 @@ function classOf(value: unknown): string {
   return name === "Date" && Number.isNaN(Number(value)) ? "invalid Date" : name;
 }
 
-/** What to write instead of a value, by its class. */
+/** The remedies for values that JSON does not have, by class. */
 const remedies = new Map(Object.entries({
   bigint: "write String(n), or Number(n) below 2 ** 53",
   function: "call it, or leave it out",

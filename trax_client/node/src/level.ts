@@ -13,7 +13,8 @@ export function levelOf(name: string): string {
   return Object.entries(levels).find(([, names]) => names.includes(name))?.[0] ?? "worker";
 }
 
-/** Returns what an admin types so that a role may run a statement, or undefined if it calls no function of trax. */
+/** Returns the text that an admin types so that a role may run a statement, or undefined if that
+ * calls no function of trax. */
 export function hintToGrant(statement: string): string | undefined {
   const name = /\btrax\.(\w+)\(/.exec(statement)?.[1];
   if (name === undefined) return undefined;

@@ -94,7 +94,8 @@ export const oneOf = (...known: string[]): Kind => ({
   remedy: () => `one of: ${known.join(", ")}`,
 });
 
-/** Refuses options that do not exist, values of another kind, and a value that is not an object of options. */
+/** Refuses options that do not exist, values of another kind, and a value that is not an object of
+ * options. */
 export function checkOptions(options: unknown, kinds: Record<string, Kind>, remedy: string): void {
   if (options === null || options === undefined) return;
   if (!isObject(options)) throw new UsageError(`the options are ${kindOf(options)}; write ${remedy}`);
