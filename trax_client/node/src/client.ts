@@ -1,11 +1,12 @@
 // Enqueues jobs and reads their state over a connection of the caller, in its transaction if there is one.
 
-import type { Duration } from "./duration.js";
-import { type EnqueueOptions, type JobChange, argumentsOf, changeNames, changesOf, inputOf, jsonOf, optionNames } from "./enqueue.js";
-import { TraxError, UsageError, translated } from "./errors.js";
+import { type Duration, checkSpan } from "./duration.js";
+import { type EnqueueOptions, type JobChange, argumentsOf, changeKinds, changesOf, inputOf, optionKinds } from "./enqueue.js";
+import { UsageError, translated } from "./errors.js";
 import { Graph, type Member, type Need, memberOf, needOf } from "./graph.js";
-import { dateOf, fromJson } from "./json.js";
-import { checkList, checkOptions, checkText, nearest, noOption } from "./options.js";
+import { dateOf, fromJson, toJson } from "./json.js";
+import { kindOf } from "./kind.js";
+import { anything, checkId, checkList, checkOptions, checkText, flag, nearest, noOption, text } from "./options.js";
 import * as sql from "./sql.js";
 import { type Undo, reach, undoOf } from "./steps.js";
 import { Telemetry } from "./telemetry.js";
@@ -66,6 +67,9 @@ export class Client {
 
   /** @param db A connection, a pool, or a transaction that the caller has begun and commits. */
   constructor(db: Queryable) {
+    if (typeof (db as Queryable | null | undefined)?.query !== "function") {
+      throw new UsageError(`the connection is ${kindOf(db)}; write new Client(db) with a Client or Pool of pg`);
+    }
     this.#db = db;
   }
 
@@ -81,7 +85,7 @@ export class Client {
   async enqueueMany(task: string, inputs: readonly unknown[], options: EnqueueOptions = {}): Promise<number[]> {
     checkList("inputs", inputs, 'enqueueMany("mail.send", [{ to: "ada" }])');
     return this.#sending(task, "enqueue_many", options, async (rest) => {
-      const all = inputs.map(inputOf);
+      const all = inputs.map((input, at) => inputOf(input, `inputs[${at}]`));
       const rows = await this.#rows(sql.enqueueMany({ task: ["text", task], inputs: ["jsonb[]", all], ...rest }));
       return rows.map(({ result }) => Number(result));
     });
@@ -106,21 +110,25 @@ export class Client {
 
   /** Lets the job of a batch run once all its jobs have ended; returns their number. */
   async sealBatch(batch: number): Promise<number> {
+    checkId("batch", batch, "sealBatch(batch)");
     return Number(await this.#value("seal_batch", { batch: ["bigint", batch] }));
   }
 
   /** Returns the jobs that a job of a graph needed, or all of its batch. */
   async readNeeds<Output = unknown>(jobId: number): Promise<Need<Output>[]> {
+    checkId("jobId", jobId, "readNeeds(jobId)");
     return (await this.#rows(sql.readNeeds(jobId))).map((row) => needOf<Output>(row));
   }
 
   /** Returns all jobs of the graph or batch that a job belongs to. */
   async readGraph(jobId: number): Promise<Member[]> {
+    checkId("jobId", jobId, "readGraph(jobId)");
     return (await this.#rows(sql.readGraph(jobId))).map(memberOf);
   }
 
   /** Returns a job; undefined if it does not exist, or ended longer ago than `trax.run_retention`. */
   async job<Output = unknown>(jobId: number): Promise<Job<Output> | undefined> {
+    checkId("jobId", jobId, "job(jobId)");
     const [row] = await this.#rows(sql.getJobs([jobId]));
     return row === undefined ? undefined : jobOf<Output>(row);
   }
@@ -129,7 +137,8 @@ export class Client {
    * Other calls on the connection wait until this one returns.
    * @throws UnknownNameError if the job does not exist, WrongStateError inside a transaction. */
   async awaitJob<Output = unknown>(jobId: number, timeout: Duration = "30 s"): Promise<JobResult<Output>> {
-    checkText("timeout", timeout, 'awaitJob(jobId, "90 s") or awaitJob(jobId, "90000 ms")');
+    checkId("jobId", jobId, 'awaitJob(jobId, "90 s")');
+    checkSpan("timeout", timeout, 'awaitJob(jobId, "90 s") or awaitJob(jobId, "90000 ms")');
     const [row] = await this.#rows(sql.awaitJob(jobId, timeout));
     const state = row?.["state"] as JobState;
     // Read separately as text, as the driver may or may not have parsed the procedure's own output.
@@ -139,8 +148,13 @@ export class Client {
 
   /** Cancels a waiting job, or asks the worker of an executing job to stop; also the living jobs that it and its
    * children have spawned, unless `tree` is false. */
-  async cancel(jobId: number, { tree = true } = {}): Promise<"cancelled" | "requested" | "finished" | "unknown"> {
-    const named = { job_id: ["bigint", jobId], tree: ["boolean", tree ? undefined : false] } as const;
+  async cancel(
+    jobId: number,
+    options: { tree?: boolean } = {},
+  ): Promise<"cancelled" | "requested" | "finished" | "unknown"> {
+    checkId("jobId", jobId, "cancel(jobId)");
+    checkOptions(options, { tree: flag }, "cancel(jobId, { tree: false })");
+    const named = { job_id: ["bigint", jobId], tree: ["boolean", options?.tree ?? undefined] } as const;
     return (await this.#value("cancel", named)) as "cancelled" | "requested" | "finished" | "unknown";
   }
 
@@ -150,8 +164,9 @@ export class Client {
     jobId: number,
     change: JobChange,
   ): Promise<"changed" | "suspended" | "in_progress" | "finished" | "unknown"> {
-    checkOptions(change, changeNames, "changeJob(jobId, { priority: 7 })");
-    const named = { job_id: ["bigint", jobId], ...changesOf(change) } as const;
+    checkId("jobId", jobId, "changeJob(jobId, { priority: 7 })");
+    checkOptions(change, changeKinds, "changeJob(jobId, { priority: 7 })");
+    const named = { job_id: ["bigint", jobId], ...changesOf(change ?? {}) } as const;
     return (await this.#value("change_job", named)) as "changed" | "suspended" | "in_progress" | "finished" | "unknown";
   }
 
@@ -160,27 +175,36 @@ export class Client {
     jobId: number,
     name: string,
     payload?: unknown,
-    { signalId }: { signalId?: string } = {},
+    options: { signalId?: string } = {},
   ): Promise<"sent" | "duplicate" | "ended" | "unknown"> {
+    checkId("jobId", jobId, 'sendSignal(jobId, "paid")');
     checkText("name", name, 'sendSignal(jobId, "paid")');
+    checkOptions(options, { signalId: text("click 1") }, 'sendSignal(jobId, "paid", {}, { signalId: "click 1" })');
     const named = {
       job_id: ["bigint", jobId],
       name: ["text", name],
-      payload: ["jsonb", jsonOf("payload", payload)],
-      signal_id: ["text", signalId],
+      payload: ["jsonb", toJson("payload", payload)],
+      signal_id: ["text", options?.signalId],
     } as const;
     return (await this.#value("send_signal", named)) as "sent" | "duplicate" | "ended" | "unknown";
   }
 
   /** Returns the steps of a job, also of one that has ended, in the order of recording. */
   async readSteps(jobId: number): Promise<Step[]> {
+    checkId("jobId", jobId, "readSteps(jobId)");
     return (await this.#rows(sql.readSteps(jobId))).map(stepOf);
   }
 
   /** Queues a new job like one that has ended and returns its id. The steps before `fromStep`, by default all, are
    * already recorded. The input is that of the ended job if none is given. */
-  async fork(jobId: number, { fromStep, input }: { fromStep?: string; input?: unknown } = {}): Promise<number> {
-    const named = { job_id: ["bigint", jobId], from_step: ["text", fromStep], input: ["jsonb", jsonOf("input", input)] } as const;
+  async fork(jobId: number, options: { fromStep?: string; input?: unknown } = {}): Promise<number> {
+    checkId("jobId", jobId, "fork(jobId)");
+    checkOptions(options, { fromStep: text("charge"), input: anything }, 'fork(jobId, { fromStep: "charge" })');
+    const named = {
+      job_id: ["bigint", jobId],
+      from_step: ["text", options?.fromStep],
+      input: ["jsonb", toJson("input", options?.input)],
+    } as const;
     return Number(await this.#value("fork", named));
   }
 
@@ -190,17 +214,18 @@ export class Client {
     attempt: { jobId: number; token: string },
     name: string,
     output?: Output,
-    { undo }: { undo?: Undo } = {},
+    options: { undo?: Undo } = {},
   ): Promise<{ recorded: boolean; output: Output } | undefined> {
     checkAttempt(attempt, "recordStep(ctx, name, output)");
     checkText("name", name, 'recordStep(ctx, "charge")');
+    checkOptions(options, { undo: anything }, 'recordStep(ctx, "charge", 7, { undo: { task: "card.refund" } })');
     reach(attempt, name);
     const named = {
       job_id: ["bigint", attempt.jobId],
       token: ["uuid", attempt.token],
       step: ["text", name],
-      output: ["jsonb", jsonOf("output", output)],
-      undo: ["jsonb", undoOf(undo)],
+      output: ["jsonb", toJson("output", output)],
+      undo: ["jsonb", undoOf(options?.undo)],
     } as const;
     const [row] = await this.#rows(sql.recordStep(named));
     return row && { recorded: Boolean(row["state"]), output: fromJson(row["output"]) as Output };
@@ -213,7 +238,7 @@ export class Client {
     const named = {
       job_id: ["bigint", attempt.jobId],
       token: ["uuid", attempt.token],
-      output: ["jsonb", jsonOf("output", output)],
+      output: ["jsonb", toJson("output", output)],
     } as const;
     return Boolean(await this.#value("complete", named));
   }
@@ -225,7 +250,7 @@ export class Client {
     run: (rest: Record<string, sql.Argument>) => Promise<T>,
   ): Promise<T> {
     checkText("task", task, 'enqueue("mail.send", { to: "ada" })');
-    checkOptions(options, optionNames, 'enqueue("mail.send", { to: "ada" }, { priority: 7 })');
+    checkOptions(options, optionKinds, 'enqueue("mail.send", { to: "ada" }, { priority: 7 })');
     this.#telemetry ??= Telemetry.load();
     const telemetry = await this.#telemetry;
     return telemetry.sending(task, operation, (trace) => run(argumentsOf({ ...(trace && { trace }), ...options })));
@@ -240,7 +265,7 @@ export class Client {
     try {
       return (await this.#db.query(text, values)).rows as Record<string, unknown>[];
     } catch (error) {
-      throw error instanceof TraxError ? error : translated(error);
+      throw translated(error, text);
     }
   }
 }

@@ -50,7 +50,7 @@ export class Connection {
       await first.#listen(opening);
       return first;
     } catch (error) {
-      const errors = (error instanceof AggregateError ? (error.errors as unknown[]) : [error]).map(translated);
+      const errors = (error instanceof AggregateError ? (error.errors as unknown[]) : [error]).map((one) => translated(one));
       // A server's error is more informative than an unreachable host.
       throw errors.find((one) => blame(one) !== "connection") ?? errors[0] ?? new DisconnectedError("there is no host");
     }
@@ -126,7 +126,7 @@ export class Connection {
     try {
       return (await within(this.#client.query<Row>(text, values), this.#limit)).rows;
     } catch (error) {
-      const ours = translated(error);
+      const ours = translated(error, text);
       if (blame(ours) === "connection") this.destroy();
       throw ours;
     }

@@ -14,6 +14,12 @@ type StandardResult<T> =
  * Schema. */
 export type Decoder<T> = ((input: unknown) => T | Promise<T>) | { parse(input: unknown): T } | StandardSchema<T>;
 
+/** Returns whether a value can decode. */
+export function isDecoder(value: unknown): boolean {
+  const { parse, "~standard": standard } = Object(value) as { parse?: unknown; "~standard"?: unknown };
+  return typeof value === "function" || typeof parse === "function" || standard !== undefined;
+}
+
 /** Returns the input as the handler's type. */
 export async function decode<T>(decoder: Decoder<T>, input: unknown): Promise<T> {
   if ("~standard" in decoder) {

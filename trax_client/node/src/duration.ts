@@ -1,7 +1,8 @@
 // Spans of time. A bare number is refused, as its unit is a guess; options that take milliseconds end in `Ms`.
 
 import { UsageError } from "./errors.js";
-import { checkText, kindOf } from "./options.js";
+import { said } from "./kind.js";
+import { type Kind, checkText } from "./options.js";
 
 /** A span of time: a text in PostgreSQL's interval format (`90 s`, `5 min`). */
 export type Duration = string;
@@ -9,20 +10,32 @@ export type Duration = string;
 /** Options among which a span of time has two forms: a text, and milliseconds in a name that ends in `Ms`. */
 type With<Name extends string> = { readonly [N in Name | `${Name}Ms`]?: unknown };
 
-/** Returns the interval of an option, or undefined if it is left out. */
+const remedy = (name: string): string => `${name}: "90 s" or ${name}Ms: 90000`;
+
+/** The kind of an option that is a span of time, in its two forms. */
+export const span: Kind = { check: checkSpan, remedy };
+export const spanMs: Kind = {
+  check: (name, ms, remedy) => {
+    if (!Number.isFinite(ms) || Number(ms) < 0) {
+      throw new UsageError(`${name} is ${said(ms)}; write ${remedy}`);
+    }
+  },
+  remedy: (name) => remedy(name.replace(/Ms$/, "")),
+};
+
+/** Refuses a text that PostgreSQL reads as no span of time, or as a negative one. */
+export function checkSpan(name: string, value: unknown, remedy: string): asserts value is Duration {
+  checkText(name, value, remedy);
+  if (!isSpan(value)) throw new UsageError(`${name} is ${JSON.stringify(value)}; write ${remedy}`);
+}
+
+/** Returns the interval of an option that has been checked, or undefined if it is left out. */
 export function interval<Name extends string>(options: With<Name>, name: Name): string | undefined {
   const inMs = `${name}Ms` as const;
   const [text, ms] = [options[name] ?? undefined, options[inMs] ?? undefined];
-  const remedy = `${name}: "90 s" or ${inMs}: 90000`;
-  if (ms === undefined) {
-    if (text !== undefined) checkText(name, text, remedy);
-    return text;
-  }
-  if (text !== undefined) throw new UsageError(`${name} and ${inMs} are both given; write ${remedy}`);
-  if (typeof ms !== "number" || !Number.isFinite(ms)) {
-    throw new UsageError(`${inMs} is ${typeof ms === "number" ? ms : kindOf(ms)}; write ${remedy}`);
-  }
-  return `${ms} ms`;
+  if (ms === undefined) return text as string | undefined;
+  if (text !== undefined) throw new UsageError(`${name} and ${inMs} are both given; write ${remedy(name)}`);
+  return `${String(ms)} ms`;
 }
 
 /** Returns the milliseconds of an option of the worker, which the worker measures itself. */
@@ -35,7 +48,7 @@ export function milliseconds<Name extends string>(
   if (text === undefined) return otherwise;
   const read = millisecondsOf(text);
   if (read === undefined) {
-    throw new UsageError(`${name} is "${text}"; write a number with its unit, such as ${name}: "90 s" or ${name}Ms: 90000`);
+    throw new UsageError(`${name} is "${text}"; write a number with its unit, such as ${remedy(name)}`);
   }
   if (read < least) throw new UsageError(`${name} is ${text}; write at least ${name}: "${least} ms" or ${name}Ms: ${least}`);
   return Math.min(read, longestTimer);
@@ -43,7 +56,7 @@ export function milliseconds<Name extends string>(
 
 /** Refuses the delay of a job that the server would refuse when the attempt has ended. */
 export function checkDelay(delay: unknown, remedy: string): asserts delay is Duration {
-  checkText("delay", delay, remedy);
+  checkSpan("delay", delay, remedy);
   if ((millisecondsOf(delay) ?? 0) > longestDelay) throw new UsageError(`delay is ${delay}; write at most "3650 days"`);
 }
 
@@ -66,6 +79,19 @@ function each(length: number, ...names: string[]): [string, number][] {
   return names.map((name) => [name, length]);
 }
 
+/** Units whose length varies, and the exponent of a number. */
+const further = /^(e|mons?|months?|y|yrs?|years?|decs?|decades?|c|cent|century|centuries|mil|mils|millennia|millenniums?)$/;
+
+const lengthOf = (unit: string): number | undefined => units.get(unit) ?? units.get(unit.replace(/(?<=..)s$/, ""));
+
+/** Returns whether a text may be a span of time from 0; the server decides about the rest. */
+function isSpan(text: string): boolean {
+  const plain = text.trim().toLowerCase();
+  if (!/\d/.test(plain) || plain.startsWith("-")) return false;
+  // A P begins the format of ISO 8601.
+  return plain.startsWith("p") || (plain.match(/[a-z]+/g) ?? []).every((unit) => further.test(unit) || lengthOf(unit) !== undefined);
+}
+
 /** Returns the milliseconds of an interval as PostgreSQL reads it: `1 h 30 min`, `00:01:30`, or seconds without a unit.
  * Undefined for other texts, also for those with months, whose length varies. */
 export function millisecondsOf(text: string): number | undefined {
@@ -77,7 +103,7 @@ export function millisecondsOf(text: string): number | undefined {
   const used = new Set<number>();
   let sum = 0;
   for (const [, number, name = ""] of plain.matchAll(/([\d.]+)\s*([a-z]+)/g)) {
-    const unit = units.get(name) ?? units.get(name.replace(/(?<=..)s$/, ""));
+    const unit = lengthOf(name);
     if (unit === undefined || used.has(unit)) return undefined;
     used.add(unit);
     sum += Number(number) * unit;

@@ -1,9 +1,8 @@
 // The options of a job, as the arguments of `trax.enqueue`.
 
-import { type Duration, interval } from "./duration.js";
-import { UsageError } from "./errors.js";
+import { type Duration, interval, span, spanMs } from "./duration.js";
 import { toJson } from "./json.js";
-import { describe } from "./outcome.js";
+import { type Kinds, anything, id, object, text, time, whole } from "./options.js";
 import type * as sql from "./sql.js";
 
 /** The span that enqueued a job, as stored with it. */
@@ -46,17 +45,17 @@ export interface EnqueueOptions {
   trace?: Trace;
 }
 
-/** The names of all options; the compiler reports a missing one. */
-export const optionNames = Object.keys({
-  runAt: 0, groupName: 0, priority: 0, maxRetries: 0, timeout: 0, timeoutMs: 0, uniqueKey: 0, uniqueFor: 0, uniqueForMs: 0,
-  onDuplicate: 0, concurrencyKey: 0, version: 0, batch: 0, rate: 0, rateKey: 0, cost: 0, retryDelay: 0, retryDelayMs: 0, trace: 0,
-} satisfies Record<keyof EnqueueOptions, 0>);
+export const optionKinds = {
+  runAt: time, groupName: text("mail"), priority: whole(7), maxRetries: whole(3), timeout: span, timeoutMs: spanMs,
+  uniqueKey: text("order 7"), uniqueFor: span, uniqueForMs: spanMs, onDuplicate: text("replace"), concurrencyKey: text("customer 7"),
+  version: text("v2"), batch: id, rate: text("api"), rateKey: text("customer 7"), cost: whole(2), retryDelay: span, retryDelayMs: spanMs,
+  trace: object('{ traceparent: "00-..." }'),
+} satisfies Kinds<EnqueueOptions>;
 
 /** Returns the arguments of `trax.enqueue` for the options. */
 export function argumentsOf(options: EnqueueOptions): Record<string, sql.Argument> {
-  const { runAt } = options;
   return {
-    run_at: ["timestamptz", timeOf(runAt)],
+    run_at: ["timestamptz", timeOf(options.runAt)],
     group_name: ["text", options.groupName],
     priority: ["int", options.priority],
     max_retries: ["int", options.maxRetries],
@@ -71,7 +70,7 @@ export function argumentsOf(options: EnqueueOptions): Record<string, sql.Argumen
     rate_key: ["text", options.rateKey],
     cost: ["int", options.cost],
     retry_delay: ["interval", interval(options, "retryDelay")],
-    trace: ["jsonb", jsonOf("trace", options.trace)],
+    trace: ["jsonb", toJson("trace", options.trace)],
   };
 }
 
@@ -80,14 +79,16 @@ export interface JobChange extends Pick<EnqueueOptions, "runAt" | "priority" | "
   input?: unknown;
 }
 
-export const changeNames = Object.keys({
-  input: 0, runAt: 0, priority: 0, groupName: 0, maxRetries: 0, timeout: 0, timeoutMs: 0,
-} satisfies Record<keyof JobChange, 0>);
+const { runAt, priority, groupName, maxRetries, timeout, timeoutMs } = optionKinds;
+
+export const changeKinds = {
+  input: anything, runAt, priority, groupName, maxRetries, timeout, timeoutMs,
+} satisfies Kinds<JobChange>;
 
 /** Returns the arguments of `trax.change_job` for a change. */
 export function changesOf(change: JobChange): Record<string, sql.Argument> {
   return {
-    input: ["jsonb", jsonOf("input", change.input)],
+    input: ["jsonb", toJson("input", change.input)],
     run_at: ["timestamptz", timeOf(change.runAt)],
     priority: ["int", change.priority],
     group_name: ["text", change.groupName],
@@ -97,18 +98,8 @@ export function changesOf(change: JobChange): Record<string, sql.Argument> {
 }
 
 /** Returns an input as JSON. */
-export function inputOf(input: unknown): string {
-  return jsonOf("input", input) ?? "null";
-}
-
-/** Returns a value as JSON, or undefined if it is left out.
- * @throws UsageError if it is not JSON; `what` names it. */
-export function jsonOf(what: string, value: unknown): string | undefined {
-  try {
-    return toJson(value);
-  } catch (error) {
-    throw new UsageError(`the ${what} is not JSON: ${describe(error)}`, { cause: error });
-  }
+export function inputOf(input: unknown, name = "input"): string {
+  return toJson(name, input) ?? "null";
 }
 
 /** Returns a time as the server reads it. */

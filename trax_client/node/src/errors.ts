@@ -1,6 +1,7 @@
 // The errors of calls, classified by SQLSTATE.
 
 import type { Child } from "./child.js";
+import { hintToGrant } from "./level.js";
 
 /** The base of all errors of this package. */
 export class TraxError extends Error {
@@ -101,8 +102,9 @@ interface DriverError {
   errors?: Error[];
 }
 
-/** Converts an error of the driver to an error of this package. */
-export function translated(error: unknown): TraxError {
+/** Converts an error of the driver to an error of this package. The statement tells which right is
+ * missing. */
+export function translated(error: unknown, statement = ""): TraxError {
   if (error instanceof TraxError) return error;
   const driver = (error instanceof Error ? error : new Error(String(error))) as DriverError;
   if (driver.severity === undefined) {
@@ -111,7 +113,7 @@ export function translated(error: unknown): TraxError {
   }
   const sqlstate = driver.code ?? "XX000";
   const kind = kindOf(sqlstate, driver.message);
-  const hint = driver.hint ?? (kind === NotInstalledError ? hintToInstall(sqlstate) : undefined);
+  const hint = driver.hint ?? hintOf(kind, sqlstate, statement);
   return new kind(driver.message, { sqlstate, detail: driver.detail, hint, cause: error });
 }
 
@@ -139,6 +141,11 @@ export function notInstalled(database: string): NotInstalledError {
     detail: "A worker and a client need it in the database that they connect to.",
     hint: hintToInstall("3F000"),
   });
+}
+
+function hintOf(kind: typeof ServerError, sqlstate: string, statement: string): string | undefined {
+  if (kind === NotInstalledError) return hintToInstall(sqlstate);
+  return kind === NotPermittedError ? hintToGrant(statement) : undefined;
 }
 
 function hintToInstall(sqlstate: string): string {

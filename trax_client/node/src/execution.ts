@@ -75,7 +75,7 @@ export class Execution {
       get reason() {
         return reason();
       },
-      progress: (value) => progress(toJson(value) ?? "null"),
+      progress: (value) => progress(toJson("progress", value) ?? "null"),
     };
     this.#steps.belongTo(this.#ctx);
   }

@@ -1,10 +1,10 @@
 // Graphs: jobs that are queued together, of which some need others.
 
 import { interval } from "./duration.js";
-import { type EnqueueOptions, inputOf, jsonOf, optionNames, timeOf } from "./enqueue.js";
+import { type EnqueueOptions, inputOf, optionKinds, timeOf } from "./enqueue.js";
 import { UsageError } from "./errors.js";
-import { dateOf, fromJson } from "./json.js";
-import { checkList, checkOptions, checkText } from "./options.js";
+import { dateOf, fromJson, toJson } from "./json.js";
+import { type Kinds, checkOptions, checkText, list, oneOf, text } from "./options.js";
 
 /** How the jobs must end that another needs: `completed` (the default; else it is cancelled), `ended` (whatever they
  * became) or `failed` (as soon as one has failed for good or was cancelled; else it is cancelled). */
@@ -20,7 +20,7 @@ export class Node {
 }
 
 /** The options of a job of a graph: those of `enqueue` without a unique key, and the jobs that it needs. */
-export interface GraphJobOptions extends Omit<EnqueueOptions, "uniqueKey" | "uniqueFor" | "uniqueForMs"> {
+export interface GraphJobOptions extends Omit<EnqueueOptions, "uniqueKey" | "uniqueFor" | "uniqueForMs" | "onDuplicate"> {
   needs?: readonly Node[];
   when?: When;
 }
@@ -57,8 +57,11 @@ export interface Member {
   error: string | undefined;
 }
 
-const names = [...optionNames.filter((name) => !name.startsWith("unique")), "needs", "when"];
-const whens: readonly string[] = ["completed", "ended", "failed"];
+const { uniqueKey, uniqueFor: _, uniqueForMs: __, onDuplicate: ___, ...ofJob } = optionKinds;
+const graphKinds = { uniqueKey, onFailure: oneOf("cancel", "wait") } satisfies Kinds<GraphOptions>;
+const jobKinds = {
+  ...ofJob, needs: list("[load]"), when: oneOf("completed", "ended", "failed"),
+} satisfies Kinds<GraphJobOptions>;
 
 /** Jobs that `Client.enqueueGraph` queues together, all or none. A job needs only jobs that were added before it: no name
  * is missing, and no graph is a circle. */
@@ -67,11 +70,10 @@ export class Graph {
   readonly uniqueKey: string | undefined;
   readonly #onFailure: string;
 
-  constructor({ uniqueKey, onFailure = "cancel" }: GraphOptions = {}) {
-    if (uniqueKey !== undefined) checkText("uniqueKey", uniqueKey, 'new Graph({ uniqueKey: "night" })');
-    checkOneOf("onFailure", onFailure, ["cancel", "wait"]);
-    this.uniqueKey = uniqueKey;
-    this.#onFailure = onFailure;
+  constructor(options: GraphOptions = {}) {
+    checkOptions(options, graphKinds, 'new Graph({ uniqueKey: "night" })');
+    this.uniqueKey = options?.uniqueKey ?? undefined;
+    this.#onFailure = options?.onFailure ?? "cancel";
   }
 
   /** Adds a job of workers, which runs after the jobs that it needs. */
@@ -83,17 +85,16 @@ export class Graph {
   /** Adds a statement that the server runs. */
   addSql(name: string, command: string, options: GraphJobOptions & { runAs?: string } = {}): Node {
     checkText("command", command, 'graph.addSql("sum", "call rollup()")');
-    const { runAs, ...rest } = options;
+    checkOptions(options, { ...jobKinds, runAs: text("reporter") }, 'graph.addSql("sum", "call rollup()", { runAs: "reporter" })');
+    const { runAs, ...rest } = options ?? {};
     return this.#add(name, { sql: JSON.stringify(command), run_as: textOf(runAs) }, rest);
   }
 
-  #add(name: string, work: Record<string, string | undefined>, options: GraphJobOptions): Node {
+  #add(name: string, work: Record<string, string | undefined>, given: GraphJobOptions): Node {
     checkText("name", name, 'graph.add("load", "etl.load")');
-    checkOptions(options, names, 'graph.add("sum", "etl.sum", {}, { needs: [load] })');
-    const { needs = [], when } = options;
-    checkList("needs", needs, 'graph.add("sum", "etl.sum", {}, { needs: [load] })');
-    if (when !== undefined) checkOneOf("when", when, whens);
-    const needed = needs.map((node) => {
+    checkOptions(given, jobKinds, 'graph.add("sum", "etl.sum", {}, { needs: [load] })');
+    const options = given ?? {};
+    const needed = (options.needs ?? []).map((node) => {
       if (node instanceof Node) return node.name;
       throw new UsageError("needs has a value that graph.add did not return; write { needs: [load] }");
     });
@@ -101,20 +102,23 @@ export class Graph {
       name: JSON.stringify(name),
       ...work,
       needs: needed.length > 0 ? JSON.stringify(needed) : undefined,
-      when: textOf(when),
+      when: textOf(options.when),
       run_at: textOf(timeOf(options.runAt)),
       group_name: textOf(options.groupName),
-      priority: jsonOf("priority", options.priority),
-      max_retries: jsonOf("maxRetries", options.maxRetries),
+      priority: numberOf(options.priority),
+      max_retries: numberOf(options.maxRetries),
       timeout: textOf(interval(options, "timeout")),
       concurrency_key: textOf(options.concurrencyKey),
       version: textOf(options.version),
       retry_delay: textOf(interval(options, "retryDelay")),
-      trace: jsonOf("trace", options.trace),
-      batch: jsonOf("batch", options.batch),
+      trace: toJson("trace", options.trace),
+      batch: numberOf(options.batch),
+      rate: textOf(options.rate),
+      rate_key: textOf(options.rateKey),
+      cost: numberOf(options.cost),
     };
-    const given = Object.entries(members).filter(([, value]) => value !== undefined);
-    this.#jobs.push(`{${given.map(([member, value]) => `"${member}": ${value}`).join(", ")}}`);
+    const present = Object.entries(members).filter(([, value]) => value !== undefined);
+    this.#jobs.push(`{${present.map(([member, value]) => `"${member}": ${value}`).join(", ")}}`);
     return new Node(name);
   }
 
@@ -124,12 +128,8 @@ export class Graph {
   }
 }
 
-function checkOneOf(name: string, value: unknown, known: readonly string[]): void {
-  if (typeof value === "string" && known.includes(value)) return;
-  throw new UsageError(`${name} is ${JSON.stringify(value)}; write one of: ${known.join(", ")}`);
-}
-
 const textOf = (value: unknown): string | undefined => (value === undefined || value === null ? undefined : JSON.stringify(value));
+const numberOf = (value: unknown): string | undefined => (value === undefined || value === null ? undefined : String(value));
 const plain = (value: unknown): string | undefined => (typeof value === "string" ? value : undefined);
 
 export const needOf = <Output>(row: Record<string, unknown>): Need<Output> => ({

@@ -4,10 +4,11 @@
 // returns the job's own result of the call. So its lease, timeout, cancel, attempt and outcome are those of any job.
 
 import type { Context } from "./context.js";
-import { type Duration, milliseconds } from "./duration.js";
+import { type Duration, milliseconds, span, spanMs } from "./duration.js";
 import { UsageError } from "./errors.js";
 import type { Handler } from "./execution.js";
-import { checkOptions, kindOf } from "./options.js";
+import { kindOf } from "./kind.js";
+import { type Kinds, callback, checkOptions, whole } from "./options.js";
 
 /** One of the jobs of a call. */
 export interface GatheredJob<Input = unknown> {
@@ -37,7 +38,9 @@ export interface ManyOptions<Input = unknown> {
   by?: (input: Input) => Key;
 }
 
-const optionNames = Object.keys({ maxJobs: 0, maxWait: 0, maxWaitMs: 0, by: 0 } satisfies Record<keyof ManyOptions, 0>);
+const optionKinds = {
+  maxJobs: whole(10, 1), maxWait: span, maxWaitMs: spanMs, by: callback("(input) => input.customer"),
+} satisfies Kinds<ManyOptions>;
 
 /** A job's position in a call. */
 interface Place {
@@ -57,18 +60,12 @@ export class Many {
   readonly #gatherings = new Map<Key, Gathering>();
 
   constructor(task: string, options: ManyOptions, concurrency: number, handler: ManyHandler) {
-    checkOptions(options, optionNames, `handleMany("${task}", { maxJobs: 10 }, function)`);
+    checkOptions(options, optionKinds, `handleMany("${task}", { maxJobs: 10 }, function)`);
     const { maxJobs, by } = options ?? {};
-    if (!Number.isInteger(maxJobs) || maxJobs < 1) {
-      const given = typeof maxJobs === "number" ? maxJobs : kindOf(maxJobs);
-      throw new UsageError(`maxJobs is ${given}; write a whole number from 1, such as maxJobs: 10`);
-    }
+    optionKinds.maxJobs.check("maxJobs", maxJobs, optionKinds.maxJobs.remedy("maxJobs"));
     if (maxJobs > concurrency) {
       const remedy = `set concurrency to ${maxJobs} or maxJobs to at most ${concurrency}`;
       throw new UsageError(`the handler of "${task}" takes ${maxJobs} jobs at once, and the worker runs ${concurrency}: ${remedy}`);
-    }
-    if (by !== undefined && by !== null && typeof by !== "function") {
-      throw new UsageError(`by is ${kindOf(by)}; write by: (input) => input.customer`);
     }
     this.#task = task;
     this.#handler = handler;

@@ -2,20 +2,14 @@
 // option for none. As in the calls of the extension, null leaves an option out.
 
 import { UsageError } from "./errors.js";
-import { sendable } from "./json.js";
-
-/** Returns the kind of a value, in the words of messages. */
-export function kindOf(value: unknown): string {
-  if (value === null || value === undefined) return String(value);
-  if (Array.isArray(value)) return "a list";
-  if (typeof value === "string") return "a text";
-  return typeof value === "object" ? "an object" : `a ${typeof value}`;
-}
+import { unstorable } from "./json.js";
+import { kindOf, said } from "./kind.js";
 
 /** Refuses a value that is not a text; `remedy` says what to write. */
 export function checkText(name: string, value: unknown, remedy: string): asserts value is string {
   if (typeof value !== "string") throw new UsageError(`${name} is ${kindOf(value)}; write ${remedy}`);
-  if (value.includes("\0")) throw new UsageError(`${name} has a NUL (\\0), which PostgreSQL cannot store; leave it out`);
+  const has = unstorable(value);
+  if (has !== undefined) throw new UsageError(`${name} has ${has}`);
 }
 
 /** The server refuses names of more bytes. */
@@ -24,28 +18,91 @@ const LONGEST_NAME = 255;
 /** Refuses a name of a task or a step that the server would refuse. */
 export function checkName(name: string, value: unknown, remedy: string): asserts value is string {
   checkText(name, value, remedy);
-  const said = JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}...` : value);
+  const shown = JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}...` : value);
   if (value === "" || value !== value.trim()) {
-    throw new UsageError(`${name} is ${said}; write a name that neither is empty nor begins or ends with a space: ${remedy}`);
+    throw new UsageError(`${name} is ${shown}; write a name that neither is empty nor begins or ends with a space: ${remedy}`);
   }
-  if (value !== sendable(value)) throw new UsageError(`${name} is ${said}; remove NUL and halves of surrogate pairs`);
   const size = Buffer.byteLength(value);
-  if (size > LONGEST_NAME) throw new UsageError(`${name} is ${said} of ${size} bytes; write at most ${LONGEST_NAME}`);
+  if (size > LONGEST_NAME) throw new UsageError(`${name} is ${shown} of ${size} bytes; write at most ${LONGEST_NAME}`);
 }
 
 /** Refuses a value that is not a list. */
-export function checkList(name: string, value: unknown, remedy: string): void {
+export function checkList(name: string, value: unknown, remedy: string): asserts value is unknown[] {
   if (!Array.isArray(value)) throw new UsageError(`${name} is ${kindOf(value)}; write ${remedy}`);
 }
 
-/** Refuses options that do not exist, and a value that is not an object of options. */
-export function checkOptions(options: unknown, names: readonly string[], remedy: string): void {
+/** Refuses a value that is not the id of a job; the driver returns ids as texts. */
+export function checkId(name: string, value: unknown, remedy: string): void {
+  const isId = Number.isSafeInteger(value) || typeof value === "bigint" || /^\d+$/.test(typeof value === "string" ? value : "");
+  if (!isId) throw new UsageError(`${name} is ${said(value)}; write ${remedy}`);
+}
+
+/** The values of an option: the check of a value, and what to write instead of a wrong one. */
+export interface Kind {
+  check(name: string, value: unknown, remedy: string): void;
+  remedy(name: string): string;
+}
+
+/** The kinds of all options of a call; the compiler reports a missing one. */
+export type Kinds<Options> = Record<keyof Options, Kind>;
+
+const kind = (example: string, check: Kind["check"]): Kind => ({ check, remedy: (name) => `${name}: ${example}` });
+
+/** Returns the kind of the values that a function accepts. */
+const fitting = (example: string, fits: (value: unknown) => boolean): Kind =>
+  kind(example, (name, value, remedy) => {
+    if (!fits(value)) throw new UsageError(`${name} is ${said(value)}; write ${remedy}`);
+  });
+
+export const text = (example: string): Kind => kind(JSON.stringify(example), checkText);
+
+export const texts = (example: string): Kind =>
+  kind(JSON.stringify([example]), (name, value, remedy) => {
+    checkList(name, value, remedy);
+    for (const [at, item] of value.entries()) checkText(`${name}[${at}]`, item, remedy);
+  });
+
+/** A whole number; the server knows how large it may be. */
+export const whole = (example: number, least = -Infinity): Kind => ({
+  ...fitting(String(example), (value) => Number.isInteger(value) && Number(value) >= least),
+  remedy: (name) => `a whole number${least > -Infinity ? ` from ${least}` : ""}, such as ${name}: ${example}`,
+});
+
+/** Returns whether a value is an object with members of its own names, not a list, a map or a date. */
+const isObject = (value: unknown): boolean => Object.prototype.toString.call(value) === "[object Object]";
+
+export const anything = kind("", () => undefined);
+export const id = kind("7", checkId);
+export const flag = fitting("true or false", (value) => typeof value === "boolean");
+export const time = fitting('new Date("2030-01-31T09:00Z")', (value) => {
+  return value instanceof Date ? !Number.isNaN(value.getTime()) : typeof value === "string" && !value.includes("\0");
+});
+export const callback = (example: string): Kind => fitting(example, (value) => typeof value === "function");
+export const object = (example: string): Kind => fitting(example, isObject);
+export const list = (example: string): Kind => kind(example, checkList);
+export const address = fitting('"postgresql://user@host:5432/database"', (value) => typeof value === "string" || isObject(value));
+export const logger = fitting("console, or an object with info, warn and error", (value) => {
+  const given = Object(value) as Record<string, unknown>;
+  return ["info", "warn", "error"].every((name) => typeof given[name] === "function");
+});
+
+export const oneOf = (...known: string[]): Kind => ({
+  check: (name, value, remedy) => {
+    if (known.includes(value as string)) return;
+    throw new UsageError(`${name} is ${typeof value === "string" ? JSON.stringify(value) : said(value)}; write ${remedy}`);
+  },
+  remedy: () => `one of: ${known.join(", ")}`,
+});
+
+/** Refuses options that do not exist, values of another kind, and a value that is not an object of
+ * options. */
+export function checkOptions(options: unknown, kinds: Record<string, Kind>, remedy: string): void {
   if (options === null || options === undefined) return;
-  if (typeof options !== "object" || Array.isArray(options)) {
-    throw new UsageError(`the options are ${kindOf(options)}; write ${remedy}`);
-  }
-  for (const name of Object.keys(options)) {
-    if (!names.includes(name)) throw new UsageError(noOption(name, names));
+  if (!isObject(options)) throw new UsageError(`the options are ${kindOf(options)}; write ${remedy}`);
+  for (const [name, value] of Object.entries(options)) {
+    const kind = Object.hasOwn(kinds, name) ? kinds[name] : undefined;
+    if (kind === undefined) throw new UsageError(noOption(name, Object.keys(kinds)));
+    if (value !== undefined && value !== null) kind.check(name, value, kind.remedy(name));
   }
 }
 

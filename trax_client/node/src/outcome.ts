@@ -4,7 +4,9 @@
 // to report to the server. A stop that the job did not cause never uses up an attempt.
 
 import { type Duration, checkDelay } from "./duration.js";
+import { UsageError } from "./errors.js";
 import { sendable, toJson } from "./json.js";
+import { checkOptions, flag } from "./options.js";
 
 /** The reason why an attempt should stop. */
 export type Reason = "cancelled" | "timeout" | "lease lost" | "shutdown";
@@ -48,8 +50,11 @@ export class RetryIn extends Error {
     readonly delay: Duration, message?: string, readonly detail?: unknown, options: { closeRate?: boolean } = {},
   ) {
     checkDelay(delay, 'new RetryIn("90 s") or new RetryIn("90000 ms")');
+    const example = 'new RetryIn("90 s", "busy", undefined, { closeRate: true })';
+    checkOptions(options, { closeRate: flag }, example);
+    if (Object.keys(Object(detail)).join() === "closeRate") throw new UsageError(`the detail has the option closeRate; write ${example}`);
     super(message ?? `to be retried in ${delay}`);
-    this.closeRate = options.closeRate ?? false;
+    this.closeRate = options?.closeRate ?? false;
   }
 }
 
@@ -88,9 +93,9 @@ export type Verdict =
 export function onOutput(output: unknown): Verdict {
   if (output === RECORDED) return { kind: "recorded" };
   try {
-    return { kind: "complete", output: toJson(output) };
+    return { kind: "complete", output: toJson("the output", output) };
   } catch (error) {
-    return failure(`the output is not JSON: ${describe(error)}`, { permanent: true });
+    return failure((error as Error).message, { permanent: true });
   }
 }
 
@@ -151,8 +156,8 @@ export function describe(error: unknown, causes = 5): string {
 
 function detailOf(detail: unknown): string | undefined {
   try {
-    return toJson(detail);
+    return toJson("the detail", detail);
   } catch (error) {
-    return JSON.stringify(`the detail is not JSON: ${describe(error)}`);
+    return JSON.stringify(sendable((error as Error).message));
   }
 }

@@ -5,13 +5,13 @@
 import type { Child } from "./child.js";
 import type { Row } from "./connection.js";
 import type { Context, Durable, Undo, WaitOptions } from "./context.js";
-import { interval } from "./duration.js";
-import { type EnqueueOptions, argumentsOf, inputOf, jsonOf, optionNames, timeOf } from "./enqueue.js";
+import { checkSpan, interval, span, spanMs } from "./duration.js";
+import { type EnqueueOptions, argumentsOf, inputOf, optionKinds, timeOf } from "./enqueue.js";
 import { ServerError, TimedOutError, UsageError, isOfTheValues } from "./errors.js";
 import type { Claimed } from "./exchange.js";
 import { fromJson, sendable, toJson } from "./json.js";
-import { checkName, checkOptions, checkText } from "./options.js";
-import { Permanent, describe } from "./outcome.js";
+import { type Kinds, anything, checkName, checkOptions, checkText, oneOf, text, time } from "./options.js";
+import { Permanent } from "./outcome.js";
 import * as sql from "./sql.js";
 import type { Telemetry } from "./telemetry.js";
 
@@ -86,7 +86,7 @@ export class Steps {
 
   async #step<Output>(name: string, run: () => Output | Promise<Output>, options: { undo?: Undo }): Promise<Output> {
     if (typeof run !== "function") throw new UsageError(`step "${name}" has no function; write step("${name}", () => ...)`);
-    checkOptions(options, ["undo"], 'step("charge", charge, { undo: { task: "card.refund" } })');
+    checkOptions(options, { undo: anything }, 'step("charge", charge, { undo: { task: "card.refund" } })');
     const undo = undoOf(options.undo);
     const step = this.#named(name);
     const kept = await this.#find(step, "step");
@@ -101,9 +101,9 @@ export class Steps {
     }
     let output: string | undefined;
     try {
-      output = toJson(result);
+      output = toJson("result", result);
     } catch (error) {
-      return this.#fail(`the result of step "${step}" is not JSON: ${describe(error)}`, step, undo);
+      return this.#fail(`the result of step "${step}" cannot be recorded: ${(error as Error).message}`, step, undo);
     }
     try {
       const named = { output: ["jsonb", output], undo: ["jsonb", undo] } as const;
@@ -132,7 +132,9 @@ export class Steps {
 
   async #sleep(name: string, until: string | Date): Promise<void> {
     const isTime = until instanceof Date;
-    if (!isTime) checkText("until", until, 'sleep("pause", "3 days") or sleep("pause", new Date(...))');
+    const example = 'sleep("pause", "3 days") or sleep("pause", new Date(...))';
+    if (isTime) time.check("until", until, example);
+    else checkSpan("until", until, example);
     const at: sql.Argument = isTime ? ["timestamptz", timeOf(until)] : [sql.FROM_NOW, until];
     const step = this.#named(name);
     if ((await this.#find(step, "sleep")) !== undefined) return;
@@ -141,7 +143,7 @@ export class Steps {
 
   async #signal(name: string, options: WaitOptions & { step?: string }): Promise<unknown> {
     checkText("name", name, 'awaitSignal("paid")');
-    checkOptions(options, ["step", ...waitNames], 'awaitSignal("paid", { timeout: "3 days" })');
+    checkOptions(options, { step: text("paid"), ...waitKinds }, 'awaitSignal("paid", { timeout: "3 days" })');
     const named = { name: ["text", name], until: untilOf(options) } as const;
     const step = this.#named(options.step ?? name);
     const kept = await this.#wait(step, "signal", () => sql.awaitSignal(this.#of(step, named), this.#lockTimeout));
@@ -151,7 +153,7 @@ export class Steps {
 
   async #spawn(name: string, task: string, input: unknown = {}, options: EnqueueOptions): Promise<number> {
     checkText("task", task, 'spawn("letter", "letter.send", { to: "ada" })');
-    checkOptions(options, optionNames, 'spawn("letter", "letter.send", { to: "ada" }, { priority: 7 })');
+    checkOptions(options, optionKinds, 'spawn("letter", "letter.send", { to: "ada" }, { priority: 7 })');
     const text = inputOf(input);
     const step = this.#named(name);
     const kept = await this.#find(step, "child");
@@ -165,9 +167,8 @@ export class Steps {
   }
 
   async #children(options: WaitOptions & { name?: string; mode?: "all" | "any" }): Promise<Child[]> {
-    checkOptions(options, ["name", "mode", ...waitNames], 'children({ mode: "any" })');
-    const { name = "children", mode = "all" } = options;
-    if (mode !== "all" && mode !== "any") throw new UsageError(`mode is ${String(mode)}; write mode: "all" or mode: "any"`);
+    checkOptions(options, { name: text("letters"), mode: oneOf("all", "any"), ...waitKinds }, 'children({ mode: "any" })');
+    const [name, mode] = [options.name ?? "children", options.mode ?? "all"];
     const named = { mode: ["text", mode], until: untilOf(options) } as const;
     const step = this.#named(name);
     const kept = await this.#wait(step, "jobs", () => sql.awaitChildren(this.#of(step, named), this.#lockTimeout));
@@ -222,27 +223,22 @@ export class Steps {
   }
 }
 
-/** NUL or half of a surrogate pair in JSON, behind an even number of backslashes. */
-const UNSTORABLE = /(?<!\\)(?:\\\\)*\\u(0000|d[89a-f])/;
-
-const waitNames = Object.keys({ timeout: 0, timeoutMs: 0, until: 0 } satisfies Record<keyof WaitOptions, 0>);
+const waitKinds = { timeout: span, timeoutMs: spanMs, until: time } satisfies Kinds<WaitOptions>;
 
 function untilOf(options: WaitOptions): sql.Argument {
   const timeout = interval(options, "timeout");
   if (timeout === undefined) return ["timestamptz", timeOf(options.until)];
-  if (options.until !== undefined) throw new UsageError('timeout and until are both given; write timeout: "3 days" or until: date');
+  if (options.until !== undefined && options.until !== null) throw new UsageError('timeout and until are both given; write timeout: "3 days" or until: date');
   return [sql.FROM_NOW, timeout];
 }
 
 /** Returns the job that undoes a step as JSON, checked before the step is run. */
 export function undoOf(undo: Undo | undefined): string | undefined {
-  if (undo === undefined) return undefined;
+  if (undo === undefined || undo === null) return undefined;
   const example = 'undo: { task: "card.refund", input: { order: 7 } }';
-  checkOptions(undo, ["task", "input"], example);
+  checkOptions(undo, { task: anything, input: anything }, example);
   checkName("the task of undo", undo.task, example);
-  const text = jsonOf("input of undo", undo);
-  if (UNSTORABLE.test(text ?? "")) throw new UsageError("undo has a text with NUL or half of a surrogate pair; remove it");
-  return text;
+  return toJson("undo", undo);
 }
 
 function childOf(given: Record<string, unknown>): Child {

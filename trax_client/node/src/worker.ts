@@ -2,13 +2,14 @@ import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
 
 import { type Address, hosts } from "./address.js";
-import type { Decoder } from "./decoder.js";
-import { type Duration, milliseconds } from "./duration.js";
+import { type Decoder, isDecoder } from "./decoder.js";
+import { type Duration, milliseconds, span, spanMs } from "./duration.js";
 import { UsageError } from "./errors.js";
 import type { Handler, Registered } from "./execution.js";
+import { kindOf } from "./kind.js";
 import { type Logger, standardError } from "./logger.js";
 import { Many, type ManyHandler, type ManyOptions } from "./many.js";
-import { checkList, checkOptions } from "./options.js";
+import { type Kinds, address, checkOptions, flag, logger, text, texts, whole } from "./options.js";
 import { Run, type Setup, type Summary } from "./run.js";
 import { Telemetry } from "./telemetry.js";
 import { version } from "./version.js";
@@ -48,11 +49,11 @@ export interface WorkerOptions {
   logger?: Logger;
 }
 
-/** The names of all options; the compiler reports a missing one. */
-const optionNames = Object.keys({
-  connection: 0, name: 0, concurrency: 0, groups: 0, versions: 0, lease: 0, leaseMs: 0, pollInterval: 0, pollIntervalMs: 0,
-  grace: 0, graceMs: 0, cancelPatience: 0, cancelPatienceMs: 0, signals: 0, untilEmpty: 0, logger: 0,
-} satisfies Record<keyof WorkerOptions, 0>);
+const optionKinds = {
+  connection: address, name: text("mail 1"), concurrency: whole(20, 1), groups: texts("mail"), versions: texts("v2"),
+  lease: span, leaseMs: spanMs, pollInterval: span, pollIntervalMs: spanMs, grace: span, graceMs: spanMs, cancelPatience: span,
+  cancelPatienceMs: spanMs, signals: flag, untilEmpty: flag, logger,
+} satisfies Kinds<WorkerOptions>;
 
 /** Claims jobs and runs handlers until stopped.
  *
@@ -68,9 +69,9 @@ export class Worker {
   #stopped: "no" | "drain" | "release" = "no";
 
   constructor(options: WorkerOptions = {}) {
-    checkOptions(options, optionNames, "new Worker({ concurrency: 20 })");
+    checkOptions(options, optionKinds, "new Worker({ concurrency: 20 })");
     this.#options = options ?? {};
-    check(this.#options);
+    hosts(this.#options.connection);
     this.#times = timesOf(this.#options);
   }
 
@@ -105,12 +106,15 @@ export class Worker {
   #add<Given>(name: string, given: unknown[], usage: string, handlerOf: (given: Given) => Handler): this {
     const [decoder, handler] = (given.length === 2 ? given : [undefined, ...given]) as [Decoder<unknown> | undefined, Given];
     if (typeof name !== "string" || name === "" || typeof handler !== "function") throw new UsageError(usage);
+    if (decoder !== undefined && decoder !== null && !isDecoder(decoder)) {
+      throw new UsageError(`the decoder of "${name}" is ${kindOf(decoder)}; write a function, an object with parse, or a Standard Schema`);
+    }
     if (name !== name.trim()) throw new UsageError(`the task "${name}" begins or ends with a space; write "${name.trim()}"`);
     if (/Generator/.test(Object.prototype.toString.call(handler))) {
       throw new UsageError(`the handler of "${name}" yields; return the output instead`);
     }
     if (this.#tasks.has(name)) throw new UsageError(`the task "${name}" has a handler already; a task has one`);
-    this.#tasks.set(name, { handler: handlerOf(handler), decoder });
+    this.#tasks.set(name, { handler: handlerOf(handler), decoder: decoder ?? undefined });
     return this;
   }
 
@@ -188,14 +192,4 @@ function timesOf(options: WorkerOptions): Times {
     grace: milliseconds(options, "grace", { otherwise: 30_000 }),
     cancelPatience: milliseconds(options, "cancelPatience", { otherwise: 10_000 }),
   };
-}
-
-function check({ concurrency, groups, versions, connection }: WorkerOptions): void {
-  concurrency ??= 10;
-  if (!Number.isInteger(concurrency) || concurrency < 1) {
-    throw new UsageError(`the concurrency is ${concurrency}: give a whole number from 1`);
-  }
-  if (groups !== undefined && groups !== null) checkList("groups", groups, 'groups: ["mail"]');
-  if (versions !== undefined && versions !== null) checkList("versions", versions, 'versions: ["v2"]');
-  hosts(connection);
 }

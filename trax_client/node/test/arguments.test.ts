@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { millisecondsOf } from "../src/duration.js";
-import { Client, RetryIn, Snooze, UsageError, Worker } from "../src/index.js";
+import { Client, Graph, RetryIn, Snooze, UsageError, Worker } from "../src/index.js";
 import { nearest } from "../src/options.js";
 import { database } from "./database.js";
 
@@ -26,6 +26,15 @@ const calls: Record<string, (options: unknown) => unknown> = {
   enqueue: (options) => client.enqueue("a", {}, any(options)),
   enqueueMany: (options) => client.enqueueMany("a", [1], any(options)),
   worker: (options) => new Worker(any(options)),
+  openBatch: (options) => client.openBatch("a", {}, any(options)),
+  cancel: (options) => client.cancel(1, any(options)),
+  fork: (options) => client.fork(1, any(options)),
+  sendSignal: (options) => client.sendSignal(1, "s", 1, any(options)),
+  recordStep: (options) => client.recordStep({ jobId: 1, token }, "s", 1, any(options)),
+  retryIn: (options) => new RetryIn("300 s", "429", undefined, any(options)),
+  graphs: (options) => new Graph(any(options)),
+  graphSql: (options) => new Graph().addSql("a", "select 1", any(options)),
+  graph: (options) => new Graph().add("a", "a", {}, any(options)),
 };
 const times: Record<string, string[]> = {
   enqueue: ["timeout", "uniqueFor", "retryDelay"],
@@ -49,7 +58,7 @@ test("a list is no text, and a text no list", async () => {
   await refused('groups is an object; write groups: ["mail"]', () => new Worker({ connection, groups: any({}) }));
   await refused('versions is a text; write versions: ["v2"]', () => new Worker({ connection, versions: any("v2") }));
   await refused("inputs is a text; write enqueueMany(", () => client.enqueueMany("a", any("input")));
-  await refused("inputs is an object; write enqueueMany(", () => client.enqueueMany("a", any(new Set())));
+  await refused("inputs is a Set; write enqueueMany(", () => client.enqueueMany("a", any(new Set())));
   await refused('task is a list; write enqueue("', () => client.enqueue(any(["a", "b"])));
   await refused("task has a NUL (\\0), which PostgreSQL cannot store; leave it out", () => client.enqueue("a\0b"));
   await refused("task() takes a name", () => it.worker().task(any(["a", "b"]), () => 1));
@@ -61,15 +70,24 @@ test("an option that does not exist is refused by name, with the nearest", async
   for (const [call, pairs] of Object.entries({
     enqueue: { prio: "priority", group_name: "groupName", Timeout: "timeout", retries: "maxRetries", run_at: "runAt", uniqueKye: "uniqueKey" },
     enqueueMany: { prio: "priority", timeoutMS: "timeoutMs", retryDelya: "retryDelay" },
+    cancel: { three: "tree" },
+    fork: { from_step: "fromStep" },
+    sendSignal: { signal_id: "signalId" },
+    recordStep: { undoo: "undo" },
+    retryIn: { closerate: "closeRate" },
+    graphs: { unique_key: "uniqueKey" },
+    graph: { need: "needs", rate_key: "rateKey" },
+    graphSql: { runas: "runAs" },
     worker: { group: "groups", concurency: "concurrency", lesae: "lease", poll_interval_ms: "pollIntervalMs", until_empty: "untilEmpty" },
   })) {
     for (const [mistyped, meant] of Object.entries(pairs)) {
       const words = `there is no option "${mistyped}"; did you mean "${meant}"?`;
       await refused(words, () => calls[call]?.({ [mistyped]: 1 }));
     }
-    await refused('there is no option "xyzzy"; the options are ', () => calls[call]?.({ xyzzy: undefined }));
+    await refused('there is no option "xyzzy"; ', () => calls[call]?.({ xyzzy: undefined }));
     await refused("the options are a text; write ", () => calls[call]?.("mail"));
     await refused("the options are a list; write ", () => calls[call]?.(["mail"]));
+    await refused("the options are a Map; write ", () => calls[call]?.(new Map()));
   }
   await refused('there is no option "sslmode"; did you mean "ssl"?', () => new Worker({ connection: any({ sslmode: "verify-full" }) }));
   await refused('there is no option "databse"; did you mean "database"?', () => new Worker({ connection: any({ databse: "shop" }) }));
@@ -82,6 +100,84 @@ test("an option that does not exist is refused by name, with the nearest", async
     enableChannelBinding scramMaxIterations sslNegotiation sslnegotiation replication pipeline max min idleTimeoutMillis
     allowExitOnIdle maxUses maxLifetimeSeconds`;
   for (const name of ofPg.split(/\s+/)) new Worker({ connection: any({ host: "a", [name]: undefined }) });
+});
+
+test("missing arguments are said, and what a client is made of", async () => {
+  for (const db of [undefined, null, 5, "postgresql://", {}]) {
+    await refused("; write new Client(db) with a Client or Pool of pg", () => new Client(any(db)));
+  }
+  for (const name of ["cancel", "readSteps", "readGraph", "readNeeds", "job", "awaitJob", "fork", "changeJob", "sendSignal"] as const) {
+    await refused(`jobId is undefined; write ${name}(jobId`, () => (client[name] as (id: unknown) => unknown)(undefined));
+    await refused(`jobId is NaN; write ${name}(jobId`, () => (client[name] as (id: unknown) => unknown)(NaN));
+  }
+  await refused("batch is undefined; write sealBatch(batch)", () => client.sealBatch(any(undefined)));
+  assert.equal(await client.cancel(any("4711")), "unknown");
+});
+
+test("a value of another kind is refused by the name of its option", async () => {
+  const wrong: Record<string, Record<string, unknown[]>> = {
+    enqueue: {
+      "priority is": [5.5, NaN, true, "7"], "maxRetries is": ["many"], "runAt is": [1.9e12, new Date(NaN), {}], "groupName is": [["a"]],
+      'timeout is': ["abc", "", "-5 s", "5 min ago", "5 parsecs"], "timeoutMs is": [-1], "trace is": ["00", []], "batch is": [1.5, "a"],
+      "uniqueKey has a NUL": ["a\0"], "uniqueKey has half of a surrogate pair": ["a\ud800"], "rate is": [5],
+    },
+    worker: {
+      "groups[0] is": [[1]], "connection is": [5, []], "logger is": [5, {}], "concurrency is": [0, 1.5, "3"], "untilEmpty is": ["no"],
+      "name is": [5],
+    },
+    cancel: { "tree is": ["no", 0] },
+    fork: { "fromStep is": [2] },
+    graph: { "cost is": ["a"], "needs is": ["a"], "when is": ["never"] },
+  };
+  for (const [call, options] of Object.entries(wrong)) {
+    for (const [words, values] of Object.entries(options)) {
+      const name = /^\w+/.exec(words)?.[0] ?? "";
+      for (const value of values) await refused(words, () => calls[call]?.({ [name]: value }));
+    }
+  }
+  await refused("priority is 5.5; write a whole number, such as priority: 7", () => calls["enqueue"]?.({ priority: 5.5 }));
+  await refused('runAt is an invalid Date; write runAt: new Date("', () => calls["enqueue"]?.({ runAt: new Date(NaN) }));
+  await refused("tree is 0; write tree: true or false", () => calls["cancel"]?.({ tree: 0 }));
+  for (const delay of ["abc", "-5 s"]) await refused(`delay is "${delay}"; write new RetryIn("90 s")`, () => new RetryIn(delay));
+  await refused("the detail has the option closeRate; write new RetryIn(", () => new RetryIn("300 s", "429", { closeRate: true }));
+  await refused('the decoder of "a" is an object; write a function', () => it.worker().task("a", any({ parser: 1 }), () => 1));
+  for (const timeout of ["1 month", "P1DT2H", "1-2", "@ 3 4:05:06", "1 decade -3 mons", "5"]) {
+    await client.enqueue("a", {}, { timeout, uniqueKey: "u" });
+  }
+});
+
+test("a value that JSON cannot represent or PostgreSQL cannot store is refused with its path", async () => {
+  const around: Record<string, unknown> = {};
+  around["self"] = around;
+  const wrong: [unknown, string][] = [
+    [{ a: new Set() }, "input.a is a Set, not JSON; write [...set]"],
+    [[new Map()], "input[0] is a Map, not JSON; write Object.fromEntries(map)"],
+    [new RangeError("far"), "input is a RangeError, not JSON; throw it, or write its message"],
+    [{ "a b": [/x/] }, 'input["a b"][0] is a RegExp, not JSON; write its source'],
+    [{ a: () => 1 }, "input.a is a function, not JSON; call it, or leave it out"],
+    [{ a: Promise.resolve() }, "input.a is a Promise, not JSON; await it"],
+    [new Date(NaN), "input is an invalid Date, not JSON; write a valid one, or null"],
+    [{ a: 7n }, "input.a is a bigint, not JSON; write String(n)"],
+    [{ a: Infinity }, "input.a is Infinity, not JSON; write a finite number, or null"],
+    [around, "input.self is a part of itself; leave it out"],
+    [{ a: ["a\0b"] }, "input.a[0] has a NUL (\\0), which PostgreSQL cannot store; leave it out"],
+    [{ "a\0": 1 }, "input has a key with a NUL"],
+    ["\ud800", "input has half of a surrogate pair, which PostgreSQL cannot store; leave it out"],
+    [new URLSearchParams(), "input is a URLSearchParams, not JSON; write a text, a list or an object"],
+  ];
+  for (const [value, words] of wrong) {
+    await refused(words, () => client.enqueue("a", value));
+    await refused(words.replace("input", "inputs[1]"), () => client.enqueueMany("a", [1, value]));
+    await refused(words.replace("input", "payload"), () => client.sendSignal(1, "s", value));
+    await refused(words.replace("input", "output"), () => client.complete({ jobId: 1, token }, value));
+  }
+  class Mail { to = "ada"; }
+  const twice = { n: 1 };
+  const right = [new Date(0), new Mail(), { a: undefined, b: null }, [twice, twice], Object.create(null), Buffer.from("a"), new Uint8Array(2), "\\u0000"];
+  for (const value of right) {
+    const job = await client.enqueue("a", value);
+    assert.deepEqual(await it.value("select input from trax.job where job_id = $1", job), JSON.parse(JSON.stringify(value)));
+  }
 });
 
 test("a time without a unit is refused, and milliseconds are named", async () => {
@@ -107,8 +203,8 @@ test("a time without a unit is refused, and milliseconds are named", async () =>
     assert.equal(new Delay("3650 days").delay, "3650 days");
   }
   await refused('lease is 500 ms; write at least lease: "1000 ms"', () => it.worker({ leaseMs: 500 }));
-  await refused('grace is "soon"; write a number with its unit', () => it.worker({ grace: "soon" }));
-  await refused('grace is "-5 ms"; write a number with its unit', () => it.worker({ graceMs: -5 }));
+  await refused('grace is "1 month"; write a number with its unit', () => it.worker({ grace: "1 month" }));
+  await refused('graceMs is -5; write grace: "90 s" or graceMs: 90000', () => it.worker({ graceMs: -5 }));
 });
 
 test("the worker reads a time as PostgreSQL does", async () => {

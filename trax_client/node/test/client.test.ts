@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { INVALID_SPAN_CONTEXT, propagation, trace } from "@opentelemetry/api";
 import knex from "knex";
 import pg from "pg";
 
-import { Client, InvalidArgumentError, TooLargeError, UnknownNameError, UsageError, WrongStateError } from "../src/index.js";
+import { Client, InvalidArgumentError, NotPermittedError, TooLargeError, UnknownNameError, UsageError, WrongStateError } from "../src/index.js";
+import { levelOf } from "../src/level.js";
 import { database } from "./database.js";
 
 const it = await database();
@@ -88,6 +90,34 @@ test("errors have a class for each SQLSTATE, with detail and hint", async () => 
   assert.equal((await client.awaitJob(job, "10 ms")).state, "queued");
   assert.equal(await client.cancel(job), "cancelled");
   assert.equal((await client.awaitJob(job)).state, "cancelled");
+});
+
+test("a missing right names the level that has it", async () => {
+  const role = String(await value("select current_database()"));
+  await db.query(`create role ${role}; set role ${role}`);
+  const grant = (level: string): RegExp => new RegExp(`permission denied.*HINT: .*trax.grant_access\\('ROLE', '${level}'\\)`, "s");
+  for (const [call, level] of [
+    [() => client.job(1), "reader"],
+    [() => client.cancel(1), "producer"],
+    [() => client.complete({ jobId: 1, token: "00000000-0000-4000-8000-000000000000" }), "worker"],
+  ] as const) {
+    await assert.rejects(call(), (error: Error) => error instanceof NotPermittedError && grant(level).test(error.message));
+  }
+  await db.query(`reset role; drop role ${role}`);
+});
+
+test("every function has the level that the server grants", () => {
+  const source = readFileSync(new URL("../../../../sql/api/access.sql", import.meta.url), "utf8");
+  const granted = new Map<string, string>();
+  for (const level of ["worker", "producer", "reader"]) {
+    const list = new RegExp(`${level}_functions constant text\\[\\] := ([^;]*);`).exec(source)?.[1] ?? "";
+    for (const [, name = ""] of list.matchAll(/'(\w+)'/g)) granted.set(name, level);
+  }
+  const sources = ["client", "exchange", "sql"].map((name) => readFileSync(new URL(`../../src/${name}.ts`, import.meta.url), "utf8"));
+  const called = sources.join().matchAll(/(?:call|#value|value)\("(\w+)"|trax\.(\w{2,})\(/g);
+  const names = new Set([...called].map(([, first, second]) => first ?? second ?? ""));
+  assert.ok(names.size > 25, [...names].join());
+  for (const name of names) assert.equal(levelOf(name), granted.get(name), name);
 });
 
 test("type parsers of the program, of big integers and of JSON, spoil nothing", async () => {

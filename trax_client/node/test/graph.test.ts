@@ -21,6 +21,15 @@ async function ready(jobId: number): Promise<void> {
   );
 }
 
+test("the rate of a job of a graph arrives", async () => {
+  await db.query("select trax.configure_rate('api', 5, '1 min')");
+  const graph = new Graph();
+  graph.add("a", "graph.rated", {}, { rate: "api", rateKey: "r", cost: 2 });
+  const jobId = (await client.enqueueGraph(graph)).get("a");
+  const { rows } = await db.query("select rate, rate_key, cost from trax.work_queue where job_id = $1", [jobId]);
+  assert.deepEqual(rows, [{ rate: "api", rate_key: "r", cost: 2 }]);
+});
+
 test("a graph runs in the order of its needs", async () => {
   const graph = new Graph({ uniqueKey: "graph.night" });
   const load = graph.add("load", "graph.load", { n: 1 }, { timeoutMs: 60_000, trace: { t: "x" }, maxRetries: 2 });

@@ -167,7 +167,7 @@ test("an error among the results fails its job alone, as if its handler had thro
   for (const [at, job] of jobs.entries()) seen[inputs[at] ?? ""] = [(await client.job(job))?.state, await runOf(job)];
   const minutes = "select round(extract(epoch from run_at - now()) / 60)::int from trax.job where job_id = $1";
   assert.deepEqual(await Promise.all([4, 5].map((at) => value(minutes, jobs[at]))), [10, 10]);
-  assert.match(String((seen["big"] as unknown[])[1]), /^failed error: the output is not JSON: .*BigInt/);
+  assert.match(String((seen["big"] as unknown[])[1]), /^failed error: the output is a bigint, not JSON/);
   delete seen["big"];
   assert.deepEqual(seen, {
     good: ["completed", 'completed: {"n": 1}'],
@@ -220,7 +220,7 @@ test("results that are no list of one for each job fail all jobs of the call", a
     [2, () => [1], "1 result for 2 jobs"],
     [1, () => [], "0 results for 1 job"],
     [3, () => "done", "a text, not a list of 3 results"],
-    [1, () => new Map(), "an object, not a list of 1 result"],
+    [1, () => new Map(), "a Map, not a list of 1 result"],
   ];
   for (const [count, returned, words] of wrong) {
     const inputs = Array.from({ length: count }, (_, at) => at);
@@ -331,7 +331,7 @@ test("mistakes in a handler of many jobs are said in words", async () => {
   const many = 'the handler of "index" takes 500 jobs at once, and the worker runs 10';
   refused(`${many}: set concurrency to 500 or maxJobs to at most 10`, { maxJobs: 500 });
   it.worker({ concurrency: 500 }).handleMany("index", { maxJobs: 500 }, doubled as ManyHandler);
-  refused('maxWait is "-5 ms"; write a number with its unit, such as maxWait: "90 s" or maxWaitMs: 90000', { maxJobs: 3, maxWaitMs: -5 });
+  refused('maxWaitMs is -5; write maxWait: "90 s" or maxWaitMs: 90000', { maxJobs: 3, maxWaitMs: -5 });
   refused('maxWait is a number; write maxWait: "90 s" or maxWaitMs: 90000', { maxJobs: 3, maxWait: 100 });
   refused("by is a text; write by: (input) => input.customer", { maxJobs: 3, by: "customer" });
   refused('there is no option "max_jobs"; did you mean "maxJobs"?', { max_jobs: 3 });

@@ -270,7 +270,7 @@ test("a result that cannot be recorded fails the job for good, and a step of ano
       const error = async (input: string, maxRetries: number): Promise<string> =>
         String(await ended(await client.enqueue(task, input, { maxRetries, retryDelayMs: 0 })));
       assert.match(await error("large", 5), /failed: the result of step "work" was refused: the output is too large/);
-      assert.match(await error("bigint", 5), /failed: the result of step "work" is not JSON/);
+      assert.match(await error("bigint", 5), /failed: the result of step "work" cannot be recorded: result is a bigint/);
       assert.match(await error("kind", 1), /was recorded as step, not as signal: give each/);
     },
   );
@@ -296,7 +296,8 @@ test("a wrong name or undo is refused before the function runs", async () => {
       assert.match(await error(long), /the numbered name is "x{40}..." of 256 bytes/);
       assert.match(await error("charge", " card.refund"), /the task of undo is " card.refund"; write a name/);
       assert.match(await error("charge", "x".repeat(256)), /the task of undo is "x{40}..." of 256 bytes/);
-      for (const name of ["nul", "surrogate"]) assert.match(await error(name), /undo has a text with NUL or half of a surrogate pair/);
+      assert.match(await error("nul"), /undo.input\[0\] has a NUL \(.0\), which PostgreSQL cannot store; leave it out/);
+      assert.match(await error("surrogate"), /undo.input\[0\] has half of a surrogate pair, which PostgreSQL cannot store; leave it out/);
       assert.equal(await error("fine"), "ran");
       assert.deepEqual(ran, []);
     },
@@ -337,7 +338,7 @@ test("a refused undo is named in the error", async () => {
     (_input, ctx) => ctx.step("work", () => 7n, { undo: { task: "card.refund", input: "x".repeat(2_000_000) } }),
     async (task) => {
       const job = await client.enqueue(task, {}, { maxRetries: 5 });
-      assert.match(String(await ended(job)), /failed: the result of step "work" is not JSON.*its undo was refused, too: the undo is too large/);
+      assert.match(String(await ended(job)), /failed: the result of step "work" cannot be recorded: .*its undo was refused, too: the undo is too large/);
     },
   );
 });
@@ -409,9 +410,10 @@ test("mistakes in the arguments of steps are refused before anything is done", a
     [(ctx) => ctx.step("a", work, { undo: { tasks: "b" } }), /there is no option "tasks"; did you mean "task"\?/],
     [(ctx) => ctx.step("a", work, { undo: {} }), /the task of undo is undefined; write undo: \{ task/],
     [(ctx) => ctx.sleep("a", 90), /until is a number; write sleep\("pause", "3 days"\)/],
+    [(ctx) => ctx.sleep("a", "-5 s"), /until is "-5 s"; write sleep\("pause", "3 days"\)/],
     [(ctx) => ctx.awaitSignal("a", { timeout: 90 }), /timeout is a number; write timeout: "90 s" or timeoutMs: 90000/],
     [(ctx) => ctx.awaitSignal("a", { timeout: "90 s", until: new Date() }), /timeout and until are both given/],
-    [(ctx) => ctx.children({ mode: "some" }), /mode is some; write mode: "all"/],
+    [(ctx) => ctx.children({ mode: "some" }), /mode is "some"; write one of: all, any/],
     [(ctx) => ctx.spawn("a", "b", {}, { prioriti: 7 }), /did you mean "priority"\?/],
   ];
   await handled(
