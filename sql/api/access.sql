@@ -272,11 +272,22 @@ begin
     loop
         execute format('grant %s on %s to %s', granted.privilege, granted.object, role);
     end loop;
-    -- The running statements of the role end.
+    -- The statements that run or wait as the role end, and no schedule begins more.
     if level = 'none' then
-        perform trax.cancel(l.job_id)
-        from trax.lease l
-        where l.run_as = role_name;
+        perform trax.disable_manifest(m.name)
+        from trax.manifest m
+        where m.run_as = role_name
+            and m.enabled;
+        perform trax.cancel(j.job_id)
+        from (
+            select q.job_id
+            from trax.work_queue q
+            where q.run_as = role_name
+            union all
+            select l.job_id
+            from trax.lease l
+            where l.run_as = role_name
+        ) j;
     end if;
     if had <> level and level not in ('none', 'admin') then
         raise notice 'role "%" no longer has the level "%"', role_name, had
@@ -320,7 +331,7 @@ begin
 end;
 $$;
 comment on function trax.revoke_access(regrole) is
-    'Revokes all that trax.grant_access granted to a role, which can then be dropped, and cancels the statements that run as it.';
+    'Revokes all that trax.grant_access granted to a role, which can then be dropped, cancels the statements that run or wait as it, and disables its schedules.';
 
 create function trax.regrant_access(
     role regrole,

@@ -177,3 +177,20 @@ async fn a_role_with_a_limit_of_no_connection_runs_nothing() {
     let why = failure(&s, job).await;
     assert!(why.to_string().contains("may not log in"), "{why}");
 }
+
+#[tokio::test]
+async fn what_waits_as_a_role_ends_with_its_level() {
+    let (database, s) = live().await;
+    let (name, session) = role(&database, &s, "leaver").await;
+    s.get(&format!("select trax.grant_access('{name}', 'admin')"))
+        .await;
+    let job = queue_with(&session, "select 1", "run_at => now() + interval '1 h'").await;
+    session
+        .get("select trax.schedule('beat', sql => 'select 1', every => '1 h')")
+        .await;
+    s.get(&format!("select trax.revoke_access('{name}')")).await;
+    assert_eq!(ended(&s, job).await, "cancelled");
+    assert_eq!(s.get("select enabled from trax.manifest").await, "f");
+    let waiting = format!("select count(*) from trax.work_queue where run_as = '{name}'");
+    assert_eq!(s.number(&waiting).await, 0);
+}
