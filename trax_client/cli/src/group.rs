@@ -171,6 +171,19 @@ async fn move_group(url: Option<String>, arguments: MoveArguments) -> Result<Exi
         error => Failure::from(error),
     })?;
     let jobs = moved.try_get(0)?;
+    let names = vec![name.clone()];
+    let known = session
+        .find(GROUP_KNOWN, &[(&names, Type::TEXT_ARRAY)])
+        .await;
+    if known.is_ok_and(|rows| rows.is_empty()) {
+        let meant = similar::similar_to(&session, Kind::Group, &name).await;
+        let meant = meant.map_or(String::new(), |meant| {
+            format!("; did you mean \"{meant}\"?")
+        });
+        output.note(&format!(
+            "no job or manifest names group \"{name}\" yet{meant}"
+        ));
+    }
     let moved = GroupMove {
         name,
         shard: to,
