@@ -107,6 +107,10 @@ async fn nothing_done_is_not_told_as_done() {
     let (db, s) = session().await;
     s.get("select trax.configure_task('report', max_retries => 1)")
         .await;
+    for filter in [["--group", "nosuch"], ["--manifest", "nosuch"]] {
+        let (_, _, errors) = run(&mut trax(&db, &["jobs", "list", filter[0], filter[1]]));
+        assert!(errors.contains("is called \"nosuch\" now"), "{errors}");
+    }
     let (code, output, errors) = run(&mut trax(&db, &["task", "reset", "reprot", "report"]));
     assert_eq!(
         (code, output.as_str()),

@@ -177,9 +177,7 @@ async fn move_group(url: Option<String>, arguments: MoveArguments) -> Result<Exi
         .await;
     if known.is_ok_and(|rows| rows.is_empty()) {
         let meant = similar::similar_to(&session, Kind::Group, &name).await;
-        let meant = meant.map_or(String::new(), |meant| {
-            format!("; did you mean \"{meant}\"?")
-        });
+        let meant = similar::question(meant.as_deref());
         output.note(&format!(
             "no job or manifest names group \"{name}\" yet{meant}"
         ));

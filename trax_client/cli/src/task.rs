@@ -135,10 +135,7 @@ async fn reset(url: Option<String>, arguments: ResetArguments) -> Result<ExitCod
     let (names, others): (Vec<String>, Vec<String>) =
         names.into_iter().partition(|name| known.contains(name));
     for name in &others {
-        let meant = similar::closest(name, &known);
-        let meant = meant.map_or(String::new(), |meant| {
-            format!("; did you mean \"{meant}\"?")
-        });
+        let meant = similar::question(similar::closest(name, &known));
         output.note(&format!(
             "task \"{name}\" has no defaults of its own{meant}"
         ));

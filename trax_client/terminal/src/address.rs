@@ -94,7 +94,8 @@ pub async fn connect(address: &Address) -> Result<Connection, Failure> {
     }
 }
 
-const WITH_PASSWORD: &str = "give the password of that user in the url, or as PGPASSWORD";
+const WITH_PASSWORD: &str =
+    "give the password of that user as PGPASSWORD or in the url; .pgpass is not read";
 
 /// Returns the failure for an address that cannot be reached.
 pub fn unreachable(address: &Config, error: &Error) -> Failure {
