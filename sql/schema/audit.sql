@@ -27,7 +27,7 @@ comment on column trax.audit.id is 'The order of what was written at the same ti
 comment on column trax.audit.at is 'When, by the server''s clock.';
 comment on column trax.audit.role is 'Who: the role that was set, or else the one that connected.';
 comment on column trax.audit.program is 'Who acted, as the session says it: trax.program, or else its application_name.';
-comment on column trax.audit.action is 'What was done: acknowledge, adopt, cancel, change, close, configure, disable, drop, enable, grant, open, pause, queue_again, requeue, resume, revoke, run_now, schedule, trigger or unschedule.';
+comment on column trax.audit.action is 'What was done: acknowledge, adopt, believe_clock, cancel, change, close, configure, disable, drop, enable, fork, grant, move, open, pause, queue_again, requeue, resume, revoke, run_now, schedule, set_shard, trigger or unschedule.';
 comment on column trax.audit.kind is 'To what: a dead_letter, group, job, manifest, rate, role, task or the scheduler.';
 comment on column trax.audit.name is 'Which: its name or its id; for the scheduler the database.';
 comment on column trax.audit.note is 'The reason or note that was passed, or what changed.';

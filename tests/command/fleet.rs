@@ -79,6 +79,12 @@ async fn a_router_stands_for_its_shards() {
         let (code, _, errors) = run(&mut worker);
         assert_eq!(code, Some(0), "{errors}");
         assert!(errors.contains("40 completed"), "{errors}");
+        let alone = ["worker", "--all-tasks", "--exec", "true"];
+        let (code, _, errors) = run(&mut trax(&cluster.database, &alone));
+        assert!(
+            code == Some(64) && errors.contains("type --router URL"),
+            "{errors}"
+        );
     }
     let (database, _) = session().await;
     let mut worker = bare();

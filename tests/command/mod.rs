@@ -20,6 +20,7 @@ mod fleet;
 mod group;
 mod health;
 mod help;
+mod hint;
 mod hostile;
 mod import;
 mod import_again;
@@ -56,6 +57,7 @@ fn bare() -> Command {
         "PGUSER",
         "PGDATABASE",
         "PGPASSWORD",
+        "PGAPPNAME",
     ] {
         command.env_remove(name);
     }

@@ -399,6 +399,7 @@ const COMMANDS: [Contract; 64] = [
         .quiet(Quiet::Lines("t"))
         .wrong(&["more"]),
     of("task reset", "t")
+        .prepared("select trax.configure_task('t', max_retries => 1)")
         .shows("task \"t\" reset")
         .json("action name")
         .wrong(&[""]),

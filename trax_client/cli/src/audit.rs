@@ -14,9 +14,10 @@ use crate::similar::{self, Kind};
 use trax_terminal::Failure;
 
 const AUDIT_LIST: &str = include_str!("query/audit_list.sql");
-const ACTIONS: [&str; 20] = [
+const ACTIONS: [&str; 24] = [
     "acknowledge",
     "adopt",
+    "believe_clock",
     "cancel",
     "change",
     "close",
@@ -24,7 +25,9 @@ const ACTIONS: [&str; 20] = [
     "disable",
     "drop",
     "enable",
+    "fork",
     "grant",
+    "move",
     "open",
     "pause",
     "queue_again",
@@ -33,6 +36,7 @@ const ACTIONS: [&str; 20] = [
     "revoke",
     "run_now",
     "schedule",
+    "set_shard",
     "trigger",
     "unschedule",
 ];
@@ -175,5 +179,60 @@ impl Record for Act {
 
     fn key(&self) -> String {
         self.id.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+
+    /// Adds the acts that the code in a directory records.
+    fn recorded(place: &Path, found: &mut BTreeSet<String>) {
+        if place.is_dir() {
+            let entries = std::fs::read_dir(place).expect("a directory");
+            entries.for_each(|entry| recorded(&entry.expect("an entry").path(), found));
+            return;
+        }
+        let text = std::fs::read_to_string(place).unwrap_or_default();
+        for call in [
+            "audit::record(spi, \"",
+            "audit::record_change(spi, \"",
+            "audit::record_here(spi, \"",
+        ] {
+            let acts = text.split(call).skip(1);
+            found.extend(acts.filter_map(|act| Some(act.split_once('"')?.0.to_owned())));
+        }
+        for inserted in text
+            .split("insert into trax.audit (action, kind, name, note)")
+            .skip(1)
+        {
+            let values = inserted.trim_start().strip_prefix("values ('");
+            found.extend(values.and_then(|act| Some(act.split_once('\'')?.0.to_owned())));
+        }
+    }
+
+    #[test]
+    fn every_act_can_be_asked_for() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut found = BTreeSet::new();
+        for place in ["trax_pg/src", "sql/api", "sql/shard"] {
+            recorded(&root.join(place), &mut found);
+        }
+        assert!(
+            found.contains("fork") && found.contains("move"),
+            "{found:?}"
+        );
+        let missing: Vec<&String> = found
+            .iter()
+            .filter(|act| !ACTIONS.contains(&act.as_str()))
+            .collect();
+        assert!(missing.is_empty(), "{missing:?}");
+        let sql = std::fs::read_to_string(root.join("sql/schema/audit.sql")).expect("a file");
+        let (last, others) = ACTIONS.split_last().expect("there are some");
+        let told = format!("What was done: {} or {last}.", others.join(", "));
+        assert!(sql.contains(&told), "{told}");
     }
 }

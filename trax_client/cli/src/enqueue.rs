@@ -53,7 +53,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     stream: bool,
     /// Not claimable before this time, in PostgreSQL's syntax ('2030-01-01 10:00', 'tomorrow') and
-    /// your time zone
+    /// your time zone, or this long from now ('5 min')
     #[arg(long, value_name = "TIME")]
     run_at: Option<String>,
     /// The group
@@ -201,7 +201,8 @@ async fn lines(
 ) -> Result<(), Failure> {
     let (batches, mut read) = mpsc::channel(AHEAD);
     let stream = arguments.stream;
-    std::thread::spawn(move || parse(source, stream, &batches));
+    let file = arguments.file.clone();
+    std::thread::spawn(move || parse(source, file.as_deref(), stream, &batches));
     while let Some(batch) = read.recv().await {
         let inputs: Vec<Json> = batch?;
         if inputs.is_empty() {
@@ -220,14 +221,19 @@ type Batches = mpsc::Sender<Result<Vec<Json>, Failure>>;
 
 /// Sends batches of parsed lines until the end, an error, or the receiver is gone. Lines already
 /// read do not wait for lines that may come later.
-fn parse(source: Box<dyn Read + Send>, stream: bool, batches: &Batches) {
+fn parse(source: Box<dyn Read + Send>, file: Option<&str>, stream: bool, batches: &Batches) {
     let mut batch = Vec::with_capacity(BATCH);
     let mut reader = BufReader::with_capacity(1 << 20, source);
     for number in 1.. {
-        let mut line = String::new();
-        let read = reader.read_line(&mut line).map_err(Failure::from);
+        let mut line = Vec::new();
+        let read = reader.read_until(b'\n', &mut line).map_err(Failure::from);
         let ended = matches!(read, Ok(0));
-        match read.and_then(|_| value(number, &line, stream)) {
+        let value = read.and_then(|_| value(&line).map_err(|cause| refused(&cause, stream)));
+        let place = |failure: Failure| match file {
+            Some(file) => failure.at(&format!("{file}: line {number}")),
+            None => failure.at(&format!("line {number}")),
+        };
+        match value.map_err(place) {
             Ok(value) => batch.extend(value),
             Err(failure) => {
                 // In a stream, lines before the error are queued, as earlier batches were.
@@ -249,19 +255,22 @@ fn send(batches: &Batches, batch: Result<Vec<Json>, Failure>) -> bool {
     batches.blocking_send(batch).is_ok()
 }
 
-/// Parses a line; `None` for an empty one.
-fn value(number: usize, line: &str, stream: bool) -> Result<Option<Json>, Failure> {
+/// Parses a line; `None` for an empty one. Returns what is wrong with it.
+fn value(line: &[u8]) -> Result<Option<Json>, String> {
+    let line = str::from_utf8(line).map_err(|error| format!("not UTF-8: {error}"))?;
     if line.trim().is_empty() {
         return Ok(None);
     }
-    line.parse().map(Some).map_err(|error| {
-        let queued = match stream {
-            true => "the jobs of the lines before it were queued",
-            false => "no job was queued",
-        };
-        Failure::usage(format!("line {number} is not JSON: {error}"))
-            .hint(format!("each line is the input of one job; {queued}"))
-    })
+    let value = line.parse().map(Some);
+    value.map_err(|error| format!("not JSON: {error}"))
+}
+
+fn refused(cause: &str, stream: bool) -> Failure {
+    let queued = match stream {
+        true => "the jobs of the lines before it were queued",
+        false => "no job was queued",
+    };
+    Failure::usage(cause).hint(format!("each line is the input of one job; {queued}"))
 }
 
 /// The output while jobs are queued: their ids, or on a terminal a progress bar and the final

@@ -11,6 +11,7 @@ use crate::command::commands;
 use crate::document::{Kind, parse, text};
 use crate::jobs::unknown;
 use crate::output::{Cell, Column, Moment, Options, Record, Tone};
+use crate::place::{self, places, refuse_nameless};
 use crate::session::Session;
 use trax_terminal::{FAILED, Failure};
 
@@ -160,12 +161,26 @@ async fn apply(url: Option<String>, arguments: ApplyArguments) -> Result<ExitCod
     let text = text(&arguments.file)?;
     let value = parse(&arguments.file, &text, &KIND)?;
     // The text of JSON is sent as it is: no number loses a digit.
-    let document: Json = text.parse().unwrap_or_else(|_| Json::from(value));
+    let read: Result<Json, _> = text.parse();
+    let is_toml = read.is_err();
+    let document = read.unwrap_or_else(|_| Json::from(value));
+    let places = places(&arguments.file, &text);
+    refuse_nameless(&places)?;
     let session = Session::open(url.as_deref(), &arguments.output).await?;
-    let ids = session
-        .client()
-        .enqueue_graph_document(&document, arguments.unique_key.as_deref())
-        .await?;
+    let client = session.client();
+    let ids = client.enqueue_graph_document(&document, arguments.unique_key.as_deref());
+    let ids = ids.await.map_err(|error| {
+        let place = error.report().and_then(|report| place::of(report, &places));
+        let failure = Failure::from(error);
+        let failure = match failure.advice().filter(|_| is_toml).map(as_toml) {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        };
+        match place {
+            Some(place) => failure.at(&place),
+            None => failure,
+        }
+    })?;
     let queued = ids.iter().map(|(name, job_id)| Queued {
         name: name.to_owned(),
         job_id,
@@ -174,6 +189,20 @@ async fn apply(url: Option<String>, arguments: ApplyArguments) -> Result<ExitCod
     queued.sort_by_key(|job| job.job_id);
     arguments.output.list(&queued, session.now, "no job")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns a hint with the members of an object as lines of TOML.
+fn as_toml(hint: &str) -> String {
+    let mut parts = hint.split("\": ");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for value in parts {
+        if let Some(quote) = text.rfind('"') {
+            text.remove(quote);
+        }
+        text.push_str(" = ");
+        text.push_str(value);
+    }
+    text
 }
 
 async fn show(url: Option<String>, arguments: ShowArguments) -> Result<ExitCode, Failure> {

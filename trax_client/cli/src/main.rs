@@ -31,6 +31,7 @@ mod metrics;
 mod outbox;
 mod output;
 mod pause;
+mod place;
 mod printed;
 mod process_group;
 mod rate;
@@ -47,6 +48,7 @@ mod stored;
 mod task;
 mod tokens;
 mod top;
+mod typed;
 mod upcoming;
 mod web;
 mod worker;
@@ -164,7 +166,7 @@ fn main() -> ExitCode {
     if let Some(code) = guard::run_if_named() {
         return code;
     }
-    let arguments = match Arguments::try_parse() {
+    let arguments = match typed::parse() {
         Ok(arguments) => arguments,
         Err(error) => return usage(error),
     };
@@ -231,13 +233,17 @@ fn keep_near(error: &mut clap::Error) {
         let Some(ContextValue::String(typed)) = error.get(typed).cloned() else {
             continue;
         };
-        let near = match error.get(suggested) {
-            Some(ContextValue::String(name)) => is_near(&typed, name),
-            Some(ContextValue::Strings(names)) => names.iter().all(|name| is_near(&typed, name)),
-            _ => true,
+        let names = match error.remove(suggested) {
+            Some(ContextValue::String(name)) => vec![name],
+            Some(ContextValue::Strings(names)) => names,
+            _ => continue,
         };
-        if !near {
-            error.remove(suggested);
+        let near: Vec<String> = names
+            .into_iter()
+            .filter(|name| is_near(&typed, name))
+            .collect();
+        if !near.is_empty() {
+            error.insert(suggested, ContextValue::Strings(near));
         }
     }
 }

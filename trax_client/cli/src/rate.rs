@@ -10,7 +10,7 @@ use trax_client::{Closed, Rate};
 use crate::command::commands;
 use crate::output::{Cell, Column, Listed, Moment, Options, Record, Tone};
 use crate::session::Session;
-use trax_terminal::{Failure, duration};
+use trax_terminal::{Failure, duration, quote};
 
 const RATE_LIST: &str = include_str!("query/rate_list.sql");
 
@@ -123,17 +123,29 @@ async fn set(url: Option<String>, arguments: SetArguments) -> Result<ExitCode, F
 
 async fn close(url: Option<String>, arguments: CloseArguments) -> Result<ExitCode, Failure> {
     let session = Session::open(url.as_deref(), &arguments.output).await?;
-    let closed = match (arguments.span, &arguments.until) {
-        (Some(span), _) => Closed::For(span),
-        (None, Some(until)) => Closed::Until(session.time(until).await?),
-        (None, None) => return Err(Failure::usage("until when is missing").hint("use --for 5m")),
-    };
     let CloseArguments {
         name, key, output, ..
     } = arguments;
+    let closed = match (arguments.span, &arguments.until) {
+        (Some(Duration::ZERO), _) => return Err(over("that time", &name)),
+        (Some(span), _) => Closed::For(span),
+        (None, Some(until)) => match session.time(until).await? {
+            at if Moment::from(at) <= session.now => return Err(over(until, &name)),
+            at => Closed::Until(at),
+        },
+        (None, None) => return Err(Failure::usage("until when is missing").hint("use --for 5m")),
+    };
     let client = session.client();
     client.close_rate(&name, key.as_deref(), closed).await?;
     changed(&output, name, "closed")
+}
+
+/// Returns the error for a time before which nothing can start any more.
+fn over(until: &str, name: &str) -> Failure {
+    Failure::usage(format!("{until} is over: the rate would be open")).hint(format!(
+        "type a later time, such as --for 5m; to open it: trax rate open {}",
+        quote::word(name)
+    ))
 }
 
 async fn open(url: Option<String>, arguments: OpenArguments) -> Result<ExitCode, Failure> {

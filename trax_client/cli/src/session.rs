@@ -13,7 +13,7 @@ use crate::lock_wait;
 use crate::output::{Listed, Moment, Options, Placed};
 pub(crate) use crate::shards::Argument;
 use crate::shards::Shards;
-use trax_terminal::{Connection, FAILED, Failure};
+use trax_terminal::{Connection, FAILED, Failure, duration};
 use trax_terminal::{address, print};
 
 /// An open connection.
@@ -191,10 +191,19 @@ impl Session {
             .try_get(0)?)
     }
 
-    /// Parses a time as PostgreSQL does, in the user's time zone: '2030-01-01 10:00', 'tomorrow'.
+    /// Parses a time as PostgreSQL does, in the user's time zone: '2030-01-01 10:00', 'tomorrow'; or
+    /// a length from now: '5 min'.
     pub(crate) async fn time(&self, text: &str) -> Result<SystemTime, Failure> {
-        self.time_or(text, "give a time: '2030-01-01 10:00', 'tomorrow 10:00'")
-            .await
+        if text.contains(char::is_alphabetic)
+            && let Ok(length) = duration(text)
+        {
+            let sql = "select pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $1)";
+            let seconds = length.as_secs_f64();
+            return Ok(self.value(sql, &[(&seconds, Type::FLOAT8)]).await?);
+        }
+        let hint =
+            "give a time: '2030-01-01 10:00', 'tomorrow 10:00'; or a length from now: '5 min'";
+        self.time_or(text, hint).await
     }
 
     /// Parses a time. `hint` lists the accepted forms for the error.

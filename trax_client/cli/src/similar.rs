@@ -106,23 +106,27 @@ pub(crate) async fn explained(session: &Session, name: &str, error: Error) -> Fa
     }
 }
 
-/// For an empty list, notes the names in its filters that do not exist but are similar to an
-/// existing one.
+/// For an empty list, notes the names in its filters that do not exist.
 pub(crate) async fn note(session: &Session, output: &Options, filters: &[(Kind, &[String])]) {
     if output.quiet || output.json {
         return;
     }
     for (kind, asked) in filters.iter().filter(|(_, asked)| !asked.is_empty()) {
-        let names = names(session, *kind).await.unwrap_or_default();
+        let Ok(names) = names(session, *kind).await else {
+            continue;
+        };
         for name in asked.iter().filter(|name| !names.contains(name)) {
-            if let Some(meant) = closest(name, &names) {
-                let word = kind.word();
-                output.note(&format!(
-                    "no {word} is called \"{name}\" now; did you mean \"{meant}\"?"
-                ));
-            }
+            let (word, meant) = (kind.word(), question(closest(name, &names)));
+            output.note(&format!("no {word} is called \"{name}\" now{meant}"));
         }
     }
+}
+
+/// Returns the end of a sentence about an unknown name.
+pub(crate) fn question(meant: Option<&str>) -> String {
+    meant.map_or(String::new(), |meant| {
+        format!("; did you mean \"{meant}\"?")
+    })
 }
 
 /// Returns the name most similar to `name`, if at most a quarter of its letters (at most three)

@@ -10,6 +10,7 @@ use trax_client::TaskDefaults;
 use crate::command::commands;
 use crate::output::{Cell, Column, Listed, Moment, Options, Record, Tone};
 use crate::session::Session;
+use crate::similar;
 use trax_terminal::{Failure, duration};
 
 const TASK_LIST: &str = include_str!("query/task_list.sql");
@@ -127,13 +128,22 @@ fn defaults(arguments: &SetArguments) -> Option<TaskDefaults> {
 }
 
 async fn reset(url: Option<String>, arguments: ResetArguments) -> Result<ExitCode, Failure> {
-    let session = Session::open(url.as_deref(), &arguments.output).await?;
-    for name in &arguments.names {
+    let ResetArguments { names, output } = arguments;
+    let session = Session::open(url.as_deref(), &output).await?;
+    let tasks = session.list::<TaskRow>(TASK_LIST, &[]).await?;
+    let known: Vec<String> = tasks.into_iter().map(|task| task.record.name).collect();
+    let (names, others): (Vec<String>, Vec<String>) =
+        names.into_iter().partition(|name| known.contains(name));
+    for name in &others {
+        let meant = similar::question(similar::closest(name, &known));
+        output.note(&format!(
+            "task \"{name}\" has no defaults of its own{meant}"
+        ));
+    }
+    for name in &names {
         session.client().reset_task(name).await?;
     }
-    arguments
-        .output
-        .named_changes("task", arguments.names, "reset")?;
+    output.named_changes("task", names, "reset")?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use trax_client::{Address, Context, Event, Worker};
+use trax_client::{Address, Context, Event, Worker, is_router};
 
 use crate::credentials::{self, PassedVariables};
 use crate::exec::Program;
@@ -171,7 +171,11 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     // only the worker's own rights are needed.
     let is_watched = arguments.health.is_some() || std::env::var_os("NOTIFY_SOCKET").is_some();
     if !is_watched && others.is_empty() {
-        drop(address::connect(&config).await?);
+        let connection = address::connect(&config).await?;
+        if arguments.router.is_none() && is_router(&*connection).await? {
+            return Err(Failure::usage("this is a router: it has no jobs to claim")
+                .hint("type --router URL in place of --database-url"));
+        }
     }
     if arguments.verbose {
         for config in std::iter::once(&config).chain(&others) {

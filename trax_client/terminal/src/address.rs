@@ -21,9 +21,15 @@ pub fn resolve(
         })?,
         None => Config::new().into(),
     };
-    address
-        .or_environment(variable)
-        .map_err(|error| Failure::usage(cause(error)).hint("correct that variable, or unset it"))
+    let mut address = address
+        .or_environment(&variable)
+        .map_err(|error| Failure::usage(cause(error)).hint("correct that variable, or unset it"))?;
+    if let Some(name) = variable("PGAPPNAME")
+        && address.get_application_name().is_none()
+    {
+        address.application_name(name);
+    }
+    Ok(address)
 }
 
 /// Returns the message of an invalid address or variable.
@@ -69,11 +75,16 @@ fn hosts(config: &Config) -> Vec<String> {
         .collect()
 }
 
-/// Connects. A failure names the address.
+/// Connects, as `trax` unless the address has another name. A failure names the address.
 ///
 /// # Errors
 /// Also if the schema trax there has another owner.
 pub async fn connect(address: &Address) -> Result<Connection, Failure> {
+    let mut named = address.clone();
+    if named.get_application_name().is_none() {
+        named.application_name("trax");
+    }
+    let address = &named;
     let connected = address.connect().await;
     let connected = connected.map_err(|error| unreachable(address, &error))?;
     match Neighbor::Trax.is_in(&connected).await {
@@ -83,15 +94,26 @@ pub async fn connect(address: &Address) -> Result<Connection, Failure> {
     }
 }
 
+const WITH_PASSWORD: &str =
+    "give the password of that user as PGPASSWORD or in the url; .pgpass is not read";
+
 /// Returns the failure for an address that cannot be reached.
 pub fn unreachable(address: &Config, error: &Error) -> Failure {
-    let hint = match error {
-        Error::Tls(_) => {
+    let mut cause = error.to_string();
+    let hint = match (error, error.report().map(|report| report.sqlstate.as_str())) {
+        (Error::Tls(_), _) => {
             "say sslmode, sslrootcert, sslcert and sslkey in the url, or PGSSLMODE and so on"
+        }
+        (_, Some("28P01")) => WITH_PASSWORD,
+        _ if cause.contains("password missing") => WITH_PASSWORD,
+        (_, Some("28000")) => {
+            "name a role that may connect, in the url or as PGUSER; pg_hba.conf of the server says who may"
+        }
+        (_, Some("3D000")) => {
+            "name a database that exists, in the url or as PGDATABASE; psql --list shows them"
         }
         _ => "give --database-url, DATABASE_URL, or PGHOST, PGPORT, PGUSER and PGDATABASE",
     };
-    let mut cause = error.to_string();
     // The only host is already named.
     if let [host] = hosts(address).as_slice() {
         cause = cause.replacen(&format!("{host}: "), "", 1);

@@ -1,6 +1,8 @@
 //! Converts SQL in the server's hints to what the reader types. The server words hints in SQL,
 //! which works from every client. Statements become commands of `trax` where one exists, and
-//! arguments become options, or members of a manifest file.
+//! arguments those of the command that runs, or else members of a file.
+
+use std::sync::OnceLock;
 
 use crate::quote;
 
@@ -8,7 +10,7 @@ use crate::quote;
 type Arguments = Vec<(Option<String>, Vec<String>)>;
 
 /// Texts after `select` in the server's hints that contain no values.
-const KNOWN: [(&str, &str); 10] = [
+const KNOWN: [(&str, &str); 9] = [
     (
         "id, task, last_error from trax.dead_letter where status = 'awaiting_intervention'; \
          then trax.requeue_dead_letter(id) or trax.acknowledge_dead_letter(id)",
@@ -17,8 +19,6 @@ const KNOWN: [(&str, &str); 10] = [
     ("* from trax.stopped_schedule", "trax manifest list"),
     ("* from trax.diagnose()", "trax doctor"),
     ("* from trax.job", "trax jobs list"),
-    ("trax.cancel(job_id)", "trax jobs cancel ID"),
-    ("trax.acknowledge_dead_letter(id)", "trax dead ack ID"),
     (
         "group_name from trax.lane union select group_name from trax.manifest order by 1",
         "trax group list",
@@ -31,104 +31,191 @@ const KNOWN: [(&str, &str); 10] = [
         "name from trax.manifest order by name",
         "trax manifest list",
     ),
+    ("name from trax.rate_state order by name", "trax rate list"),
     (
         "trax.grant_access(role, level, tasks => ..., groups => ...)",
         "trax grant ROLE LEVEL --task TASK --group GROUP",
     ),
 ];
 
-/// How an argument is written.
-#[derive(Clone, Copy, PartialEq)]
-enum Style {
-    /// `--group mail`
-    Option,
-    /// `group_name = "mail"`
+/// A function that has a command.
+struct Call {
+    function: &'static str,
+    /// The argument that the command stands for.
+    said: &'static str,
+    command: &'static str,
+    /// The options of the arguments, in order; empty for an argument that is typed alone.
+    options: &'static [&'static str],
+}
+
+const fn call(
+    function: &'static str,
+    command: &'static str,
+    options: &'static [&'static str],
+) -> Call {
+    Call {
+        function,
+        said: "",
+        command,
+        options,
+    }
+}
+
+const CALLS: [Call; 22] = [
+    call("acknowledge_dead_letter", "trax dead ack", &[""]),
+    call("cancel", "trax jobs cancel", &[""]),
+    call("check", "trax check", &[]),
+    Call {
+        said: "until",
+        ..call("close_rate", "trax rate open", &["", "--key"])
+    },
+    Call {
+        said: "enabled",
+        ..call("configure_group", "trax group resume", &[""])
+    },
+    call("configure_group", "trax group set", &[""]),
+    call(
+        "configure_rate",
+        "trax rate set",
+        &["", "--allowed", "--per", "--burst"],
+    ),
+    call("disable_manifest", "trax manifest disable", &[""]),
+    call("drop_rate", "trax rate drop", &[""]),
+    call("enable_manifest", "trax manifest enable", &[""]),
+    call("enqueue_sql", "trax enqueue", &["--sql"]),
+    call("explain_job", "trax jobs why", &[""]),
+    call("explain_manifest", "trax manifest why", &[""]),
+    call("fork", "trax jobs fork", &[""]),
+    call("grant_access", "trax grant", &["", ""]),
+    call("read_steps", "trax jobs show", &[""]),
+    call("requeue_dead_letter", "trax dead requeue", &[""]),
+    call("resume", "trax resume", &[]),
+    call("run_now", "trax jobs retry --scheduled", &[""]),
+    call("send_signal", "trax signal", &["", ""]),
+    call("trigger", "trax manifest trigger", &[""]),
+    call("unschedule", "trax manifest delete", &[""]),
+];
+
+/// The arguments of a command.
+#[derive(Default)]
+pub struct Typed {
+    /// Its options, such as `--per`.
+    pub options: Vec<String>,
+    /// The names of the arguments that are typed alone.
+    pub alone: Vec<String>,
+}
+
+/// The arguments of the command that runs.
+static RUNNING: OnceLock<Typed> = OnceLock::new();
+
+/// How an argument is typed.
+enum Place {
+    Option(String),
+    Alone,
+    /// In a file: `every = "30 s"`.
     Member,
 }
 
-/// Returns a fix in which each call with an equivalent command is replaced by it, and each argument
-/// by an option, except inside quotes, where names stand.
-pub fn as_commands(fix: &str) -> String {
-    rewritten(fix, Style::Option)
-}
-
-/// Does the same for the author of a manifest file: arguments become members.
-pub fn as_members(fix: &str) -> String {
-    rewritten(fix, Style::Member)
-}
-
-fn rewritten(fix: &str, style: Style) -> String {
-    const SELECT: &str = "select ";
-    let (mut text, mut rest) = (String::new(), fix);
-    // The arguments of a call that stays belong to it.
-    let mut depth = 0_usize;
-    while !rest.is_empty() {
-        let found = match rest.strip_prefix(SELECT).and_then(command) {
-            None if depth == 0 && !text.ends_with(is_of_name) => argument(rest, style),
-            found => found,
-        };
-        if let Some((new, after)) = found {
-            text.push_str(&new);
-            rest = after;
-            continue;
-        }
-        let (piece, after) = rest.split_at(piece(rest));
-        match piece {
-            "(" => depth += 1,
-            ")" => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        text.push_str(piece);
-        rest = after;
+impl Typed {
+    /// From now on, hints speak of these arguments.
+    pub fn runs(self) {
+        RUNNING.get_or_init(|| self);
     }
-    text
+
+    fn place(&self, name: &str) -> Place {
+        let option = option(name);
+        let name = option[2..].replace('-', "_");
+        let is_alone = |known: &String| *known == name || known.strip_suffix('s') == Some(&name);
+        if self.options.contains(&option) {
+            Place::Option(option)
+        } else if self.alone.iter().any(is_alone) {
+            Place::Alone
+        } else {
+            Place::Member
+        }
+    }
+
+    /// Returns a fix in which each call with an equivalent command is replaced by it, and each
+    /// argument by what is typed, except inside quotes, where names stand.
+    pub fn rewritten(&self, fix: &str) -> String {
+        const SELECT: &str = "select ";
+        let (mut text, mut rest) = (String::new(), fix);
+        // The arguments of a call that stays belong to it.
+        let mut depth = 0_usize;
+        while !rest.is_empty() {
+            let found = match rest.strip_prefix(SELECT).and_then(command) {
+                None if depth == 0 && !text.ends_with(is_of_name) => self.argument(rest),
+                found => found,
+            };
+            if let Some((new, after)) = found {
+                text.push_str(&new);
+                rest = after;
+                continue;
+            }
+            let (piece, after) = rest.split_at(piece(rest));
+            match piece {
+                "(" => depth += 1,
+                ")" => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            text.push_str(piece);
+            rest = after;
+        }
+        text
+    }
+
+    /// Returns the argument `name => value` at the beginning of a text as it is typed, and the
+    /// rest.
+    fn argument<'t>(&self, text: &'t str) -> Option<(String, &'t str)> {
+        let (name, text) = text.split_once(" => ")?;
+        if name.is_empty() || !name.chars().all(|c| c.is_ascii_lowercase() || c == '_') {
+            return None;
+        }
+        let (values, after) = values(text)?;
+        let new = match self.place(name) {
+            Place::Option(option) => with_option(&option, &values),
+            Place::Alone if values == ["..."] => name.to_uppercase(),
+            Place::Alone => with_option("", &values),
+            Place::Member => member(name, &values, text.starts_with("array[")),
+        };
+        Some((new, after))
+    }
+}
+
+/// Returns a fix as the reader of the running command types it.
+pub fn as_commands(fix: &str) -> String {
+    RUNNING.get().map_or_else(
+        || Typed::default().rewritten(fix),
+        |typed| typed.rewritten(fix),
+    )
 }
 
 fn is_of_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// Returns the argument `name => value` at the beginning of a text in another style, and the rest.
-fn argument(text: &str, style: Style) -> Option<(String, &str)> {
-    const NOW: &str = "now()";
-    let (name, text) = text.split_once(" => ")?;
-    if name.is_empty() || !name.chars().all(|c| c.is_ascii_lowercase() || c == '_') {
-        return None;
-    }
-    let (values, after) = if let Some(elements) = text.strip_prefix("array[") {
-        array(elements)?
-    } else if let Some(after) = text.strip_prefix("...") {
-        (vec!["...".to_owned()], after)
-    } else if let Some(length) = text.strip_prefix("now() + interval ") {
-        (vec!["tomorrow".to_owned()], value(length)?.1)
-    } else if let Some(after) = text.strip_prefix(NOW) {
-        (vec!["now".to_owned()], after)
-    } else {
-        let (value, after) = value(text.strip_prefix("interval ").unwrap_or(text))?;
-        (vec![value], after)
+/// Returns the option for an argument of a function.
+fn option(name: &str) -> String {
+    let name = match name {
+        "from_step" => "from",
+        "group_name" | "groups" => "group",
+        "job_id" => "id",
+        "period" => "per",
+        "tasks" => "task",
+        name => name,
     };
-    // These are not in the file.
-    let is_option = style == Style::Option || matches!(name, "prune" | "source");
-    let new = if is_option {
-        option(name, &values)
-    } else {
-        member(name, &values, text.starts_with("array["))
-    };
-    Some((new, after))
+    format!("--{}", name.replace('_', "-"))
 }
 
-fn option(name: &str, values: &[String]) -> String {
-    let option = match name {
-        "group_name" | "groups" => "--group".to_owned(),
-        "tasks" => "--task".to_owned(),
-        name => format!("--{}", name.replace('_', "-")),
-    };
+/// Returns an option with each of the values, or the values alone where it is empty.
+fn with_option(option: &str, values: &[String]) -> String {
     let written = values.iter().map(|value| match value.as_str() {
-        "true" => option.clone(),
+        "true" => option.to_owned(),
         "..." => format!("{option} ..."),
         value => format!("{option} {}", quote::word(value)),
     });
-    written.collect::<Vec<String>>().join(" ")
+    let written = written.collect::<Vec<String>>().join(" ");
+    written.trim_start().to_owned()
 }
 
 fn member(name: &str, values: &[String], is_list: bool) -> String {
@@ -172,59 +259,37 @@ fn command(text: &str) -> Option<(String, &str)> {
     if let Some((command, after)) = known {
         return Some((command.to_owned(), after));
     }
-    let call = text.strip_prefix("trax.")?;
+    let rows = ["* from ", "step, kind from "];
+    let call = rows
+        .iter()
+        .find_map(|rows| text.strip_prefix(rows))
+        .unwrap_or(text)
+        .strip_prefix("trax.")?;
     let (function, arguments) = call.split_once('(')?;
     let (arguments, after) = read(arguments)?;
-    let of = |name: &str| {
-        let found = arguments
+    let has = |name: &str| {
+        arguments
             .iter()
-            .find(|(known, _)| known.as_deref() == Some(name));
-        found
-            .and_then(|(_, values)| values.first())
-            .map(String::as_str)
+            .any(|(known, _)| known.as_deref() == Some(name))
     };
-    let first = arguments.first().and_then(|(_, values)| values.first());
-    let first = first.map(|value| quote::word(value));
-    let command = match (function, arguments.len()) {
-        ("resume", 0) => "trax resume".to_owned(),
-        ("check", 0) => "trax check".to_owned(),
-        ("trigger", 1) => format!("trax manifest trigger {}", first?),
-        ("unschedule", 1) => format!("trax manifest delete {}", first?),
-        ("disable_manifest", 1) => format!("trax manifest disable {}", first?),
-        ("cancel", 1) => format!("trax jobs cancel {}", first?),
-        ("enqueue_sql", 1) => format!("trax enqueue --sql {}", first?),
-        ("grant_access", 2..=4) => {
-            let mut grant = format!(
-                "trax grant {} {}",
-                quote::word(&unquoted(arguments[0].1.first()?)),
-                quote::word(arguments[1].1.first()?)
-            );
-            for (name, values) in &arguments[2..] {
-                let option = match name.as_deref()? {
-                    "tasks" => "--task",
-                    "groups" => "--group",
-                    _ => return None,
-                };
-                for value in values {
-                    grant.push_str(&format!(" {option} {}", quote::word(value)));
-                }
+    let known = CALLS
+        .iter()
+        .find(|call| call.function == function && (call.said.is_empty() || has(call.said)))?;
+    let mut text = known.command.to_owned();
+    for (index, (name, values)) in arguments.into_iter().enumerate() {
+        let written = match name {
+            Some(name) if name == known.said => continue,
+            Some(name) => with_option(&option(&name), &values),
+            None if function == "grant_access" && index == 0 => {
+                quote::word(&unquoted(values.first()?))
             }
-            grant
-        }
-        ("configure_group", 2) if of("enabled") == Some("true") => {
-            format!("trax group resume {}", first?)
-        }
-        ("configure_group", 2) => {
-            let most = of("max_active_jobs")?;
-            format!("trax group set {} --max-active-jobs {most}", first?)
-        }
-        ("enable_manifest", 1) => format!("trax manifest enable {}", first?),
-        ("explain_manifest", 1) => format!("trax manifest why {}", first?),
-        ("requeue_dead_letter", 1) => format!("trax dead requeue {}", first?),
-        ("acknowledge_dead_letter", 1) => format!("trax dead ack {}", first?),
-        _ => return None,
-    };
-    Some((command, after))
+            None if values == ["..."] => "...".to_owned(),
+            None => with_option(known.options.get(index)?, &values),
+        };
+        text.push(' ');
+        text.push_str(&written);
+    }
+    Some((text, after))
 }
 
 /// Parses arguments up to the closing parenthesis.
@@ -244,13 +309,27 @@ fn read(mut text: &str) -> Option<(Arguments, &str)> {
             }
             None => None,
         };
-        let (values, after) = match text.strip_prefix("array[") {
-            Some(elements) => array(elements)?,
-            None => value(text).map(|(value, after)| (vec![value], after))?,
-        };
+        let (values, after) = values(text)?;
         arguments.push((name, values));
         text = after;
     }
+}
+
+/// Parses the value of an argument, or the elements of an array.
+fn values(text: &str) -> Option<(Vec<String>, &str)> {
+    if let Some(elements) = text.strip_prefix("array[") {
+        return array(elements);
+    }
+    let (value, after) = if let Some(after) = text.strip_prefix("...") {
+        ("...".to_owned(), after)
+    } else if let Some(length) = text.strip_prefix("now() + interval ") {
+        ("tomorrow".to_owned(), value(length)?.1)
+    } else if let Some(after) = text.strip_prefix("now()") {
+        ("now".to_owned(), after)
+    } else {
+        value(text.strip_prefix("interval ").unwrap_or(text))?
+    };
+    Some((vec![value], after))
 }
 
 /// Parses elements up to the closing bracket.
@@ -267,7 +346,8 @@ fn array(mut text: &str) -> Option<(Vec<String>, &str)> {
     }
 }
 
-/// Parses a literal as quote_literal() writes it, a number or a word.
+/// Parses a literal as quote_literal() writes it, or a number. The name of a column or an argument
+/// becomes the word for a value.
 fn value(text: &str) -> Option<(String, &str)> {
     let (quoted, escapes) = match text.strip_prefix('E') {
         Some(quoted) if quoted.starts_with('\'') => (quoted, true),
@@ -276,7 +356,11 @@ fn value(text: &str) -> Option<(String, &str)> {
     let Some(quoted) = quoted.strip_prefix('\'') else {
         let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
         let (word, after) = text.split_at(end.unwrap_or(text.len()));
-        return (!word.is_empty()).then(|| (word.to_owned(), after));
+        let word = match word {
+            "true" | "false" | "null" => word.to_owned(),
+            word => word.trim_start_matches("job_").to_uppercase(),
+        };
+        return (!word.is_empty()).then_some((word, after));
     };
     let mut value = String::new();
     let mut letters = quoted.char_indices().peekable();
@@ -362,6 +446,26 @@ mod tests {
                 "See: trax jobs list --state in_progress --group g; or: trax group set g --max-active-jobs 8",
             ),
             (
+                "select trax.configure_rate('r', 100, '1 min'); select trax.configure_rate('r', ..., burst => 3)",
+                "trax rate set r --allowed 100 --per '1 min'; trax rate set r ... --burst 3",
+            ),
+            (
+                "Nothing: wait; or: select trax.close_rate('r', 'k', until => now())",
+                "Nothing: wait; or: trax rate open r --key k",
+            ),
+            (
+                "To run it now: select trax.run_now(7). See: select * from trax.explain_job(...)",
+                "To run it now: trax jobs retry --scheduled 7. See: trax jobs why ...",
+            ),
+            (
+                "List its steps: select step, kind from trax.read_steps(7); select trax.fork(7, from_step => 's')",
+                "List its steps: trax jobs show 7; trax jobs fork 7 --from s",
+            ),
+            (
+                "select trax.configure_group('g', max_waiting => 20); select trax.requeue_dead_letter(id, fresh => true)",
+                "trax group set g --max-waiting 20; trax dead requeue ID --fresh",
+            ),
+            (
                 "select trax.requeue_dead_letter(7); or, without another run: select trax.acknowledge_dead_letter(7)",
                 "trax dead requeue 7; or, without another run: trax dead ack 7",
             ),
@@ -373,6 +477,21 @@ mod tests {
         ] {
             assert_eq!(as_commands(sql), command);
         }
+        let typed = Typed {
+            options: [
+                "every",
+                "group",
+                "run-at",
+                "priority",
+                "depends-on",
+                "prune",
+                "source",
+                "per",
+            ]
+            .map(|name| format!("--{name}"))
+            .to_vec(),
+            alone: vec!["names".to_owned()],
+        };
         for (sql, option, member) in [
             (
                 "Specify an interval, for example: every => interval '30 s'",
@@ -392,7 +511,12 @@ mod tests {
             (
                 "apply that with prune => true, or apply this one with source => 'x'",
                 "apply that with --prune, or apply this one with --source x",
-                "apply that with --prune, or apply this one with --source x",
+                "apply that with prune = true, or apply this one with source = \"x\"",
+            ),
+            (
+                "name => 'report.build', or name => ...; period => interval '30 s'",
+                "report.build, or NAME; --per '30 s'",
+                "name = \"report.build\", or name = ...; period = \"30 s\"",
             ),
             (
                 "Nothing, or: select trax.trigger('m')",
@@ -400,8 +524,8 @@ mod tests {
                 "Nothing, or: trax manifest trigger m",
             ),
         ] {
-            assert_eq!(as_commands(sql), option);
-            assert_eq!(as_members(sql), member);
+            assert_eq!(typed.rewritten(sql), option);
+            assert_eq!(as_commands(sql), member);
         }
         for sql in [
             "select trax.adopt()",

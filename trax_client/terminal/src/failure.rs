@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use trax_client::{Access, Error, Report};
 
-use crate::{as_commands, as_members, print};
+use crate::{as_commands, print};
 
 pub const FAILED: u8 = 1;
 pub const UNHEALTHY: u8 = 2;
@@ -103,18 +103,6 @@ fn unknown(report: &Report) -> Option<Failure> {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Failure::worded(error, as_commands)
-    }
-}
-
-impl Failure {
-    /// Returns the error of a manifest file: its hint speaks of members.
-    pub fn of_file(error: Error) -> Self {
-        Failure::worded(error, as_members)
-    }
-
-    /// Returns the error with its hint in the words of the reader.
-    fn worded(error: Error, words: fn(&str) -> String) -> Self {
         if let Error::UnknownManifest(report) = &error
             && let Some(failure) = unknown(report)
         {
@@ -130,7 +118,7 @@ impl Failure {
             other => other
                 .report()
                 .and_then(|report| report.hint.as_deref())
-                .map(words),
+                .map(as_commands),
         };
         let hint = match &error {
             Error::NotPermitted(_) => hint.or_else(|| {

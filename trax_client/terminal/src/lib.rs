@@ -17,7 +17,7 @@ pub mod stdout;
 pub mod text;
 
 pub use ask::confirmed;
-pub use command::{as_commands, as_members};
+pub use command::{Typed, as_commands};
 pub use connection::Connection;
 pub use duration::{LONGEST, at_least_a_second, duration, duration_from};
 pub use ended_job::{Again, EndedJob};

@@ -384,7 +384,9 @@ fn unknown(spi: &Spi, name: &str) -> Error {
             .hint(format!("Name that one, or type: {configure}")),
         None => error
             .detail("No rate has this name, nor one that is nearly the same.")
-            .hint(format!("Configure it: {configure}")),
+            .hint(format!(
+                "Name one of them: select name from trax.rate_state order by name; or type: {configure}"
+            )),
     }
 }
 

@@ -21,6 +21,7 @@ use crate::memory::left::{Left, Name};
 use crate::metrics;
 use crate::server::clock::Timestamp;
 use crate::server::lock::{Lock, Mode};
+use crate::server::quote::literal;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, array_arg, row, statement};
 use crate::server::watched::{Cache, GROUPS};
@@ -218,7 +219,11 @@ fn refuse(group: &Limited, count: usize, waiting: i64) -> ! {
     .detail(format!(
         "It may have {max_waiting} waiting jobs and has {waiting}; {more}."
     ))
-    .hint("Enqueue later, or raise max_waiting of the group: select trax.configure_group(name, max_waiting => ...)")
+    .hint(format!(
+        "Enqueue later, or let more wait: select trax.configure_group({}, max_waiting => {})",
+        literal(name),
+        max_waiting.saturating_mul(2)
+    ))
     .raise()
 }
 

@@ -12,7 +12,7 @@ use tokio_postgres::types::Type;
 use super::proposal::{ImportOptions, Proposal};
 use crate::output::{self, confirmed, one_line, say};
 use crate::session::{Argument, Session};
-use trax_terminal::{Connection, FAILED, Failure, as_commands};
+use trax_terminal::{Connection, FAILED, Failure};
 
 /// The lines of one source.
 pub(super) struct Import {
@@ -168,10 +168,10 @@ async fn try_out(
             match tried {
                 Ok(()) => {}
                 Err(error) if is_of_the_line(&error) => {
-                    let hint = error.report().and_then(|report| report.hint.clone());
-                    let hint =
-                        hint.map_or(String::new(), |hint| format!(". {}", as_commands(&hint)));
-                    proposal.leave_out(format!("the server refused it: {error}{hint}"));
+                    let failure = Failure::from(error);
+                    let hint = failure.advice().map(|hint| format!(". {hint}"));
+                    let hint = hint.unwrap_or_default();
+                    proposal.leave_out(format!("the server refused it: {failure}{hint}"));
                 }
                 Err(error) => return Err(error.into()),
             }

@@ -7,8 +7,8 @@ use trax_client::Error;
 
 use super::difference::ManifestDifference;
 use super::document::{self, Document};
-use super::place;
 use crate::output::{Consent, Options, confirmed, json, say};
+use crate::place;
 use crate::session::{Argument, Session};
 use trax_terminal::{FAILED, Failure, UNHEALTHY};
 
@@ -137,7 +137,7 @@ async fn actions(
         let place = error
             .report()
             .and_then(|report| place::of(report, &document.places));
-        let failure = Failure::of_file(error);
+        let failure = Failure::from(error);
         match place {
             Some(place) => failure.at(&place),
             None => failure,

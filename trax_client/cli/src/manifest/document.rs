@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::place::{Place, line_of, places, refuse_nameless};
 use crate::document::{Kind, parse, text};
+use crate::place::{Place, line_of, places, refuse_nameless};
 use crate::similar::closest;
 use trax_terminal::Failure;
 

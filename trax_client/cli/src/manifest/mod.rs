@@ -7,7 +7,6 @@ mod document;
 mod export;
 mod forecast;
 mod list;
-mod place;
 mod show;
 
 use crate::command::commands;

@@ -22,7 +22,7 @@ pub(crate) struct Placed<R> {
     #[serde(skip_serializing_if = "Option::is_none")]
     shard: Option<i32>,
     #[serde(flatten)]
-    record: R,
+    pub(crate) record: R,
 }
 
 impl<R: Listed> Placed<R> {

@@ -1,7 +1,7 @@
 //! Times in the output: relative ("3 min ago") and in the user's time zone; RFC 3339 in JSON.
 
 use std::error::Error as StdError;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
@@ -111,6 +111,12 @@ pub(crate) fn elapsed(length: Duration) -> String {
         () if hours < 2 => format!("{minutes} min"),
         () if days < 2 => format!("{hours} h"),
         () => format!("{days} days"),
+    }
+}
+
+impl From<SystemTime> for Moment {
+    fn from(at: SystemTime) -> Self {
+        Timestamp::try_from(at).map_or(Moment::Never, Moment::At)
     }
 }
 

@@ -237,13 +237,14 @@ impl Snapshot {
         &mut self.groups[place]
     }
 
+    // Without the addition, the sum of no numbers would be -0.
     fn sum(&self, count: impl Fn(&Counts) -> f64) -> f64 {
-        self.tasks.values().map(count).sum()
+        self.tasks.values().map(count).sum::<f64>() + 0.0
     }
 
     /// Returns the sum over all groups.
     pub(super) fn total(&self, count: impl Fn(&Group) -> f64) -> f64 {
-        self.groups.iter().map(count).sum()
+        self.groups.iter().map(count).sum::<f64>() + 0.0
     }
 }
 

@@ -1,7 +1,8 @@
-//! Locates an error reported by the server in the manifest files.
+//! Locates an error reported by the server in the files of manifests or of a graph.
 //!
-//! Input: TOML and JSON files, and an error of `trax.apply`, which names a manifest or group and
-//! usually a member of it or its value. Output: file, line and, in TOML, key.
+//! Input: TOML and JSON files, and an error of `trax.apply` or `trax.enqueue_graph`, which names a
+//! manifest, group or job and usually a member of it or its value. Output: file, line and, in TOML,
+//! key.
 
 use serde_json::Value;
 use toml::de::{DeTable, DeValue};
@@ -9,11 +10,11 @@ use toml::de::{DeTable, DeValue};
 use trax_client::Report;
 use trax_terminal::Failure;
 
-/// A manifest or group in a file.
+/// A manifest, group or job in a file.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     file: String,
-    /// "manifest" or "group".
+    /// "manifest", "group", "task" or "job".
     kind: &'static str,
     name: Option<String>,
     line: usize,
@@ -30,14 +31,15 @@ struct Member {
     texts: Vec<String>,
 }
 
-const LISTS: [(&str, &str); 3] = [
+const LISTS: [(&str, &str); 4] = [
     ("groups", "group"),
+    ("jobs", "job"),
     ("manifests", "manifest"),
     ("tasks", "task"),
 ];
 
 /// Returns the manifests and groups in a file.
-pub(super) fn places(file: &str, text: &str) -> Vec<Place> {
+pub(crate) fn places(file: &str, text: &str) -> Vec<Place> {
     match DeTable::parse(text) {
         Ok(table) => in_toml(file, text, table.get_ref()),
         Err(_) => in_json(file, text),
@@ -45,7 +47,7 @@ pub(super) fn places(file: &str, text: &str) -> Vec<Place> {
 }
 
 /// Returns an error for a manifest or group without a name, which the server could not locate.
-pub(super) fn refuse_nameless(places: &[Place]) -> Result<(), Failure> {
+pub(crate) fn refuse_nameless(places: &[Place]) -> Result<(), Failure> {
     let Some(Place {
         file, kind, line, ..
     }) = places.iter().find(|place| place.name.is_none())
@@ -62,7 +64,7 @@ fn line_at(text: &str, at: usize) -> usize {
 }
 
 /// Returns the line of a member of the document itself, if the document is TOML.
-pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
+pub(crate) fn line_of(text: &str, key: &str) -> Option<usize> {
     let table = DeTable::parse(text).ok()?;
     let mut keys = table.get_ref().keys();
     let key = keys.find(|own| own.get_ref() == key)?;
@@ -163,7 +165,7 @@ fn texts(value: &DeValue<'_>) -> Vec<String> {
 }
 
 /// Returns the location of the error as `file:line: key`, if it can be determined.
-pub(super) fn of(report: &Report, places: &[Place]) -> Option<String> {
+pub(crate) fn of(report: &Report, places: &[Place]) -> Option<String> {
     let message = &report.message;
     let text = format!("{message} {}", report.detail.as_deref().unwrap_or_default());
     let named = |place: &&Place| {
@@ -339,6 +341,14 @@ size = \"25:00\"
         assert_eq!(at("group \"m\": no").as_deref(), Some("x.json:1"));
         // The second is the duplicate.
         assert_eq!(places.len(), 4);
+    }
+
+    #[test]
+    fn a_job_of_a_graph_has_its_line() {
+        let graph = "[[jobs]]\nname = \"load\"\ntask = \"t\"\nneeds = [\"fetch\"]\n";
+        let message = "job \"load\": needs \"fetch\", which is not in the document";
+        let found = of(&report(message, ""), &places("g.toml", graph));
+        assert_eq!(found.as_deref(), Some("g.toml:4: needs"));
     }
 
     #[test]
