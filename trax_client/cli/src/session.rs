@@ -191,8 +191,8 @@ impl Session {
             .try_get(0)?)
     }
 
-    /// Parses a time as PostgreSQL does, in the user's time zone: '2030-01-01 10:00', 'tomorrow'; or
-    /// a length from now: '5 min'.
+    /// Parses a time as PostgreSQL does, in the user's time zone: '2030-01-01 10:00', 'tomorrow';
+    /// or a length from now: '5 min'.
     pub(crate) async fn time(&self, text: &str) -> Result<SystemTime, Failure> {
         if text.contains(char::is_alphabetic)
             && let Ok(length) = duration(text)
