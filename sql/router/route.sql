@@ -83,11 +83,11 @@ begin
                 ('resume', 'each', 'trax_router.numbers()', null, false),
                 -- On all shards, with the number of its shard in each row; an unreachable shard has
                 -- this row, and the router rows of its own.
-                ('status', 'rows', '''shard'', case when failure.hint is null then ''cannot be reached'' else failure.message end, '
-                    'false, coalesce(failure.hint, failure.message), shard', null, true),
+                ('status', 'rows', '''shard'', case when failure.hint = '''' then ''cannot be reached'' else failure.message end, '
+                    'false, coalesce(nullif(failure.hint, ''''), failure.message), shard', null, true),
                 ('tick', 'rows', '''shard cannot be reached'', 0::bigint, shard', null, false),
                 ('check', 'rows', '''every shard can be reached'', failure.message, shard', 'trax_router.violations()', true),
-                ('diagnose', 'rows', '''shard_away'', ''critical'', failure.message, coalesce(failure.hint, ''start its server''), shard',
+                ('diagnose', 'rows', '''shard_away'', ''critical'', failure.message, coalesce(nullif(failure.hint, ''''), ''start its server''), shard',
                     'trax_router.causes($1)', true),
                 ('metrics', 'rows', '''trax_shard_up'', jsonb_build_object(''shard'', shard::text), 0::double precision', null, true),
                 -- Another file of this folder finds the shards.

@@ -158,7 +158,7 @@ echo $(code trax step a -- sh -c 'exit 7') \
         "is not UTF-8, and is not kept\nhint: print it in base64: trax step NAME -- sh -c 'COMMAND | base64'",
         "has a NUL, which PostgreSQL cannot store",
         "is not JSON (expected value at line 1 column 1), and is not kept\nhint: leave out --json",
-        "the result of step \"unicode\" was refused: ",
+        "the result of step \"unicode\" is not JSON: the character NUL after ",
         "the result of step \"large\" was refused: ",
         "trax.max_input_bytes",
     ] {

@@ -171,17 +171,6 @@ async fn move_group(url: Option<String>, arguments: MoveArguments) -> Result<Exi
         error => Failure::from(error),
     })?;
     let jobs = moved.try_get(0)?;
-    let names = vec![name.clone()];
-    let known = session
-        .find(GROUP_KNOWN, &[(&names, Type::TEXT_ARRAY)])
-        .await;
-    if known.is_ok_and(|rows| rows.is_empty()) {
-        let meant = similar::similar_to(&session, Kind::Group, &name).await;
-        let meant = similar::question(meant.as_deref());
-        output.note(&format!(
-            "no job or manifest names group \"{name}\" yet{meant}"
-        ));
-    }
     let moved = GroupMove {
         name,
         shard: to,
