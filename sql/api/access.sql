@@ -273,11 +273,8 @@ begin
         execute format('grant %s on %s to %s', granted.privilege, granted.object, role);
     end loop;
     -- The statements that run or wait as the role end, and no schedule begins more.
+    -- Jobs before manifests, as an outcome locks them.
     if level = 'none' then
-        perform trax.disable_manifest(m.name)
-        from trax.manifest m
-        where m.run_as = role_name
-            and m.enabled;
         perform trax.cancel(j.job_id)
         from (
             select q.job_id
@@ -288,6 +285,10 @@ begin
             from trax.lease l
             where l.run_as = role_name
         ) j;
+        perform trax.disable_manifest(m.name)
+        from trax.manifest m
+        where m.run_as = role_name
+            and m.enabled;
     end if;
     if had <> level and level not in ('none', 'admin') then
         raise notice 'role "%" no longer has the level "%"', role_name, had

@@ -186,7 +186,7 @@ async fn what_waits_as_a_role_ends_with_its_level() {
         .await;
     let job = queue_with(&session, "select 1", "run_at => now() + interval '1 h'").await;
     session
-        .get("select trax.schedule('beat', sql => 'select 1', every => '1 h')")
+        .get("select trax.schedule('beat', sql => 'select 1', cron => '0 0 1 1 *')")
         .await;
     s.get(&format!("select trax.revoke_access('{name}')")).await;
     assert_eq!(ended(&s, job).await, "cancelled");

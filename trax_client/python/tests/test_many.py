@@ -38,6 +38,11 @@ def doubled(jobs: Any) -> list[int]:
     return [2 * job.input for job in jobs]
 
 
+def in_order(calls: list[list[Any]]) -> list[list[Any]]:
+    """Return the jobs of each call in their order: those of threads come as the threads do."""
+    return [sorted(call) for call in calls]
+
+
 def test_a_full_call_begins_at_once(fleet: Fleet, client: trax.Client) -> None:
     calls: list[Any] = []
 
@@ -48,7 +53,7 @@ def test_a_full_call_begins_at_once(fleet: Fleet, client: trax.Client) -> None:
     ids = client.enqueue_many(fleet.task, [1, 2, 3])
     fleet.start(handler, many={"max_jobs": 3, "max_wait": NEVER})
     assert [ended(client, job_id).output for job_id in ids] == [2, 4, 6]
-    assert calls == [[(1, ids[0], 1), (2, ids[1], 1), (3, ids[2], 1)]]
+    assert in_order(calls) == [[(1, ids[0], 1), (2, ids[1], 1), (3, ids[2], 1)]]
 
 
 @pytest.mark.parametrize("max_wait", [0, 0.5, timedelta(milliseconds=500)])
@@ -79,6 +84,8 @@ def test_jobs_of_a_call_have_the_same_key(fleet: Fleet, client: trax.Client) -> 
     by = {"by": lambda one: (one["index"], 7)}
     fleet.start(handler, many={"max_jobs": 3, "max_wait": NEVER, **by})
     assert {ended(client, job_id).state for job_id in ids} == {"completed"}
+    for call in calls:
+        call.sort(key=inputs.index)
     calls.sort(key=lambda call: call[0]["index"])
     assert calls == [inputs[::2], inputs[1::2]]
 
@@ -300,7 +307,7 @@ def test_a_job_that_stops_while_it_is_gathered_is_in_no_call(
         assert left.wait(PATIENCE)
     ids = [client.enqueue(fleet.task, at) for at in (2, 3)]
     assert {ended(client, job_id).state for job_id in ids} == {"completed"}
-    assert calls == [[2, 3]]
+    assert in_order(calls) == [[2, 3]]
 
 
 def test_a_stop_of_the_worker_releases_the_gathered_jobs(
@@ -442,7 +449,7 @@ def test_a_stop_of_one_job_that_ends_the_call_costs_no_other_its_attempt(
     client.cancel(ids[0])
     assert ended(client, ids[0]).state == "cancelled"
     assert ended(client, ids[1]).state == "completed"
-    assert calls == [[1, 2], [2]]
+    assert in_order(calls) == [[1, 2], [2]]
 
 
 @pytest.mark.parametrize(
