@@ -70,15 +70,14 @@ impl<'a> CopyIn<'a> {
     pub(crate) async fn begin(db: &'a tokio_postgres::Client) -> Result<Self> {
         let is_own = !is_in_transaction(db).await?;
         let rollback = Rollback { db, is_due: is_own };
-        if is_own {
-            db.batch_execute("begin").await?;
-        }
+        let begin = if is_own { "begin; " } else { "" };
         let refused = |error| Error::from(error).of_call("enqueue");
         // After a COPY that the server refuses before its first row, the driver gives each later
         // call the answer of the one before. The server refuses this statement for the same
         // reasons.
         let nulls = ["null"; TYPES.len()].join(", ");
-        let check = format!("insert into trax.new_job ({COLUMNS}) select {nulls} where false");
+        let check =
+            format!("{begin}insert into trax.new_job ({COLUMNS}) select {nulls} where false");
         db.batch_execute(&check).await.map_err(refused)?;
         let copy = format!("copy trax.new_job ({COLUMNS}) from stdin (format binary)");
         let sink = db.copy_in(&copy).await.map_err(refused)?;
