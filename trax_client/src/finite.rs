@@ -28,6 +28,10 @@ const SHOWN: usize = 30;
 
 /// Returns where the escape of a NUL begins.
 fn nul(text: &[u8]) -> Option<usize> {
+    // Most texts have no escape at all; this search is much faster than the next.
+    if !text.contains(&b'\\') {
+        return None;
+    }
     let escape = br"\u0000";
     let is_escaped = |at: usize| {
         let slashes = text[..at].iter().rev().take_while(|byte| **byte == b'\\');
