@@ -101,7 +101,11 @@ select
         when w.attempts > 0 then format('Job %s waits for attempt %s, due at %s.', w.job_id, w.attempts + 1, w.run_at)
         else format('Job %s is due at %s.', w.job_id, w.run_at)
     end,
-    w.queued_at,
+    coalesce((
+        select max(r.finished_at)
+        from trax.run r
+        where r.job_id = w.job_id
+    ), w.queued_at),
     case when w.run_at > clock_timestamp() then 'Nothing: wait.' else 'Nothing: the next cycle makes it ready.' end
         || format(' To run it now: select trax.run_now(%s)', w.job_id)
 from waiting w

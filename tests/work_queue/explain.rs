@@ -97,6 +97,11 @@ async fn a_job_of_a_later_time_waits_for_it_and_then_for_the_scheduler() {
     let id = s.enqueue("'a', run_at => now() + interval '1 h'").await;
     let said = assert_reasons(&s, id, "delayed").await;
     assert!(said.contains("is due at "), "{said}");
+    let since = |time: &str| {
+        format!("select since = ({time}) from trax.explain_job({id}) where reason = 'delayed'")
+    };
+    let queued = since("select queued_at from trax.work_queue");
+    assert_eq!(s.get(&queued).await, "t");
     s.get("update trax.work_queue set run_at = now() - interval '1 min'")
         .await;
     let said = assert_reasons(&s, id, "scheduler delayed").await;
@@ -110,6 +115,8 @@ async fn a_job_of_a_later_time_waits_for_it_and_then_for_the_scheduler() {
         .await;
     let said = assert_reasons(&s, id, "delayed").await;
     assert!(said.contains("waits for attempt 2, due at "), "{said}");
+    let failed = since("select finished_at from trax.run");
+    assert_eq!(s.get(&failed).await, "t");
 }
 
 #[tokio::test]
