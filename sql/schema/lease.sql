@@ -85,7 +85,7 @@ comment on column trax.lease.cancel_requested is 'True: the worker is asked to s
 comment on column trax.lease.cancelled is 'True: it is asked to stop because the job was cancelled.';
 comment on column trax.lease.timed_out is 'True: it is asked to stop because it ran too long.';
 comment on column trax.lease.limited is 'True: it counts towards the limit of its group.';
-comment on column trax.lease.ahead is 'True: its worker has fetched it ahead, and has not reported since that it began.';
+comment on column trax.lease.ahead is 'True: its worker claimed it with places, and has not reported since that it began.';
 comment on column trax.lease.worker is 'Who executes it.';
 comment on column trax.lease.task is 'The task that runs.';
 comment on column trax.lease.group_name is 'The group it belongs to.';

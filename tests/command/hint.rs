@@ -1,4 +1,4 @@
-//! What the command says to type.
+//! Hints: the options and commands that the user of the command is told to type.
 
 use super::{bare, on, refused, said, text, trax};
 use harness::process::{Scratch, run};

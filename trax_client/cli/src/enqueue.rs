@@ -255,7 +255,7 @@ fn send(batches: &Batches, batch: Result<Vec<Json>, Failure>) -> bool {
     batches.blocking_send(batch).is_ok()
 }
 
-/// Parses a line; `None` for an empty one. Returns what is wrong with it.
+/// Parses a line; `None` for an empty one. The error says why a line is refused.
 fn value(line: &[u8]) -> Result<Option<Json>, String> {
     let line = str::from_utf8(line).map_err(|error| format!("not UTF-8: {error}"))?;
     if line.trim().is_empty() {

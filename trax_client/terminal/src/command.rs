@@ -135,8 +135,8 @@ impl Typed {
         }
     }
 
-    /// Returns a fix in which each call with an equivalent command is replaced by it, and each
-    /// argument by what is typed, except inside quotes, where names stand.
+    /// Returns a fix in which commands stand for calls, and options for their arguments. Quoted
+    /// parts, which may have names of others, stay as they are.
     pub fn rewritten(&self, fix: &str) -> String {
         const SELECT: &str = "select ";
         let (mut text, mut rest) = (String::new(), fix);
