@@ -209,12 +209,19 @@ sleep 600"#,
     .await;
     let job = flow.enqueue("").await;
     let worker = Process::start(flow.worker(&["--grace", "0.5s", "--concurrency", "1"]));
-    eventually("the step begins", PATIENCE, async || {
-        match flow.lines("log").is_empty() {
-            true => Err(worker.output()),
-            false => Ok(()),
-        }
-    })
+    // No heartbeat is due between the report that the job has begun and the end of the step, so the
+    // step finds that the lease is lost.
+    eventually(
+        "the step begins, as the server knows",
+        PATIENCE,
+        async || {
+            let is_known = flow.s.get("select not ahead from trax.lease").await == "t";
+            match is_known && !flow.lines("log").is_empty() {
+                true => Ok(()),
+                false => Err(worker.output()),
+            }
+        },
+    )
     .await;
     flow.s
         .get("select trax.release(job_id, token) from trax.lease")
