@@ -14,7 +14,6 @@ use crate::job_graph;
 use crate::job_needs;
 use crate::job_steps;
 use crate::manifest_state;
-use crate::manifest_state::job_ended;
 use crate::rate;
 use crate::server::call::{Call, sql_function};
 use crate::server::clock::{Timestamp, micros};
@@ -432,7 +431,7 @@ fn acknowledge(spi: &Spi, resolution: &Resolution) -> Result<bool> {
     resolution.store(spi, "acknowledge", "acknowledged", None);
     job_needs::given_up(letter.job_id);
     if let Some(manifest_id) = letter.manifest_id {
-        job_ended::continue_manifest(spi, manifest_id, resolution.now);
+        manifest_state::continue_manifest(spi, manifest_id, resolution.now);
     }
     Ok(true)
 }

@@ -353,7 +353,7 @@ impl Change {
     /// policy was chosen.
     fn implied_overlap(&self, before: Option<&Definition>) -> Option<&'static str> {
         let chosen = match before {
-            Some(before) if !self.replace => before.chose_overlap(),
+            Some(before) if !self.replace => chose_overlap(before),
             _ => false,
         };
         (!chosen && self.max_concurrency.is_some_and(|max| max > 1)).then_some("allow")
@@ -369,7 +369,10 @@ impl Change {
         let row = before.and_then(|before| before.row);
         let before = before.map(|before| &before.definition);
         let had: &[String] = before.map_or(&[], |before| &before.parents);
-        let parents = Definition::parents(self.parents().unwrap_or(had));
+        // As the stored ones: each once, in order.
+        let mut parents = self.parents().unwrap_or(had).to_vec();
+        parents.sort_unstable();
+        parents.dedup();
         let (written, saved) = spi.query(self.statement(before, row, had, &parents)).one();
         let after = Definition::written(&self.name, written, before, parents);
         let replaced = self.parents();
@@ -451,6 +454,16 @@ fn refuse_end_before_start(start: Option<Timestamp>, end: Option<Timestamp>) -> 
         .hint("Specify a later ends_at or an earlier starts_at.")),
         _ => Ok(()),
     }
+}
+
+/// Returns whether the overlap policy of a manifest is not the default.
+fn chose_overlap(stored: &Definition) -> bool {
+    let default = if stored.max_concurrency > 1 {
+        "allow"
+    } else {
+        "queue"
+    };
+    stored.overlap != default
 }
 
 fn read<T: FromDatum>(datum: pg_sys::Datum) -> Option<T> {

@@ -2,14 +2,11 @@
 
 use crate::error::{Error, Result};
 use crate::manifest_state;
-use crate::manifest_state::dependency;
-use crate::manifest_state::{NextRun, ParkedOn};
 use crate::server::clock::Timestamp;
 use crate::server::quote::literal;
-use crate::server::random::random;
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::timing;
-use crate::timing::{Kind, Plan, Timing};
+use crate::timing::Timing;
 use crate::work_queue::NewJob;
 use pgrx::datum::Interval;
 use pgrx::pg_sys;
@@ -111,13 +108,13 @@ pub(crate) struct Definition {
     pub(crate) parents: Vec<String>,
     pub(super) depends_mode: Option<String>,
     pub(super) dormant: bool,
-    overlap: String,
-    max_concurrency: i32,
+    pub(super) overlap: String,
+    pub(super) max_concurrency: i32,
     /// An unresolved dead letter does not stop its schedule.
     pub(super) continues: bool,
     pub(crate) last_success_at: Option<Timestamp>,
     /// The last occurrence that became a job.
-    last_scheduled_for: Option<Timestamp>,
+    pub(super) last_scheduled_for: Option<Timestamp>,
     /// The next run and the occurrence it stands for.
     pub(crate) next: Option<(Timestamp, Timestamp)>,
 }
@@ -158,7 +155,8 @@ impl Definition {
         }
     }
 
-    /// Returns the definition with these parents that a change wrote over `before`.
+    /// Returns the definition with these parents that a change wrote over `before`. No success of
+    /// another schedule counts.
     pub(super) fn written(
         name: &str,
         row: Written,
@@ -168,48 +166,12 @@ impl Definition {
         let mut after = Self::of(name, row);
         after.parents = parents;
         if let Some(before) = before {
-            after.last_success_at = before.last_success_at;
+            let is_same = before.timing == after.timing;
+            after.last_success_at = before.last_success_at.filter(|_| is_same);
             after.last_scheduled_for = before.last_scheduled_for;
             after.next = before.next;
         }
         after
-    }
-
-    /// Returns the names of parents as `parents` contains them: each once, in order.
-    pub(super) fn parents(names: &[String]) -> Vec<String> {
-        let mut parents = names.to_vec();
-        parents.sort_unstable();
-        parents.dedup();
-        parents
-    }
-
-    /// Returns the first run of a schedule that begins, or begins again, now.
-    pub(crate) fn first_run(&self, spi: &Spi, plan: &Plan, now: Timestamp) -> Result<NextRun> {
-        if !self.enabled {
-            return Ok(NextRun::Parked(ParkedOn::Disabled));
-        }
-        match plan.kind {
-            Kind::Never => Ok(NextRun::Never),
-            Kind::Depends if !self.dormant && dependency::is_satisfied(spi, self.id) => {
-                Ok(NextRun::At(now, now))
-            }
-            Kind::Depends => Ok(NextRun::Never),
-            // Its only run was queued already; only the outcome is still to come.
-            Kind::At(at) if self.last_scheduled_for == Some(plan.once(at).at) => {
-                let live = !super::jobs(spi, self.id).is_empty();
-                Ok(NextRun::Parked(if live {
-                    ParkedOn::Outcome
-                } else {
-                    ParkedOn::Ended
-                }))
-            }
-            Kind::Cron(_) | Kind::Every(_) | Kind::At(_) => {
-                Ok(match plan.first(now, self.last_success_at) {
-                    Some(first) => NextRun::At(plan.vary(first.at, random()), first.at),
-                    None => NextRun::Parked(ParkedOn::Ended),
-                })
-            }
-        }
     }
 
     /// Returns a job of this manifest, claimable now.
@@ -238,28 +200,10 @@ impl Definition {
         )
     }
 
-    /// Returns whether both run at the same times, when they are enabled.
-    pub(super) fn runs_as(&self, other: &Self) -> bool {
-        self.timing == other.timing
-            && self.parents == other.parents
-            && self.depends_mode == other.depends_mode
-            && self.dormant == other.dormant
-    }
-
     /// Returns whether it runs once and trax itself disabled it: when a user does, no reason is
     /// stored.
     pub(crate) fn has_had_its_run(&self) -> bool {
         self.disabled_reason.is_some() && self.timing.run_at.is_some()
-    }
-
-    /// Returns whether its overlap policy is not the default.
-    pub(crate) fn chose_overlap(&self) -> bool {
-        let default = if self.max_concurrency > 1 {
-            "allow"
-        } else {
-            "queue"
-        };
-        self.overlap != default
     }
 
     pub(crate) fn refuse_unless_dormant(&self) -> Result<()> {

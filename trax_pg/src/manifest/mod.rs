@@ -10,6 +10,7 @@
 mod apply;
 mod change;
 mod definition;
+mod next_run;
 mod preview;
 mod work;
 pub(crate) mod zone_update;
@@ -22,8 +23,6 @@ use crate::columns::HIGHEST_PRIORITY;
 use crate::error::{Error, Result};
 use crate::manifest_state;
 use crate::manifest_state::dependency;
-use crate::manifest_state::job_ended;
-use crate::manifest_state::{NextRun, ParkedOn};
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::quote::literal;
@@ -35,7 +34,7 @@ use crate::work_queue;
 use crate::work_queue::NewJob;
 use crate::{group, limit, outcome, setting};
 use change::Change;
-use definition::{Definition, find, find_for_job, must_lock};
+use definition::{find, find_for_job, must_lock};
 use pgrx::pg_sys;
 
 statement!(ManifestShare, "manifest/share.sql", { name: TEXTOID });
@@ -44,7 +43,6 @@ statement!(
     { manifest_id: INT8OID, enabled: BOOLOID, now: TIMESTAMPTZOID }
 );
 statement!(ManifestRemove, "manifest/remove.sql", { manifest_id: INT8OID });
-statement!(ManifestJobs, "manifest/jobs.sql", { manifest_id: INT8OID } -> i64);
 statement!(ManifestLockToRemove, "manifest/lock_to_remove.sql", { names: TEXTARRAYOID } -> i64);
 statement!(ManifestLockWaiting, "manifest/lock_waiting.sql", { manifest_ids: INT8ARRAYOID });
 statement!(ManifestLockFree, "manifest/lock_free.sql", { manifest_id: INT8OID } -> i64);
@@ -133,7 +131,7 @@ sql_function!(
         let name = call.name(0, "name")?;
         let count = spi::connected(|spi| {
             let definition = find(spi, &name).ok_or_else(|| Error::unknown_manifest(&name))?;
-            let jobs = jobs(spi, definition.id);
+            let jobs = outcome::jobs_of_manifest(spi, definition.id);
             let count = outcome::cancel_all(spi, jobs, Timestamp::now());
             let note = format!("{count} jobs");
             audit::record(spi, "cancel", Kind::Manifest, &name, Some(&note));
@@ -148,28 +146,10 @@ sql_function!(
 fn schedule(spi: &Spi, mut change: Change) -> Result<(i64, Difference)> {
     let before = change.lock_stored(spi);
     change.complete(before.as_ref())?;
-    let (mut after, difference) = change.save(spi, before.as_ref())?;
-    let plan = after.timing.plan()?;
-    let now = change.now;
-    match before.map(|before| before.definition) {
-        Some(before) if before.runs_as(&after) && before.enabled == after.enabled => {
-            // Its group may be another one, which is enabled; the next cycle checks.
-            let reason = ParkedOn::GroupDisabled;
-            manifest_state::unpark(spi, after.id, Some(&after.group), reason);
-            if after.continues && !before.continues {
-                job_ended::continue_manifest(spi, after.id, now);
-            }
-        }
-        Some(before) if before.runs_as(&after) => turn(spi, &after, now)?,
-        before => {
-            plan.refuse_if_never(now)?;
-            if before.is_some_and(|before| before.timing != after.timing) {
-                after.last_success_at = None;
-            }
-            let next = after.first_run(spi, &plan, now)?;
-            manifest_state::arm(spi, after.id, &after.group, next, now);
-        }
-    }
+    let (after, difference) = change.save(spi, before.as_ref())?;
+    let before = before.map(|before| before.definition);
+    let rearm = next_run::after_change(spi, before.as_ref(), &after, change.now)?;
+    manifest_state::rearm(spi, after.id, &after.group, rearm, change.now);
     if change.max_concurrency.is_some() {
         limit::unblock_manifest(spi, after.id);
     }
@@ -224,15 +204,6 @@ fn remove(spi: &Spi, id: i64, name: &str, now: Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// Returns the live jobs of a manifest, waiting or executed.
-fn jobs(spi: &Spi, id: i64) -> Vec<i64> {
-    spi.query(ManifestJobs {
-        manifest_id: arg(id),
-    })
-    .iter()
-    .collect()
-}
-
 /// Enables or disables a manifest.
 fn switch(spi: &Spi, name: &str, enabled: bool, now: Timestamp) -> Result<()> {
     let mut definition = must_lock(spi, name)?;
@@ -247,28 +218,8 @@ fn switch(spi: &Spi, name: &str, enabled: bool, now: Timestamp) -> Result<()> {
     let action = if enabled { "enable" } else { "disable" };
     audit::record(spi, action, Kind::Manifest, name, None);
     definition.enabled = enabled;
-    turn(spi, &definition, now)
-}
-
-/// Arms a manifest that was enabled, or parks one that was disabled. An occurrence that came
-/// meanwhile is due, and late, when it is enabled again, as after its group was disabled; its
-/// misfire policy decides about it.
-fn turn(spi: &Spi, definition: &Definition, now: Timestamp) -> Result<()> {
-    if !definition.enabled {
-        manifest_state::switch_off(spi, definition.id, &definition.group, now);
-        return Ok(());
-    }
-    if definition.timing.cron.is_some()
-        && manifest_state::resume(spi, definition.id, &definition.group, now)
-    {
-        return Ok(());
-    }
-    let next = if definition.has_had_its_run() {
-        NextRun::Parked(ParkedOn::Ended)
-    } else {
-        definition.first_run(spi, &definition.timing.plan()?, now)?
-    };
-    manifest_state::arm(spi, definition.id, &definition.group, next, now);
+    let rearm = next_run::after_switch(spi, &definition, now)?;
+    manifest_state::rearm(spi, definition.id, &definition.group, rearm, now);
     Ok(())
 }
 

@@ -1,12 +1,12 @@
 //! The effect of the end of jobs on their manifests: the next run, and the runs of dependents.
 
-use crate::manifest_state::ParkedOn;
 use crate::manifest_state::dependency;
 use crate::server::clock::Timestamp;
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::{manifest_state, wake};
 use std::collections::BTreeMap;
 
+statement!(ManifestAwaitsOnlyRun, "manifest_state/awaits_only_run.sql", { manifest_id: INT8OID });
 row! {
     struct Settled {
         manifest_id: i64,
@@ -39,14 +39,22 @@ pub(crate) struct Ended {
     pub(crate) done: bool,
 }
 
-/// Lets a manifest continue that no dead letter stops any more. If it runs only once and still
-/// waits for that run's outcome, the run is done now.
-pub(crate) fn continue_manifest(spi: &Spi, manifest_id: i64, now: Timestamp) {
-    manifest_state::unpark(spi, manifest_id, None, ParkedOn::DeadLetter);
-    if manifest_state::awaits_only_run(spi, manifest_id) {
+/// Ends the only run of a manifest that runs once and still waits for the outcome of that run: a
+/// dead letter is no longer an obstacle.
+pub(crate) fn settle_only_run(spi: &Spi, manifest_id: i64, now: Timestamp) {
+    if awaits_only_run(spi, manifest_id) {
         let done = BTreeMap::from([(manifest_id, (false, true))]);
         settle(spi, &done, &[], now);
     }
+}
+
+/// Returns whether a manifest that runs once waits for the outcome of that run.
+fn awaits_only_run(spi: &Spi, manifest_id: i64) -> bool {
+    spi.query(ManifestAwaitsOnlyRun {
+        manifest_id: arg(manifest_id),
+    })
+    .len()
+        == 1
 }
 
 /// Lets the manifests of jobs that ended for good continue.

@@ -6,11 +6,13 @@
 
 pub(crate) mod dependency;
 pub(crate) mod job_ended;
+mod rearm;
 
 use crate::server::clock::Timestamp;
 use crate::server::spi::{Spi, arg, array_arg, statement};
 use crate::wake;
 use pgrx::pg_sys;
+pub(crate) use rearm::{Rearm, continue_manifest, rearm};
 
 statement!(ManifestBusy, "manifest_state/busy.sql", { manifest_ids: INT8ARRAYOID } -> i64);
 statement!(ManifestHold, "manifest_state/lock_definitions.sql", { manifest_ids: INT8ARRAYOID });
@@ -20,11 +22,10 @@ statement!(
 );
 statement!(
     ManifestUnpark, "manifest_state/unpark.sql",
-    { manifest_id: INT8OID, group: TEXTOID, reason: TEXTOID }
+    { manifest_id: INT8OID, group: TEXTOID, reasons: TEXTARRAYOID }
 );
 statement!(ManifestParkedGroup, "manifest_state/parked_group.sql", { groups: TEXTARRAYOID } -> i64);
 statement!(ManifestUnparkGroup, "manifest_state/unpark_group.sql", { manifest_ids: INT8ARRAYOID });
-statement!(ManifestAwaitsOnlyRun, "manifest_state/awaits_only_run.sql", { manifest_id: INT8OID });
 statement!(
     ManifestAwait, "manifest_state/await.sql",
     { manifest_id: INT8OID, now: TIMESTAMPTZOID }
@@ -173,19 +174,20 @@ pub(crate) fn busy(spi: &Spi, manifests: Vec<i64>) -> Vec<i64> {
     rows.iter().collect()
 }
 
-/// Makes a manifest due again that was parked on `reason`, and stores its group if it may be
-/// another one.
-pub(crate) fn unpark(spi: &Spi, manifest_id: i64, group: Option<&str>, reason: ParkedOn) {
+/// Makes a manifest due again that was parked on one of `reasons`, and stores its group if it may
+/// be another one.
+fn unpark(spi: &Spi, manifest_id: i64, group: Option<&str>, reasons: &[ParkedOn]) {
     wake::mark(wake::DUE);
+    let reasons: Vec<String> = reasons.iter().map(|one| one.as_str().to_owned()).collect();
     spi.execute(ManifestUnpark {
         manifest_id: arg(manifest_id),
         group: group.and_then(arg),
-        reason: arg(reason.as_str()),
+        reasons: arg(reasons),
     });
 }
 
 /// Parks a manifest that is disabled; its next run is kept.
-pub(crate) fn switch_off(spi: &Spi, manifest_id: i64, group: &str, now: Timestamp) {
+fn switch_off(spi: &Spi, manifest_id: i64, group: &str, now: Timestamp) {
     if spi.execute(ManifestSwitchOff {
         manifest_id: arg(manifest_id),
         group: arg(group),
@@ -198,7 +200,7 @@ pub(crate) fn switch_off(spi: &Spi, manifest_id: i64, group: &str, now: Timestam
 }
 
 /// Makes an enabled manifest due again if an occurrence came meanwhile.
-pub(crate) fn resume(spi: &Spi, manifest_id: i64, group: &str, now: Timestamp) -> bool {
+fn resume(spi: &Spi, manifest_id: i64, group: &str, now: Timestamp) -> bool {
     wake::mark(wake::DUE);
     spi.execute(ManifestResume {
         manifest_id: arg(manifest_id),
@@ -242,7 +244,7 @@ pub(crate) fn await_requeued(spi: &Spi, manifest_id: i64, now: Timestamp) {
 }
 
 /// Sets when a manifest is due, or the reason on which it is parked.
-pub(crate) fn arm(spi: &Spi, manifest_id: i64, group: &str, next: NextRun, now: Timestamp) {
+fn arm(spi: &Spi, manifest_id: i64, group: &str, next: NextRun, now: Timestamp) {
     wake::mark(wake::DUE);
     spi.execute(ManifestArm {
         manifest_id: arg(manifest_id),
@@ -281,13 +283,4 @@ pub(crate) fn move_next_runs(spi: &Spi, moves: &[Move], now: Timestamp) -> usize
         occurrences: times(|one| one.occurrence),
         now: arg(now),
     })
-}
-
-/// Returns whether a manifest that runs once waits for the outcome of that run.
-pub(crate) fn awaits_only_run(spi: &Spi, manifest_id: i64) -> bool {
-    spi.query(ManifestAwaitsOnlyRun {
-        manifest_id: arg(manifest_id),
-    })
-    .len()
-        == 1
 }

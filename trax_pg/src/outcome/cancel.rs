@@ -20,6 +20,7 @@ use crate::{changes, unreadable_job, unseen, work_queue};
 use pgrx::Uuid;
 
 statement!(GroupJobs, "outcome/group_jobs.sql", { group: TEXTOID } -> i64);
+statement!(ManifestJobs, "outcome/manifest_jobs.sql", { manifest_id: INT8OID } -> i64);
 /// How many jobs one statement locks: it is repeated from each job that has moved since it began.
 const LOCKED_AT_ONCE: usize = 1000;
 
@@ -175,6 +176,15 @@ fn cancel(spi: &Spi, job_id: i64, now: Timestamp) -> &'static str {
     }
     unseen::refuse_job(spi, job_id);
     "unknown"
+}
+
+/// Returns the live jobs of a manifest, waiting or executed.
+pub(crate) fn jobs_of_manifest(spi: &Spi, manifest_id: i64) -> Vec<i64> {
+    spi.query(ManifestJobs {
+        manifest_id: arg(manifest_id),
+    })
+    .iter()
+    .collect()
 }
 
 /// Cancels waiting and executed jobs; returns how many were cancelled or asked to stop.
