@@ -364,7 +364,15 @@ async fn a_job_whose_dead_letter_has_moved_is_retried_through_it() {
     let letters = operator.list(&["dead", "list"]);
     let of_job = |letter: &&Value| letter["job_id"] == *id;
     let letter = letters.iter().find(of_job).expect("it has one")["id"].to_string();
-    operator.done(&["group", "move", &groups[0], "--to", "2"]);
+    let (code, _, errors) = operator.run(&["group", "move", &groups[0], "--to", "2"]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let (code, _, errors) = operator.run(&["group", "move", "no such", "--to", "2"]);
+    assert_eq!(code, Some(0), "{errors}");
+    let note = "no group is called \"no such\" now";
+    assert!(
+        errors.contains(note),
+        "a misspelt name is pointed out: {errors}"
+    );
     let shown = operator.list(&["dead", "show", &letter]);
     assert_eq!(shown[0]["status"], "awaiting_intervention");
     let again = operator.list(&["jobs", "retry", &job]);

@@ -95,6 +95,12 @@ async fn circles_unknown_names_and_doubles_are_refused_with_their_place() {
             "Specify",
         ),
         (
+            r#"{"jobs": [{"name": "a", "sql": "select 1", "version": "v2"}]}"#,
+            "job \"a\": a statement has no version",
+            "A version is one of a worker's program",
+            "Leave out version",
+        ),
+        (
             r#"{"jobs": []}"#,
             "the document has no jobs",
             "Its list",

@@ -120,9 +120,9 @@ async fn beside(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
     }
     bench.sql("vacuum (analyze) trax.step").await?;
     bench.step(&format!("{} jobs are suspended", 2 * count));
-    let crowded = Times::measure(bench).await?;
-    let pairs = Times::NAMES.iter().zip(crowded.0.iter().zip(alone.0));
-    let figure = |(name, (crowded, alone)): (&&str, (&Vec<f64>, Vec<f64>))| Figure {
+    let beside = Times::measure(bench).await?;
+    let pairs = Times::NAMES.iter().zip(beside.0.iter().zip(alone.0));
+    let figure = |(name, (beside, alone)): (&&str, (&Vec<f64>, Vec<f64>))| Figure {
         measure: (*name).to_owned(),
         unit: Unit::Milliseconds,
         what: format!(
@@ -131,11 +131,11 @@ async fn beside(bench: &BenchDatabase) -> Result<Vec<Figure>, Failure> {
             bench.sizes.samples
         ),
         floor: "the same while none is".to_owned(),
-        rounds: crowded
+        rounds: beside
             .iter()
             .zip(alone)
-            .map(|(crowded, alone)| Round {
-                measured: Sample::bare(*crowded),
+            .map(|(beside, alone)| Round {
+                measured: Sample::bare(*beside),
                 floor: Some(Sample::bare(alone)),
             })
             .collect(),

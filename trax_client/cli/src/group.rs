@@ -163,6 +163,10 @@ async fn set(url: Option<String>, arguments: SetArguments) -> Result<ExitCode, F
 async fn move_group(url: Option<String>, arguments: MoveArguments) -> Result<ExitCode, Failure> {
     let MoveArguments { name, to, output } = arguments;
     let session = Session::open(url.as_deref(), &output).await?;
+    if session.is_router() {
+        let filters = [(Kind::Group, std::slice::from_ref(&name))];
+        similar::note(&session, &output, &filters).await;
+    }
     let given: [Argument; 2] = [(&name, Type::TEXT), (&to, Type::INT4)];
     let moved = session.connection.call(MOVE_GROUP, &given).await;
     let moved = moved.map_err(|error| match Error::from(error) {

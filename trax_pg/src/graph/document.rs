@@ -245,6 +245,12 @@ fn job(
 ) -> Result<(NewJob, pg_sys::Datum)> {
     let (task, run_as, input) = work(object, caller)?;
     check_size("input", input)?;
+    let version = object.new_name("version")?;
+    if run_as.is_some() && version.is_some() {
+        return Err(Error::invalid("a statement has no version")
+            .detail("A version is one of a worker's program, and the server runs the statement.")
+            .hint("Leave out version."));
+    }
     let trace = object.json("trace");
     trace.map_or(Ok(()), |trace| check_size("trace", trace))?;
     let group = object.new_name("group_name")?;
@@ -262,7 +268,7 @@ fn job(
         concurrency_key: object.name("concurrency_key")?,
         trace,
         run_as,
-        version: object.new_name("version")?,
+        version,
         batch: object.id("batch")?,
         rate: rate::OfJob::checked(rate, rate_key, i64::from(cost))?,
         ..NewJob::plain(task, group.unwrap_or(DEFAULT_GROUP.to_owned()), now)
