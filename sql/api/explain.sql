@@ -271,7 +271,7 @@ union all
 select
     'dead_letter',
     format(
-        'Job %s failed for good (%s)%s; requeue its dead letter, or acknowledge it with trax.acknowledge_dead_letter(%s).',
+        'Job %s failed for good (%s)%s. A person decides on its dead letter %s.',
         d.job_id, d.reason, ': ' || left(d.last_error, 200), d.id
     ),
     d.created_at, format('select trax.requeue_dead_letter(%s)', d.id)

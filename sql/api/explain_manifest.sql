@@ -44,8 +44,7 @@ begin
     return query
     select
         r.reason,
-        r.detail || ' Its schedule stands still until then; one that goes on after failures, as with cron, has on_dead_letter => ''continue'', '
-            || 'which trax.on_dead_letter sets for all that do not say.',
+        r.detail || ' Its schedule stands still until then. With on_dead_letter = continue, which trax.on_dead_letter sets for all, a schedule goes on after failures, as with cron.',
         r.since, r.action
     from trax.dead_letter d
     cross join lateral trax.reasons_of_job(d.job_id) r

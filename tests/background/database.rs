@@ -1,8 +1,8 @@
 //! Statements about a database or its extension, while the scheduler is connected.
 
 use harness::scheduler::{
-    a_cycle_runs, another_scheduler_of, connect, execute, live_database, live_server, new_name,
-    no_scheduler_of, scheduler_of, schedulers, scheduling, value, violations,
+    a_cycle_runs, connect, execute, live_database, live_server, new_name, no_scheduler_of,
+    scheduler_of, schedulers, scheduling, value, violations,
 };
 use harness::{PATIENCE, eventually};
 
@@ -29,17 +29,47 @@ async fn a_database_is_dropped_renamed_and_copied_while_its_scheduler_runs() {
 }
 
 #[tokio::test]
-async fn a_failed_drop_gives_the_scheduler_back() {
+async fn a_refused_drop_ends_neither_the_scheduler_nor_a_running_statement() {
     let database = live_database().await;
     let admin = connect(&live_server().existing("postgres")).await;
     let stranger = connect(&database).await;
     let pid = scheduler_of(&admin, database.name(), PATIENCE).await;
-    let dropped = admin
-        .batch_execute(&format!("drop database {}", database.name()))
-        .await;
-    let error = dropped.expect_err("somebody is connected");
-    assert_eq!(error.code().map(|code| code.code()), Some("55006"));
-    another_scheduler_of(&admin, database.name(), pid, PATIENCE).await;
+    execute(
+        &stranger,
+        "select pg_advisory_lock(7);
+        select trax.enqueue_sql('select pg_advisory_xact_lock(7)', max_retries => 0)",
+    )
+    .await;
+    let waits = "select count(*) from pg_locks where locktype = 'advisory' and not granted";
+    eventually(
+        "the statement runs",
+        PATIENCE,
+        async || match value::<i64>(&stranger, waits).await {
+            1 => Ok(()),
+            other => Err(other.to_string()),
+        },
+    )
+    .await;
+    let drop = format!("drop database {}", database.name());
+    for client in [&admin, &stranger] {
+        let dropped = client.batch_execute(&drop).await;
+        let error = dropped.expect_err("somebody is connected");
+        assert_eq!(error.code().map(|code| code.code()), Some("55006"));
+    }
+    execute(&stranger, "select pg_advisory_unlock(7)").await;
+    eventually("the statement ends", PATIENCE, async || {
+        let ended = "select concat_ws(' ', state, attempt) from trax.job where task = 'sql'";
+        match value::<String>(&stranger, ended).await {
+            ended if ended == "completed 1" => Ok(()),
+            other => Err(other),
+        }
+    })
+    .await;
+    assert_eq!(
+        schedulers(&admin, database.name()).await,
+        Ok(vec![pid]),
+        "the same one"
+    );
     a_cycle_runs(&stranger, PATIENCE).await;
 }
 

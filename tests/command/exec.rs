@@ -168,7 +168,7 @@ async fn a_role_with_the_level_worker_can_run_it_and_no_more() {
     );
     let (code, _, errors) = run(&mut as_role(&["status"]));
     assert_eq!(code, Some(1));
-    assert!(errors.contains("type: trax grant ROLE LEVEL"), "{errors}");
+    assert!(errors.contains("type: trax grant ROLE reader"), "{errors}");
 }
 
 const PYTHON: &str = r#"

@@ -107,6 +107,17 @@ async fn the_jobs_of_a_real_pg_cron_are_imported_as_they_are() {
     assert_eq!(wanted.lines().count(), 6, "{wanted}");
     assert_eq!(value::<String>(&client, seen).await, wanted);
 
+    // A job that was moved is inactive there, and its manifest stays enabled.
+    let enabled = "select enabled from trax.manifest where name = 'pg_cron:off'";
+    assert!(!value::<bool>(&client, enabled).await);
+    execute(&client, "select trax.enable_manifest('pg_cron:off')").await;
+    let (_, output, _) = apply(&["--prune"]);
+    assert!(
+        output.contains("its manifest stays enabled or disabled"),
+        "{output}"
+    );
+    assert!(value::<bool>(&client, enabled).await);
+
     // An imported job runs as it would in pg_cron, without a worker.
     execute(
         &client,

@@ -107,6 +107,25 @@ async fn a_worker_a_token_and_a_role_that_nothing_has_are_answered_too() {
 }
 
 #[test]
+fn a_number_that_cannot_be_read_is_answered_with_how_to_write_one() {
+    let whole = "tip: write a whole number, such as 5";
+    for (arguments, tip) in [
+        (&["enqueue", "t", "--priority", "5.5"][..], whole),
+        (&["enqueue", "t", "--max-retries", "lots"], whole),
+        (&["jobs", "show", "abc"], whole),
+        (&["dead", "ack", ""], whole),
+        (
+            &["jobs", "cancel", "1,2"],
+            "tip: separate numbers with blanks: 1 2",
+        ),
+    ] {
+        let (code, _, errors) = run(bare().args(arguments));
+        assert_eq!(code, Some(64), "{errors}");
+        assert!(errors.contains(tip), "{errors}");
+    }
+}
+
+#[test]
 fn a_command_or_option_is_suggested_only_when_it_is_near() {
     for (arguments, suggested) in [
         (&["nosuch"][..], None),

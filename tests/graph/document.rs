@@ -95,6 +95,12 @@ async fn circles_unknown_names_and_doubles_are_refused_with_their_place() {
             "Specify",
         ),
         (
+            r#"{"jobs": [{"name": "a", "task": "t", "unique_key": "k"}]}"#,
+            "job \"a\": a job of a graph has no unique_key",
+            "A unique key makes the whole graph unique",
+            "Give the key to the graph",
+        ),
+        (
             r#"{"jobs": [{"name": "a", "sql": "select 1", "version": "v2"}]}"#,
             "job \"a\": a statement has no version",
             "A version is one of a worker's program",

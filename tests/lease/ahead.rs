@@ -27,7 +27,7 @@ async fn a_lost_job_that_no_handler_began_spends_no_attempt() {
     let expected = format!("{}|0\n{}|0", jobs[1].id, jobs[2].id);
     assert_eq!(s.get(waiting).await, expected);
     let runs = "select attempt, state, failure_kind, final, started_at is null, error from trax.run where not final";
-    let run = "0|failed|lease_expired|f|t|its worker was lost before it began";
+    let run = "0|failed|lease_expired|f|t|its worker was lost before it reported the begin";
     assert_eq!(s.get(runs).await, format!("{run}\n{run}"));
     s.assert_healthy().await;
 }

@@ -79,7 +79,7 @@ async fn a_claim_whose_answer_is_lost_spends_no_attempt() {
     assert!(proxy.has_cut());
     running.drain().await;
     let sql = "select string_agg(concat_ws(' ', attempt, state, final, error), ', ' order by job_id, attempt) from trax.run";
-    let lost = "0 failed f its worker was lost before it began, 1 completed t";
+    let lost = "0 failed f its worker was lost before it reported the begin, 1 completed t";
     assert_eq!(
         value::<String>(&client, sql).await,
         [lost; 3].join(", "),

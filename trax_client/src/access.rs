@@ -27,6 +27,17 @@ impl Access {
     /// Belongs after advice to grant a level: how a role keeps the level that it has.
     pub const KEEPS_BOTH: &str = level::KEEPS_BOTH;
 
+    /// Returns the lowest level with the right whose lack a message of the server reports. `None` if
+    /// it names no function and no table, or is not in English.
+    pub fn lowest_for(message: &str) -> Option<&'static str> {
+        let object = message.strip_prefix("permission denied for ")?;
+        match object.split_once(' ')? {
+            ("function" | "procedure", name) => Some(level::of(name)),
+            ("table" | "view", _) => Some(Access::Reader.name()),
+            _ => None,
+        }
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Access::Nothing => "none",
@@ -71,6 +82,21 @@ impl Argument for Role<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_level_of_a_missing_right_is_that_of_its_object() {
+        for (object, level) in [
+            ("function preview_cron", Some("reader")),
+            ("function enqueue", Some("producer")),
+            ("function pause", Some("admin")),
+            ("table manifest", Some("reader")),
+            ("view job", Some("reader")),
+            ("schema trax", None),
+        ] {
+            let message = format!("permission denied for {object}");
+            assert_eq!(Access::lowest_for(&message), level, "{object}");
+        }
+    }
 
     #[test]
     fn a_role_is_sent_as_a_quoted_identifier() {

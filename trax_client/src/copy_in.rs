@@ -12,9 +12,9 @@ use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 use crate::error::{Error, Result};
-use crate::finite;
 use crate::job::NewJob;
 use crate::json;
+use crate::storable;
 use crate::telemetry::Enqueueing;
 
 const COLUMNS: &str = "task, input, run_at, group_name, priority, max_retries, timeout, unique_key, concurrency_key, \
@@ -98,7 +98,7 @@ impl<'a> CopyIn<'a> {
     pub async fn add<T: Serialize>(&mut self, job: &NewJob<T>) -> Result<()> {
         self.input.clear();
         serde_json::to_writer(&mut self.input, &job.input)?;
-        finite::check(&job.input, &self.input)?;
+        storable::check(&job.input, &self.input)?;
         let options = &job.options;
         let row: [&(dyn ToSql + Sync); TYPES.len()] = [
             &job.task,

@@ -38,7 +38,8 @@ impl fmt::Display for Report {
     }
 }
 
-/// The reason for a failed call. `Display` writes the message, the SQLSTATE and the hint;
+/// The reason for a failed call. `Display` writes the message, the SQLSTATE, the detail and
+/// the hint;
 /// [`Error::report`] returns the parts. A race that occurs in normal operation is a result, not an
 /// error.
 #[derive(Debug)]
@@ -212,13 +213,25 @@ impl Error {
         }
     }
 
+    /// Returns the error of a statement that reads tables. If the right is missing, the hint names
+    /// the level that has it.
+    pub(crate) fn of_read(self) -> Self {
+        // Readers read all tables, and may call this function.
+        self.of_call("status")
+    }
+
     pub(crate) fn from_report(code: &SqlState, mut report: Report) -> Self {
         let names_ours = names_ours(&report.message);
         if code.code() == "3F000" || names_ours && matches!(code.code(), "42883" | "42P01") {
             report.hint = Some(CREATE.to_owned());
         }
-        // The server's own refusal of a text names its bytes alone.
-        if code.code() == "22021" && report.hint.is_none() && report.message.ends_with(" 0x00") {
+        // The server's own refusal of a text names its bytes or its escape alone.
+        let is_of_nul = match code.code() {
+            "22021" => report.message.ends_with(" 0x00"),
+            "22P05" => true,
+            _ => false,
+        };
+        if is_of_nul && report.hint.is_none() {
             report.hint = Some(NUL.to_owned());
         }
         match code.code() {
@@ -249,7 +262,7 @@ const CREATE: &str = "As a superuser in this database, type: create extension tr
     or, where an older version is: alter extension trax update";
 
 const NUL: &str = "Leave out the character NUL (\\0), which PostgreSQL stores in no text, \
-    such as the name of a task";
+    such as the name of a task, and in no JSON";
 
 /// Returns whether a message names an object in the schema `trax`.
 fn names_ours(message: &str) -> bool {
@@ -416,9 +429,11 @@ impl fmt::Display for Error {
                     return Ok(());
                 };
                 write!(f, "{report} ({})", report.sqlstate)?;
-                match &report.hint {
-                    Some(hint) => write!(f, ". {hint}"),
-                    None => Ok(()),
+                match (&report.detail, &report.hint) {
+                    (Some(detail), Some(hint)) => write!(f, ": {detail} {hint}"),
+                    (Some(detail), None) => write!(f, ": {detail}"),
+                    (None, Some(hint)) => write!(f, ". {hint}"),
+                    (None, None) => Ok(()),
                 }
             }
         }

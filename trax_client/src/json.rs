@@ -12,7 +12,7 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-use crate::finite;
+use crate::storable;
 
 /// A JSON value as text: the input or output of a job.
 ///
@@ -40,7 +40,7 @@ impl Json {
     /// If the value cannot be represented as JSON, such as a number that is not finite.
     pub fn of<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<Self> {
         let json = to_raw_value(value).map(Json::from)?;
-        finite::check(value, json.text().as_bytes())?;
+        storable::check(value, json.text().as_bytes())?;
         Ok(json)
     }
 
@@ -91,7 +91,9 @@ impl Serialize for Json {
 
 impl From<Value> for Json {
     fn from(value: Value) -> Self {
-        Json::of(&value).expect("a value is JSON")
+        // Not checked for NUL: the server refuses it, and this conversion cannot fail.
+        let text = serde_json::value::to_raw_value(&value);
+        text.expect("a value is JSON").into()
     }
 }
 
@@ -184,6 +186,13 @@ mod tests {
             assert_eq!(within.text(), format!("[{text}]"));
         }
         assert!("1 2".parse::<Json>().is_err() && "".parse::<Json>().is_err());
+    }
+
+    #[test]
+    fn every_value_of_a_program_can_be_passed_on() {
+        let value = serde_json::json!({"a": "b\0"});
+        assert_eq!(Json::from(value.clone()).text(), r#"{"a":"b\u0000"}"#);
+        assert!(Json::of(&value).is_err(), "PostgreSQL cannot store it");
     }
 
     #[test]

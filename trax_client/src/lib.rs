@@ -4,7 +4,7 @@
 //! trax on any connection or transaction, [`Worker`] runs handlers, and the package `trax_cli`
 //! provides the command `trax`.
 //!
-//! A complete example that installs trax and runs a job:
+//! A complete example, in a database with trax:
 //!
 //! ```no_run
 #![doc = include_str!("../examples/hello.rs")]
@@ -69,7 +69,6 @@ mod connect;
 mod copy_in;
 mod environment;
 mod error;
-mod finite;
 mod graph;
 mod health;
 #[doc(hidden)]
@@ -96,6 +95,7 @@ mod sql;
 mod sql_job;
 #[cfg(feature = "sqlx")]
 pub mod sqlx;
+mod storable;
 mod task;
 mod task_defaults;
 mod telemetry;

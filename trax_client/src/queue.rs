@@ -7,7 +7,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use crate::client::Client;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::id::JobId;
 use crate::json::Json;
 
@@ -102,6 +102,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         sql: &str,
         arguments: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Row>> {
-        Ok(self.db().query_typed(sql, arguments).await?)
+        let rows = self.db().query_typed(sql, arguments).await;
+        rows.map_err(|error| Error::from(error).of_read())
     }
 }

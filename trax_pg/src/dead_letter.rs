@@ -227,7 +227,7 @@ fn requeue(spi: &Spi, resolution: &Resolution) -> Result<i64> {
             resolution.id
         ))
         .detail(format!("Its status is \"{status}\"."))
-        .hint("Enqueue the job again with trax.enqueue() if it should run once more."));
+        .hint("If it is to run once more, queue a new job."));
     }
     letter.require_role()?;
     letter.require_steps(resolution)?;

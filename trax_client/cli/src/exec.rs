@@ -294,8 +294,14 @@ fn judge(
     if let Some(delay) = seconds(&detail, "snooze", &mut mistakes) {
         return Err(JobError::snooze(delay));
     }
-    if let Some(reason) = detail.get("cancel").and_then(Value::as_str) {
-        return Err(JobError::cancelled(reason.replace('\0', "\u{fffd}")));
+    match detail.get("cancel") {
+        Some(Value::String(reason)) => {
+            return Err(JobError::cancelled(reason.replace('\0', "\u{fffd}")));
+        }
+        None | Some(Value::Null) => {}
+        Some(value) => mistakes.push(format!(
+            "its \"cancel\" is {value}, but must be a text: the reason"
+        )),
     }
     let mut retry_in = seconds(&detail, "retry_in", &mut mistakes);
     let with = |what: String| [vec![with(what)], mistakes.clone()].concat().join("\n");
@@ -410,6 +416,8 @@ mod tests {
         }
         let text = judged(1, "{\"snooze\": 1e12}", "").map_err(|error| error.to_string());
         assert!(text.is_err_and(|text| text.contains("its \"snooze\" is")));
+        let text = judged(1, "{\"cancel\": 5}", "").map_err(|error| error.to_string());
+        assert!(text.is_err_and(|text| text.contains("its \"cancel\" is 5, but must be a text")));
         let delay = Some(Duration::from_secs(7));
         let outcome = judge(
             ExitStatus::from_raw(75 << 8),

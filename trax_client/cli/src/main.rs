@@ -54,6 +54,7 @@ mod web;
 mod worker;
 mod workers;
 
+use std::num::ParseIntError;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -208,6 +209,7 @@ async fn with_urls(arguments: Arguments) -> Result<ExitCode, Failure> {
 /// Prints help and version on request; any other result is a usage error.
 fn usage(mut error: clap::Error) -> ExitCode {
     keep_near(&mut error);
+    explain_number(&mut error);
     // A reader that stops early, such as head, is not an error.
     if let Err(error) = error.print()
         && error.kind() != std::io::ErrorKind::BrokenPipe
@@ -217,6 +219,25 @@ fn usage(mut error: clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
         _ => ExitCode::from(USAGE),
+    }
+}
+
+/// Adds to the parser's refusal of a number how to write one.
+fn explain_number(error: &mut clap::Error) {
+    let is_of_number =
+        std::error::Error::source(error).is_some_and(|source| source.is::<ParseIntError>());
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidValue) else {
+        return;
+    };
+    if is_of_number {
+        let tip = match typed.split_once(',') {
+            Some(_) => format!("separate numbers with blanks: {}", typed.replace(',', " ")),
+            None => "write a whole number, such as 5".to_owned(),
+        };
+        error.insert(
+            ContextKind::Suggested,
+            ContextValue::StyledStrs(vec![tip.into()]),
+        );
     }
 }
 

@@ -5,7 +5,7 @@ use super::{Client, unknown};
 use tokio_postgres::GenericClient;
 
 use crate::access::{Access, Role};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::health::{DeadLetter, SchedulerStart, StatusLine, Step, Violation};
 use crate::id::JobId;
 use crate::json::Json;
@@ -179,7 +179,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         let rows = self
             .db
             .query_typed(sql, &[(&limit, tokio_postgres::types::Type::INT8)])
-            .await?;
+            .await
+            .map_err(|error| Error::from(error).of_read())?;
         rows.iter().map(DeadLetter::from_row).collect()
     }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tokio_postgres::GenericClient;
 use uuid::Uuid;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::id::{JobId, Token};
 use crate::job::{Beat, ClaimOptions, Claimed, ClaimedPlaces, Failed, Failure};
 use crate::json::Json;
@@ -196,6 +196,13 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         outputs: Vec<Option<Json>>,
     ) -> Result<Vec<JobId>> {
         let (ids, tokens) = split(leases);
+        if outputs.len() != leases.len() {
+            return Err(Error::Setup(format!(
+                "complete_many was called with {} leases and {} outputs; give each lease an output or None",
+                leases.len(),
+                outputs.len()
+            )));
+        }
         let outputs = any_output(outputs);
         let rows = self
             .work("complete_many")

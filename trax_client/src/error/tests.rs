@@ -63,6 +63,13 @@ fn the_text_of_an_error_ends_with_the_hint() {
         assert_eq!(said, format!("no ({code}). Type: yes"));
     }
     assert_eq!(text(report("22023", "no", None)), "no (22023)");
+    let mut detailed = report("22023", "no", Some("Type: yes"));
+    detailed.detail = Some("It is 5.".to_owned());
+    assert_eq!(text(detailed.clone()), "no (22023): It is 5. Type: yes");
+    detailed.hint = None;
+    assert_eq!(text(detailed), "no (22023): It is 5.");
+    let escape = text(report("22P05", "unsupported Unicode escape sequence", None));
+    assert!(escape.contains("Leave out the character NUL"), "{escape}");
     let nul = "invalid byte sequence for encoding \"UTF8\": 0x00";
     let said = text(report("22021", nul, None));
     assert!(said.contains("Leave out the character NUL"), "{said}");

@@ -12,11 +12,13 @@ const CONCURRENCY_AT_MOST: usize = 1_000_000;
 
 /// Checks the configuration of a worker before it starts.
 pub(crate) fn check<'m, S: Send + Sync + 'static>(
+    name: &str,
     setup: &Setup<S>,
     manifests: impl Iterator<Item = &'m Manifest> + Clone,
 ) -> Result<()> {
     let handlers = &setup.handlers;
     let mistake = handlers.mistake().or_else(|| idle(setup));
+    let mistake = mistake.or_else(|| nul(name, setup));
     let mistake = mistake.or_else(|| handlers.too_many(setup.concurrency));
     let mistake = mistake.or_else(|| {
         let unhandled = manifests
@@ -83,6 +85,18 @@ fn idle<S>(setup: &Setup<S>) -> Option<String> {
     ))
 }
 
+/// Returns the mistake of a name that the server cannot read.
+fn nul<S: Send + Sync + 'static>(name: &str, setup: &Setup<S>) -> Option<String> {
+    let tasks = setup.handlers.tasks();
+    let lists = [&tasks, &setup.groups, &setup.versions];
+    let all = lists.into_iter().flatten().flatten();
+    let mut all = all.map(String::as_str).chain([name]);
+    let bad = all.find(|name| name.contains('\0'))?;
+    Some(format!(
+        "the name {bad:?} has the character NUL, which PostgreSQL cannot store; leave it out"
+    ))
+}
+
 /// Returns every manifest that a worker stores at startup.
 pub(crate) fn declared_by<'m>(
     schedules: &'m [Manifest],
@@ -139,6 +153,10 @@ mod tests {
             ),
             (worker().groups(none), "groups is an empty list"),
             (worker().versions(none), "versions is an empty list"),
+            (worker().handle("sql", nothing), "Client::enqueue_sql"),
+            (worker().name("a\0"), "\"a\\0\" has the character NUL"),
+            (worker().handle("b\0", nothing), "\"b\\0\" has"),
+            (worker().groups(["c\0"]), "\"c\\0\" has"),
         ] {
             let refused = worker.run().await.expect_err("it could run no job");
             assert!(matches!(refused, Error::Setup(_)), "{refused:?}");

@@ -76,6 +76,12 @@ impl<S: Send + Sync + 'static> Handlers<S> {
                     .to_owned(),
             );
         }
+        if self.by_task.contains_key("sql") {
+            return Some(
+                "task \"sql\" is that of SQL jobs, which the server runs: queue them with Client::enqueue_sql"
+                    .to_owned(),
+            );
+        }
         let is_no_name = |task: &&String| task.is_empty() || task.trim() != **task;
         if let Some(task) = self.by_task.keys().find(is_no_name) {
             return Some(format!(

@@ -461,7 +461,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             health_options,
             setup,
         } = self;
-        check(&setup, declared_by(&schedules, &declared))?;
+        check(&name, &setup, declared_by(&schedules, &declared))?;
         let is_alone = others.is_empty() && !is_router;
         if !is_alone && declared_by(&schedules, &declared).next().is_some() {
             let why = "a worker of several databases stores no manifests: declare them through the router, with Client::declare";

@@ -121,10 +121,16 @@ impl From<Error> for Failure {
                 .map(as_commands),
         };
         let hint = match &error {
-            Error::NotPermitted(_) => hint.or_else(|| {
-                let grant = "as an admin of trax, type: trax grant ROLE LEVEL";
-                let levels = "the levels are reader, producer, worker and admin";
-                Some(format!("{grant}{}; {levels}", Access::KEEPS_BOTH))
+            Error::NotPermitted(report) => hint.or_else(|| {
+                let grant = "as an admin of trax, type: trax grant ROLE";
+                let keeps = Access::KEEPS_BOTH;
+                Some(match Access::lowest_for(&report.message) {
+                    Some("admin") => format!("{grant} admin"),
+                    Some(level) => format!("{grant} {level}{keeps}"),
+                    None => format!(
+                        "{grant} LEVEL{keeps}; the levels are reader, producer, worker and admin"
+                    ),
+                })
             }),
             _ => hint,
         };

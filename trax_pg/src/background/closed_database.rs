@@ -5,8 +5,12 @@
 //! statement runs, its database is *closed*: the scheduler is ended and none is started until the
 //! transaction ends, whether it commits or not. A database closed by a process that is gone counts
 //! as open.
+//!
+//! A statement that the server refuses anyway closes nothing, because the jobs that the scheduler's
+//! executors run would end with it: while a client is connected, or when the database is that of
+//! the session.
 
-use crate::server::backend::my_pid;
+use crate::server::backend::{my_database, my_pid};
 use crate::server::latch;
 use crate::server::transaction;
 use crate::server::wait_event::WaitEvent;
@@ -18,6 +22,9 @@ use std::time::{Duration, Instant};
 /// How long a statement waits for the scheduler to end. After that it runs, and reports the error
 /// itself.
 const WAIT_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long a statement waits for clients that are about to leave.
+const CLIENT_LIMIT: Duration = Duration::from_secs(2);
 
 static mut PREVIOUS: pg_sys::ProcessUtility_hook_type = None;
 
@@ -110,9 +117,24 @@ unsafe extern "C-unwind" fn prepare(node: *mut pg_sys::Node) {
     // SAFETY: a name that the statement holds; looked up as the statement itself will.
     let database = unsafe { pg_sys::get_database_oid(name, true) };
     // A role that may not run the statement must not disturb the scheduler.
-    if database != pg_sys::InvalidOid && current_user_owns(database) {
+    if database != pg_sys::InvalidOid
+        && current_user_owns(database)
+        && (subject.may_be_own || database != my_database())
+        && (subject.ends_clients || is_left_by_clients(database))
+    {
         close(database);
     }
+}
+
+fn is_left_by_clients(database: pg_sys::Oid) -> bool {
+    let deadline = Instant::now() + CLIENT_LIMIT;
+    while memory::has_clients(database) {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        latch::sleep(Duration::from_millis(5), WaitEvent::Scheduler);
+    }
+    true
 }
 
 fn release() {
@@ -136,17 +158,25 @@ fn close(database: pg_sys::Oid) {
 struct Subject {
     /// The database that the statement needs without connections, if any.
     exclusive: Option<*const c_char>,
+    /// The database may be that of this session.
+    may_be_own: bool,
+    /// The statement terminates the clients.
+    ends_clients: bool,
 }
 
 /// Returns `None` for a statement that does not concern a database.
 unsafe fn subject(node: *mut pg_sys::Node) -> Option<Subject> {
+    let (mut may_be_own, mut ends_clients) = (false, false);
     // SAFETY: the tag identifies the structure of the node.
     let exclusive = unsafe {
         match (*node).type_ {
             pg_sys::NodeTag::T_DropdbStmt => {
-                Some((*node.cast::<pg_sys::DropdbStmt>()).dbname.cast_const())
+                let drop = &*node.cast::<pg_sys::DropdbStmt>();
+                ends_clients = option(drop.options, c"force").is_some();
+                Some(drop.dbname.cast_const())
             }
             pg_sys::NodeTag::T_CreatedbStmt => {
+                may_be_own = true;
                 let options = (*node.cast::<pg_sys::CreatedbStmt>()).options;
                 Some(match option(options, c"template") {
                     Some(element) if !(*element).arg.is_null() => pg_sys::defGetString(element),
@@ -166,7 +196,11 @@ unsafe fn subject(node: *mut pg_sys::Node) -> Option<Subject> {
             }
         }
     };
-    Some(Subject { exclusive })
+    Some(Subject {
+        exclusive,
+        may_be_own,
+        ends_clients,
+    })
 }
 
 /// Returns the option of a statement with this name.

@@ -159,6 +159,7 @@ impl Node {
             .and_then(Value::as_str)
             .unwrap_or_default();
         let read = || {
+            refuse_unique_key(value)?;
             let object = Object::new(value, "the job", &KEYS)?;
             let name = object.new_name("name")?.unwrap_or_default();
             let (needs, condition) = needs(index, &object, names)?;
@@ -234,6 +235,17 @@ fn needs(
         }
     };
     Ok((needs, condition))
+}
+
+/// Refuses the options that only a graph as a whole has, and a job of its own.
+fn refuse_unique_key(job: &Value) -> Result<()> {
+    let known = ["unique_key", "unique_for", "on_duplicate"];
+    match known.into_iter().find(|key| job.get(key).is_some()) {
+        None => Ok(()),
+        Some(key) => Err(Error::invalid(format!("a job of a graph has no {key}"))
+            .detail("A unique key makes the whole graph unique.")
+            .hint("Give the key to the graph: trax.enqueue_graph(..., unique_key => 'night')")),
+    }
 }
 
 /// Returns a job with its options, and its input.

@@ -92,7 +92,7 @@ impl Ending {
             Overdue::NotBegun => Self {
                 lease,
                 outcome: Outcome::LeaseExpired,
-                error: Some("its worker was lost before it began".to_string()),
+                error: Some("its worker was lost before it reported the begin".to_string()),
                 detail: None,
                 retry_at: Some(now),
                 reason: None,

@@ -55,8 +55,8 @@ pub(super) async fn preview_and_apply(
     connection.roll_back().await?;
     tried?;
     let mut gone = Vec::new();
-    for import in &imports {
-        gone.extend(without_line(&session.connection, import).await?);
+    for import in &mut imports {
+        gone.extend(compared(&session.connection, import).await?);
     }
     let proposals: Vec<&Proposal> = imports.iter().flat_map(|i| &i.proposals).collect();
     let kept = gone
@@ -131,8 +131,19 @@ struct Gone {
     source: String,
 }
 
-async fn without_line(connection: &Connection, import: &Import) -> Result<Vec<Gone>, Failure> {
+/// Compares an import with the stored manifests: those that exist stay enabled or disabled. Returns
+/// those that no line has any more.
+async fn compared(connection: &Connection, import: &mut Import) -> Result<Vec<Gone>, Failure> {
     let rows = apply(connection, import, true, true).await?;
+    let exists = |name: &str| {
+        rows.iter()
+            .any(|(action, of)| action != "created" && of == name)
+    };
+    for proposal in &mut import.proposals {
+        if exists(proposal.name()) {
+            proposal.keep_switch();
+        }
+    }
     let removed = rows.into_iter().filter(|(action, _)| action == "removed");
     let gone = removed.map(|(_, name)| Gone {
         name,

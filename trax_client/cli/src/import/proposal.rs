@@ -94,6 +94,19 @@ impl Proposal {
         self.manifest = Value::Null;
     }
 
+    /// Leaves an existing manifest enabled or disabled: a job that was moved is inactive at its
+    /// source.
+    pub(super) fn keep_switch(&mut self) {
+        let members = self.manifest.as_object_mut();
+        if members
+            .and_then(|members| members.remove("enabled"))
+            .is_some()
+        {
+            let note = "the job is inactive; its manifest stays enabled or disabled, as it is now";
+            self.notes.push(note.to_owned());
+        }
+    }
+
     /// Returns whether the line is left out, and may be that of a manifest.
     pub(super) fn may_be_of(&self, manifest: &str) -> bool {
         let of = self.left_out_name.as_deref();

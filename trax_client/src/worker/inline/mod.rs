@@ -56,7 +56,11 @@ impl<S: Send + Sync + 'static> Worker<S> {
         task: &str,
         stop: impl Future<Output = Reason>,
     ) -> Result<Ran, testkit::Error> {
-        check(&self.setup, declared_by(&self.schedules, &self.declared))?;
+        check(
+            &self.name,
+            &self.setup,
+            declared_by(&self.schedules, &self.declared),
+        )?;
         let handler = self.setup.handlers.get(task).ok_or_else(|| {
             Error::Setup(format!("this worker has no handler for task \"{task}\""))
         })?;

@@ -181,7 +181,7 @@ fn shorthand(words: &[Piece<'_>]) -> Result<Option<&'static str>, CronError> {
             return Err(word.unsupported(hint));
         }
         "@reboot" => {
-            let hint = "Leave cron out, and call trax.enqueue() from the service that starts.";
+            let hint = "Leave cron out, and queue the job from the service that starts.";
             return Err(word.unsupported(hint));
         }
         _ => return Err(word.error(format!("unknown shorthand \"{}\"", word.text), FORMS)),

@@ -273,7 +273,7 @@ fn a_form_of_others_is_refused_with_what_to_type_instead() {
         ("0 0 * * MON-FRI#2", "MON#2,TUE#2"),
         ("H * * * *", "variance => interval '10 min'"),
         ("0 0 1 * +MON", "exclusions =>"),
-        ("@reboot", "trax.enqueue()"),
+        ("@reboot", "queue the job"),
         ("@every 5m", "every => interval '5 min'"),
     ];
     for (text, words) in instead {
