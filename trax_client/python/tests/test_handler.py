@@ -170,6 +170,34 @@ def test_recorded_without_a_completion_fails_the_attempt(
     assert f"job {jobs[0]} " not in caplog.text
 
 
+def test_a_completion_without_recorded_is_named(
+    fleet: Fleet, client: trax.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handler(ends: str, ctx: trax.Context) -> Any:
+        with psycopg.connect(fleet.url) as connection:
+            assert trax.Client(connection).complete(ctx, "itself")
+            if ends == "rollback":
+                connection.rollback()
+        return ends
+
+    async def handler_on_loop(ends: str, ctx: trax.AsyncContext) -> Any:
+        async with await psycopg.AsyncConnection.connect(fleet.url) as connection:
+            assert await trax.AsyncClient(connection).complete(ctx, "itself")
+            if ends == "rollback":
+                await connection.rollback()
+        return ends
+
+    jobs = client.enqueue_many(fleet.task, ["commit", "rollback"], max_retries=0)
+    fleet.start(handler if fleet.kind == "sync" else handler_on_loop, lease=60)
+    outputs = [ended(client, job_id).output for job_id in jobs]
+    assert outputs == ["itself", "rollback"]
+    said = "the handler has completed the job itself: return trax.RECORDED"
+    eventually(lambda: f"job {jobs[0]} ({fleet.task}): {said}" in caplog.text)
+    fleet.stop()
+    assert "lease was lost" not in caplog.text
+    assert f"job {jobs[1]} " not in caplog.text
+
+
 def test_a_handler_that_outlives_the_stop_is_named(
     fleet: Fleet, client: trax.Client, caplog: pytest.LogCaptureFixture
 ) -> None:

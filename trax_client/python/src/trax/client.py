@@ -221,7 +221,8 @@ class Client:
 
         The handler commits and returns `RECORDED`. False means that the lease is lost: roll back.
         """
-        return bool(self._all(sql.COMPLETE_IN_TRANSACTION, _completion(context, output))[0][0])
+        rows = self._all(sql.COMPLETE_IN_TRANSACTION, _completion(context, output))
+        return context.completed(bool(rows[0][0]))
 
     def _all(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
         with (
@@ -360,7 +361,7 @@ class AsyncClient:
         The handler commits and returns `RECORDED`. False means that the lease is lost: roll back.
         """
         rows = await self._all(sql.COMPLETE_IN_TRANSACTION, _completion(context, output))
-        return bool(rows[0][0])
+        return context.completed(bool(rows[0][0]))
 
     async def _all(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
         with _translating(statement):

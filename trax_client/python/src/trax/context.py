@@ -141,6 +141,11 @@ class BaseContext:
         """Note a step that the handler records in a transaction of its own."""
         self._attempt.reached.add(step)
 
+    def completed(self, held: bool) -> bool:
+        """Note that the handler completes the job in a transaction of its own; return `held`."""
+        self._attempt.is_completed |= held
+        return held
+
 
 class Context(BaseContext):
     """An attempt of a job, passed to handlers that have a parameter of this type."""
