@@ -93,21 +93,18 @@ def test_the_wrong_kind_of_callable_object_is_refused() -> None:
         trax.AsyncWorker("").task("a")(functools.partial(greet, "hello", end=""))
 
 
-@pytest.mark.parametrize("call", ["step", "sleep", "signal", "spawn", "children"])
-def test_the_context_of_threads_has_no_steps_in_an_async_handler(
-    url: str, client: trax.Client, task: str, call: str
-) -> None:
-    arguments = {"step": ("a", print), "sleep": ("a", 1), "signal": ("a",), "spawn": ("a", "b")}
-    worker = trax.AsyncWorker(url)
+def test_the_context_of_the_other_kind_is_refused() -> None:
+    def plain(job: Any, ctx: trax.AsyncContext) -> None: ...
 
-    @worker.task(task)
-    async def handler(job: Any, ctx: trax.Context) -> Any:
-        ctx.progress(ctx.attempt)
-        return getattr(ctx, call)(*arguments.get(call, ()))
+    async def coroutine(job: Any, ctx: trax.Context) -> None: ...
 
-    job_id = client.enqueue(task, max_retries=0)
-    asyncio.run(worker.run(until_empty=True))
-    assert 'annotate its context as "trax.AsyncContext"' in str(ended(client, job_id).error)
+    cases: list[tuple[Any, Any, str]] = [
+        (trax.Worker(""), plain, 'is not async: annotate the context as "trax.Context"'),
+        (trax.AsyncWorker(""), coroutine, 'is async: annotate the context as "trax.AsyncContext"'),
+    ]
+    for worker, function, said in cases:
+        with pytest.raises(trax.UsageError, match=f'^the handler of "a" {said}$'):
+            worker.task("a")(function)
 
 
 @pytest.mark.parametrize(

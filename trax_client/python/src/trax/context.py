@@ -249,14 +249,6 @@ class Context(BaseContext):
         return result
 
 
-class ContextOnLoop(Context):
-    """The context of an async handler that is annotated as `Context`: without the steps."""
-
-    def _do(self, work: Work) -> Any:
-        work.close()
-        raise UsageError('the handler is async: annotate its context as "trax.AsyncContext"')
-
-
 class AsyncContext(BaseContext):
     """An attempt of a job, passed to async handlers that have a parameter of this type."""
 
