@@ -50,6 +50,11 @@ def awaited(method: Call) -> Call:
     return lambda *args, **kwargs: asyncio.run(method(*args, **kwargs))
 
 
+def done(result: Any) -> None:
+    if asyncio.iscoroutine(result):
+        asyncio.run(result)
+
+
 CLIENT, ASYNC = Client(), AsyncClient()
 KINDS: list[Call] = [trax.Client, trax.AsyncClient]
 WORKERS: list[Call] = [trax.Worker, trax.AsyncWorker]
@@ -91,6 +96,11 @@ def context() -> trax.Context:
     attempt.job_id, attempt.token = 1, ""
     calls: Any = SimpleNamespace(lock_timeout="1", start=sent)
     return trax.Context(attempt, print, calls)
+
+
+def spawn(kind: Call, *given: Any) -> Any:
+    one = context()
+    return kind(one._attempt, print, one._calls).spawn("letter", "a", {"n": 1}, *given)
 
 
 def by_name(calls: list[Call], *names: str) -> list[tuple[str, Call]]:
@@ -202,6 +212,30 @@ def test_an_unknown_option_is_refused_with_the_nearest_one(call: Call) -> None:
         refused(lambda value, name=name: call(**{name: value}), "a", TypeError, said)
     said = f'there is no option "colour"; {every}'
     refused(lambda value: call(colour=value), "red", TypeError, said)
+
+
+UNNAMED: list[Call] = [
+    *(lambda value, call=call: call("a", [1], value) for call in MANY),
+    *(
+        lambda value, call=call: call("a", {"n": 1}, value)
+        for client in (CLIENT, ASYNC)
+        for call in (client.enqueue, client.open_batch)
+    ),
+    *(lambda value, kind=kind: spawn(kind, value) for kind in (trax.Context, trax.AsyncContext)),
+    lambda value: trax.Graph().add("load", "a", {"n": 1}, value),
+    lambda value: trax.Graph().add_sql("load", "call rollup()", value),
+]
+
+
+@pytest.mark.parametrize("call", UNNAMED)
+def test_an_option_without_its_name_is_refused_with_it(call: Call) -> None:
+    for value, said in [
+        ({"priority": 1, "batch": 7}, "write priority=1, batch=7"),
+        ({}, "write priority=5"),
+        (7, "write priority=5"),
+    ]:
+        said = f"options are given by name; {said}"
+        refused(lambda value: done(call(value)), value, TypeError, said)
 
 
 @pytest.mark.parametrize("call", ENQUEUE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import operator
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -31,6 +31,15 @@ def unlisted(given: Iterable[str], known: Collection[str]) -> None:
         near = difflib.get_close_matches(name, known, 1)
         rest = f'did you mean "{near[0]}"?' if near else f"the options are {', '.join(known)}"
         raise WrongTypeError(f'there is no option "{name}"; {rest}')
+
+
+def by_name(unnamed: Sequence[object]) -> None:
+    """Refuse options that are given without their names."""
+    if unnamed:
+        given = unnamed[0]
+        options = given if isinstance(given, Mapping) and given else {"priority": 5}
+        written = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        raise WrongTypeError(f"options are given by name; write {written}")
 
 
 def items(name: str, value: Iterable[Any], example: str) -> list[Any]:

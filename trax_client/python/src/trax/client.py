@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import psycopg
 from psycopg.rows import tuple_row
@@ -102,18 +102,20 @@ class Client:
         self._decimals = argument.flag("decimals", decimals)
         self._connection = _checked(connection, psycopg.Connection)
 
-    def enqueue(self, task: str, input: Any = EMPTY, **options: Unpack[JobOptions]) -> int:
+    def enqueue(
+        self, task: str, input: Any = EMPTY, *unnamed: NoReturn, **options: Unpack[JobOptions]
+    ) -> int:
         """Queue one job and return its id; without an input it gets `{}`, None is null."""
-        parameters = enqueue_parameters(task, options, input=input_text(input))
+        parameters = enqueue_parameters(task, unnamed, options, input=input_text(input))
         with telemetry.sending(task, "enqueue") as trace:
             return int(self._all(sql.ENQUEUE, _traced(parameters, trace))[0][0])
 
     def enqueue_many(
-        self, task: str, inputs: Iterable[Any], **options: Unpack[JobOptions]
+        self, task: str, inputs: Iterable[Any], *unnamed: NoReturn, **options: Unpack[JobOptions]
     ) -> list[int]:
         """Queue one job for each input and return their ids in the order of the inputs."""
         texts = input_texts(inputs)
-        parameters = enqueue_parameters(task, options, inputs=texts)
+        parameters = enqueue_parameters(task, unnamed, options, inputs=texts)
         with telemetry.sending(task, "enqueue_many", len(texts)) as trace:
             rows = self._all(sql.ENQUEUE_MANY, _traced(parameters, trace))
         return [row[0] for row in rows]
@@ -123,12 +125,14 @@ class Client:
         rows = self._all(sql.ENQUEUE_GRAPH, _graph(graph))
         return dict(rows)
 
-    def open_batch(self, task: str, input: Any = EMPTY, **options: Unpack[JobOptions]) -> int:
+    def open_batch(
+        self, task: str, input: Any = EMPTY, *unnamed: NoReturn, **options: Unpack[JobOptions]
+    ) -> int:
         """Queue the job that runs after all jobs of a batch, and return its id.
 
         `enqueue(..., batch=id)` adds a job, and `seal_batch(id)` says that all have been added.
         """
-        parameters = enqueue_parameters(task, options, input=input_text(input))
+        parameters = enqueue_parameters(task, unnamed, options, input=input_text(input))
         with telemetry.sending(task, "open_batch") as trace:
             return int(self._all(sql.OPEN_BATCH, _traced(parameters, trace))[0][0])
 
@@ -241,18 +245,20 @@ class AsyncClient:
         self._decimals = argument.flag("decimals", decimals)
         self._connection = _checked(connection, psycopg.AsyncConnection)
 
-    async def enqueue(self, task: str, input: Any = EMPTY, **options: Unpack[JobOptions]) -> int:
+    async def enqueue(
+        self, task: str, input: Any = EMPTY, *unnamed: NoReturn, **options: Unpack[JobOptions]
+    ) -> int:
         """Queue one job and return its id; without an input it gets `{}`, None is null."""
-        parameters = enqueue_parameters(task, options, input=input_text(input))
+        parameters = enqueue_parameters(task, unnamed, options, input=input_text(input))
         with telemetry.sending(task, "enqueue") as trace:
             return int((await self._all(sql.ENQUEUE, _traced(parameters, trace)))[0][0])
 
     async def enqueue_many(
-        self, task: str, inputs: Iterable[Any], **options: Unpack[JobOptions]
+        self, task: str, inputs: Iterable[Any], *unnamed: NoReturn, **options: Unpack[JobOptions]
     ) -> list[int]:
         """Queue one job for each input and return their ids in the order of the inputs."""
         texts = input_texts(inputs)
-        parameters = enqueue_parameters(task, options, inputs=texts)
+        parameters = enqueue_parameters(task, unnamed, options, inputs=texts)
         with telemetry.sending(task, "enqueue_many", len(texts)) as trace:
             rows = await self._all(sql.ENQUEUE_MANY, _traced(parameters, trace))
         return [row[0] for row in rows]
@@ -262,12 +268,14 @@ class AsyncClient:
         rows = await self._all(sql.ENQUEUE_GRAPH, _graph(graph))
         return dict(rows)
 
-    async def open_batch(self, task: str, input: Any = EMPTY, **options: Unpack[JobOptions]) -> int:
+    async def open_batch(
+        self, task: str, input: Any = EMPTY, *unnamed: NoReturn, **options: Unpack[JobOptions]
+    ) -> int:
         """Queue the job that runs after all jobs of a batch, and return its id.
 
         `enqueue(..., batch=id)` adds a job, and `seal_batch(id)` says that all have been added.
         """
-        parameters = enqueue_parameters(task, options, input=input_text(input))
+        parameters = enqueue_parameters(task, unnamed, options, input=input_text(input))
         with telemetry.sending(task, "open_batch") as trace:
             return int((await self._all(sql.OPEN_BATCH, _traced(parameters, trace)))[0][0])
 

@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime, timedelta
-from typing import Any, TypeVar, overload
+from typing import Any, NoReturn, TypeVar, overload
 
 from . import typed
 from .argument import duration
@@ -206,9 +206,16 @@ class Context(BaseContext):
         """
         return self._do(self._steps.signal(name, timeout, until, step, returns))
 
-    def spawn(self, name: str, task: str, input: Any = EMPTY, **options: Unpack[JobOptions]) -> int:
+    def spawn(
+        self,
+        name: str,
+        task: str,
+        input: Any = EMPTY,
+        *unnamed: NoReturn,
+        **options: Unpack[JobOptions],
+    ) -> int:
         """Queue a job as a child of this one, once, and return its id; options as in `enqueue`."""
-        return int(self._do(self._steps.spawn(name, task, input, options)))
+        return int(self._do(self._steps.spawn(name, task, input, unnamed, options)))
 
     def children(
         self,
@@ -298,10 +305,15 @@ class AsyncContext(BaseContext):
         return await self._do(self._steps.signal(name, timeout, until, step, returns))
 
     async def spawn(
-        self, name: str, task: str, input: Any = EMPTY, **options: Unpack[JobOptions]
+        self,
+        name: str,
+        task: str,
+        input: Any = EMPTY,
+        *unnamed: NoReturn,
+        **options: Unpack[JobOptions],
     ) -> int:
         """Do as `Context.spawn` does."""
-        return int(await self._do(self._steps.spawn(name, task, input, options)))
+        return int(await self._do(self._steps.spawn(name, task, input, unnamed, options)))
 
     async def children(
         self,

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from . import argument, typed
 from .errors import UsageError
@@ -87,12 +87,13 @@ class Graph:
         name: str,
         task: str,
         input: Any = EMPTY,
-        *,
+        *unnamed: NoReturn,
         needs: Iterable[Node] = (),
         when: When | None = None,
         **options: Unpack[JobOptions],
     ) -> Node:
         """Add a job of workers, which runs after the jobs that it needs."""
+        argument.by_name(unnamed)
         members = {
             "task": typed.dumps(argument.task(task)),
             "input": input_text(input),
@@ -103,13 +104,14 @@ class Graph:
         self,
         name: str,
         command: str,
-        *,
+        *unnamed: NoReturn,
         run_as: str | None = None,
         needs: Iterable[Node] = (),
         when: When | None = None,
         **options: Unpack[JobOptions],
     ) -> Node:
         """Add a statement that the server runs."""
+        argument.by_name(unnamed)
         members = {"sql": typed.dumps(argument.text("command", command, "call rollup()"))}
         if run_as is not None:
             members["run_as"] = typed.dumps(argument.text("run_as", run_as, "ada"))
