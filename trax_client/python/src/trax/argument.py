@@ -10,10 +10,14 @@ import difflib
 import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
+
+import psycopg
 
 from .clock import span
 from .errors import WrongTypeError, WrongValueError, kind_of
+
+Connection = TypeVar("Connection", psycopg.Connection[Any], psycopg.AsyncConnection[Any])
 
 _LONGEST = timedelta(days=3650)
 """The server refuses longer durations."""
@@ -172,6 +176,30 @@ def mapping(name: str, value: object, example: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise _wrong(name, value, example)
     return value
+
+
+def connection(value: Connection | None, wanted: type[Connection]) -> Connection:
+    """Return a connection of psycopg, sync or async."""
+    if isinstance(value, wanted):
+        return value
+    said = f"a {type(value).__name__} is no psycopg.{wanted.__name__}"
+    module = type(value).__module__
+    if value is None:
+        raise WrongTypeError(
+            "the connection is None: take Django's connection.connection inside "
+            "transaction.atomic(), or after connection.ensure_connection()"
+        )
+    if isinstance(value, psycopg.Connection | psycopg.AsyncConnection):
+        other = "Client" if isinstance(value, psycopg.Connection) else "AsyncClient"
+        raise WrongTypeError(f"{said}: use trax.{other} for it")
+    if module.startswith("psycopg2"):
+        raise WrongTypeError(f'{said}: psycopg 3 is needed; type pip install "psycopg[binary]"')
+    if module.startswith("sqlalchemy.ext.asyncio"):
+        raise WrongTypeError(f"{said}: take (await conn.get_raw_connection()).driver_connection")
+    raise WrongTypeError(
+        f"{said}: of SQLAlchemy's connection take .connection.driver_connection, of Django's "
+        ".connection"
+    )
 
 
 def _wrong(name: str, value: object, example: str, whole: str = "") -> WrongTypeError:

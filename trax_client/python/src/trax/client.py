@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import psycopg
 from psycopg.rows import tuple_row
@@ -37,8 +37,6 @@ if sys.version_info >= (3, 11):
     from typing import Unpack
 else:  # a dependency of psycopg
     from typing_extensions import Unpack
-
-Connection = TypeVar("Connection", psycopg.Connection[Any], psycopg.AsyncConnection[Any])
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ class Client:
     def __init__(self, connection: psycopg.Connection[Any], *, decimals: bool = False) -> None:
         """Use a connection; with `decimals`, JSON numbers with a fraction become Decimals."""
         self._decimals = argument.flag("decimals", decimals)
-        self._connection = _checked(connection, psycopg.Connection)
+        self._connection = argument.connection(connection, psycopg.Connection)
 
     def enqueue(
         self, task: str, input: Any = EMPTY, *unnamed: NoReturn, **options: Unpack[JobOptions]
@@ -243,7 +241,7 @@ class AsyncClient:
     def __init__(self, connection: psycopg.AsyncConnection[Any], *, decimals: bool = False) -> None:
         """Use a connection; with `decimals`, JSON numbers with a fraction become Decimals."""
         self._decimals = argument.flag("decimals", decimals)
-        self._connection = _checked(connection, psycopg.AsyncConnection)
+        self._connection = argument.connection(connection, psycopg.AsyncConnection)
 
     async def enqueue(
         self, task: str, input: Any = EMPTY, *unnamed: NoReturn, **options: Unpack[JobOptions]
@@ -386,29 +384,6 @@ def _translating(statement: str) -> Iterator[None]:
         raise translated(error, statement) from error
 
 
-def _checked(connection: Connection | None, wanted: type[Connection]) -> Connection:
-    if isinstance(connection, wanted):
-        return connection
-    said = f"a {type(connection).__name__} is no psycopg.{wanted.__name__}"
-    module = type(connection).__module__
-    if connection is None:
-        raise UsageError(
-            "the connection is None: take Django's connection.connection inside "
-            "transaction.atomic(), or after connection.ensure_connection()"
-        )
-    if isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
-        other = "Client" if isinstance(connection, psycopg.Connection) else "AsyncClient"
-        raise UsageError(f"{said}: use trax.{other} for it")
-    if module.startswith("psycopg2"):
-        raise UsageError(f'{said}: psycopg 3 is needed; type pip install "psycopg[binary]"')
-    if module.startswith("sqlalchemy.ext.asyncio"):
-        raise UsageError(f"{said}: take (await conn.get_raw_connection()).driver_connection")
-    raise UsageError(
-        f"{said}: of SQLAlchemy's connection take .connection.driver_connection, of Django's "
-        ".connection"
-    )
-
-
 def _check_autocommit(autocommit: bool) -> None:
     if not autocommit:
         raise UsageError(
@@ -422,7 +397,7 @@ def _traced(parameters: dict[str, Any], trace: dict[str, str] | None) -> dict[st
 
 def _graph(graph: Graph) -> dict[str, Any]:
     if not isinstance(graph, Graph):
-        raise UsageError(f"a {type(graph).__name__} is no trax.Graph; write trax.Graph()")
+        raise WrongTypeError(f"the graph is {kind_of(graph)}; write trax.Graph()")
     return {"document": graph.document(), "unique_key": graph.unique_key}
 
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, NoReturn
 
 from . import argument, typed
-from .errors import UsageError
+from .errors import WrongTypeError
 from .options import EMPTY, JobOptions, checked_options, input_text
 
 if sys.version_info >= (3, 11):
@@ -148,7 +148,7 @@ class Graph:
 
 def _name_of(node: object) -> str:
     if not isinstance(node, Node):
-        raise UsageError(f"needs has {node!r}; write what graph.add returned: needs=[load]")
+        raise WrongTypeError(f"needs has {node!r}; write what graph.add returned: needs=[load]")
     return node.name
 
 
