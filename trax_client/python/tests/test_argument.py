@@ -281,6 +281,17 @@ def test_a_duration_is_a_number_of_seconds_or_a_timedelta(name: str, call: Call)
         accepted(call, value)
 
 
+PERIODS = by_name(ENQUEUE, "timeout") + by_name(WORKERS, "poll_interval")
+
+
+@pytest.mark.parametrize(("name", "call"), PERIODS)
+def test_a_period_is_longer_than_zero(name: str, call: Call) -> None:
+    for value in (0, 0.0, timedelta(0)):
+        said = f"{name} is {value}; write more than 0 s, as in {name}=90"
+        refused(call, value, ValueError, said)
+    accepted(call, 0.05)
+
+
 @pytest.mark.parametrize(("name", "call"), INTEGERS)
 def test_an_integer_is_no_fraction_truth_or_text(name: str, call: Call) -> None:
     for value, said in [
@@ -312,7 +323,6 @@ def test_a_flag_is_true_or_false(name: str, call: Call) -> None:
 @pytest.mark.parametrize("call", ENQUEUE)
 def test_an_option_out_of_its_range_is_refused_before_it_is_sent(call: Call) -> None:
     for options, said in [
-        ({"timeout": 0}, "timeout is 0; write more than 0 s, as in timeout=90"),
         ({"unique_for": 5}, 'unique_for needs a key; write unique_key="report 7" too'),
         ({"on_duplicate": "keep"}, 'on_duplicate needs a key; write unique_key="report 7" too'),
         ({"on_duplicate": True}, "on_duplicate is True; write one of: keep, replace, postpone"),
@@ -356,6 +366,9 @@ def test_a_task_is_named_as_the_server_takes_it(worker: Call) -> None:
     for name in ("", " mail", "mail\n"):
         said = f'task is "{name}"; write a name that neither is empty nor begins'
         refused(worker().task, name, ValueError, said)
+    said = "which the server runs: queue them with select trax.enqueue_sql('...')"
+    for decorate in (worker().task, lambda name: worker().task_many(name, max_jobs=1)):
+        refused(decorate, "sql", ValueError, f'task "sql" is that of SQL jobs, {said}')
     refused(worker().task, "a\0b", ValueError, "task is 'a\\x00b'; remove the NUL")
     refused(worker().task, "a\ud800", ValueError, "task is 'a\\ud800', which has half of a surr")
     refused(worker().task, "\xe9" * 128, ValueError, "of 256 bytes; write at most 255")
