@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, NoReturn
 
 from . import argument, typed
-from .errors import WrongTypeError
+from .errors import WrongTypeError, WrongValueError
 from .options import EMPTY, JobOptions, checked_options, input_text
 
 if sys.version_info >= (3, 11):
@@ -142,6 +142,8 @@ class Graph:
 
     def document(self) -> str:
         """Return the document of `trax.enqueue_graph`."""
+        if not self._jobs:
+            raise WrongValueError('the graph has no jobs; write graph.add("load", "etl.load")')
         jobs = ", ".join(self._jobs)
         return f'{{"jobs": [{jobs}], "on_failure": "{self._on_failure}"}}'
 
