@@ -73,7 +73,7 @@ def wait(job: dict[str, int], ctx: trax.Context) -> dict[str, int]:
         return job
 
 
-async def wait_async(job: dict[str, int], ctx: trax.Context) -> dict[str, int]:
+async def wait_async(job: dict[str, int], ctx: trax.AsyncContext) -> dict[str, int]:
     with logged(ctx):
         await asyncio.sleep(job["ms"] / 1000)
         return job
@@ -214,7 +214,7 @@ def run_async() -> None:
 
 
 def as_async(function: Any) -> Any:
-    async def run(job: Any, ctx: trax.Context) -> Any:
+    async def run(job: Any, ctx: trax.AsyncContext) -> Any:
         return function(job, ctx)
 
     run.__annotations__["job"] = function.__annotations__["job"]

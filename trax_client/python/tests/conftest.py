@@ -123,6 +123,10 @@ def as_async(function: Callable[..., Any]) -> Callable[..., Any]:
         result = function(*args, **kwargs)
         return await result if inspect.isawaitable(result) else result
 
+    hints = {name: str(hint) for name, hint in function.__annotations__.items()}
+    run.__annotations__ = {
+        name: hint.replace("trax.Context", "trax.AsyncContext") for name, hint in hints.items()
+    }
     return run
 
 

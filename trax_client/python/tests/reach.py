@@ -35,7 +35,7 @@ others = trax.AsyncWorker(URL, lease=6.0)
 
 
 @others.task("python.async")
-async def on_a_loop(job: Any, ctx: trax.Context) -> Any:
+async def on_a_loop(job: Any, ctx: trax.AsyncContext) -> Any:
     await asyncio.sleep(0.01)
     ctx.progress(0.5)
     return job["n"]

@@ -50,6 +50,11 @@ def awaited(method: Call) -> Call:
     return lambda *args, **kwargs: asyncio.run(method(*args, **kwargs))
 
 
+def done(result: Any) -> None:
+    if asyncio.iscoroutine(result):
+        asyncio.run(result)
+
+
 CLIENT, ASYNC = Client(), AsyncClient()
 KINDS: list[Call] = [trax.Client, trax.AsyncClient]
 WORKERS: list[Call] = [trax.Worker, trax.AsyncWorker]
@@ -91,6 +96,11 @@ def context() -> trax.Context:
     attempt.job_id, attempt.token = 1, ""
     calls: Any = SimpleNamespace(lock_timeout="1", start=sent)
     return trax.Context(attempt, print, calls)
+
+
+def spawn(kind: Call, *given: Any) -> Any:
+    one = context()
+    return kind(one._attempt, print, one._calls).spawn("letter", "a", {"n": 1}, *given)
 
 
 def by_name(calls: list[Call], *names: str) -> list[tuple[str, Call]]:
@@ -204,6 +214,30 @@ def test_an_unknown_option_is_refused_with_the_nearest_one(call: Call) -> None:
     refused(lambda value: call(colour=value), "red", TypeError, said)
 
 
+UNNAMED: list[Call] = [
+    *(lambda value, call=call: call("a", [1], value) for call in MANY),
+    *(
+        lambda value, call=call: call("a", {"n": 1}, value)
+        for client in (CLIENT, ASYNC)
+        for call in (client.enqueue, client.open_batch)
+    ),
+    *(lambda value, kind=kind: spawn(kind, value) for kind in (trax.Context, trax.AsyncContext)),
+    lambda value: trax.Graph().add("load", "a", {"n": 1}, value),
+    lambda value: trax.Graph().add_sql("load", "call rollup()", value),
+]
+
+
+@pytest.mark.parametrize("call", UNNAMED)
+def test_an_option_without_its_name_is_refused_with_it(call: Call) -> None:
+    for value, said in [
+        ({"priority": 1, "batch": 7}, "write priority=1, batch=7"),
+        ({}, "write priority=5"),
+        (7, "write priority=5"),
+    ]:
+        said = f"options are given by name; {said}"
+        refused(lambda value: done(call(value)), value, TypeError, said)
+
+
 @pytest.mark.parametrize("call", ENQUEUE)
 def test_a_time_is_a_datetime_with_a_zone(call: Call) -> None:
     example = "write run_at=datetime(2030, 1, 31, 9, tzinfo=timezone.utc)"
@@ -247,6 +281,17 @@ def test_a_duration_is_a_number_of_seconds_or_a_timedelta(name: str, call: Call)
         accepted(call, value)
 
 
+PERIODS = by_name(ENQUEUE, "timeout") + by_name(WORKERS, "poll_interval")
+
+
+@pytest.mark.parametrize(("name", "call"), PERIODS)
+def test_a_period_is_longer_than_zero(name: str, call: Call) -> None:
+    for value in (0, 0.0, timedelta(0)):
+        said = f"{name} is {value}; write more than 0 s, as in {name}=90"
+        refused(call, value, ValueError, said)
+    accepted(call, 0.05)
+
+
 @pytest.mark.parametrize(("name", "call"), INTEGERS)
 def test_an_integer_is_no_fraction_truth_or_text(name: str, call: Call) -> None:
     for value, said in [
@@ -278,7 +323,6 @@ def test_a_flag_is_true_or_false(name: str, call: Call) -> None:
 @pytest.mark.parametrize("call", ENQUEUE)
 def test_an_option_out_of_its_range_is_refused_before_it_is_sent(call: Call) -> None:
     for options, said in [
-        ({"timeout": 0}, "timeout is 0; write more than 0 s, as in timeout=90"),
         ({"unique_for": 5}, 'unique_for needs a key; write unique_key="report 7" too'),
         ({"on_duplicate": "keep"}, 'on_duplicate needs a key; write unique_key="report 7" too'),
         ({"on_duplicate": True}, "on_duplicate is True; write one of: keep, replace, postpone"),
@@ -322,6 +366,9 @@ def test_a_task_is_named_as_the_server_takes_it(worker: Call) -> None:
     for name in ("", " mail", "mail\n"):
         said = f'task is "{name}"; write a name that neither is empty nor begins'
         refused(worker().task, name, ValueError, said)
+    said = "which the server runs: queue them with select trax.enqueue_sql('...')"
+    for decorate in (worker().task, lambda name: worker().task_many(name, max_jobs=1)):
+        refused(decorate, "sql", ValueError, f'task "sql" is that of SQL jobs, {said}')
     refused(worker().task, "a\0b", ValueError, "task is 'a\\x00b'; remove the NUL")
     refused(worker().task, "a\ud800", ValueError, "task is 'a\\ud800', which has half of a surr")
     refused(worker().task, "\xe9" * 128, ValueError, "of 256 bytes; write at most 255")

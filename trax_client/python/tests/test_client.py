@@ -159,8 +159,9 @@ def test_a_connection_of_another_kind_is_refused_with_the_right_one(url: str) ->
             (trax.Client, asynchronous, "use trax.AsyncClient for it"),
             (trax.AsyncClient, synchronous, "use trax.Client for it"),
         ]:
-            with pytest.raises(trax.UsageError, match=re.escape(said)):
+            with pytest.raises(trax.UsageError, match=re.escape(said)) as refused:
                 kind(connection)
+            assert isinstance(refused.value, TypeError)
     asyncio.run(asynchronous.close())
 
 

@@ -93,21 +93,18 @@ def test_the_wrong_kind_of_callable_object_is_refused() -> None:
         trax.AsyncWorker("").task("a")(functools.partial(greet, "hello", end=""))
 
 
-@pytest.mark.parametrize("call", ["step", "sleep", "signal", "spawn", "children"])
-def test_the_context_of_threads_has_no_steps_in_an_async_handler(
-    url: str, client: trax.Client, task: str, call: str
-) -> None:
-    arguments = {"step": ("a", print), "sleep": ("a", 1), "signal": ("a",), "spawn": ("a", "b")}
-    worker = trax.AsyncWorker(url)
+def test_the_context_of_the_other_kind_is_refused() -> None:
+    def plain(job: Any, ctx: trax.AsyncContext) -> None: ...
 
-    @worker.task(task)
-    async def handler(job: Any, ctx: trax.Context) -> Any:
-        ctx.progress(ctx.attempt)
-        return getattr(ctx, call)(*arguments.get(call, ()))
+    async def coroutine(job: Any, ctx: trax.Context) -> None: ...
 
-    job_id = client.enqueue(task, max_retries=0)
-    asyncio.run(worker.run(until_empty=True))
-    assert 'annotate its context as "trax.AsyncContext"' in str(ended(client, job_id).error)
+    cases: list[tuple[Any, Any, str]] = [
+        (trax.Worker(""), plain, 'is not async: annotate the context as "trax.Context"'),
+        (trax.AsyncWorker(""), coroutine, 'is async: annotate the context as "trax.AsyncContext"'),
+    ]
+    for worker, function, said in cases:
+        with pytest.raises(trax.UsageError, match=f'^the handler of "a" {said}$'):
+            worker.task("a")(function)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +165,34 @@ def test_recorded_without_a_completion_fails_the_attempt(
     eventually(lambda: f"job {jobs[1]} ({fleet.task}): {said}" in caplog.text)
     fleet.stop()
     assert f"job {jobs[0]} " not in caplog.text
+
+
+def test_a_completion_without_recorded_is_named(
+    fleet: Fleet, client: trax.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handler(ends: str, ctx: trax.Context) -> Any:
+        with psycopg.connect(fleet.url) as connection:
+            assert trax.Client(connection).complete(ctx, "itself")
+            if ends == "rollback":
+                connection.rollback()
+        return ends
+
+    async def handler_on_loop(ends: str, ctx: trax.AsyncContext) -> Any:
+        async with await psycopg.AsyncConnection.connect(fleet.url) as connection:
+            assert await trax.AsyncClient(connection).complete(ctx, "itself")
+            if ends == "rollback":
+                await connection.rollback()
+        return ends
+
+    jobs = client.enqueue_many(fleet.task, ["commit", "rollback"], max_retries=0)
+    fleet.start(handler if fleet.kind == "sync" else handler_on_loop, lease=60)
+    outputs = [ended(client, job_id).output for job_id in jobs]
+    assert outputs == ["itself", "rollback"]
+    said = "the handler has completed the job itself: return trax.RECORDED"
+    eventually(lambda: f"job {jobs[0]} ({fleet.task}): {said}" in caplog.text)
+    fleet.stop()
+    assert "lease was lost" not in caplog.text
+    assert f"job {jobs[1]} " not in caplog.text
 
 
 def test_a_handler_that_outlives_the_stop_is_named(

@@ -171,6 +171,7 @@ def test_a_verdict_that_is_raised_is_that_of_all_jobs(fleet: Fleet, client: trax
         ([1, 2], 3, "returned 2 results for 3 jobs"),
         ([], 1, "returned 0 results for 1 job"),
         ([1], 2, "returned 1 result for 2 jobs"),
+        ([None, None, None], 2, "returned 3 results for 2 jobs"),
         ("abc", 3, "returned a text, not a list of 3 results"),
         ({"a": 1}, 1, "returned a dict, not a list of 1 result"),
         (0, 2, "returned an int, not a list of 2 results"),

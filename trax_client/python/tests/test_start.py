@@ -94,14 +94,24 @@ def test_a_lasting_failure_is_logged_again_after_growing_pauses(
     assert said == [1, 6, 16, 36, 76, 136, 196, 256]
 
 
+@pytest.mark.parametrize(
+    ("address", "host", "adds"),
+    [("host=127.0.0.1 port=1", None, False), (None, "127.0.0.1", False), (None, None, True)],
+)
 def test_an_unreachable_server_is_complained_about(
-    fleet: Fleet, caplog: pytest.LogCaptureFixture, monkeypatch: Any
+    fleet: Any, caplog: Any, monkeypatch: Any, address: str | None, host: str | None, adds: bool
 ) -> None:
     monkeypatch.setattr(engine, "COMPLAIN_PAUSE", 0.05)
-    fleet.url = "host=127.0.0.1 port=1"
+    for name in ("DATABASE_URL", "PGHOST", "PGHOSTADDR", "PGSERVICE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PGPORT", "1")
+    if host:
+        monkeypatch.setenv("PGHOST", host)
+    fleet.url = address
     caplog.set_level(logging.WARNING, "trax")
     fleet.start(lambda _: None)
     eventually(lambda: caplog.text.count("the database cannot be reached, again in") >= 3)
+    assert ("; DATABASE_URL is not set" in caplog.text) is adds
 
 
 def test_a_start_is_one_line(

@@ -294,7 +294,7 @@ def test_progress_and_the_worker_are_seen(
 ) -> None:
     go = threading.Event()
 
-    async def on_a_loop(job: Any, ctx: trax.Context) -> Any:
+    async def on_a_loop(job: Any, ctx: trax.AsyncContext) -> Any:
         ctx.progress(0.1)
         ctx.progress({"done": 0.5})
         await asyncio.to_thread(go.wait, 60)

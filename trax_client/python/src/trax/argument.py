@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import difflib
 import operator
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
+
+import psycopg
 
 from .clock import span
 from .errors import WrongTypeError, WrongValueError, kind_of
+
+Connection = TypeVar("Connection", psycopg.Connection[Any], psycopg.AsyncConnection[Any])
 
 _LONGEST = timedelta(days=3650)
 """The server refuses longer durations."""
@@ -31,6 +35,15 @@ def unlisted(given: Iterable[str], known: Collection[str]) -> None:
         near = difflib.get_close_matches(name, known, 1)
         rest = f'did you mean "{near[0]}"?' if near else f"the options are {', '.join(known)}"
         raise WrongTypeError(f'there is no option "{name}"; {rest}')
+
+
+def by_name(unnamed: Sequence[object]) -> None:
+    """Refuse options that are given without their names."""
+    if unnamed:
+        given = unnamed[0]
+        options = given if isinstance(given, Mapping) and given else {"priority": 5}
+        written = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        raise WrongTypeError(f"options are given by name; write {written}")
 
 
 def items(name: str, value: Iterable[Any], example: str) -> list[Any]:
@@ -163,6 +176,30 @@ def mapping(name: str, value: object, example: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise _wrong(name, value, example)
     return value
+
+
+def connection(value: Connection | None, wanted: type[Connection]) -> Connection:
+    """Return a connection of psycopg, sync or async."""
+    if isinstance(value, wanted):
+        return value
+    said = f"a {type(value).__name__} is no psycopg.{wanted.__name__}"
+    module = type(value).__module__
+    if value is None:
+        raise WrongTypeError(
+            "the connection is None: take Django's connection.connection inside "
+            "transaction.atomic(), or after connection.ensure_connection()"
+        )
+    if isinstance(value, psycopg.Connection | psycopg.AsyncConnection):
+        other = "Client" if isinstance(value, psycopg.Connection) else "AsyncClient"
+        raise WrongTypeError(f"{said}: use trax.{other} for it")
+    if module.startswith("psycopg2"):
+        raise WrongTypeError(f'{said}: psycopg 3 is needed; type pip install "psycopg[binary]"')
+    if module.startswith("sqlalchemy.ext.asyncio"):
+        raise WrongTypeError(f"{said}: take (await conn.get_raw_connection()).driver_connection")
+    raise WrongTypeError(
+        f"{said}: of SQLAlchemy's connection take .connection.driver_connection, of Django's "
+        ".connection"
+    )
 
 
 def _wrong(name: str, value: object, example: str, whole: str = "") -> WrongTypeError:

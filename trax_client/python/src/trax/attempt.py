@@ -56,6 +56,8 @@ class Attempt:
     # Whether the server is asked to end the attempt, and whether it has suspended the job.
     is_waiting: bool = False
     is_suspended: bool = False
+    # Whether its handler has completed the job, in a transaction that may still roll back.
+    is_completed: bool = False
     # Why the attempt has failed for good, once the server has recorded that in the middle of it.
     failure: str | None = None
     # When to ask a handler that has begun to stop.

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
-from typing import Any, TypeVar
+from typing import Any, NoReturn
 
 import psycopg
 from psycopg.rows import tuple_row
@@ -37,8 +37,6 @@ if sys.version_info >= (3, 11):
     from typing import Unpack
 else:  # a dependency of psycopg
     from typing_extensions import Unpack
-
-Connection = TypeVar("Connection", psycopg.Connection[Any], psycopg.AsyncConnection[Any])
 
 
 @dataclass(frozen=True)
@@ -100,20 +98,22 @@ class Client:
     def __init__(self, connection: psycopg.Connection[Any], *, decimals: bool = False) -> None:
         """Use a connection; with `decimals`, JSON numbers with a fraction become Decimals."""
         self._decimals = argument.flag("decimals", decimals)
-        self._connection = _checked(connection, psycopg.Connection)
+        self._connection = argument.connection(connection, psycopg.Connection)
 
-    def enqueue(self, task: str, input: Any = EMPTY, **options: Unpack[JobOptions]) -> int:
+    def enqueue(
+        self, task: str, input: Any = EMPTY, *unnamed: NoReturn, **options: Unpack[JobOptions]
+    ) -> int:
         """Queue one job and return its id; without an input it gets `{}`, None is null."""
-        parameters = enqueue_parameters(task, options, input=input_text(input))
+        parameters = enqueue_parameters(task, unnamed, options, input=input_text(input))
         with telemetry.sending(task, "enqueue") as trace:
             return int(self._all(sql.ENQUEUE, _traced(parameters, trace))[0][0])
 
     def enqueue_many(
-        self, task: str, inputs: Iterable[Any], **options: Unpack[JobOptions]
+        self, task: str, inputs: Iterable[Any], *unnamed: NoReturn, **options: Unpack[JobOptions]
     ) -> list[int]:
         """Queue one job for each input and return their ids in the order of the inputs."""
         texts = input_texts(inputs)
-        parameters = enqueue_parameters(task, options, inputs=texts)
+        parameters = enqueue_parameters(task, unnamed, options, inputs=texts)
         with telemetry.sending(task, "enqueue_many", len(texts)) as trace:
             rows = self._all(sql.ENQUEUE_MANY, _traced(parameters, trace))
         return [row[0] for row in rows]
@@ -123,12 +123,14 @@ class Client:
         rows = self._all(sql.ENQUEUE_GRAPH, _graph(graph))
         return dict(rows)
 
-    def open_batch(self, task: str, input: Any = EMPTY, **options: Unpack[JobOptions]) -> int:
+    def open_batch(
+        self, task: str, input: Any = EMPTY, *unnamed: NoReturn, **options: Unpack[JobOptions]
+    ) -> int:
         """Queue the job that runs after all jobs of a batch, and return its id.
 
         `enqueue(..., batch=id)` adds a job, and `seal_batch(id)` says that all have been added.
         """
-        parameters = enqueue_parameters(task, options, input=input_text(input))
+        parameters = enqueue_parameters(task, unnamed, options, input=input_text(input))
         with telemetry.sending(task, "open_batch") as trace:
             return int(self._all(sql.OPEN_BATCH, _traced(parameters, trace))[0][0])
 
@@ -221,7 +223,8 @@ class Client:
 
         The handler commits and returns `RECORDED`. False means that the lease is lost: roll back.
         """
-        return bool(self._all(sql.COMPLETE_IN_TRANSACTION, _completion(context, output))[0][0])
+        rows = self._all(sql.COMPLETE_IN_TRANSACTION, _completion(context, output))
+        return context.completed(bool(rows[0][0]))
 
     def _all(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
         with (
@@ -238,20 +241,22 @@ class AsyncClient:
     def __init__(self, connection: psycopg.AsyncConnection[Any], *, decimals: bool = False) -> None:
         """Use a connection; with `decimals`, JSON numbers with a fraction become Decimals."""
         self._decimals = argument.flag("decimals", decimals)
-        self._connection = _checked(connection, psycopg.AsyncConnection)
+        self._connection = argument.connection(connection, psycopg.AsyncConnection)
 
-    async def enqueue(self, task: str, input: Any = EMPTY, **options: Unpack[JobOptions]) -> int:
+    async def enqueue(
+        self, task: str, input: Any = EMPTY, *unnamed: NoReturn, **options: Unpack[JobOptions]
+    ) -> int:
         """Queue one job and return its id; without an input it gets `{}`, None is null."""
-        parameters = enqueue_parameters(task, options, input=input_text(input))
+        parameters = enqueue_parameters(task, unnamed, options, input=input_text(input))
         with telemetry.sending(task, "enqueue") as trace:
             return int((await self._all(sql.ENQUEUE, _traced(parameters, trace)))[0][0])
 
     async def enqueue_many(
-        self, task: str, inputs: Iterable[Any], **options: Unpack[JobOptions]
+        self, task: str, inputs: Iterable[Any], *unnamed: NoReturn, **options: Unpack[JobOptions]
     ) -> list[int]:
         """Queue one job for each input and return their ids in the order of the inputs."""
         texts = input_texts(inputs)
-        parameters = enqueue_parameters(task, options, inputs=texts)
+        parameters = enqueue_parameters(task, unnamed, options, inputs=texts)
         with telemetry.sending(task, "enqueue_many", len(texts)) as trace:
             rows = await self._all(sql.ENQUEUE_MANY, _traced(parameters, trace))
         return [row[0] for row in rows]
@@ -261,12 +266,14 @@ class AsyncClient:
         rows = await self._all(sql.ENQUEUE_GRAPH, _graph(graph))
         return dict(rows)
 
-    async def open_batch(self, task: str, input: Any = EMPTY, **options: Unpack[JobOptions]) -> int:
+    async def open_batch(
+        self, task: str, input: Any = EMPTY, *unnamed: NoReturn, **options: Unpack[JobOptions]
+    ) -> int:
         """Queue the job that runs after all jobs of a batch, and return its id.
 
         `enqueue(..., batch=id)` adds a job, and `seal_batch(id)` says that all have been added.
         """
-        parameters = enqueue_parameters(task, options, input=input_text(input))
+        parameters = enqueue_parameters(task, unnamed, options, input=input_text(input))
         with telemetry.sending(task, "open_batch") as trace:
             return int((await self._all(sql.OPEN_BATCH, _traced(parameters, trace)))[0][0])
 
@@ -360,7 +367,7 @@ class AsyncClient:
         The handler commits and returns `RECORDED`. False means that the lease is lost: roll back.
         """
         rows = await self._all(sql.COMPLETE_IN_TRANSACTION, _completion(context, output))
-        return bool(rows[0][0])
+        return context.completed(bool(rows[0][0]))
 
     async def _all(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
         with _translating(statement):
@@ -377,29 +384,6 @@ def _translating(statement: str) -> Iterator[None]:
         raise translated(error, statement) from error
 
 
-def _checked(connection: Connection | None, wanted: type[Connection]) -> Connection:
-    if isinstance(connection, wanted):
-        return connection
-    said = f"a {type(connection).__name__} is no psycopg.{wanted.__name__}"
-    module = type(connection).__module__
-    if connection is None:
-        raise UsageError(
-            "the connection is None: take Django's connection.connection inside "
-            "transaction.atomic(), or after connection.ensure_connection()"
-        )
-    if isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
-        other = "Client" if isinstance(connection, psycopg.Connection) else "AsyncClient"
-        raise UsageError(f"{said}: use trax.{other} for it")
-    if module.startswith("psycopg2"):
-        raise UsageError(f'{said}: psycopg 3 is needed; type pip install "psycopg[binary]"')
-    if module.startswith("sqlalchemy.ext.asyncio"):
-        raise UsageError(f"{said}: take (await conn.get_raw_connection()).driver_connection")
-    raise UsageError(
-        f"{said}: of SQLAlchemy's connection take .connection.driver_connection, of Django's "
-        ".connection"
-    )
-
-
 def _check_autocommit(autocommit: bool) -> None:
     if not autocommit:
         raise UsageError(
@@ -413,7 +397,7 @@ def _traced(parameters: dict[str, Any], trace: dict[str, str] | None) -> dict[st
 
 def _graph(graph: Graph) -> dict[str, Any]:
     if not isinstance(graph, Graph):
-        raise UsageError(f"a {type(graph).__name__} is no trax.Graph; write trax.Graph()")
+        raise WrongTypeError(f"the graph is {kind_of(graph)}; write trax.Graph()")
     return {"document": graph.document(), "unique_key": graph.unique_key}
 
 

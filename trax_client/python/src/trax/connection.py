@@ -69,6 +69,13 @@ def checked_address(address: str | None) -> str:
     return address
 
 
+def unset(address: str) -> str:
+    """Return what a failure to connect adds if nothing names a server: libpq takes its default."""
+    names = ("DATABASE_URL", "PGHOST", "PGHOSTADDR", "PGSERVICE")
+    is_named = address or any(os.environ.get(name) for name in names)
+    return "" if is_named else "; DATABASE_URL is not set"
+
+
 def _is_no_secret(address: str) -> bool:
     """Return whether what libpq takes for the name of an option is no part of a password."""
     return "password" not in address and "@" not in address.partition("?")[2]

@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime, timedelta
-from typing import Any, TypeVar, overload
+from typing import Any, NoReturn, TypeVar, overload
 
 from . import typed
 from .argument import duration
@@ -141,6 +141,11 @@ class BaseContext:
         """Note a step that the handler records in a transaction of its own."""
         self._attempt.reached.add(step)
 
+    def completed(self, held: bool) -> bool:
+        """Note that the handler completes the job in a transaction of its own; return `held`."""
+        self._attempt.is_completed |= held
+        return held
+
 
 class Context(BaseContext):
     """An attempt of a job, passed to handlers that have a parameter of this type."""
@@ -201,9 +206,16 @@ class Context(BaseContext):
         """
         return self._do(self._steps.signal(name, timeout, until, step, returns))
 
-    def spawn(self, name: str, task: str, input: Any = EMPTY, **options: Unpack[JobOptions]) -> int:
+    def spawn(
+        self,
+        name: str,
+        task: str,
+        input: Any = EMPTY,
+        *unnamed: NoReturn,
+        **options: Unpack[JobOptions],
+    ) -> int:
         """Queue a job as a child of this one, once, and return its id; options as in `enqueue`."""
-        return int(self._do(self._steps.spawn(name, task, input, options)))
+        return int(self._do(self._steps.spawn(name, task, input, unnamed, options)))
 
     def children(
         self,
@@ -242,14 +254,6 @@ class Context(BaseContext):
                 result.close()
             raise UsageError("the function of a step is async: use trax.AsyncWorker")
         return result
-
-
-class ContextOnLoop(Context):
-    """The context of an async handler that is annotated as `Context`: without the steps."""
-
-    def _do(self, work: Work) -> Any:
-        work.close()
-        raise UsageError('the handler is async: annotate its context as "trax.AsyncContext"')
 
 
 class AsyncContext(BaseContext):
@@ -301,10 +305,15 @@ class AsyncContext(BaseContext):
         return await self._do(self._steps.signal(name, timeout, until, step, returns))
 
     async def spawn(
-        self, name: str, task: str, input: Any = EMPTY, **options: Unpack[JobOptions]
+        self,
+        name: str,
+        task: str,
+        input: Any = EMPTY,
+        *unnamed: NoReturn,
+        **options: Unpack[JobOptions],
     ) -> int:
         """Do as `Context.spawn` does."""
-        return int(await self._do(self._steps.spawn(name, task, input, options)))
+        return int(await self._do(self._steps.spawn(name, task, input, unnamed, options)))
 
     async def children(
         self,

@@ -22,7 +22,7 @@ from . import sql
 from .attempt import Attempt, HeldAttempts
 from .calls import Calls
 from .clock import now
-from .connection import Backoff, Link, Watchdog, bounded
+from .connection import Backoff, Link, Watchdog, bounded, unset
 from .errors import (
     Blame,
     NotPermittedError,
@@ -435,7 +435,8 @@ class Engine:
         pause = self._backoff.next()
         self._paused_until = now() + pause
         self._polling.next_claim = 0.0
-        self._complain("the database cannot be reached, again in %.1f s: %s", pause, error)
+        text = "the database cannot be reached, again in %.1f s: %s"
+        self._complain(text + unset(self._settings.address), pause, error)
 
     def _complain(self, text: str, pause: float, error: psycopg.Error) -> None:
         # Logged again after growing pauses, however long it lasts.

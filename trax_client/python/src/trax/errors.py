@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 
 from . import level
+from .hint import in_python
 
 
 class TraxError(Exception):
@@ -213,7 +214,8 @@ def translated(error: psycopg.Error, statement: str = "") -> ServerError:
     code = error.sqlstate
     message = error.diag.message_primary or str(error).strip()
     kind = _kind(code, error)
-    hint = error.diag.message_hint
+    given = error.diag.message_hint
+    hint = None if given is None else in_python(given)
     if kind is NotInstalledError and code == "3F000":
         hint = _INSTALL
     if kind is NotInstalledError and code == "42883":

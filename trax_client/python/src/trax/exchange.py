@@ -24,7 +24,7 @@ from .attempt import Attempt
 from .clock import millis, now, span
 from .connection import Link
 from .errors import Blame, blame, is_of_the_values
-from .outcome import Kind, Verdict, instead
+from .outcome import NOT_RETURNED, Kind, Verdict, instead
 
 log = logging.getLogger("trax")
 
@@ -181,7 +181,8 @@ class Exchange:
         outcome.answered = True
         job = outcome.attempt
         if not held and outcome.verdict.kind is Kind.COMPLETE:
-            log.warning("job %d (%s): its lease was lost, and not recorded", job.job_id, job.task)
+            said = NOT_RETURNED if job.is_completed else "its lease was lost, and not recorded"
+            log.warning("job %d (%s): %s", job.job_id, job.task, said)
         if held and outcome.verdict.kind is Kind.RECORDED:
             log.warning("job %d (%s): %s", job.job_id, job.task, outcome.verdict.error)
 

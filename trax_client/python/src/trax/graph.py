@@ -6,10 +6,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from . import argument, typed
-from .errors import UsageError
+from .errors import WrongTypeError, WrongValueError
 from .options import EMPTY, JobOptions, checked_options, input_text
 
 if sys.version_info >= (3, 11):
@@ -87,12 +87,13 @@ class Graph:
         name: str,
         task: str,
         input: Any = EMPTY,
-        *,
+        *unnamed: NoReturn,
         needs: Iterable[Node] = (),
         when: When | None = None,
         **options: Unpack[JobOptions],
     ) -> Node:
         """Add a job of workers, which runs after the jobs that it needs."""
+        argument.by_name(unnamed)
         members = {
             "task": typed.dumps(argument.task(task)),
             "input": input_text(input),
@@ -103,13 +104,14 @@ class Graph:
         self,
         name: str,
         command: str,
-        *,
+        *unnamed: NoReturn,
         run_as: str | None = None,
         needs: Iterable[Node] = (),
         when: When | None = None,
         **options: Unpack[JobOptions],
     ) -> Node:
         """Add a statement that the server runs."""
+        argument.by_name(unnamed)
         members = {"sql": typed.dumps(argument.text("command", command, "call rollup()"))}
         if run_as is not None:
             members["run_as"] = typed.dumps(argument.text("run_as", run_as, "ada"))
@@ -140,13 +142,15 @@ class Graph:
 
     def document(self) -> str:
         """Return the document of `trax.enqueue_graph`."""
+        if not self._jobs:
+            raise WrongValueError('the graph has no jobs; write graph.add("load", "etl.load")')
         jobs = ", ".join(self._jobs)
         return f'{{"jobs": [{jobs}], "on_failure": "{self._on_failure}"}}'
 
 
 def _name_of(node: object) -> str:
     if not isinstance(node, Node):
-        raise UsageError(f"needs has {node!r}; write what graph.add returned: needs=[load]")
+        raise WrongTypeError(f"needs has {node!r}; write what graph.add returned: needs=[load]")
     return node.name
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from . import telemetry
-from .context import AsyncContext, BaseContext, Context, ContextOnLoop
+from .context import AsyncContext, BaseContext, Context
 from .errors import UsageError, kind_of
 from .typed import Decoder, decoder, loads, names_decimal
 
@@ -55,21 +55,20 @@ class Handler:
     def _read_signature(
         self, function: Callable[..., Any], plain: Callable[..., Any], given: Collection[str]
     ) -> None:
-        where = f'the handler of "{self.task}"'
+        where, wanted = f'the handler of "{self.task}"', self.context_type
+        annotate = f'annotate the context as "trax.{wanted.__name__}"'
         for name, parameter, hint in self._parameters(function, plain, given):
-            if hint is AsyncContext and self.context_type is Context:
-                raise UsageError(f'{where} is not async: annotate the context as "trax.Context"')
-            if hint is Context and self.context_type is AsyncContext:
-                self.context_type = ContextOnLoop
             is_context = hint in (Context, AsyncContext)
+            if is_context and hint is not wanted:
+                said = "async" if wanted is AsyncContext else "not async"
+                raise UsageError(f"{where} is {said}: {annotate}")
             if is_context and self._context is None:
                 self._context = name
             elif self._input is None and not is_context:
                 self._take_input(name, hint, name)
             elif parameter.default is inspect.Parameter.empty:
                 raise UsageError(
-                    f"{where} has more parameters than an input and a context: "
-                    'annotate the context as "trax.Context"'
+                    f"{where} has more parameters than an input and a context: {annotate}"
                 )
 
     def _take_input(self, name: str, hint: Any, parameter: str) -> None:

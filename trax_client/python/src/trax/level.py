@@ -13,6 +13,8 @@ _LEVELS = {
     ),
 }
 """The lowest level that may call each function; the others need `worker`."""
+CALLS = frozenset(one for functions in _LEVELS.values() for one in functions)
+"""The functions that a client calls."""
 
 
 def advice(statement: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, TypedDict
 
@@ -122,8 +122,11 @@ def change_parameters(change: JobChange) -> dict[str, Any]:
     return parameters
 
 
-def enqueue_parameters(task: str, options: JobOptions, **inputs: Any) -> dict[str, Any]:
+def enqueue_parameters(
+    task: str, unnamed: Sequence[object], options: JobOptions, **inputs: Any
+) -> dict[str, Any]:
     """Return the parameters of a call that queues jobs, with its options checked."""
+    argument.by_name(unnamed)
     return {"task": argument.task(task), **inputs, **checked_options(options)}
 
 

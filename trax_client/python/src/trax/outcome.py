@@ -102,6 +102,7 @@ NOT_RECORDED = (
     "the handler returned trax.RECORDED, but has not completed the job: call complete of a "
     "trax.Client, and commit"
 )
+NOT_RETURNED = "the handler has completed the job itself: return trax.RECORDED"
 
 
 class Kind(Enum):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -141,9 +141,11 @@ class Steps:
             raise TimedOutError(f'no signal "{name}" was sent in time')
         return decode(kept.output)
 
-    def spawn(self, name: str, task: str, input: Any, options: JobOptions) -> Work:
+    def spawn(
+        self, name: str, task: str, input: Any, unnamed: Sequence[object], options: JobOptions
+    ) -> Work:
         """Queue a child and return its id."""
-        parameters = enqueue_parameters(task, options, input=input_text(input))
+        parameters = enqueue_parameters(task, unnamed, options, input=input_text(input))
         step = self._named(name)
         kept = yield from self._kept(step, "child")
         if kept is not None:

@@ -85,7 +85,7 @@ class _Worker:
         if self._versions == []:
             raise WrongValueError("versions has no item; leave it out to claim jobs of any version")
         self._grace = argument.duration("grace", grace).total_seconds()
-        interval = argument.duration("poll_interval", poll_interval).total_seconds()
+        interval = argument.period("poll_interval", poll_interval).total_seconds()
         self._poll_interval = max(0.001, interval)
         self._obey_signals = argument.flag("obey_signals", obey_signals)
         self._handlers: dict[str, Handler] = {}
@@ -200,7 +200,11 @@ class _Worker:
 def _checked(name: object, example: str) -> None:
     if not isinstance(name, str):
         raise WrongTypeError(f"the decorator takes the name of a task: {example}")
-    argument.task(name)
+    if argument.task(name) == "sql":
+        raise WrongValueError(
+            'task "sql" is that of SQL jobs, which the server runs: queue them with '
+            "select trax.enqueue_sql('...')"
+        )
 
 
 class Worker(_Worker):
