@@ -9,6 +9,7 @@ import { Graph, type Member, type Need, memberOf, needOf } from "./graph.js";
 import { dateOf, fromJson, toJson } from "./json.js";
 import { kindOf } from "./kind.js";
 import { anything, checkId, checkList, checkOptions, checkText, flag, nearest, noOption, text } from "./options.js";
+import { noteCompletion } from "./outcome.js";
 import * as sql from "./sql.js";
 import { type Undo, reach, undoOf } from "./steps.js";
 import { Telemetry } from "./telemetry.js";
@@ -243,7 +244,9 @@ export class Client {
       token: ["uuid", attempt.token],
       output: ["jsonb", toJson("output", output)],
     } as const;
-    return Boolean(await this.#value("complete", named));
+    const isRecorded = Boolean(await this.#value("complete", named));
+    if (isRecorded) noteCompletion(attempt.token);
+    return isRecorded;
   }
 
   async #sending<T>(

@@ -13,7 +13,7 @@ import { NotPermittedError, ServerError, type TraxError, blame, isOfTheValues, n
 import type { Lease, LeaseAnswer } from "./heartbeat.js";
 import { dateOf } from "./json.js";
 import { type Logger, few } from "./logger.js";
-import { NOT_RECORDED, TIMED_OUT, type Verdict, instead } from "./outcome.js";
+import { NOT_RECORDED, NOT_RETURNED, TIMED_OUT, type Verdict, instead } from "./outcome.js";
 import * as sql from "./sql.js";
 import { checkVersion, version } from "./version.js";
 
@@ -249,7 +249,7 @@ export class Exchange {
   }
 
   async #report(connection: Connection, reply: Reply, wanted: number): Promise<void> {
-    const singly = (one: Unreported): boolean => one.again || one.verdict.kind !== "complete";
+    const singly = (one: Unreported): boolean => one.again || one.verdict.kind !== "complete" || one.verdict.isNoted === true;
     const singles = reply.unreported.filter(singly);
     reply.unreported = reply.unreported.filter((one) => !singly(one));
     await this.#reportEach(connection, singles, reply);
@@ -347,7 +347,9 @@ export class Exchange {
       try {
         const answer = await send(connection, outcome, verdict, lockTimeout);
         if (verdict.kind === "recorded" && answer !== "completed") this.#options.log.warn(`job ${outcome.jobId}: ${NOT_RECORDED}`);
-        return answer;
+        if (verdict.kind !== "complete" || !verdict.isNoted || answer !== "lost") return answer;
+        this.#options.log.warn(`job ${outcome.jobId}: ${NOT_RETURNED}`);
+        return "completed";
       } catch (error) {
         const ours = translated(error);
         if (!isOfTheValues(ours)) throw ours;

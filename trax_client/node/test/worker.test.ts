@@ -164,6 +164,21 @@ test("a completion in the handler's own transaction is exactly once", async () =
   assert.equal(await client.complete({ jobId: job, token: "00000000-0000-4000-8000-000000000000" }), false);
 });
 
+test("a handler that has completed its job and returns a value is told to return RECORDED", async () => {
+  const jobs = await client.enqueueMany("pay.value", ["commit", "rollback"]);
+  const worker = it.worker({ untilEmpty: true, concurrency: 1 }).task<string>("pay.value", async (end, { jobId, token }) => {
+    await it.db.query("begin");
+    await client.complete({ jobId, token }, "recorded");
+    await it.db.query(end);
+    return "returned";
+  });
+  const { completed, lost } = await worker.run();
+  assert.deepEqual([completed, lost], [2, 0]);
+  assert.deepEqual(await Promise.all(jobs.map(runOf)), ['completed: "recorded"', 'completed: "returned"']);
+  const told = it.said.filter((line) => line.includes("return RECORDED"));
+  assert.deepEqual(told, [`job ${jobs[0]}: the handler has completed the job itself: return RECORDED`]);
+});
+
 test("a cancel aborts the signal of the handler, also of one that ends by the signal's own error", async () => {
   const job = await client.enqueue("endless");
   let reason: unknown;
