@@ -188,7 +188,7 @@ type Times = Pick<Setup, "pollInterval" | "grace" | "cancelPatience"> & { lease:
 function timesOf(options: WorkerOptions): Times {
   return {
     lease: milliseconds(options, "lease", { otherwise: 30_000, least: 1000 }),
-    pollInterval: milliseconds(options, "pollInterval", { otherwise: 200 }),
+    pollInterval: milliseconds(options, "pollInterval", { otherwise: 200, least: 1 }),
     grace: milliseconds(options, "grace", { otherwise: 30_000 }),
     cancelPatience: milliseconds(options, "cancelPatience", { otherwise: 10_000 }),
   };

@@ -203,6 +203,8 @@ test("a time without a unit is refused, and milliseconds are named", async () =>
     assert.equal(new Delay("3650 days").delay, "3650 days");
   }
   await refused('lease is 500 ms; write at least lease: "1000 ms"', () => it.worker({ leaseMs: 500 }));
+  await refused('pollInterval is 0; write at least pollInterval: "1 ms" or pollIntervalMs: 1', () => it.worker({ pollInterval: "0", pollIntervalMs: any(null) }));
+  await refused("pollInterval is 0.5 ms; write at least", () => it.worker({ pollIntervalMs: 0.5 }));
   await refused('grace is "1 month"; write a number with its unit', () => it.worker({ grace: "1 month" }));
   await refused('graceMs is -5; write grace: "90 s" or graceMs: 90000', () => it.worker({ graceMs: -5 }));
 });
