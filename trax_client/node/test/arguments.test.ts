@@ -209,6 +209,21 @@ test("a time without a unit is refused, and milliseconds are named", async () =>
   await refused('graceMs is -5; write grace: "90 s" or graceMs: 90000', () => it.worker({ graceMs: -5 }));
 });
 
+test("a time without a zone is refused", async () => {
+  const late = "2030-01-01";
+  const begins = ["", " 09:00", "T09:00:00.5", " 09:00 PM", " BC"].map((end) => late + end);
+  for (const wrong of [...begins, "20300101T090000", "01-Jan-2030", "tomorrow", ""]) {
+    const words = 'runAt has no time zone: write new Date(...) or "2030-01-01T09:00:00Z"';
+    for (const call of [calls["enqueue"], calls["enqueueMany"], calls["graph"]]) await refused(words, () => call?.({ runAt: wrong }));
+    await refused(words, () => client.changeJob(1, { runAt: wrong }));
+  }
+  const zones = "Z z +02 -0330 +05:30 UTC CEST Europe/Berlin America/Port-au-Prince Etc/GMT+2 America/Argentina/Buenos_Aires".split(" ");
+  const ends = zones.flatMap((zone) => [`T09:00:00${zone}`, ` 09:00 ${zone}`]);
+  for (const right of [...ends.map((end) => late + end), "20300101T090000Z", "now"]) {
+    await client.enqueue("a", {}, { runAt: right });
+  }
+});
+
 test("the worker reads a time as PostgreSQL does", async () => {
   const units = "us usecs microseconds ms msecs milliseconds s sec secs seconds m min mins minutes h hr hrs hours d days w weeks";
   const texts = ["90", "1.5", "00:01:30", "1:30", "100:00:00.25", "1 h 30 min", "1h30m", "2 Days 3 HOURS", " 5 min ", "0"];
