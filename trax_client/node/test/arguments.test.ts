@@ -63,6 +63,9 @@ test("a list is no text, and a text no list", async () => {
   await refused("task has a NUL (\\0), which PostgreSQL cannot store; leave it out", () => client.enqueue("a\0b"));
   await refused("task() takes a name", () => it.worker().task(any(["a", "b"]), () => 1));
   await refused("task() takes a name", () => it.worker().task("", () => 1));
+  const ofServer = `task "sql" is that of SQL jobs, which the server runs: enqueue them with select trax.enqueue_sql('...')`;
+  await refused(ofServer, () => it.worker().task("sql", () => 1));
+  await refused(ofServer, () => it.worker().handleMany("sql", { maxJobs: 2 }, () => []));
   await refused('the task " mail" begins or ends with a space; write "mail"', () => it.worker().task(" mail", () => 1));
 });
 
