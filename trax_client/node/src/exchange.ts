@@ -9,7 +9,7 @@ import type { HostConfig } from "./address.js";
 import { now } from "./clock.js";
 import { Backoff, Connection, type Row } from "./connection.js";
 import type { Context, Durable } from "./context.js";
-import { NotPermittedError, ServerError, type TraxError, blame, isOfTheValues, notInstalled, translated } from "./errors.js";
+import { DisconnectedError, NotPermittedError, ServerError, type TraxError, blame, isOfTheValues, notInstalled, translated } from "./errors.js";
 import type { Lease, LeaseAnswer } from "./heartbeat.js";
 import { dateOf } from "./json.js";
 import { type Logger, few } from "./logger.js";
@@ -108,9 +108,12 @@ export class Exchange {
   /** The last refusal logged. A refusal that repeats, as before an update, is logged once. */
   #refusal: string | undefined;
   #pause = 0;
+  /** What the first message about an unreachable server adds. */
+  #remark: string;
 
   constructor(options: ExchangeOptions) {
     this.#options = options;
+    this.#remark = options.hosts.some(({ isDefault }) => isDefault) ? "; DATABASE_URL is not set" : "";
     // An answer after more than half a lease is of little use.
     this.#limit = Math.min(Math.max(options.lease / 2, 2000), 30_000);
   }
@@ -184,7 +187,9 @@ export class Exchange {
     this.#isTroubled = true;
     const isKnown = atFault === "call" && this.#refusal === error.message;
     this.#refusal = atFault === "call" ? error.message : undefined;
-    if (!isKnown) this.#options.log.warn(`${prefix}${error.message}; again in ${Math.round(retryIn)} ms`);
+    const remark = error instanceof DisconnectedError ? this.#remark : "";
+    if (remark !== "") this.#remark = "";
+    if (!isKnown) this.#options.log.warn(`${prefix}${error.message}${remark}; again in ${Math.round(retryIn)} ms`);
   }
 
   /** Extends leases over this connection, which also reports begun jobs. */
