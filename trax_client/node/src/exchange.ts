@@ -108,7 +108,7 @@ export class Exchange {
   /** The last refusal logged. A refusal that repeats, as before an update, is logged once. */
   #refusal: string | undefined;
   #pause = 0;
-  /** What the first message about an unreachable server adds. */
+  /** The addition to the first message about an unreachable server. */
   #remark: string;
 
   constructor(options: ExchangeOptions) {

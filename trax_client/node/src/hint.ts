@@ -1,4 +1,4 @@
-// Hints of the server, which are written in SQL, in JavaScript. What is not understood stays as it is.
+// Hints of the server, which are written in SQL, in JavaScript. Other text stays as it is.
 
 /** The functions that a Client has too, with the arguments that its methods take by position. */
 const methods = new Map(Object.entries({

@@ -32,7 +32,7 @@ test("a hint names the options and methods of this package", () => {
   for (const [hint, expected] of Object.entries(hints)) assert.equal(inJavaScript(hint), expected);
 });
 
-test("what is not understood in a hint stays as it is", () => {
+test("other text in a hint stays as it is", () => {
   for (const hint of [
     "Queue a statement with: select trax.enqueue_sql('...'); or give the task another name.",
     "Name a role: trax.grant_access(role => 'app', level => 'worker')",
