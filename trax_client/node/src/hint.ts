@@ -14,7 +14,7 @@ const methods = new Map(Object.entries({
 const call = /(?:(?:select|call) )?\btrax\w*\.(\w+)\(((?:[^()]|\([^()]*\))*)\)(?! from\b)/g;
 const named = /\b([a-z]\w*) => ((?:now\(\) \+ )?interval '[^']*'|now\(\)|array\[[^\]]*\]|'[^']*'(?:::jsonb)?)?/g;
 
-/** Returns a hint with the options and the methods of this package instead of arguments and functions. */
+/** Returns a hint with the options and methods of this package. */
 export function inJavaScript(hint: string): string {
   let written = "";
   let end = 0;

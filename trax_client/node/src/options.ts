@@ -84,7 +84,7 @@ export const time = kind('new Date("2030-01-31T09:00Z")', (name, value, remedy) 
 /** Words at the end of a time that are no zone. */
 const noZone = /^(am|pm|ad|bc|today|tomorrow|yesterday|allballs)$/i;
 
-/** Returns whether a text ends with an offset after its time of day, or with a word as of a zone. */
+/** Returns whether a text ends with an offset after its time of day, or with the word of a zone. */
 function hasZone(time: string): boolean {
   const text = time.trim();
   if (/[T:]\d[\d:.]*\s*[+-]\d{1,2}(:?\d{2}){0,2}$/i.test(text)) return true;
