@@ -29,6 +29,8 @@ export interface HostConfig {
   tls?: Tls;
   /** The name or IP address that the certificate must match. */
   name?: string;
+  /** Neither the program nor the environment names a host: the driver takes its own default. */
+  isDefault?: boolean;
 }
 
 const url = /^(postgres(?:ql)?:\/\/(?:[^/?#]*@)?)([^/?#@]*)(.*)$/s;
@@ -44,6 +46,7 @@ export function hosts(address: Address | undefined, env: Record<string, string |
       // Parses the address without connecting.
       const { host } = new pg.Client({ ...one.config, ssl: false });
       one.name = host;
+      one.isDefault = (address ?? (env["DATABASE_URL"] || env["PGHOST"])) === undefined;
       // As in libpq, TLS is not used over a socket.
       if (host.startsWith("/") && one.tls !== undefined) one.tls = { sslmode: "disable" };
       if (one.tls !== undefined) encryptions(one.tls);

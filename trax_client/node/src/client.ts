@@ -1,5 +1,7 @@
 // Enqueues jobs and reads their state over a connection of the caller, in its transaction if there is one.
 
+import type pg from "pg";
+
 import { type Duration, checkSpan } from "./duration.js";
 import { type EnqueueOptions, type JobChange, argumentsOf, changeKinds, changesOf, inputOf, optionKinds } from "./enqueue.js";
 import { UsageError, translated } from "./errors.js";
@@ -7,6 +9,7 @@ import { Graph, type Member, type Need, memberOf, needOf } from "./graph.js";
 import { dateOf, fromJson, toJson } from "./json.js";
 import { kindOf } from "./kind.js";
 import { anything, checkId, checkList, checkOptions, checkText, flag, nearest, noOption, text } from "./options.js";
+import { noteCompletion } from "./outcome.js";
 import * as sql from "./sql.js";
 import { type Undo, reach, undoOf } from "./steps.js";
 import { Telemetry } from "./telemetry.js";
@@ -135,10 +138,11 @@ export class Client {
 
   /** Waits until a job has ended, at most for `timeout` (default 30 s); on timeout returns the current state.
    * Other calls on the connection wait until this one returns.
-   * @throws UnknownNameError if the job does not exist, WrongStateError inside a transaction. */
+   * @throws UnknownNameError if the job does not exist, UsageError inside a transaction. */
   async awaitJob<Output = unknown>(jobId: number, timeout: Duration = "30 s"): Promise<JobResult<Output>> {
     checkId("jobId", jobId, 'awaitJob(jobId, "90 s")');
     checkSpan("timeout", timeout, 'awaitJob(jobId, "90 s") or awaitJob(jobId, "90000 ms")');
+    await this.#refuseTransaction();
     const [row] = await this.#rows(sql.awaitJob(jobId, timeout));
     const state = row?.["state"] as JobState;
     // Read separately as text, as the driver may or may not have parsed the procedure's own output.
@@ -240,7 +244,9 @@ export class Client {
       token: ["uuid", attempt.token],
       output: ["jsonb", toJson("output", output)],
     } as const;
-    return Boolean(await this.#value("complete", named));
+    const isRecorded = Boolean(await this.#value("complete", named));
+    if (isRecorded) noteCompletion(attempt.token);
+    return isRecorded;
   }
 
   async #sending<T>(
@@ -254,6 +260,14 @@ export class Client {
     this.#telemetry ??= Telemetry.load();
     const telemetry = await this.#telemetry;
     return telemetry.sending(task, operation, (trace) => run(argumentsOf({ ...(trace && { trace }), ...options })));
+  }
+
+  /** Refuses a call that waits outside of transactions, as the refusal of the server would abort the
+   * transaction. A connection that does not tell its status is asked whether it has written. */
+  async #refuseTransaction(): Promise<void> {
+    const { getTransactionStatus: status } = this.#db as Partial<pg.Client>;
+    const isOpen = status === undefined ? (await this.#rows(sql.ifWritten)).length > 0 : status.call(this.#db) === "T";
+    if (isOpen) throw new UsageError("awaitJob waits outside of transactions: commit first, or use another connection");
   }
 
   async #value(name: string, named: Record<string, sql.Argument>): Promise<unknown> {

@@ -10,7 +10,7 @@ export type Trace = Record<string, unknown>;
 
 /** The options of `trax.enqueue`. Times are texts (`5 min`), or milliseconds in options whose names end in `Ms`. */
 export interface EnqueueOptions {
-  /** The time before which the job cannot be claimed. */
+  /** The time before which the job cannot be claimed; a text has its zone. */
   runAt?: Date | string;
   groupName?: string;
   /** 0 to 31; a higher priority is claimed first. */

@@ -1,6 +1,7 @@
 // The errors of calls, classified by SQLSTATE.
 
 import type { Child } from "./child.js";
+import { inJavaScript } from "./hint.js";
 import { hintToGrant } from "./level.js";
 
 /** The base of all errors of this package. */
@@ -113,7 +114,7 @@ export function translated(error: unknown, statement = ""): TraxError {
   }
   const sqlstate = driver.code ?? "XX000";
   const kind = kindOf(sqlstate, driver.message);
-  const hint = driver.hint ?? hintOf(kind, sqlstate, statement);
+  const hint = driver.hint === undefined ? hintOf(kind, sqlstate, statement) : inJavaScript(driver.hint);
   return new kind(driver.message, { sqlstate, detail: driver.detail, hint, cause: error });
 }
 

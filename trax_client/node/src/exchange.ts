@@ -9,11 +9,11 @@ import type { HostConfig } from "./address.js";
 import { now } from "./clock.js";
 import { Backoff, Connection, type Row } from "./connection.js";
 import type { Context, Durable } from "./context.js";
-import { NotPermittedError, ServerError, type TraxError, blame, isOfTheValues, notInstalled, translated } from "./errors.js";
+import { DisconnectedError, NotPermittedError, ServerError, type TraxError, blame, isOfTheValues, notInstalled, translated } from "./errors.js";
 import type { Lease, LeaseAnswer } from "./heartbeat.js";
 import { dateOf } from "./json.js";
 import { type Logger, few } from "./logger.js";
-import { NOT_RECORDED, TIMED_OUT, type Verdict, instead } from "./outcome.js";
+import { NOT_RECORDED, NOT_RETURNED, TIMED_OUT, type Verdict, instead } from "./outcome.js";
 import * as sql from "./sql.js";
 import { checkVersion, version } from "./version.js";
 
@@ -108,9 +108,12 @@ export class Exchange {
   /** The last refusal logged. A refusal that repeats, as before an update, is logged once. */
   #refusal: string | undefined;
   #pause = 0;
+  /** The addition to the first message about an unreachable server. */
+  #remark: string;
 
   constructor(options: ExchangeOptions) {
     this.#options = options;
+    this.#remark = options.hosts.some(({ isDefault }) => isDefault) ? "; DATABASE_URL is not set" : "";
     // An answer after more than half a lease is of little use.
     this.#limit = Math.min(Math.max(options.lease / 2, 2000), 30_000);
   }
@@ -184,7 +187,9 @@ export class Exchange {
     this.#isTroubled = true;
     const isKnown = atFault === "call" && this.#refusal === error.message;
     this.#refusal = atFault === "call" ? error.message : undefined;
-    if (!isKnown) this.#options.log.warn(`${prefix}${error.message}; again in ${Math.round(retryIn)} ms`);
+    const remark = error instanceof DisconnectedError ? this.#remark : "";
+    if (remark !== "") this.#remark = "";
+    if (!isKnown) this.#options.log.warn(`${prefix}${error.message}${remark}; again in ${Math.round(retryIn)} ms`);
   }
 
   /** Extends leases over this connection, which also reports begun jobs. */
@@ -249,7 +254,7 @@ export class Exchange {
   }
 
   async #report(connection: Connection, reply: Reply, wanted: number): Promise<void> {
-    const singly = (one: Unreported): boolean => one.again || one.verdict.kind !== "complete";
+    const singly = (one: Unreported): boolean => one.again || one.verdict.kind !== "complete" || one.verdict.isNoted === true;
     const singles = reply.unreported.filter(singly);
     reply.unreported = reply.unreported.filter((one) => !singly(one));
     await this.#reportEach(connection, singles, reply);
@@ -347,7 +352,9 @@ export class Exchange {
       try {
         const answer = await send(connection, outcome, verdict, lockTimeout);
         if (verdict.kind === "recorded" && answer !== "completed") this.#options.log.warn(`job ${outcome.jobId}: ${NOT_RECORDED}`);
-        return answer;
+        if (verdict.kind !== "complete" || !verdict.isNoted || answer !== "lost") return answer;
+        this.#options.log.warn(`job ${outcome.jobId}: ${NOT_RETURNED}`);
+        return "completed";
       } catch (error) {
         const ours = translated(error);
         if (!isOfTheValues(ours)) throw ours;

@@ -8,7 +8,7 @@ import type { Context } from "./context.js";
 import { type Decoder, decode } from "./decoder.js";
 import type { Claimed } from "./exchange.js";
 import { toJson } from "./json.js";
-import { Permanent, type Reason, Stopped, TIMED_OUT, type Verdict, describe, failure, onError, onOutput, onStop } from "./outcome.js";
+import { Permanent, type Reason, Stopped, TIMED_OUT, type Verdict, describe, failure, noting, onError, onOutput, onStop } from "./outcome.js";
 import type { Statement } from "./sql.js";
 import { type Effect, Steps } from "./steps.js";
 import type { Telemetry } from "./telemetry.js";
@@ -106,7 +106,7 @@ export class Execution {
       });
     });
     return this.#telemetry.executing(this.#ctx, async (failed) => {
-      const verdict = await Promise.race([this.#handle(registered), overdue, this.#suspension]);
+      const verdict = await noting(this.claimed.token, () => Promise.race([this.#handle(registered), overdue, this.#suspension]));
       clearTimeout(timer);
       if (this.#failure !== undefined) {
         failed("error", this.#failure);

@@ -74,9 +74,23 @@ const isObject = (value: unknown): boolean => Object.prototype.toString.call(val
 export const anything = kind("", () => undefined);
 export const id = kind("7", checkId);
 export const flag = fitting("true or false", (value) => typeof value === "boolean");
-export const time = fitting('new Date("2030-01-31T09:00Z")', (value) => {
-  return value instanceof Date ? !Number.isNaN(value.getTime()) : typeof value === "string" && !value.includes("\0");
+export const time = kind('new Date("2030-01-31T09:00Z")', (name, value, remedy) => {
+  const fits = value instanceof Date ? !Number.isNaN(value.getTime()) : typeof value === "string" && !value.includes("\0");
+  if (!fits) throw new UsageError(`${name} is ${said(value)}; write ${remedy}`);
+  if (typeof value !== "string" || hasZone(value)) return;
+  throw new UsageError(`${name} has no time zone: write new Date(...) or "2030-01-01T09:00:00Z"`);
 });
+
+/** Words at the end of a time that are no zone. */
+const noZone = /^(am|pm|ad|bc|today|tomorrow|yesterday|allballs)$/i;
+
+/** Returns whether a text ends with an offset after its time of day, or with the word of a zone. */
+function hasZone(time: string): boolean {
+  const text = time.trim();
+  if (/[T:]\d[\d:.]*\s*[+-]\d{1,2}(:?\d{2}){0,2}$/i.test(text)) return true;
+  const word = /(?<![a-z_/+-])[a-z][a-z_]*([/+-][a-z0-9_]+)*$/i.exec(text)?.[0];
+  return word !== undefined && !noZone.test(word);
+}
 export const callback = (example: string): Kind => fitting(example, (value) => typeof value === "function");
 export const object = (example: string): Kind => fitting(example, isObject);
 export const list = (example: string): Kind => kind(example, checkList);

@@ -73,9 +73,30 @@ export const RECORDED: unique symbol = Symbol("the handler has recorded its outc
 export const NOT_RECORDED =
   "the handler returned RECORDED, but has not completed the job: call complete of a Client, and commit";
 
+export const NOT_RETURNED = "the handler has completed the job itself: return RECORDED";
+
+/** The running attempts, by token, and whether their handlers have completed them. */
+const attempts = new Map<string, boolean>();
+
+/** Notes that an attempt was completed in a transaction of its handler. */
+export function noteCompletion(token: string): void {
+  if (attempts.has(token)) attempts.set(token, true);
+}
+
+/** Runs an attempt; its completion says whether the handler has completed it, too. */
+export async function noting(token: string, run: () => Promise<Verdict>): Promise<Verdict> {
+  attempts.set(token, false);
+  try {
+    const verdict = await run();
+    return verdict.kind === "complete" && attempts.get(token) ? { ...verdict, isNoted: true } : verdict;
+  } finally {
+    attempts.delete(token);
+  }
+}
+
 /** The result to report for one lease, with JSON and text ready to send. */
 export type Verdict =
-  | { kind: "complete"; output: string | undefined }
+  | { kind: "complete"; output: string | undefined; isNoted?: boolean }
   | { kind: "fail"; error: string; detail?: string | undefined; retryIn?: string; permanent?: boolean; closeRate?: boolean }
   | { kind: "release"; delay?: string }
   | { kind: "acknowledge cancel" }

@@ -174,6 +174,12 @@ export const awaitJob = (jobId: number, timeout: string): Statement => ({
   values: [jobId, timeout],
 });
 
+/** Returns a row if a transaction is open that has written. */
+export const ifWritten: Statement = {
+  text: "select 1 as written where pg_catalog.pg_current_xact_id_if_assigned() is not null",
+  values: [],
+};
+
 export const version: Statement = {
   text: `select pg_catalog.current_database()::text as database, (
     select e.extversion::text from pg_catalog.pg_extension e where e.extname = 'trax') as version`,

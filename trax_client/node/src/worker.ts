@@ -113,6 +113,9 @@ export class Worker {
     if (/Generator/.test(Object.prototype.toString.call(handler))) {
       throw new UsageError(`the handler of "${name}" yields; return the output instead`);
     }
+    if (name === "sql") {
+      throw new UsageError(`task "sql" is that of SQL jobs, which the server runs: enqueue them with select trax.enqueue_sql('...')`);
+    }
     if (this.#tasks.has(name)) throw new UsageError(`the task "${name}" has a handler already; a task has one`);
     this.#tasks.set(name, { handler: handlerOf(handler), decoder: decoder ?? undefined });
     return this;
@@ -188,7 +191,7 @@ type Times = Pick<Setup, "pollInterval" | "grace" | "cancelPatience"> & { lease:
 function timesOf(options: WorkerOptions): Times {
   return {
     lease: milliseconds(options, "lease", { otherwise: 30_000, least: 1000 }),
-    pollInterval: milliseconds(options, "pollInterval", { otherwise: 200 }),
+    pollInterval: milliseconds(options, "pollInterval", { otherwise: 200, least: 1 }),
     grace: milliseconds(options, "grace", { otherwise: 30_000 }),
     cancelPatience: milliseconds(options, "cancelPatience", { otherwise: 10_000 }),
   };

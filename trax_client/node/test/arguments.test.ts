@@ -63,6 +63,9 @@ test("a list is no text, and a text no list", async () => {
   await refused("task has a NUL (\\0), which PostgreSQL cannot store; leave it out", () => client.enqueue("a\0b"));
   await refused("task() takes a name", () => it.worker().task(any(["a", "b"]), () => 1));
   await refused("task() takes a name", () => it.worker().task("", () => 1));
+  const ofServer = `task "sql" is that of SQL jobs, which the server runs: enqueue them with select trax.enqueue_sql('...')`;
+  await refused(ofServer, () => it.worker().task("sql", () => 1));
+  await refused(ofServer, () => it.worker().handleMany("sql", { maxJobs: 2 }, () => []));
   await refused('the task " mail" begins or ends with a space; write "mail"', () => it.worker().task(" mail", () => 1));
 });
 
@@ -203,8 +206,25 @@ test("a time without a unit is refused, and milliseconds are named", async () =>
     assert.equal(new Delay("3650 days").delay, "3650 days");
   }
   await refused('lease is 500 ms; write at least lease: "1000 ms"', () => it.worker({ leaseMs: 500 }));
+  await refused('pollInterval is 0; write at least pollInterval: "1 ms" or pollIntervalMs: 1', () => it.worker({ pollInterval: "0", pollIntervalMs: any(null) }));
+  await refused("pollInterval is 0.5 ms; write at least", () => it.worker({ pollIntervalMs: 0.5 }));
   await refused('grace is "1 month"; write a number with its unit', () => it.worker({ grace: "1 month" }));
   await refused('graceMs is -5; write grace: "90 s" or graceMs: 90000', () => it.worker({ graceMs: -5 }));
+});
+
+test("a time without a zone is refused", async () => {
+  const late = "2030-01-01";
+  const begins = ["", " 09:00", "T09:00:00.5", " 09:00 PM", " BC"].map((end) => late + end);
+  for (const wrong of [...begins, "20300101T090000", "01-Jan-2030", "tomorrow", ""]) {
+    const words = 'runAt has no time zone: write new Date(...) or "2030-01-01T09:00:00Z"';
+    for (const call of [calls["enqueue"], calls["enqueueMany"], calls["graph"]]) await refused(words, () => call?.({ runAt: wrong }));
+    await refused(words, () => client.changeJob(1, { runAt: wrong }));
+  }
+  const zones = "Z z +02 -0330 +05:30 UTC CEST Europe/Berlin America/Port-au-Prince Etc/GMT+2 America/Argentina/Buenos_Aires".split(" ");
+  const ends = zones.flatMap((zone) => [`T09:00:00${zone}`, ` 09:00 ${zone}`]);
+  for (const right of [...ends.map((end) => late + end), "20300101T090000Z", "now"]) {
+    await client.enqueue("a", {}, { runAt: right });
+  }
 });
 
 test("the worker reads a time as PostgreSQL does", async () => {

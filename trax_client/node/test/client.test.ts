@@ -84,12 +84,27 @@ test("errors have a class for each SQLSTATE, with detail and hint", async () => 
   await assert.rejects(client.enqueue("a", "x".repeat(1_100_000)), TooLargeError);
   await assert.rejects(client.enqueue("a", { n: 1n }), UsageError);
   const job = await client.enqueue("waits");
-  await db.query("begin");
-  await assert.rejects(client.awaitJob(job, "10 ms"), WrongStateError);
-  await db.query("rollback");
   assert.equal((await client.awaitJob(job, "10 ms")).state, "queued");
   assert.equal(await client.cancel(job), "cancelled");
   assert.equal((await client.awaitJob(job)).state, "cancelled");
+});
+
+test("a wait in a transaction is refused before it aborts the transaction", async () => {
+  const older = new Client({ query: (text, values) => db.query(text, values) });
+  const waits = /awaitJob waits outside of transactions: commit first, or use another connection/;
+  for (const producer of [client, older]) {
+    await db.query("begin");
+    const job = await producer.enqueue("kept");
+    await assert.rejects(producer.awaitJob(job, "10 ms"), waits);
+    await db.query("commit");
+    assert.equal((await producer.awaitJob(job, "0")).state, "queued");
+    await db.query("begin read only");
+    await assert.rejects(producer.awaitJob(job, "10 ms"), producer === client ? waits : WrongStateError);
+    await db.query("rollback");
+  }
+  const pool = new pg.Pool({ connectionString: it.url });
+  assert.equal((await new Client(pool).awaitJob(await client.enqueue("kept"), "0")).state, "queued");
+  await pool.end();
 });
 
 test("a missing right names the level that has it", async () => {

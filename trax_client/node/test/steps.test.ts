@@ -412,6 +412,8 @@ test("mistakes in the arguments of steps are refused before anything is done", a
     [(ctx) => ctx.sleep("a", 90), /until is a number; write sleep\("pause", "3 days"\)/],
     [(ctx) => ctx.sleep("a", "-5 s"), /until is "-5 s"; write sleep\("pause", "3 days"\)/],
     [(ctx) => ctx.awaitSignal("a", { timeout: 90 }), /timeout is a number; write timeout: "90 s" or timeoutMs: 90000/],
+    [(ctx) => ctx.awaitSignal("a", { until: "2030-01-01" }), /until has no time zone: write new Date/],
+    [(ctx) => ctx.children({ until: "2030-01-01 09:00" }), /until has no time zone: write new Date/],
     [(ctx) => ctx.awaitSignal("a", { timeout: "90 s", until: new Date() }), /timeout and until are both given/],
     [(ctx) => ctx.children({ mode: "some" }), /mode is "some"; write one of: all, any/],
     [(ctx) => ctx.spawn("a", "b", {}, { prioriti: 7 }), /did you mean "priority"\?/],

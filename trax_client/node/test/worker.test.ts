@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { Cancel, Client, Permanent, RECORDED, RetryIn, Snooze, Stopped, UsageError } from "../src/index.js";
+import { Cancel, Client, Permanent, RECORDED, RetryIn, Snooze, Stopped, UsageError, type WorkerOptions } from "../src/index.js";
 import { Connection } from "../src/connection.js";
 import { NotInstalledError } from "../src/errors.js";
 import { database, during, eventually } from "./database.js";
@@ -164,6 +164,21 @@ test("a completion in the handler's own transaction is exactly once", async () =
   assert.equal(await client.complete({ jobId: job, token: "00000000-0000-4000-8000-000000000000" }), false);
 });
 
+test("a handler that has completed its job and returns a value is told to return RECORDED", async () => {
+  const jobs = await client.enqueueMany("pay.value", ["commit", "rollback"]);
+  const worker = it.worker({ untilEmpty: true, concurrency: 1 }).task<string>("pay.value", async (end, { jobId, token }) => {
+    await it.db.query("begin");
+    await client.complete({ jobId, token }, "recorded");
+    await it.db.query(end);
+    return "returned";
+  });
+  const { completed, lost } = await worker.run();
+  assert.deepEqual([completed, lost], [2, 0]);
+  assert.deepEqual(await Promise.all(jobs.map(runOf)), ['completed: "recorded"', 'completed: "returned"']);
+  const told = it.said.filter((line) => line.includes("return RECORDED"));
+  assert.deepEqual(told, [`job ${jobs[0]}: the handler has completed the job itself: return RECORDED`]);
+});
+
 test("a cancel aborts the signal of the handler, also of one that ends by the signal's own error", async () => {
   const job = await client.enqueue("endless");
   let reason: unknown;
@@ -252,6 +267,29 @@ test("a password that is a function keeps the heartbeats in the event loop, and 
   await client.enqueue("alone");
   assert.equal((await second.run()).completed, 1);
   delete process.env["PGPORT"];
+});
+
+test("a worker without an address says once that DATABASE_URL is not set", async () => {
+  const { DATABASE_URL, PGHOST, PGPORT } = process.env;
+  const tries = async (options: WorkerOptions): Promise<string[]> => {
+    const from = it.said.length;
+    const lines = (): string[] => it.said.slice(from).filter((line) => line.includes("ECONNREFUSED"));
+    await during(it.worker(options).task("a", () => 1), () => eventually("two tries", () => lines().length >= 2));
+    return lines();
+  };
+  for (const name of ["DATABASE_URL", "PGHOST"]) delete process.env[name];
+  process.env["PGPORT"] = "1";
+  try {
+    const [first = "", ...rest] = await tries({ connection: undefined as never });
+    assert.match(first, /^connect ECONNREFUSED .*; DATABASE_URL is not set; again in \d+ ms$/);
+    assert.ok(!rest.join().includes("DATABASE_URL"));
+    assert.ok(!(await tries({ connection: { host: "127.0.0.1" } })).join().includes("DATABASE_URL"));
+  } finally {
+    for (const [name, value] of Object.entries({ DATABASE_URL, PGHOST, PGPORT })) {
+      if (value === undefined) delete process.env[name];
+      else process.env[name] = value;
+    }
+  }
 });
 
 test("mistakes are said in words", async () => {
