@@ -27,8 +27,8 @@ impl Access {
     /// Belongs after advice to grant a level: how a role keeps the level that it has.
     pub const KEEPS_BOTH: &str = level::KEEPS_BOTH;
 
-    /// Returns the lowest level with the right whose lack a message of the server reports. `None` if
-    /// it names no function and no table, or is not in English.
+    /// Returns the lowest level that has the right which a message of the server says is missing.
+    /// `None` if it names no function and no table, or is not in English.
     pub fn lowest_for(message: &str) -> Option<&'static str> {
         let object = message.strip_prefix("permission denied for ")?;
         match object.split_once(' ')? {

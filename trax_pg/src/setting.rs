@@ -266,7 +266,7 @@ int_setting! {
     retry_delay -> Duration: millis;
     c"trax.retry_delay" = 5 * 60 * 1_000, 0 => i32::MAX, GucFlags::UNIT_MS;
     c"The delay before the first retry.",
-    c"The argument retry_delay of trax.enqueue and trax.schedule, and retry_in of trax.fail, set another. 0 retries at once, and trax.retry_backoff then has nothing to multiply. Never more than trax.retry_delay_max."
+    c"The argument retry_delay of trax.enqueue and trax.schedule, and retry_in of trax.fail, set another. 0 retries at once. Never more than trax.retry_delay_max."
 }
 
 /// Returns the factor by which each retry waits longer than the one before.
