@@ -13,7 +13,7 @@ rows 10
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_enqueue_graph';
 comment on function trax.enqueue_graph(jsonb, text) is
-    'Queues jobs of which some need others, all or none, and returns their names and ids: {"jobs": [{"name": "load", "task": "etl.load"}, {"name": "sum", "sql": "call rollup()", "needs": ["load"]}]}. A job has the options of trax.enqueue, or of trax.enqueue_sql, without a unique key. "when" says how the jobs that it needs must end: completed (the default), ended or failed. While a graph with this unique_key has a job that waits or runs, returns that graph''s jobs and queues nothing.';
+    'Queues jobs of which some need others, all or none, and returns their names and ids: {"jobs": [{"name": "load", "task": "etl.load"}, {"name": "sum", "sql": "call rollup()", "needs": ["load"]}]}. A job has the options of trax.enqueue or trax.enqueue_sql, but no unique_key. "when" says how the jobs that it needs must end: completed (the default), ended or failed. While a graph with this unique_key has a job that waits or runs, returns that graph''s jobs and queues nothing.';
 
 create function trax.read_needs(
     id bigint

@@ -31,7 +31,7 @@ pub(crate) use lane::{
     Finding, LanesState, Peek, Section, all, end_skips, has_skips, lanes, lower, lowered_since,
     next_entries, peek, publish, raise, repaired, repaired_to, skip,
 };
-pub(crate) use process::{has_clients, is_connected};
+pub(crate) use process::is_connected;
 
 use bell::{BELLS, LOCK as BELLS_LOCK};
 use bound::BOUNDS;
