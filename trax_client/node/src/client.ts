@@ -3,7 +3,9 @@
 import type pg from "pg";
 
 import { type Duration, checkSpan } from "./duration.js";
-import { type EnqueueOptions, type JobChange, argumentsOf, changeKinds, changesOf, inputOf, optionKinds } from "./enqueue.js";
+import {
+  type EnqueueOptions, type EnqueueSqlOptions, type JobChange, argumentsOf, changeKinds, changesOf, inputOf, optionKinds, sqlKinds,
+} from "./enqueue.js";
 import { UsageError, translated } from "./errors.js";
 import { Graph, type Member, type Need, memberOf, needOf } from "./graph.js";
 import { dateOf, fromJson, toJson } from "./json.js";
@@ -64,6 +66,12 @@ export interface JobResult<Output = unknown> {
   error: string | undefined;
 }
 
+/** The result of one of the jobs of `awaitJobs`; the state of a job that does not exist is "unknown". */
+export interface EndedJob<Output = unknown> extends Omit<JobResult<Output>, "state"> {
+  jobId: number;
+  state: JobState | "unknown";
+}
+
 export class Client {
   readonly #db: Queryable;
   #telemetry: Promise<Telemetry> | undefined;
@@ -82,6 +90,15 @@ export class Client {
       const named = { task: ["text", task], input: ["jsonb", inputOf(input)], ...rest } as const;
       return Number(await this.#value("enqueue", named));
     });
+  }
+
+  /** Queues a statement, or several that form one transaction, which the server runs, and returns the id of its job. */
+  async enqueueSql(command: string, options: EnqueueSqlOptions = {}): Promise<number> {
+    checkText("command", command, 'enqueueSql("call rollup()")');
+    checkOptions(options, sqlKinds, 'enqueueSql("call rollup()", { runAs: "reporter" })');
+    const { runAs, ...rest } = options ?? {};
+    const named = { command: ["text", command], run_as: ["text", runAs], ...argumentsOf(rest) } as const;
+    return Number(await this.#value("enqueue_sql", named));
   }
 
   /** Queues a job for each input in one round trip, and returns their ids in the order of the inputs. */
@@ -142,12 +159,31 @@ export class Client {
   async awaitJob<Output = unknown>(jobId: number, timeout: Duration = "30 s"): Promise<JobResult<Output>> {
     checkId("jobId", jobId, 'awaitJob(jobId, "90 s")');
     checkSpan("timeout", timeout, 'awaitJob(jobId, "90 s") or awaitJob(jobId, "90000 ms")');
-    await this.#refuseTransaction();
+    await this.#refuseTransaction("awaitJob");
     const [row] = await this.#rows(sql.awaitJob(jobId, timeout));
     const state = row?.["state"] as JobState;
     // Read separately as text, as the driver may or may not have parsed the procedure's own output.
     const job = state === "completed" ? await this.job<Output>(jobId) : undefined;
     return { state, output: job?.output, error: textOf(row?.["error"]) };
+  }
+
+  /** Waits until one of the jobs has ended, at most for `timeout` (default 30 s), and returns the results of all that
+   * have, at most 1000 in a call; on timeout none. A job that does not exist is among them, with the state "unknown".
+   * Other calls on the connection wait until this one returns.
+   * @throws UsageError inside a transaction. */
+  async awaitJobs<Output = unknown>(jobIds: readonly number[], timeout: Duration = "30 s"): Promise<EndedJob<Output>[]> {
+    checkList("jobIds", jobIds, 'awaitJobs([7, 8], "90 s")');
+    for (const [at, jobId] of jobIds.entries()) checkId(`jobIds[${at}]`, jobId, 'awaitJobs([7, 8], "90 s")');
+    checkSpan("timeout", timeout, 'awaitJobs(jobIds, "90 s") or awaitJobs(jobIds, "90000 ms")');
+    await this.#refuseTransaction("awaitJobs");
+    const [row] = await this.#rows(sql.awaitJobs(jobIds, timeout));
+    // The driver may have parsed the list or not.
+    const ended = (String(row?.["ended"]).match(/-?\d+/g) ?? []).map(Number);
+    const jobs = new Map((await this.#rows(sql.getJobs(ended))).map((row) => [Number(row["job_id"]), jobOf<Output>(row)]));
+    return ended.map((jobId) => {
+      const { state, output, error } = jobs.get(jobId) ?? { state: "unknown" };
+      return { jobId, state, output, error };
+    });
   }
 
   /** Cancels a waiting job, or asks the worker of an executing job to stop; also the living jobs that it and its
@@ -264,10 +300,10 @@ export class Client {
 
   /** Refuses a call that waits outside of transactions, as the refusal of the server would abort the
    * transaction. A connection that does not tell its status is asked whether it has written. */
-  async #refuseTransaction(): Promise<void> {
+  async #refuseTransaction(name: string): Promise<void> {
     const { getTransactionStatus: status } = this.#db as Partial<pg.Client>;
     const isOpen = status === undefined ? (await this.#rows(sql.ifWritten)).length > 0 : status.call(this.#db) === "T";
-    if (isOpen) throw new UsageError("awaitJob waits outside of transactions: commit first, or use another connection");
+    if (isOpen) throw new UsageError(`${name} waits outside of transactions: commit first, or use another connection`);
   }
 
   async #value(name: string, named: Record<string, sql.Argument>): Promise<unknown> {

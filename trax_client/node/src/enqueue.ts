@@ -45,12 +45,24 @@ export interface EnqueueOptions {
   trace?: Trace;
 }
 
-export const optionKinds = {
+/** The options of `trax.enqueue_sql`: those of `trax.enqueue` that do not concern workers, and a role. */
+export interface EnqueueSqlOptions extends Omit<EnqueueOptions, "version" | "batch" | "rate" | "rateKey" | "cost" | "trace"> {
+  /** The role that the statement runs as, of which the caller is a member; by default the calling role. */
+  runAs?: string;
+}
+
+const sharedKinds = {
   runAt: time, groupName: text("mail"), priority: whole(7), maxRetries: whole(3), timeout: span, timeoutMs: spanMs,
   uniqueKey: text("order 7"), uniqueFor: span, uniqueForMs: spanMs, onDuplicate: text("replace"), concurrencyKey: text("customer 7"),
-  version: text("v2"), batch: id, rate: text("api"), rateKey: text("customer 7"), cost: whole(2), retryDelay: span, retryDelayMs: spanMs,
+  retryDelay: span, retryDelayMs: spanMs,
+};
+
+export const optionKinds = {
+  ...sharedKinds, version: text("v2"), batch: id, rate: text("api"), rateKey: text("customer 7"), cost: whole(2),
   trace: object('{ traceparent: "00-..." }'),
 } satisfies Kinds<EnqueueOptions>;
+
+export const sqlKinds = { ...sharedKinds, runAs: text("reporter") } satisfies Kinds<EnqueueSqlOptions>;
 
 /** Returns the arguments of `trax.enqueue` for the options. */
 export function argumentsOf(options: EnqueueOptions): Record<string, sql.Argument> {

@@ -3,12 +3,14 @@
 /** The functions that a Client has too, with the arguments that its methods take by position. */
 const methods = new Map(Object.entries({
   enqueue: ["task", "input"],
+  enqueue_sql: ["command"],
   open_batch: ["task", "input"],
   seal_batch: ["batch"],
   change_job: ["job_id"],
   cancel: ["job_id"],
   fork: ["job_id"],
   await_job: ["job_id", "timeout"],
+  await_jobs: ["job_ids", "timeout"],
 }));
 
 const call = /(?:(?:select|call) )?\btrax\w*\.(\w+)\(((?:[^()]|\([^()]*\))*)\)(?! from\b)/g;
@@ -32,7 +34,7 @@ function methodCall(name: string, given: string): string | undefined {
   if (positions === undefined) return undefined;
   const all = given.split(/, (?=(?:[^']*'[^']*')*[^']*$)/).filter((text) => text !== "" && text !== "null");
   const options = all.filter((text) => text.includes(" => "));
-  const values = all.filter((text) => !text.includes(" => "));
+  const values = all.filter((text) => !text.includes(" => ")).map(valueOf);
   if (options.length > 0) values.push(...positions.slice(values.length).map(camelCase));
   if (options.length > 0) values.push(`{ ${withOptions(options.join(", "))} }`);
   return `${camelCase(name)}(${values.join(", ")})`;

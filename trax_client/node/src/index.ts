@@ -1,10 +1,10 @@
 export type { Address, ConnectionOptions } from "./address.js";
-export { Client, type Job, type JobResult, type JobState, type Queryable, type Step } from "./client.js";
+export { Client, type EndedJob, type Job, type JobResult, type JobState, type Queryable, type Step } from "./client.js";
 export type { Child } from "./child.js";
 export type { Context, Undo, WaitOptions } from "./context.js";
 export type { Decoder, StandardSchema } from "./decoder.js";
 export type { Duration } from "./duration.js";
-export type { EnqueueOptions, JobChange, Trace } from "./enqueue.js";
+export type { EnqueueOptions, EnqueueSqlOptions, JobChange, Trace } from "./enqueue.js";
 export {
   BusyError,
   ConflictError,

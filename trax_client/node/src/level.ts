@@ -2,9 +2,10 @@
 
 /** The functions below the level worker, by the lowest level that may call them. */
 const levels = {
-  reader: ["await_job", "get_jobs", "read_graph", "read_needs", "read_steps"],
+  reader: ["await_job", "await_jobs", "get_jobs", "read_graph", "read_needs", "read_steps"],
   producer: [
-    "cancel", "change_job", "enqueue", "enqueue_graph", "enqueue_many", "fork", "open_batch", "seal_batch", "send_signal",
+    "cancel", "change_job", "enqueue", "enqueue_graph", "enqueue_many", "enqueue_sql", "fork", "open_batch", "seal_batch",
+    "send_signal",
   ],
 };
 

@@ -174,6 +174,12 @@ export const awaitJob = (jobId: number, timeout: string): Statement => ({
   values: [jobId, timeout],
 });
 
+/** The result is named `ended`. */
+export const awaitJobs = (jobIds: readonly number[], timeout: string): Statement => ({
+  text: "call trax.await_jobs(job_ids => $1::bigint[], timeout => $2::interval, ended => null)",
+  values: [jobIds, timeout],
+});
+
 /** Returns a row if a transaction is open that has written. */
 export const ifWritten: Statement = {
   text: "select 1 as written where pg_catalog.pg_current_xact_id_if_assigned() is not null",

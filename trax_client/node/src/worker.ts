@@ -114,7 +114,7 @@ export class Worker {
       throw new UsageError(`the handler of "${name}" yields; return the output instead`);
     }
     if (name === "sql") {
-      throw new UsageError(`task "sql" is that of SQL jobs, which the server runs: enqueue them with select trax.enqueue_sql('...')`);
+      throw new UsageError(`task "sql" is that of SQL jobs, which the server runs: enqueue them with enqueueSql("...")`);
     }
     if (this.#tasks.has(name)) throw new UsageError(`the task "${name}" has a handler already; a task has one`);
     this.#tasks.set(name, { handler: handlerOf(handler), decoder: decoder ?? undefined });

@@ -24,6 +24,7 @@ const token = "00000000-0000-4000-8000-000000000000";
 /** Each call that takes options. */
 const calls: Record<string, (options: unknown) => unknown> = {
   enqueue: (options) => client.enqueue("a", {}, any(options)),
+  enqueueSql: (options) => client.enqueueSql("select 1", any(options)),
   enqueueMany: (options) => client.enqueueMany("a", [1], any(options)),
   worker: (options) => new Worker(any(options)),
   openBatch: (options) => client.openBatch("a", {}, any(options)),
@@ -38,6 +39,7 @@ const calls: Record<string, (options: unknown) => unknown> = {
 };
 const times: Record<string, string[]> = {
   enqueue: ["timeout", "uniqueFor", "retryDelay"],
+  enqueueSql: ["timeout", "uniqueFor", "retryDelay"],
   enqueueMany: ["timeout", "uniqueFor", "retryDelay"],
   worker: ["lease", "pollInterval", "grace", "cancelPatience"],
 };
@@ -63,7 +65,7 @@ test("a list is no text, and a text no list", async () => {
   await refused("task has a NUL (\\0), which PostgreSQL cannot store; leave it out", () => client.enqueue("a\0b"));
   await refused("task() takes a name", () => it.worker().task(any(["a", "b"]), () => 1));
   await refused("task() takes a name", () => it.worker().task("", () => 1));
-  const ofServer = `task "sql" is that of SQL jobs, which the server runs: enqueue them with select trax.enqueue_sql('...')`;
+  const ofServer = `task "sql" is that of SQL jobs, which the server runs: enqueue them with enqueueSql("...")`;
   await refused(ofServer, () => it.worker().task("sql", () => 1));
   await refused(ofServer, () => it.worker().handleMany("sql", { maxJobs: 2 }, () => []));
   await refused('the task " mail" begins or ends with a space; write "mail"', () => it.worker().task(" mail", () => 1));
@@ -72,6 +74,7 @@ test("a list is no text, and a text no list", async () => {
 test("an option that does not exist is refused by name, with the nearest", async () => {
   for (const [call, pairs] of Object.entries({
     enqueue: { prio: "priority", group_name: "groupName", Timeout: "timeout", retries: "maxRetries", run_at: "runAt", uniqueKye: "uniqueKey" },
+    enqueueSql: { run_as: "runAs", prio: "priority", unique_key: "uniqueKey" },
     enqueueMany: { prio: "priority", timeoutMS: "timeoutMs", retryDelya: "retryDelay" },
     cancel: { three: "tree" },
     fork: { from_step: "fromStep" },
@@ -91,6 +94,9 @@ test("an option that does not exist is refused by name, with the nearest", async
     await refused("the options are a text; write ", () => calls[call]?.("mail"));
     await refused("the options are a list; write ", () => calls[call]?.(["mail"]));
     await refused("the options are a Map; write ", () => calls[call]?.(new Map()));
+  }
+  for (const name of ["version", "batch", "rate", "rateKey", "cost", "trace", "input", "task"]) {
+    await refused(`there is no option "${name}"; `, () => calls["enqueueSql"]?.({ [name]: null }));
   }
   await refused('there is no option "sslmode"; did you mean "ssl"?', () => new Worker({ connection: any({ sslmode: "verify-full" }) }));
   await refused('there is no option "databse"; did you mean "database"?', () => new Worker({ connection: any({ databse: "shop" }) }));
@@ -113,6 +119,10 @@ test("missing arguments are said, and what a client is made of", async () => {
     await refused(`jobId is undefined; write ${name}(jobId`, () => (client[name] as (id: unknown) => unknown)(undefined));
     await refused(`jobId is NaN; write ${name}(jobId`, () => (client[name] as (id: unknown) => unknown)(NaN));
   }
+  await refused("jobIds is a number; write awaitJobs([7, 8]", () => client.awaitJobs(any(7)));
+  await refused("jobIds[1] is NaN; write awaitJobs([7, 8]", () => client.awaitJobs([7, NaN]));
+  await refused('command is undefined; write enqueueSql("', () => client.enqueueSql(any(undefined)));
+  await refused("command has a NUL (\\0), which PostgreSQL cannot store; leave it out", () => client.enqueueSql("select '\0'"));
   await refused("batch is undefined; write sealBatch(batch)", () => client.sealBatch(any(undefined)));
   assert.equal(await client.cancel(any("4711")), "unknown");
 });
@@ -124,6 +134,7 @@ test("a value of another kind is refused by the name of its option", async () =>
       'timeout is': ["abc", "", "-5 s", "5 min ago", "5 parsecs"], "timeoutMs is": [-1], "trace is": ["00", []], "batch is": [1.5, "a"],
       "uniqueKey has a NUL": ["a\0"], "uniqueKey has half of a surrogate pair": ["a\ud800"], "rate is": [5],
     },
+    enqueueSql: { "runAs is": [7, ["reporter"]], "priority is": ["7"] },
     worker: {
       "groups[0] is": [[1]], "connection is": [5, []], "logger is": [5, {}], "concurrency is": [0, 1.5, "3"], "untilEmpty is": ["no"],
       "name is": [5],
@@ -199,6 +210,7 @@ test("a time without a unit is refused, and milliseconds are named", async () =>
     }
   }
   await refused('timeout is a number; write awaitJob(jobId, "90 s")', () => client.awaitJob(1, any(90)));
+  await refused('timeout is a number; write awaitJobs(jobIds, "90 s")', () => client.awaitJobs([1], any(90)));
   await refused('delay is a number; write new RetryIn("90 s")', () => new RetryIn(any(90), "later"));
   await refused('delay is a number; write new Snooze("90 s")', () => new Snooze(any(90)));
   for (const Delay of [Snooze, RetryIn]) {
@@ -217,7 +229,7 @@ test("a time without a zone is refused", async () => {
   const begins = ["", " 09:00", "T09:00:00.5", " 09:00 PM", " BC"].map((end) => late + end);
   for (const wrong of [...begins, "20300101T090000", "01-Jan-2030", "tomorrow", ""]) {
     const words = 'runAt has no time zone: write new Date(...) or "2030-01-01T09:00:00Z"';
-    for (const call of [calls["enqueue"], calls["enqueueMany"], calls["graph"]]) await refused(words, () => call?.({ runAt: wrong }));
+    for (const call of ["enqueue", "enqueueSql", "enqueueMany", "graph"].map((name) => calls[name])) await refused(words, () => call?.({ runAt: wrong }));
     await refused(words, () => client.changeJob(1, { runAt: wrong }));
   }
   const zones = "Z z +02 -0330 +05:30 UTC CEST Europe/Berlin America/Port-au-Prince Etc/GMT+2 America/Argentina/Buenos_Aires".split(" ");

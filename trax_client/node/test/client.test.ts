@@ -42,6 +42,27 @@ test("every option arrives", async () => {
   assert.deepEqual([seen?.runAt, seen?.groupName, seen?.priority, seen?.attempt], [runAt, "g", 7, 0]);
 });
 
+test("every option of a statement arrives", async () => {
+  const role = String(await value("select current_database()"));
+  await db.query(`create role ${role} login`);
+  const runAt = new Date("2031-02-03T04:05:06.789Z");
+  const options = {
+    runAt, groupName: "g", priority: 7, maxRetries: 3, timeout: "5 min", uniqueKey: "of sql", uniqueForMs: 90_000, concurrencyKey: "c",
+    retryDelayMs: 1500, onDuplicate: "keep" as const, runAs: role,
+  };
+  const job = await client.enqueueSql("select 1", options);
+  assert.equal(await client.enqueueSql("select 2", options), job, "the unique key is alive");
+  const columns = `run_at, group_name, priority, max_retries, timeout = '5 min' as timeout, unique_key, concurrency_key,
+    retry_delay = '1.5 s' as retry_delay, run_as, input ->> 'command' as command`;
+  const { rows } = await db.query(`select ${columns} from trax.work_queue where job_id = $1`, [job]);
+  assert.deepEqual(rows, [{
+    run_at: runAt, group_name: "g", priority: 7, max_retries: 3, timeout: true, unique_key: "of sql", concurrency_key: "c",
+    retry_delay: true, run_as: role, command: "select 1",
+  }]);
+  await client.cancel(job);
+  await db.query(`drop role ${role}`);
+});
+
 test("a waiting job is replaced, postponed and changed", async () => {
   const runAt = new Date("2031-02-03T04:05:06.789Z");
   const job = await client.enqueue("index", 1, { uniqueKey: "of index" });
@@ -89,18 +110,51 @@ test("errors have a class for each SQLSTATE, with detail and hint", async () => 
   assert.equal((await client.awaitJob(job)).state, "cancelled");
 });
 
+test("a statement is executed by the server", async () => {
+  const job = await client.enqueueSql("select 7 as n");
+  const { state, output } = await client.awaitJob<{ result: unknown }>(job);
+  assert.deepEqual([state, output?.result], ["completed", [[7]]]);
+  const wrong = await client.enqueueSql("select 1 / 0", { maxRetries: 0 });
+  const [failed] = await client.awaitJobs([wrong]);
+  assert.deepEqual([failed?.jobId, failed?.state], [wrong, "failed"]);
+  assert.match(String(failed?.error), /division by zero/);
+});
+
+test("the first of many jobs ends a wait, and each has its own result", async () => {
+  const [first = 0, second = 0] = await client.enqueueMany("first", [1, 2]);
+  const late = await client.enqueue("late");
+  assert.deepEqual(await client.awaitJobs([late, first], "10 ms"), []);
+  const waiting = client.awaitJobs([late, first], "20 s");
+  const other = new pg.Client(it.url);
+  await other.connect();
+  await new Client(other).cancel(first);
+  await other.end();
+  assert.deepEqual((await waiting).map(({ jobId, state }) => [jobId, state]), [[first, "cancelled"]]);
+  await db.query("select trax.complete(job_id, token, '[1.5]') from trax.claim_next(worker => 'w', tasks => '{first}', max_jobs => 9)");
+  const ended = await client.awaitJobs([999_999, second, first, second]);
+  assert.deepEqual(new Map(ended.map(({ jobId, state, output }) => [jobId, [state, output]])), new Map<number, unknown>([
+    [first, ["cancelled", undefined]], [second, ["completed", [1.5]]], [999_999, ["unknown", undefined]],
+  ]));
+  await assert.rejects(client.awaitJobs(Array.from({ length: 70_000 }, (_, at) => at + 1)), TooLargeError);
+});
+
 test("a wait in a transaction is refused before it aborts the transaction", async () => {
   const older = new Client({ query: (text, values) => db.query(text, values) });
-  const waits = /awaitJob waits outside of transactions: commit first, or use another connection/;
   for (const producer of [client, older]) {
-    await db.query("begin");
-    const job = await producer.enqueue("kept");
-    await assert.rejects(producer.awaitJob(job, "10 ms"), waits);
-    await db.query("commit");
-    assert.equal((await producer.awaitJob(job, "0")).state, "queued");
-    await db.query("begin read only");
-    await assert.rejects(producer.awaitJob(job, "10 ms"), producer === client ? waits : WrongStateError);
-    await db.query("rollback");
+    for (const [name, wait] of Object.entries({
+      awaitJob: (job: number) => producer.awaitJob(job, "10 ms"),
+      awaitJobs: (job: number) => producer.awaitJobs([job], "10 ms"),
+    })) {
+      const waits = { name: "UsageError", message: `${name} waits outside of transactions: commit first, or use another connection` };
+      await db.query("begin");
+      const job = await producer.enqueue("kept");
+      await assert.rejects(wait(job), waits);
+      await db.query("commit");
+      assert.equal((await producer.awaitJob(job, "0")).state, "queued");
+      await db.query("begin read only");
+      await assert.rejects(wait(job), producer === client ? waits : WrongStateError);
+      await db.query("rollback");
+    }
   }
   const pool = new pg.Pool({ connectionString: it.url });
   assert.equal((await new Client(pool).awaitJob(await client.enqueue("kept"), "0")).state, "queued");
@@ -143,7 +197,9 @@ test("type parsers of the program, of big integers and of JSON, spoil nothing", 
   const job = await odd.enqueue("odd");
   assert.equal(typeof job, "number");
   await it.worker({ untilEmpty: true }).task("odd", () => "text").run();
-  assert.deepEqual(await odd.awaitJob(job), { state: "completed", output: "text", error: undefined });
+  const result = { state: "completed", output: "text", error: undefined };
+  assert.deepEqual(await odd.awaitJob(job), result);
+  assert.deepEqual(await odd.awaitJobs([job]), [{ jobId: job, ...result }]);
   await other.end();
 });
 

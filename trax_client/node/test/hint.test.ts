@@ -27,6 +27,11 @@ test("a hint names the options and methods of this package", () => {
     "Commit first, then type: call trax.await_job(7, '1 min', null, null, null)": "Commit first, then type: awaitJob(7, '1 min')",
     "Give a key: trax.enqueue(task, input, unique_key => ...)": "Give a key: enqueue(task, input, { uniqueKey: ... })",
     "Enqueue it: select trax.enqueue(task, rate => '...'); or": "Enqueue it: enqueue(task, input, { rate: '...' }); or",
+    "Queue a statement with: select trax.enqueue_sql('...'); or give the task another name.":
+      "Queue a statement with: enqueueSql('...'); or give the task another name.",
+    "Name the role: select trax.enqueue_sql('call rollup()', run_as => 'reporter')":
+      "Name the role: enqueueSql('call rollup()', { runAs: 'reporter' })",
+    "Commit first, then type: call trax.await_jobs(array[7, 8], '1 min', null)": "Commit first, then type: awaitJobs([7, 8], '1 min')",
     "select trax.cancel(7); select trax.open_batch('...')": "cancel(7); openBatch('...')",
   };
   for (const [hint, expected] of Object.entries(hints)) assert.equal(inJavaScript(hint), expected);
@@ -34,7 +39,6 @@ test("a hint names the options and methods of this package", () => {
 
 test("other text in a hint stays as it is", () => {
   for (const hint of [
-    "Queue a statement with: select trax.enqueue_sql('...'); or give the task another name.",
     "Name a role: trax.grant_access(role => 'app', level => 'worker')",
     "Raise the burst: select trax.configure_rate('api', ..., burst => 7)",
     "Get ids with: select trax.enqueue(task, input) from ...",
