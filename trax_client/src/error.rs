@@ -5,6 +5,7 @@ use std::{fmt, io};
 
 use tokio_postgres::error::{DbError, SqlState};
 
+use crate::hint::in_rust;
 use crate::level;
 use crate::tls_refusal::explain;
 
@@ -38,10 +39,9 @@ impl fmt::Display for Report {
     }
 }
 
-/// The reason for a failed call. `Display` writes the message, the SQLSTATE, the detail and
-/// the hint;
-/// [`Error::report`] returns the parts. A race that occurs in normal operation is a result, not an
-/// error.
+/// The reason for a failed call. `Display` writes the message, the SQLSTATE, the detail and the
+/// hint, whose arguments are methods of this crate; [`Error::report`] returns the server's words. A
+/// race that occurs in normal operation is a result, not an error.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -429,7 +429,8 @@ impl fmt::Display for Error {
                     return Ok(());
                 };
                 write!(f, "{report} ({})", report.sqlstate)?;
-                match (&report.detail, &report.hint) {
+                let hint = report.hint.as_deref().map(in_rust);
+                match (&report.detail, hint) {
                     (Some(detail), Some(hint)) => write!(f, ": {detail} {hint}"),
                     (Some(detail), None) => write!(f, ": {detail}"),
                     (None, Some(hint)) => write!(f, ". {hint}"),

@@ -71,6 +71,7 @@ mod environment;
 mod error;
 mod graph;
 mod health;
+mod hint;
 #[doc(hidden)]
 pub mod http;
 mod id;
