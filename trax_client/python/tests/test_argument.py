@@ -65,6 +65,11 @@ ENQUEUE: list[Call] = [
     lambda task="a", **options: awaited(ASYNC.enqueue)(task, **options),
     lambda task="a", **options: awaited(ASYNC.enqueue_many)(task, [1], **options),
 ]
+SQL: list[Call] = [
+    lambda command="call rollup()", **options: CLIENT.enqueue_sql(command, **options),
+    lambda command="call rollup()", **options: awaited(ASYNC.enqueue_sql)(command, **options),
+]
+AWAIT_JOBS: list[Call] = [CLIENT.await_jobs, awaited(ASYNC.await_jobs)]
 OF_A_JOB: list[Call] = [
     CLIENT.job,
     CLIENT.cancel,
@@ -114,10 +119,10 @@ def by_name(calls: list[Call], *names: str) -> list[tuple[str, Call]]:
 
 LISTS = by_name(WORKERS, "groups", "versions")
 LISTS += [("inputs", lambda value, call=call: call("a", value)) for call in MANY]
-DURATIONS = by_name(ENQUEUE, "timeout", "retry_delay")
+DURATIONS = by_name(ENQUEUE + SQL, "timeout", "retry_delay")
 DURATIONS += [
     ("unique_for", lambda value, call=call: call(unique_for=value, unique_key="a"))
-    for call in ENQUEUE
+    for call in ENQUEUE + SQL
 ]
 DURATIONS += by_name(WORKERS, "lease", "grace", "poll_interval")
 DURATIONS += [("delay", call) for call in (trax.Snooze, trax.RetryIn, wait)]
@@ -125,15 +130,17 @@ DURATIONS += [("delay", lambda value: trax.RetryIn(value, "later"))]
 DURATIONS += [
     ("timeout", lambda value: CLIENT.await_job(1, value)),
     ("timeout", lambda value: awaited(ASYNC.await_job)(1, value)),
+    *(("timeout", lambda value, call=call: call([1], value)) for call in AWAIT_JOBS),
 ]
 DURATIONS += [
     ("until", lambda value: context().sleep("nap", value)),
     ("timeout", lambda value: context().signal("paid", timeout=value)),
     ("timeout", lambda value: context().children(timeout=value)),
 ]
-INTEGERS = by_name(ENQUEUE, "priority", "max_retries") + by_name(WORKERS, "concurrency")
+INTEGERS = by_name(ENQUEUE + SQL, "priority", "max_retries") + by_name(WORKERS, "concurrency")
 INTEGERS += [("job_id", call) for call in OF_A_JOB]
 TEXTS = by_name(ENQUEUE, "task", "group_name", "unique_key", "concurrency_key")
+TEXTS += by_name(SQL, "command", "run_as", "group_name", "unique_key", "concurrency_key")
 TEXTS += by_name(WORKERS, "name", "address")
 TEXTS += [
     ("name", lambda value: context().step(value, print)),
@@ -200,18 +207,44 @@ def test_a_list_of_texts_refuses_other_items(worker: Call) -> None:
     refused(lambda value: worker(versions=value), [], ValueError, "leave it out")
 
 
-@pytest.mark.parametrize("call", ENQUEUE + WORKERS)
+@pytest.mark.parametrize("call", AWAIT_JOBS)
+def test_jobs_to_wait_for_are_a_list_of_ids(call: Call) -> None:
+    for value, kind, said in [
+        (17, TypeError, "ids is an int; write ids=[17, 18]"),
+        ("17", TypeError, "ids is a text; write ids=[17, 18]"),
+        ([17, "18"], TypeError, "ids[1] is a text; write ids[1]=17"),
+        ([2**70], ValueError, f"ids[0] is {2**70}; write a number from "),
+        ([], ValueError, "ids is empty; write those of one or more jobs, as in ids=[17, 18]"),
+    ]:
+        refused(lambda value: call(value, 1), value, kind, said)
+    for value in ([17], (17, 18), {17}, iter([17]), {17: "a"}.keys()):
+        accepted(lambda value: call(value, 1), value)
+
+
+@pytest.mark.parametrize("call", ENQUEUE + SQL + WORKERS)
 def test_an_unknown_option_is_refused_with_the_nearest_one(call: Call) -> None:
     near = {"group": "groups", "concurency": "concurrency", "adress": "address"}
     every = "the options are address, name, concurrency, "
-    if call in ENQUEUE:
+    if call in ENQUEUE + SQL:
         near = {"group": "group_name", "retries": "max_retries", "run_At": "run_at"}
-        every = "the options are run_at, group_name, priority, "
+        first = "run_as, " if call in SQL else ""
+        every = f"the options are {first}run_at, group_name, priority, "
     for name, meant in near.items():
         said = f'there is no option "{name}"; did you mean "{meant}"?'
         refused(lambda value, name=name: call(**{name: value}), "a", TypeError, said)
     said = f'there is no option "colour"; {every}'
     refused(lambda value: call(colour=value), "red", TypeError, said)
+
+
+@pytest.mark.parametrize(
+    "call", [*SQL, lambda **options: trax.Graph().add_sql("load", "call rollup()", **options)]
+)
+def test_a_sql_job_refuses_the_options_of_other_jobs(call: Call) -> None:
+    others = trax.JobOptions.__annotations__.keys() - trax.SqlOptions.__annotations__.keys()
+    assert others == {"trace", "version", "batch", "rate", "rate_key", "cost"}
+    for name in ("task", "input", *others):
+        said = f'a SQL job has no option "{name}"; leave it out'
+        refused(lambda value, name=name: call(**{name: value}), "a", TypeError, said)
 
 
 UNNAMED: list[Call] = [
@@ -224,6 +257,10 @@ UNNAMED: list[Call] = [
     *(lambda value, kind=kind: spawn(kind, value) for kind in (trax.Context, trax.AsyncContext)),
     lambda value: trax.Graph().add("load", "a", {"n": 1}, value),
     lambda value: trax.Graph().add_sql("load", "call rollup()", value),
+    *(
+        lambda value, call=call: call("call rollup()", value)
+        for call in (CLIENT.enqueue_sql, ASYNC.enqueue_sql)
+    ),
 ]
 
 
@@ -359,6 +396,13 @@ def test_a_checked_option_is_sent_as_it_was_given() -> None:
     wanted = {"run_at": at, "priority": 7, "timeout": timeout, "trace": '{"b":"c"}'}
     assert given == {"task": "a", "input": "{}", **wanted}
     assert parameters.keys() == {"task", "input", *trax.JobOptions.__annotations__}
+    for call in SQL:
+        with pytest.raises(Sent) as sent:
+            call("vacuum", run_at=at, timeout=1.5, run_as="ada", unique_key=None)
+        parameters = sent.value.args[0]
+        given = {name: value for name, value in parameters.items() if value is not None}
+        assert given == {"command": "vacuum", "run_at": at, "timeout": timeout, "run_as": "ada"}
+        assert parameters.keys() == {"command", *trax.SqlOptions.__annotations__}
 
 
 @pytest.mark.parametrize("worker", WORKERS)
@@ -366,7 +410,7 @@ def test_a_task_is_named_as_the_server_takes_it(worker: Call) -> None:
     for name in ("", " mail", "mail\n"):
         said = f'task is "{name}"; write a name that neither is empty nor begins'
         refused(worker().task, name, ValueError, said)
-    said = "which the server runs: queue them with select trax.enqueue_sql('...')"
+    said = 'which the server runs: queue them with client.enqueue_sql("...")'
     for decorate in (worker().task, lambda name: worker().task_many(name, max_jobs=1)):
         refused(decorate, "sql", ValueError, f'task "sql" is that of SQL jobs, {said}')
     refused(worker().task, "a\0b", ValueError, "task is 'a\\x00b'; remove the NUL")

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import django
@@ -19,6 +21,11 @@ from psycopg.rows import dict_row
 from sqlalchemy.orm import Session
 
 import trax
+
+
+def cancel_on_its_own(url: str, job_id: int) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        trax.Client(connection).cancel(job_id)
 
 
 def test_a_job_exists_when_the_transaction_commits(
@@ -66,6 +73,70 @@ def test_every_option_arrives(client: trax.Client, db: psycopg.Connection[Any], 
     job = client.job(job_id)
     assert job is not None
     assert job.run_at == datetime(2090, 1, 1, tzinfo=timezone.utc)
+
+
+def test_every_option_of_a_sql_job_arrives(
+    client: trax.Client, db: psycopg.Connection[Any], task: str
+) -> None:
+    at = datetime(2090, 1, 1, tzinfo=timezone.utc)
+    role = f"runs_{task[-12:]}"
+    db.execute(f"create role {role} login")
+    options: trax.SqlOptions = {
+        "run_at": at,
+        "group_name": "g",
+        "priority": 7,
+        "max_retries": 2,
+        "timeout": timedelta(minutes=1),
+        "unique_key": task,
+        "concurrency_key": "k",
+        "retry_delay": 3,
+        "unique_for": 60,
+        "run_as": role,
+        "on_duplicate": "replace",
+    }
+    job_id = client.enqueue_sql("select 7", **options)
+    assert client.enqueue_sql("select 8", **options) == job_id
+    row = db.execute(
+        "select task, group_name, priority, max_retries, timeout, unique_key, concurrency_key,"
+        " run_at, input ->> 'command', input ->> 'run_as' from trax.work_queue where job_id = %s",
+        [job_id],
+    ).fetchone()
+    wanted = ("sql", "g", 7, 2, timedelta(minutes=1), task, "k", at)
+    assert row == (*wanted, "select 8", role)
+    client.cancel(job_id)
+    db.execute(f"drop role {role}")
+
+
+def test_a_statement_is_run_by_the_server(client: trax.Client) -> None:
+    assert ended(client, client.enqueue_sql("select 7")).output["result"] == [[7]]
+    failed = ended(client, client.enqueue_sql("select 1 / 0", max_retries=0))
+    assert failed.state == "failed"
+    assert "division by zero" in (failed.error or "")
+
+
+def test_the_first_of_many_jobs_is_awaited(
+    url: str, client: trax.Client, db: psycopg.Connection[Any], task: str
+) -> None:
+    waiting = client.enqueue_many(task, [1, 2, 3])
+    first, second, third = waiting
+    assert client.await_jobs(waiting, 0.01) == {}
+    later = threading.Timer(0.2, cancel_on_its_own, [url, second])
+    later.start()
+    cancelled = trax.JobResult("cancelled", None, None)
+    assert client.await_jobs(waiting, timedelta(minutes=1)) == {second: cancelled}
+    later.join()
+    db.execute(
+        "select trax.complete(job_id, token, '1.5') from trax.claim_next('w', tasks => array[%s])",
+        [task],
+    )
+    completed = trax.JobResult("completed", Decimal("1.5"), None)
+    unknown = trax.JobResult("unknown", None, None)
+    assert trax.Client(db, decimals=True).await_jobs([*waiting, first, 2**50], 60) == {
+        first: completed,
+        second: cancelled,
+        2**50: unknown,
+    }
+    client.cancel(third)
 
 
 def test_a_waiting_job_is_replaced_postponed_and_changed(
@@ -131,10 +202,17 @@ def test_wrong_use_is_refused(url: str, client: trax.Client, task: str) -> None:
         inside = trax.Client(connection)
         with pytest.raises(trax.UsageError, match="autocommit=True"):
             inside.await_job(1, 1)
+        with pytest.raises(trax.UsageError, match=r"await_jobs waits .* autocommit=True"):
+            inside.await_jobs([1], 1)
         with pytest.raises(trax.UsageError, match='no option "colour"'):
             inside.enqueue(task, colour="red")  # type: ignore[call-arg]
         with pytest.raises(trax.UsageError, match="no time zone"):
             inside.enqueue(task, run_at=datetime(2090, 1, 1))  # noqa: DTZ001, RUF100
+    with client._connection.transaction(), pytest.raises(trax.WrongStateError) as refused:
+        client.await_jobs([1], 1)
+    assert "Commit first, then type: await_jobs([7, 8], timed" in str(refused.value)
+    with pytest.raises(trax.TooLargeError):
+        client.await_jobs(range(65_537), 1)
     with psycopg.connect(url) as closed:
         pass
     with pytest.raises(trax.DisconnectedError):
@@ -197,8 +275,14 @@ def test_the_async_client_does_the_same(url: str, task: str) -> None:
             assert await client.job(gone) is None
             assert (await client.await_job(first, 0.01)).state == "queued"
             assert await client.cancel(first) == "cancelled"
+            sql = await client.enqueue_sql("select 7")
+            [(job_id, result)] = (await client.await_jobs([sql], 60)).items()
+            assert (job_id, result.output["result"]) == (sql, [[7]])
             with pytest.raises(trax.InvalidArgumentError):
                 await client.enqueue(task, rate_key="a")
+        async with await psycopg.AsyncConnection.connect(url) as connection:
+            with pytest.raises(trax.UsageError, match="await_jobs waits outside"):
+                await trax.AsyncClient(connection).await_jobs([sql], 1)
 
     asyncio.run(everything())
 

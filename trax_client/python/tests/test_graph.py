@@ -78,15 +78,14 @@ def test_the_async_client_does_the_same(url: str, task: str) -> None:
     asyncio.run(everything())
 
 
-def test_the_example_of_the_readme_queues_its_jobs(url: str) -> None:
+def test_the_examples_of_the_readme_queue_their_jobs(url: str) -> None:
     readme = Path(__file__).parents[1] / "README.md"
-    _, code = re.findall(r"^```python\n(.*?)^```", readme.read_text(), re.MULTILINE | re.DOTALL)
+    _, *codes = re.findall(r"^```python\n(.*?)^```", readme.read_text(), re.MULTILINE | re.DOTALL)
     environment = {"DATABASE_URL": url, "PYTHONPATH": str(readme.parent / "src")}
-    said = subprocess.run(
-        [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
-    )
     jobs = [("load", []), ("count", ["load"]), ("alarm", ["load"])]
-    assert said.stdout == f"{jobs}\n2 changed\n"
+    for code, said in zip(codes, [f"{jobs}\n2 changed\n", "completed\ncompleted\n"], strict=True):
+        command = [sys.executable, "-c", code]
+        assert subprocess.check_output(command, env=environment, text=True) == said
 
 
 def test_wrong_use_is_refused(client: trax.Client, task: str) -> None:

@@ -25,13 +25,15 @@ REWRITTEN = [
     ("end it: select trax.cancel(7); or", "end it: cancel(7); or"),
     ("select trax.fork(7, from_step => 's')", 'fork(7, from_step="s")'),
     ("select trax.enqueue(task, run_at => now())", "enqueue(task, run_at=datetime.now("),
+    ("select trax.enqueue_sql('...'); or give it a name", 'enqueue_sql("..."); or give it a name'),
+    ("call trax.await_job(7, '1 min', null, null, null)", "await_job(7, timedelta(minutes=1))"),
+    ("call trax.await_jobs(array[7, 8], '1 min', null)", "await_jobs([7, 8], timedelta(minutes=1"),
 ]
 KEPT = [
     "every => interval '1 mon 2 days'",
     "run_at => now() + interval '1 mon'",
     "Specify 'keep'.",
     'run_as => "Ada"',
-    "select trax.enqueue_sql('...'); or give it a name",
     "select trax.requeue_dead_letter(id, fresh => true)",
     "select trax.schedule(name, group_name => ...)",
     "select step, kind from trax.read_steps(7)",
@@ -54,6 +56,7 @@ def test_a_refused_call_says_what_to_write(db: psycopg.Connection[Any], task: st
         (lambda: client.enqueue_many(task, [1, 2], unique_key="a"), "enqueue(task, input, unique_"),
         (lambda: client.enqueue(task, rate_key="a"), 'rate="mail api", rate_key="customer 7"'),
         (lambda: client.change_job(job_id), "priority=10"),
+        (lambda: client.enqueue("sql"), 'enqueue_sql("...")'),
         (lambda: client.enqueue_graph(trax.Graph()), 'write graph.add("load", "etl.load")'),
     ]
     for call, said in calls:

@@ -779,7 +779,7 @@ def test_the_result_of_a_function_has_a_type() -> None:
 def test_the_example_of_the_readme_runs(
     client: trax.Client, db: psycopg.Connection[Any], url: str, tmp_path: Path
 ) -> None:
-    code, _ = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+    code, *_ = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
     ids = client.enqueue_many("search.index", [{"index": "a", "text": str(n)} for n in range(3)])
     ids += client.enqueue_many("search.index", [{"index": "b", "text": ""}], max_retries=0)
     (tmp_path / "worker.py").write_text(code.replace("run()", "run(until_empty=True)"))

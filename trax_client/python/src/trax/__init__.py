@@ -16,7 +16,7 @@ A producer, in the caller's own transaction::
         trax.Client(connection).enqueue("mail.send", {"to": "ada@example.org"})
 """
 
-from .client import AsyncClient, Client, Job, JobResult, RecordedStep, Step
+from .client import AsyncClient, Client
 from .context import AsyncContext, Context
 from .errors import (
     BusyError,
@@ -37,8 +37,9 @@ from .errors import (
 )
 from .graph import Graph, Member, Need, Node
 from .many import AsyncGatheredJob, GatheredJob
-from .options import JobChange, JobOptions
+from .options import JobChange, JobOptions, SqlOptions
 from .outcome import RECORDED, Cancel, Permanent, Reason, RetryIn, Snooze, Stopped, Suspended
+from .results import Job, JobResult, RecordedStep, Step
 from .steps import Child
 from .version import __version__
 from .worker import AsyncWorker, Worker
@@ -74,6 +75,7 @@ __all__ = [
     "RetryIn",
     "ServerError",
     "Snooze",
+    "SqlOptions",
     "Step",
     "Stopped",
     "Suspended",

@@ -157,6 +157,11 @@ def task(value: object) -> str:
     return named("task", value, "mail.send")
 
 
+def command(value: object) -> str:
+    """Return the statement of a SQL job."""
+    return text("command", value, "call rollup()")
+
+
 def one_of(name: str, value: object, known: Collection[str]) -> str:
     """Return one of several texts."""
     if not isinstance(value, str) or value not in known:

@@ -7,89 +7,37 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from datetime import datetime, timezone
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import psycopg
 from psycopg.rows import tuple_row
 from psycopg.types.string import TextLoader
 
-from . import argument, sql, telemetry, typed
+from . import argument, results, sql, telemetry, typed
 from . import graph as graph_rows
 from .clock import Seconds
 from .context import BaseContext
-from .errors import UsageError, WrongTypeError, kind_of, translated
+from .errors import UsageError, WrongTypeError, WrongValueError, kind_of, translated
 from .graph import Graph, Member, Need
 from .options import (
     EMPTY,
     JobChange,
     JobOptions,
+    SqlOptions,
     change_parameters,
     enqueue_parameters,
     input_text,
     input_texts,
+    sql_parameters,
 )
+from .results import Job, JobResult, RecordedStep, Step
 from .steps import undo_text
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
 else:  # a dependency of psycopg
     from typing_extensions import Unpack
-
-
-@dataclass(frozen=True)
-class Job:
-    """A job as `trax.job` shows it, without its input."""
-
-    job_id: int
-    state: str
-    attempt: int
-    task: str
-    manifest: str | None
-    group_name: str
-    priority: int
-    run_at: datetime | None
-    scheduled_for: datetime | None
-    queued_at: datetime | None
-    started_at: datetime | None
-    finished_at: datetime | None
-    worker: str | None
-    error: str | None
-    output: Any
-    progress: Any
-
-
-@dataclass(frozen=True)
-class JobResult:
-    """The result of a job: completed, failed or cancelled; or its state at the timeout."""
-
-    state: str
-    output: Any
-    error: str | None
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step of a job; `recorded_at` is None for the wait in which the job is suspended."""
-
-    step: str
-    kind: str
-    output: Any
-    attempt: int
-    recorded_at: datetime | None
-    timed_out: bool
-    wait: Any
-    undo: Any
-
-
-@dataclass(frozen=True)
-class RecordedStep:
-    """The answer to `record_step`: whether this call recorded it, and the output that is kept."""
-
-    recorded: bool
-    output: Any
 
 
 class Client:
@@ -118,6 +66,11 @@ class Client:
             rows = self._all(sql.ENQUEUE_MANY, _traced(parameters, trace))
         return [row[0] for row in rows]
 
+    def enqueue_sql(self, command: str, *unnamed: NoReturn, **options: Unpack[SqlOptions]) -> int:
+        """Queue a statement that the server runs, as this role or `run_as`; return the job's id."""
+        parameters = sql_parameters(command, unnamed, options)
+        return int(self._all(sql.ENQUEUE_SQL, parameters)[0][0])
+
     def enqueue_graph(self, graph: Graph) -> dict[str, int]:
         """Queue the jobs of a graph, all or none, and return their ids by name."""
         rows = self._all(sql.ENQUEUE_GRAPH, _graph(graph))
@@ -141,7 +94,9 @@ class Client:
     def read_needs(self, job_id: int) -> list[Need]:
         """Return the jobs that a job of a graph needed, or all of its batch."""
         rows = self._all(sql.READ_NEEDS, _of_job(job_id))
-        return [graph_rows.need(row, _loads(row[3], decimals=self._decimals)) for row in rows]
+        return [
+            graph_rows.need(row, results.loads(row[3], decimals=self._decimals)) for row in rows
+        ]
 
     def read_graph(self, job_id: int) -> list[Member]:
         """Return all jobs of the graph or batch that a job belongs to."""
@@ -153,13 +108,25 @@ class Client:
 
         The timeout is a number of seconds or a timedelta.
         """
-        _check_autocommit(self._connection.autocommit)
+        _check_autocommit(self._connection.autocommit, "await_job")
         parameters = {**_of_job(job_id), "timeout": argument.duration("timeout", timeout)}
-        return _result(self._all(sql.AWAIT_JOB, parameters), decimals=self._decimals)
+        return results.result(self._all(sql.AWAIT_JOB, parameters)[0], decimals=self._decimals)
+
+    def await_jobs(self, ids: Iterable[int], timeout: Seconds) -> dict[int, JobResult]:
+        """Wait until one of the jobs has ended; needs a connection in autocommit.
+
+        Return the results of all that have ended, at most 1000 in a call, by their ids; none when
+        the timeout is over. A job that does not exist has the state 'unknown'.
+        """
+        _check_autocommit(self._connection.autocommit, "await_jobs")
+        parameters = {"job_ids": _ids(ids), "timeout": argument.duration("timeout", timeout)}
+        job_ids = self._all(sql.AWAIT_JOBS, parameters)[0][0]
+        rows = self._all(sql.JOB_RESULTS, {"job_ids": job_ids})
+        return results.ended(job_ids, rows, decimals=self._decimals)
 
     def job(self, job_id: int) -> Job | None:
         """Return a job in any state, or None if it does not exist."""
-        return _job(self._all(sql.JOB, _of_job(job_id)), decimals=self._decimals)
+        return results.job(self._all(sql.JOB, _of_job(job_id)), decimals=self._decimals)
 
     def cancel(self, job_id: int, *, tree: bool = True) -> str:
         """Cancel a job; return 'cancelled', 'requested', 'finished' or 'unknown'.
@@ -191,7 +158,7 @@ class Client:
     def read_steps(self, job_id: int) -> list[Step]:
         """Return the steps of a job, also of one that has ended, in the order of recording."""
         rows = self._all(sql.READ_STEPS, _of_job(job_id))
-        return [_step(row, decimals=self._decimals) for row in rows]
+        return [results.step(row, decimals=self._decimals) for row in rows]
 
     def fork(self, job_id: int, from_step: str | None = None, input: Any = None) -> int:
         """Queue a new job like one that has ended, and return its id.
@@ -216,7 +183,7 @@ class Client:
         """
         parameters = _record(context, name, output, undo)
         rows = self._all(sql.RECORD_STEP_IN_TRANSACTION, parameters)
-        return _recorded(rows, decimals=self._decimals)
+        return results.recorded(rows, decimals=self._decimals)
 
     def complete(self, context: BaseContext, output: Any = None) -> bool:
         """Record the completion of a handler's job in this transaction, with the handler's writes.
@@ -261,6 +228,13 @@ class AsyncClient:
             rows = await self._all(sql.ENQUEUE_MANY, _traced(parameters, trace))
         return [row[0] for row in rows]
 
+    async def enqueue_sql(
+        self, command: str, *unnamed: NoReturn, **options: Unpack[SqlOptions]
+    ) -> int:
+        """Queue a statement that the server runs, as this role or `run_as`; return the job's id."""
+        parameters = sql_parameters(command, unnamed, options)
+        return int((await self._all(sql.ENQUEUE_SQL, parameters))[0][0])
+
     async def enqueue_graph(self, graph: Graph) -> dict[str, int]:
         """Queue the jobs of a graph, all or none, and return their ids by name."""
         rows = await self._all(sql.ENQUEUE_GRAPH, _graph(graph))
@@ -284,7 +258,9 @@ class AsyncClient:
     async def read_needs(self, job_id: int) -> list[Need]:
         """Return the jobs that a job of a graph needed, or all of its batch."""
         rows = await self._all(sql.READ_NEEDS, _of_job(job_id))
-        return [graph_rows.need(row, _loads(row[3], decimals=self._decimals)) for row in rows]
+        return [
+            graph_rows.need(row, results.loads(row[3], decimals=self._decimals)) for row in rows
+        ]
 
     async def read_graph(self, job_id: int) -> list[Member]:
         """Return all jobs of the graph or batch that a job belongs to."""
@@ -296,13 +272,27 @@ class AsyncClient:
 
         The timeout is a number of seconds or a timedelta.
         """
-        _check_autocommit(self._connection.autocommit)
+        _check_autocommit(self._connection.autocommit, "await_job")
         parameters = {**_of_job(job_id), "timeout": argument.duration("timeout", timeout)}
-        return _result(await self._all(sql.AWAIT_JOB, parameters), decimals=self._decimals)
+        return results.result(
+            (await self._all(sql.AWAIT_JOB, parameters))[0], decimals=self._decimals
+        )
+
+    async def await_jobs(self, ids: Iterable[int], timeout: Seconds) -> dict[int, JobResult]:
+        """Wait until one of the jobs has ended; needs a connection in autocommit.
+
+        Return the results of all that have ended, at most 1000 in a call, by their ids; none when
+        the timeout is over. A job that does not exist has the state 'unknown'.
+        """
+        _check_autocommit(self._connection.autocommit, "await_jobs")
+        parameters = {"job_ids": _ids(ids), "timeout": argument.duration("timeout", timeout)}
+        job_ids = (await self._all(sql.AWAIT_JOBS, parameters))[0][0]
+        rows = await self._all(sql.JOB_RESULTS, {"job_ids": job_ids})
+        return results.ended(job_ids, rows, decimals=self._decimals)
 
     async def job(self, job_id: int) -> Job | None:
         """Return a job in any state, or None if it does not exist."""
-        return _job(await self._all(sql.JOB, _of_job(job_id)), decimals=self._decimals)
+        return results.job(await self._all(sql.JOB, _of_job(job_id)), decimals=self._decimals)
 
     async def cancel(self, job_id: int, *, tree: bool = True) -> str:
         """Cancel a job; return 'cancelled', 'requested', 'finished' or 'unknown'.
@@ -334,7 +324,7 @@ class AsyncClient:
     async def read_steps(self, job_id: int) -> list[Step]:
         """Return the steps of a job, also of one that has ended, in the order of recording."""
         rows = await self._all(sql.READ_STEPS, _of_job(job_id))
-        return [_step(row, decimals=self._decimals) for row in rows]
+        return [results.step(row, decimals=self._decimals) for row in rows]
 
     async def fork(self, job_id: int, from_step: str | None = None, input: Any = None) -> int:
         """Queue a new job like one that has ended, and return its id.
@@ -359,7 +349,7 @@ class AsyncClient:
         """
         parameters = _record(context, name, output, undo)
         rows = await self._all(sql.RECORD_STEP_IN_TRANSACTION, parameters)
-        return _recorded(rows, decimals=self._decimals)
+        return results.recorded(rows, decimals=self._decimals)
 
     async def complete(self, context: BaseContext, output: Any = None) -> bool:
         """Record the completion of a handler's job in this transaction, with the handler's writes.
@@ -384,10 +374,10 @@ def _translating(statement: str) -> Iterator[None]:
         raise translated(error, statement) from error
 
 
-def _check_autocommit(autocommit: bool) -> None:
+def _check_autocommit(autocommit: bool, call: str) -> None:
     if not autocommit:
         raise UsageError(
-            "await_job waits outside of transactions: connect with autocommit=True for it"
+            f"{call} waits outside of transactions: connect with autocommit=True for it"
         )
 
 
@@ -403,6 +393,13 @@ def _graph(graph: Graph) -> dict[str, Any]:
 
 def _of_job(job_id: int, name: str = "job_id") -> dict[str, Any]:
     return {"job_id": argument.integer(name, job_id, 17)}
+
+
+def _ids(ids: Iterable[int]) -> list[int]:
+    given = argument.items("ids", ids, "[17, 18]")
+    if not given:
+        raise WrongValueError("ids is empty; write those of one or more jobs, as in ids=[17, 18]")
+    return [argument.integer(f"ids[{at}]", one, 17) for at, one in enumerate(given)]
 
 
 def _completion(context: BaseContext, output: Any) -> dict[str, Any]:
@@ -442,48 +439,3 @@ def _record(
     step = argument.named("name", name, "charge")
     context.reach(step)
     return {**_completion(context, output), "step": step, "undo": undo_text(undo)}
-
-
-def _recorded(rows: Sequence[tuple[Any, ...]], *, decimals: bool) -> RecordedStep | None:
-    if not rows:
-        return None
-    recorded, output = rows[0]
-    return RecordedStep(recorded, _loads(output, decimals=decimals))
-
-
-def _step(row: tuple[Any, ...], *, decimals: bool) -> Step:
-    step, kind, output, attempt, recorded_at, timed_out, wait, undo = row
-    return Step(
-        step=step,
-        kind=kind,
-        output=_loads(output, decimals=decimals),
-        attempt=attempt,
-        recorded_at=_time(recorded_at),
-        timed_out=timed_out,
-        wait=_loads(wait, decimals=decimals),
-        undo=_loads(undo, decimals=decimals),
-    )
-
-
-def _time(epoch: float | None) -> datetime | None:
-    return None if epoch is None else datetime.fromtimestamp(epoch, timezone.utc)
-
-
-def _loads(text: str | None, *, decimals: bool) -> Any:
-    return None if text is None else typed.loads(text, decimals=decimals)
-
-
-def _result(rows: Sequence[tuple[Any, ...]], *, decimals: bool) -> JobResult:
-    state, output, error = rows[0]
-    return JobResult(state, _loads(output, decimals=decimals), error)
-
-
-def _job(rows: Sequence[tuple[Any, ...]], *, decimals: bool) -> Job | None:
-    if not rows:
-        return None
-    values = dict(zip((field.name for field in fields(Job)), rows[0], strict=True))
-    for name in ("run_at", "scheduled_for", "queued_at", "started_at", "finished_at"):
-        values[name] = _time(values[name])
-    for name in ("output", "progress"):
-        values[name] = _loads(values[name], decimals=decimals)
-    return Job(**values)

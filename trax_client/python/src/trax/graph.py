@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, NoReturn
 
 from . import argument, typed
 from .errors import WrongTypeError, WrongValueError
-from .options import EMPTY, JobOptions, checked_options, input_text
+from .options import EMPTY, JobOptions, SqlOptions, checked_options, checked_sql_options, input_text
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -20,6 +20,8 @@ else:  # a dependency of psycopg
 When = Literal["completed", "ended", "failed"]
 """How the jobs must end that another needs."""
 _WHENS = ("completed", "ended", "failed")
+_OF_GRAPH = ("needs", "when")
+"""The options of a job in a graph beside its own."""
 
 
 @dataclass(frozen=True)
@@ -98,24 +100,21 @@ class Graph:
             "task": typed.dumps(argument.task(task)),
             "input": input_text(input),
         }
-        return self._add(name, members, needs, when, options)
+        return self._add(name, members, needs, when, checked_options(options, *_OF_GRAPH))
 
     def add_sql(
         self,
         name: str,
         command: str,
         *unnamed: NoReturn,
-        run_as: str | None = None,
         needs: Iterable[Node] = (),
         when: When | None = None,
-        **options: Unpack[JobOptions],
+        **options: Unpack[SqlOptions],
     ) -> Node:
         """Add a statement that the server runs."""
         argument.by_name(unnamed)
-        members = {"sql": typed.dumps(argument.text("command", command, "call rollup()"))}
-        if run_as is not None:
-            members["run_as"] = typed.dumps(argument.text("run_as", run_as, "ada"))
-        return self._add(name, members, needs, when, options)
+        members = {"sql": typed.dumps(argument.command(command))}
+        return self._add(name, members, needs, when, checked_sql_options(options, *_OF_GRAPH))
 
     def _add(
         self,
@@ -123,7 +122,7 @@ class Graph:
         members: dict[str, str | None],
         needs: Iterable[Node],
         when: str | None,
-        options: JobOptions,
+        options: Mapping[str, Any],
     ) -> Node:
         node = Node(argument.named("name", name, "load"))
         members["name"] = typed.dumps(node.name)
@@ -132,8 +131,7 @@ class Graph:
             members["needs"] = typed.dumps(names)
         if when is not None:
             members["when"] = typed.dumps(argument.one_of("when", when, _WHENS))
-        others = ("needs", "when", "run_as") if "sql" in members else ("needs", "when")
-        for option, value in checked_options(options, *others).items():
+        for option, value in options.items():
             if value is not None:
                 members[option] = value if option == "trace" else typed.dumps(_written(value))
         pairs = (f'"{member}": {text}' for member, text in members.items())

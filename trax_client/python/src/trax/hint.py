@@ -13,8 +13,11 @@ _VALUE = rf"now\(\)(?: \+ {_SPAN})?|{_SPAN}|array\[[^\]]*\]|{_TEXT}|\.\.\.|\w+(?
 # A call within a statement, as in "select state from trax.read_steps(7)", is none of a client.
 _GIVEN = r"\((?P<given>(?:[^()]|\([^()]*\))*)\)"
 _CALL = rf"(?<!from )(?:select |call )?trax\.(?P<call>\w+){_GIVEN}(?! from)"
-_ARGUMENT = re.compile(rf"\b(?P<name>\w+) => (?P<value>{_VALUE})")
-_PART = re.compile(f"{_CALL}|{_ARGUMENT.pattern}")
+_NAMED = rf"\b(?P<name>\w+) => (?P<value>{_VALUE})"
+_ARGUMENT = re.compile(rf"(?:(?P<name>\w+) => )?(?P<value>{_VALUE})")
+_PART = re.compile(f"{_CALL}|{_NAMED}")
+# The places of a procedure's results.
+_RESULTS = re.compile(r"(?:, null)+$")
 _LENGTH = re.compile(r"(?:interval )?'(\d+) (s|min|hour|day)s?'")
 _UNITS = {"s": "seconds", "min": "minutes", "hour": "hours", "day": "days"}
 _CONSTANTS = {
@@ -38,12 +41,15 @@ def _part(found: re.Match[str]) -> str:
         return _argument(found)
     if found["call"] not in CALLS:
         return found[0]
-    return f"{found['call']}({_ARGUMENT.sub(_argument, found['given'])})"
+    given = _RESULTS.sub("", found["given"])
+    return f"{found['call']}({_ARGUMENT.sub(_argument, given)})"
 
 
 def _argument(found: re.Match[str]) -> str:
     value = _value(found["value"])
-    return found[0] if value is None else f"{found['name']}={value}"
+    if value is None:
+        return found[0]
+    return f"{found['name']}={value}" if found["name"] else value
 
 
 def _value(sql: str) -> str | None:

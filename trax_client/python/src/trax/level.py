@@ -6,10 +6,13 @@ import re
 
 _FUNCTION = re.compile(r"trax\.(\w+)")
 _LEVELS = {
-    "reader": ("await_job", "get_jobs", "read_graph", "read_needs", "read_steps"),
+    "reader": (
+        *("await_job", "await_jobs", "get_jobs"),
+        *("read_graph", "read_needs", "read_steps"),
+    ),
     "producer": (
-        *("cancel", "change_job", "enqueue", "enqueue_graph", "enqueue_many", "fork"),
-        *("open_batch", "seal_batch", "send_signal"),
+        *("cancel", "change_job", "enqueue", "enqueue_graph", "enqueue_many"),
+        *("enqueue_sql", "fork", "open_batch", "seal_batch", "send_signal"),
     ),
 }
 """The lowest level that may call each function; the others need `worker`."""

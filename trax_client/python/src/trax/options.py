@@ -8,16 +8,10 @@ from typing import Any, Final, Literal, TypedDict
 
 from . import argument, typed
 from .clock import Seconds
-from .errors import WrongValueError
+from .errors import WrongTypeError, WrongValueError
 
 
-class JobOptions(TypedDict, total=False):
-    """The options of a job, as the arguments of `trax.enqueue`; each is optional.
-
-    A time has a time zone. A duration (`timeout`, `retry_delay`, `unique_for`) is a number of
-    seconds or a timedelta.
-    """
-
+class _SharedOptions(TypedDict, total=False):
     run_at: datetime | None
     group_name: str | None
     priority: int | None
@@ -25,15 +19,30 @@ class JobOptions(TypedDict, total=False):
     timeout: Seconds | None
     unique_key: str | None
     concurrency_key: str | None
-    trace: Mapping[str, Any] | None
     retry_delay: Seconds | None
     unique_for: Seconds | None
+    on_duplicate: Literal["keep", "replace", "postpone"] | None
+
+
+class JobOptions(_SharedOptions, total=False):
+    """The options of a job, as the arguments of `trax.enqueue`; each is optional.
+
+    A time has a time zone. A duration (`timeout`, `retry_delay`, `unique_for`) is a number of
+    seconds or a timedelta.
+    """
+
+    trace: Mapping[str, Any] | None
     version: str | None
     batch: int | None
     rate: str | None
     rate_key: str | None
     cost: int | None
-    on_duplicate: Literal["keep", "replace", "postpone"] | None
+
+
+class SqlOptions(_SharedOptions, total=False):
+    """The options of a SQL job, as the arguments of `trax.enqueue_sql`; each is optional."""
+
+    run_as: str | None
 
 
 _LARGEST = (1 << 31) - 1
@@ -78,7 +87,12 @@ def _trace(name: str, value: object) -> str | None:
     return typed.dumps(dict(given) or None, name)
 
 
+def _role(name: str, value: object) -> str:
+    return argument.key(name, value, "ada")
+
+
 _CHECKS: dict[str, Callable[[str, object], object]] = {
+    "run_as": _role,
     "run_at": argument.moment,
     "group_name": _named,
     "priority": _integer(0, 31),
@@ -96,6 +110,8 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "cost": _integer(1, _LARGEST),
     "on_duplicate": _on_duplicate,
 }
+_OF_JOBS = [name for name in _CHECKS if name in JobOptions.__annotations__]
+_OF_SQL_JOBS = [name for name in _CHECKS if name in SqlOptions.__annotations__]
 
 
 class JobChange(TypedDict, total=False):
@@ -130,16 +146,36 @@ def enqueue_parameters(
     return {"task": argument.task(task), **inputs, **checked_options(options)}
 
 
+def sql_parameters(command: str, unnamed: Sequence[object], options: SqlOptions) -> dict[str, Any]:
+    """Return the parameters of a call that queues a SQL job, with its options checked."""
+    argument.by_name(unnamed)
+    return {"command": argument.command(command), **checked_sql_options(options)}
+
+
 def checked_options(options: JobOptions, *others: str) -> dict[str, Any]:
     """Return all options by name, checked; None for those that are not given.
 
     An error about an unknown option names the others of the call too.
     """
-    argument.unlisted(options, (*others, *_CHECKS))
+    return _checked(options, _OF_JOBS, others)
+
+
+def checked_sql_options(options: SqlOptions, *others: str) -> dict[str, Any]:
+    """Return all options of a SQL job, as `checked_options` does."""
+    for name in options:
+        if name in ("task", "input", *_OF_JOBS) and name not in _OF_SQL_JOBS:
+            raise WrongTypeError(f'a SQL job has no option "{name}"; leave it out')
+    return _checked(options, _OF_SQL_JOBS, others)
+
+
+def _checked(
+    options: Mapping[str, Any], known: Sequence[str], others: Sequence[str]
+) -> dict[str, Any]:
+    argument.unlisted(options, (*others, *known))
     checked: dict[str, Any] = {}
-    for name, check in _CHECKS.items():
+    for name in known:
         value = options.get(name)
-        checked[name] = None if value is None else check(name, value)
+        checked[name] = None if value is None else _CHECKS[name](name, value)
     for name in ("unique_for", "on_duplicate"):
         if checked[name] is not None and checked["unique_key"] is None:
             raise WrongValueError(f'{name} needs a key; write unique_key="report 7" too')

@@ -8,16 +8,16 @@ lock timeout is set in the statement itself, for its transaction alone, before t
 _LOCK = """case when pg_catalog.set_config('lock_timeout', %(lock_timeout)s, true) is not null
     then {} end"""
 
-_OPTIONS = """
+_SHARED_OPTIONS = """
     run_at => %(run_at)s::timestamptz, group_name => %(group_name)s::text,
     priority => %(priority)s::int, max_retries => %(max_retries)s::int,
     timeout => %(timeout)s::interval,
     unique_key => %(unique_key)s::text, concurrency_key => %(concurrency_key)s::text,
-    trace => %(trace)s::jsonb, retry_delay => %(retry_delay)s::interval,
-    unique_for => %(unique_for)s::interval, version => %(version)s::text,
-    batch => %(batch)s::bigint,
-    rate => %(rate)s::text, rate_key => %(rate_key)s::text, cost => %(cost)s::int,
+    retry_delay => %(retry_delay)s::interval, unique_for => %(unique_for)s::interval,
     on_duplicate => %(on_duplicate)s::text"""
+_OPTIONS = f"""{_SHARED_OPTIONS},
+    trace => %(trace)s::jsonb, version => %(version)s::text, batch => %(batch)s::bigint,
+    rate => %(rate)s::text, rate_key => %(rate_key)s::text, cost => %(cost)s::int"""
 
 _CLAIMED = """job_id, token::text, attempt, max_attempts, task, input::text, manifest, group_name,
     extract(epoch from scheduled_for)::float8, extract(epoch from queued_at)::float8,
@@ -38,6 +38,8 @@ _LEASE = f"job_id => {_LOCK.format('%(job_id)s::bigint')}, token => %(token)s::u
 ENQUEUE = f"select trax.enqueue(task => %(task)s::text, input => %(input)s::jsonb, {_OPTIONS})"
 ENQUEUE_MANY = f"""select * from trax.enqueue_many(task => %(task)s::text,
     inputs => %(inputs)s::text[]::jsonb[], {_OPTIONS})"""
+ENQUEUE_SQL = f"""select trax.enqueue_sql(command => %(command)s::text,
+    run_as => %(run_as)s::text, {_SHARED_OPTIONS})"""
 OPEN_BATCH = f"""select trax.open_batch(task => %(task)s::text, input => %(input)s::jsonb,
     {_OPTIONS})"""
 SEAL_BATCH = "select trax.seal_batch(batch => %(job_id)s::bigint)"
@@ -49,6 +51,9 @@ READ_GRAPH = """select name, job_id, task, state, needs, condition, waits_for, a
     extract(epoch from started_at)::float8, extract(epoch from finished_at)::float8, error
 from trax.read_graph(id => %(job_id)s::bigint)"""
 AWAIT_JOB = "call trax.await_job(%(job_id)s::bigint, %(timeout)s::interval, null, null, null)"
+AWAIT_JOBS = "call trax.await_jobs(%(job_ids)s::bigint[], %(timeout)s::interval, null)"
+JOB_RESULTS = """select job_id, state, output::text, error
+from trax.get_jobs(%(job_ids)s::bigint[])"""
 JOB = """select job_id, state, attempt, task, manifest, group_name, priority,
     extract(epoch from run_at)::float8, extract(epoch from scheduled_for)::float8,
     extract(epoch from queued_at)::float8, extract(epoch from started_at)::float8,

@@ -203,7 +203,7 @@ def _checked(name: object, example: str) -> None:
     if argument.task(name) == "sql":
         raise WrongValueError(
             'task "sql" is that of SQL jobs, which the server runs: queue them with '
-            "select trax.enqueue_sql('...')"
+            'client.enqueue_sql("...")'
         )
 
 
