@@ -173,6 +173,7 @@ export class Client {
    * @throws UsageError inside a transaction. */
   async awaitJobs<Output = unknown>(jobIds: readonly number[], timeout: Duration = "30 s"): Promise<EndedJob<Output>[]> {
     checkList("jobIds", jobIds, 'awaitJobs([7, 8], "90 s")');
+    if (jobIds.length === 0) throw new UsageError('jobIds is empty: name a job at least, as in awaitJobs([7, 8], "90 s")');
     for (const [at, jobId] of jobIds.entries()) checkId(`jobIds[${at}]`, jobId, 'awaitJobs([7, 8], "90 s")');
     checkSpan("timeout", timeout, 'awaitJobs(jobIds, "90 s") or awaitJobs(jobIds, "90000 ms")');
     await this.#refuseTransaction("awaitJobs");

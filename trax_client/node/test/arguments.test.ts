@@ -120,6 +120,7 @@ test("missing arguments are said, and what a client is made of", async () => {
     await refused(`jobId is NaN; write ${name}(jobId`, () => (client[name] as (id: unknown) => unknown)(NaN));
   }
   await refused("jobIds is a number; write awaitJobs([7, 8]", () => client.awaitJobs(any(7)));
+  await refused("jobIds is empty: name a job at least", () => client.awaitJobs([]));
   await refused("jobIds[1] is NaN; write awaitJobs([7, 8]", () => client.awaitJobs([7, NaN]));
   await refused('command is undefined; write enqueueSql("', () => client.enqueueSql(any(undefined)));
   await refused("command has a NUL (\\0), which PostgreSQL cannot store; leave it out", () => client.enqueueSql("select '\0'"));
