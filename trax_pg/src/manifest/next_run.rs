@@ -21,9 +21,11 @@ pub(super) fn after_change(
     now: Timestamp,
 ) -> Result<Rearm> {
     let plan = after.timing.plan()?;
-    match before {
-        Some(before) if !runs_as(before, after) => first(spi, after, &plan, now),
-        None => first(spi, after, &plan, now),
+    match before.filter(|before| runs_as(before, after)) {
+        None => {
+            plan.refuse_if_never(now)?;
+            Ok(Rearm::At(first_run(spi, after, &plan, now)?))
+        }
         Some(before) if before.enabled != after.enabled => after_switch(spi, after, now),
         Some(before) => Ok(Rearm::Kept {
             continues: after.continues && !before.continues,
@@ -54,11 +56,6 @@ fn runs_as(before: &Definition, after: &Definition) -> bool {
         && before.parents == after.parents
         && before.depends_mode == after.depends_mode
         && before.dormant == after.dormant
-}
-
-fn first(spi: &Spi, after: &Definition, plan: &Plan, now: Timestamp) -> Result<Rearm> {
-    plan.refuse_if_never(now)?;
-    Ok(Rearm::At(first_run(spi, after, plan, now)?))
 }
 
 /// Returns the first run of a schedule that begins, or begins again, now.

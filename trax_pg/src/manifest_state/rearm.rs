@@ -9,9 +9,9 @@ pub(crate) enum Rearm {
     /// The schedule is the same. The group may be another one, which is enabled: the next cycle
     /// checks. With `continues`, dead letters do not stop it any more.
     Kept { continues: bool },
-    /// It was disabled.
+    /// The manifest was disabled.
     Off,
-    /// It was enabled: due if an occurrence came meanwhile, otherwise at this run.
+    /// The manifest was enabled: due if an occurrence came meanwhile, otherwise at this run.
     Resumed(NextRun),
     /// The schedule begins at this run.
     At(NextRun),
