@@ -195,9 +195,17 @@ impl Error {
     /// Returns the error of a call of a function. If the right to call it is missing, the hint
     /// names the level that has it.
     pub(crate) fn of_call(self, function: &str) -> Self {
+        self.without_level(level::of(function))
+    }
+
+    /// Returns the error of a statement that reads tables, as all readers may.
+    pub(crate) fn of_read(self) -> Self {
+        self.without_level("reader")
+    }
+
+    fn without_level(self, level: &str) -> Self {
         match self {
             Error::NotPermitted(mut report) if report.hint.is_none() => {
-                let level = level::of(function);
                 // An admin has every level.
                 let keeps = if level == "admin" {
                     ""
@@ -211,13 +219,6 @@ impl Error {
             }
             other => other,
         }
-    }
-
-    /// Returns the error of a statement that reads tables. If the right is missing, the hint names
-    /// the level that has it.
-    pub(crate) fn of_read(self) -> Self {
-        // Readers read all tables, and may call this function.
-        self.of_call("status")
     }
 
     pub(crate) fn from_report(code: &SqlState, mut report: Report) -> Self {
