@@ -114,7 +114,7 @@ export function translated(error: unknown, statement = ""): TraxError {
   }
   const sqlstate = driver.code ?? "XX000";
   const kind = kindOf(sqlstate, driver.message);
-  const hint = driver.hint === undefined ? hintOf(kind, sqlstate, statement) : inJavaScript(driver.hint);
+  const hint = driver.hint ? inJavaScript(driver.hint) : hintOf(kind, sqlstate, statement);
   return new kind(driver.message, { sqlstate, detail: driver.detail, hint, cause: error });
 }
 
