@@ -7,6 +7,7 @@ use crate::course::{LONG, LOOK, REVIVAL, WATCH, drain, join, judge, look_at, str
 use crate::fact::{self, Crash, Execution, Facts, from_the_beginning};
 use crate::fault::{Fault, plan};
 use crate::fleet::{Fleet, LOGGED};
+use crate::graph::producer::seal_all;
 use crate::holder;
 use crate::journal::Journal;
 use crate::producer::{self, Pace};
@@ -74,6 +75,9 @@ pub(crate) async fn run(order: &Order, mut shim: Shim) -> Vec<Violation> {
     pace.stop.store(true, Ordering::Relaxed);
     join(producers).await;
     let stopped = healed.elapsed();
+    let sealed = seal_all(&testbed.admin().await).await;
+    let sealed = sealed.expect("the open batches are sealed");
+    journal.note(|pages| pages.sealed.extend(sealed));
     let is_alive = revive(&testbed, &mut fleet).await;
     let revived = healed.elapsed();
     let is_drained = drain(async || vec![testbed.admin().await], &mut fleet)
@@ -94,6 +98,9 @@ pub(crate) async fn run(order: &Order, mut shim: Shim) -> Vec<Violation> {
         completed: pages.completed,
         signals: pages.signals,
         felled: pages.felled,
+        opened: pages.opened,
+        added: pages.added,
+        sealed: pages.sealed,
         crashes: damage.crashes,
         losses: damage.losses,
         group_limits: limits(damage.limits),

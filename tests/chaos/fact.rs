@@ -2,6 +2,8 @@
 //! contents of the tables. Checkers use nothing else. Times are microseconds since 1970; everything
 //! runs on one machine and by one clock.
 
+use crate::graph;
+use crate::graph::fact::{Added, Member};
 use crate::holder::Hold;
 use crate::workflow;
 use crate::workflow::fact::{Flow, Signal};
@@ -75,6 +77,10 @@ pub(crate) struct Attempt {
     pub(crate) queued_at: i64,
     pub(crate) started_at: Option<i64>,
     pub(crate) finished_at: Option<i64>,
+    /// The rate under which it started, its key, and how much it used.
+    pub(crate) rate: Option<String>,
+    pub(crate) rate_key: Option<String>,
+    pub(crate) cost: i64,
 }
 
 /// A row of `trax.job`.
@@ -168,6 +174,13 @@ pub(crate) struct Facts {
     pub(crate) signals: Vec<Signal>,
     /// Workflows that were cancelled with their descendants, and when that was acknowledged.
     pub(crate) felled: Vec<(i64, i64)>,
+    /// The jobs of graphs and batches.
+    pub(crate) members: Vec<Member>,
+    /// Acknowledged batches, and jobs in them.
+    pub(crate) opened: Vec<i64>,
+    pub(crate) added: Vec<Added>,
+    /// Batches that were to be sealed, and the time before the call.
+    pub(crate) sealed: Vec<(i64, i64)>,
     pub(crate) crashes: Vec<Crash>,
     /// Periods whose commits a promotion may have lost.
     pub(crate) losses: Vec<(i64, i64)>,
@@ -222,11 +235,11 @@ pub(crate) fn from_the_beginning(limit: i64) -> LimitChange {
 
 const ATTEMPTS: &str = "
     select job_id, attempt, final, state, failure_kind, task, group_name, manifest, input->>'nonce' as nonce,
-        input->>'key' as key, worker, scheduled_for, queued_at, started_at, finished_at
+        input->>'key' as key, worker, scheduled_for, queued_at, started_at, finished_at, rate, rate_key, cost
     from trax.run
     union all
     select job_id, attempt, false, 'in_progress', null, task, group_name, manifest, input->>'nonce', concurrency_key, worker,
-        scheduled_for, queued_at, started_at, null
+        scheduled_for, queued_at, started_at, null, rate, rate_key, cost
     from trax.lease";
 
 const MICROS: [&str; 4] = ["scheduled_for", "queued_at", "started_at", "finished_at"];
@@ -241,7 +254,8 @@ pub(crate) async fn read(
     let times =
         MICROS.map(|name| format!("(extract(epoch from {name}) * 1000000)::bigint as {name}"));
     let sql = format!(
-        "select job_id, attempt, final, state, failure_kind, task, group_name, manifest, nonce, key, worker, {} from ({ATTEMPTS}) a",
+        "select job_id, attempt, final, state, failure_kind, task, group_name, manifest, nonce, key, worker, rate, rate_key,
+             coalesce(cost, 0)::bigint as cost, {} from ({ATTEMPTS}) a",
         times.join(", ")
     );
     let attempts = client.query(&sql, &[]).await?;
@@ -279,6 +293,7 @@ pub(crate) async fn read(
             .await?;
         facts.ledger = ledger.iter().map(|row| (row.get(0), row.get(1))).collect();
     }
+    graph::fact::read(client, facts).await?;
     workflow::fact::read(client, shard, facts).await
 }
 
@@ -300,5 +315,8 @@ fn attempt(row: &Row, shard: i32) -> Attempt {
         queued_at: row.get::<_, Option<i64>>("queued_at").unwrap_or(0),
         started_at: row.get("started_at"),
         finished_at: row.get("finished_at"),
+        rate: row.get("rate"),
+        rate_key: row.get("rate_key"),
+        cost: row.get("cost"),
     }
 }

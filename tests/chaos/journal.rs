@@ -1,6 +1,7 @@
 //! Records of the participants: those of clients in memory, those of worker processes in files.
 
 use crate::fact::{Acknowledgement, Execution};
+use crate::graph::fact::Added;
 use crate::holder::Hold;
 use crate::testbed::{SHARD, now};
 use crate::workflow::fact::Signal;
@@ -30,6 +31,12 @@ pub(crate) struct Pages {
     pub(crate) signals: Vec<Signal>,
     /// Workflows that were cancelled with their descendants, and when that was acknowledged.
     pub(crate) felled: Vec<(i64, i64)>,
+    /// Batches whose opening was acknowledged.
+    pub(crate) opened: Vec<i64>,
+    /// The jobs that were added to them.
+    pub(crate) added: Vec<Added>,
+    /// Batches that were to be sealed, and the time before the call.
+    pub(crate) sealed: Vec<(i64, i64)>,
     /// Manifests that run once and were stored.
     pub(crate) scheduled: Vec<String>,
     /// The number of calls with an unknown result.

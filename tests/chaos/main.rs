@@ -21,6 +21,7 @@ mod course;
 mod fact;
 mod fault;
 mod fleet;
+mod graph;
 mod holder;
 mod journal;
 mod machine;

@@ -2,6 +2,8 @@
 //! or are rolled back. Every acknowledgement is recorded.
 
 use crate::fact::Acknowledgement;
+use crate::graph::RATE;
+use crate::graph::fact::Added;
 use crate::journal::Journal;
 use crate::random::Random;
 use crate::testbed::{connect, now};
@@ -72,6 +74,7 @@ pub(crate) async fn run(
         name,
         made: 0,
         known: Vec::new(),
+        open: Vec::new(),
         journal,
         pace: Arc::clone(&pace),
     };
@@ -111,6 +114,8 @@ pub(crate) struct Producer {
     made: u64,
     /// Jobs that this producer enqueued recently, at a router.
     pub(crate) known: Vec<i64>,
+    /// The batches that it has opened and not sealed.
+    pub(crate) open: Vec<i64>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) pace: Arc<Pace>,
 }
@@ -201,6 +206,14 @@ impl Producer {
             }
             arguments += &format!(", unique_key => '{unique}'");
         }
+        if task == "work" && !market.has_router && random.percent(25) {
+            let cost = random.between(1, RATE.burst.unsigned_abs());
+            let key = ["null", "'a'", "'b'"][random.below(3) as usize];
+            arguments += &format!(
+                ", rate => '{}', rate_key => {key}, cost => {cost}",
+                RATE.name
+            );
+        }
         if delay > 0 {
             arguments += &format!(", run_at => clock_timestamp() + interval '{delay} ms'");
         }
@@ -235,21 +248,30 @@ impl Producer {
             self.act_at_router(client).await;
             return Ok(());
         }
-        match self.random.below(10) {
+        match self.random.below(12) {
             0 => self.many(client).await,
             1 => self.copy(client).await,
-            2..=4 => self.transaction(client).await,
+            2..=4 => self.transaction(client, None).await,
+            5 => self.graph(client).await,
+            6..=7 => self.batch(client).await,
             _ => {
-                let acknowledged = self.one(client).await?;
+                let acknowledged = self.one(client, "enqueue", None).await?;
                 self.acknowledged(vec![acknowledged]);
                 Ok(())
             }
         }
     }
 
-    async fn one(&mut self, client: &Client) -> Result<Acknowledgement> {
+    /// Calls a function with the arguments of `trax.enqueue`.
+    pub(crate) async fn one(
+        &mut self,
+        client: &Client,
+        function: &str,
+        batch: Option<i64>,
+    ) -> Result<Acknowledgement> {
         let wanted = self.wanted();
-        let sql = format!("select trax.enqueue({})", wanted.arguments);
+        let batch = batch.map_or(String::new(), |batch| format!(", batch => {batch}"));
+        let sql = format!("select trax.{function}({}{batch})", wanted.arguments);
         let job = ids(client, &sql).await?.first().copied().unwrap_or(0);
         Ok(Acknowledgement {
             at: 0,
@@ -309,12 +331,12 @@ impl Producer {
         Ok(())
     }
 
-    /// Enqueues a few jobs, waits, then commits or rolls back.
-    async fn transaction(&mut self, client: &Client) -> Result<()> {
+    /// Enqueues a few jobs, of a batch if there is one, waits, then commits or rolls back.
+    pub(crate) async fn transaction(&mut self, client: &Client, batch: Option<i64>) -> Result<()> {
         client.simple_query("begin").await?;
         let mut acknowledged = Vec::new();
         for _ in 0..self.random.between(1, 4) {
-            acknowledged.push(self.one(client).await?);
+            acknowledged.push(self.one(client, "enqueue", batch).await?);
         }
         let late = if self.random.percent(30) {
             self.random.between(100, 3_000)
@@ -331,9 +353,25 @@ impl Producer {
             client.simple_query("rollback").await?;
         } else {
             client.simple_query("commit").await?;
+            if let Some(batch) = batch {
+                self.added(batch, &acknowledged);
+            }
             self.acknowledged(acknowledged);
         }
         Ok(())
+    }
+
+    /// Records the jobs of a batch. With a unique key the answer may be a job that was there before,
+    /// which is not added.
+    fn added(&self, batch: i64, acknowledged: &[Acknowledgement]) {
+        let at = now();
+        let new = acknowledged.iter().filter(|one| one.unique.is_none());
+        let added = new.map(|one| Added {
+            at,
+            batch,
+            job: one.job,
+        });
+        self.journal.note(|pages| pages.added.extend(added));
     }
 }
 

@@ -4,7 +4,7 @@ use crate::check::Violation;
 use crate::check::overlap::spent_without_a_beginning;
 use crate::fact::Facts;
 use crate::fault::Strike;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use trax_client::testkit::Server;
 
@@ -65,6 +65,21 @@ pub(crate) fn print(
     println!(
         "           longest times to a wake: {}",
         wakes(facts).join(", ")
+    );
+    let (of_batches, of_graphs): (Vec<_>, Vec<_>) =
+        facts.members.iter().partition(|one| one.is_batch);
+    let graphs: BTreeSet<i64> = of_graphs.iter().map(|one| one.graph).collect();
+    println!(
+        "graphs     {} of {} jobs, {} batches of {} jobs; {} starts under a rate",
+        graphs.len(),
+        of_graphs.len(),
+        facts.opened.len(),
+        of_batches.len(),
+        facts
+            .attempts
+            .iter()
+            .filter(|one| one.rate.is_some() && one.started_at.is_some())
+            .count()
     );
     println!("faults     {}; {} missed", list(&kinds), missed.len());
     println!(

@@ -2,6 +2,7 @@
 //! manifests.
 
 use crate::fact::{Kind, Schedule};
+use crate::graph::RATE;
 use crate::wire::Wire;
 use crate::workflow;
 use harness::pooler::Pooler;
@@ -258,6 +259,10 @@ async fn prepare(client: &Client) {
     for (group, limit) in GROUPS {
         sql += &format!("select trax.configure_group('{group}', max_active_jobs => {limit});\n");
     }
+    sql += &format!(
+        "select trax.configure_rate('{}', {}, '1 s', {});\n",
+        RATE.name, RATE.allowed, RATE.burst
+    );
     for (name, when, _) in MANIFESTS {
         sql += &format!("select trax.schedule('{name}', 'tick', {when}, max_retries => 1000);\n");
     }

@@ -1,8 +1,10 @@
 //! Checkers: pure functions over [`Facts`]. Each names the violated rule and the rows concerned.
 
 mod conservation;
+mod graph;
 mod limit;
 pub(crate) mod overlap;
+mod rate;
 mod schedule;
 mod shard;
 pub(crate) mod workflow;
@@ -27,7 +29,7 @@ impl Violation {
 
 type Checker = fn(&Facts) -> Vec<Violation>;
 
-const CHECKERS: [Checker; 35] = [
+const CHECKERS: [Checker; 41] = [
     conservation::nothing_acknowledged_is_lost,
     conservation::nothing_withdrawn_appears,
     conservation::a_job_is_in_one_place,
@@ -63,6 +65,12 @@ const CHECKERS: [Checker; 35] = [
     family::a_wait_for_children_ends_with_them,
     family::steps_are_undone_once_and_in_order,
     family::a_cancel_reaches_the_descendants,
+    graph::a_job_begins_after_those_it_needs,
+    graph::a_job_is_decided_by_its_needs,
+    graph::a_graph_is_whole,
+    graph::a_batch_begins_after_its_jobs,
+    graph::a_batch_has_its_jobs,
+    rate::rates_are_kept,
 ];
 
 /// Returns all violations.
