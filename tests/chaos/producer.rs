@@ -361,8 +361,8 @@ impl Producer {
         Ok(())
     }
 
-    /// Records the jobs of a batch. With a unique key the answer may be an earlier job, which is not
-    /// added.
+    /// Records the jobs of a batch. With a unique key the answer may be an earlier job, which is
+    /// not added.
     fn added(&self, batch: i64, acknowledged: &[Acknowledgement]) {
         let at = now();
         let new = acknowledged.iter().filter(|one| one.unique.is_none());
