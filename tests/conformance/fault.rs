@@ -169,7 +169,7 @@ fn each_fault_is_seen_by_the_scenario_that_is_about_it() {
 
 /// Faults put into the Python package: words of Python in which `s` is its class of steps, and `c`
 /// that of claims.
-const FAULTS_OF_PACKAGE: [(&str, &str, Scenario, &str); 6] = [
+const FAULTS_OF_PACKAGE: [(&str, &str, Scenario, &str); 8] = [
     (
         "runs a recorded step again",
         "s._kept = lambda self, step, kind: iter(())",
@@ -212,6 +212,19 @@ const FAULTS_OF_PACKAGE: [(&str, &str, Scenario, &str); 6] = [
             for text in (q.CLAIM, q.COMPLETE_AND_CLAIM))",
         Scenario::Rates,
         "0 queued",
+    ),
+    (
+        "calls with jobs of several keys",
+        "from trax.many import Many as m; m.key = lambda self, task, value: 1",
+        Scenario::Many,
+        "a job whose call is not full",
+    ),
+    (
+        "fails all jobs of a call with one of them",
+        "from trax.many import _Gatherer as g; f = g._results; g._results = lambda *given: \
+            [next((e for e in all if isinstance(e, Exception)), one) for all in [f(*given)] for one in all]",
+        Scenario::Many,
+        "not 1 completed",
     ),
 ];
 

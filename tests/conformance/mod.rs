@@ -10,6 +10,7 @@
 mod example;
 mod fault;
 mod log;
+mod many;
 mod program;
 mod rates;
 mod refusal;

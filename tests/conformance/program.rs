@@ -17,6 +17,8 @@ pub(super) struct Program {
     pub(super) has_steps: bool,
     /// Whether it can name a version.
     pub(super) has_versions: bool,
+    /// Whether it has the task `conformance.many`.
+    pub(super) has_many: bool,
     /// Files made for the program.
     files: Option<Arc<Scratch>>,
 }
@@ -39,6 +41,7 @@ impl Program {
             leaves_out: false,
             has_steps: false,
             has_versions: false,
+            has_many: false,
             files: None,
         }
     }
@@ -120,6 +123,7 @@ pub(super) fn rust() -> Program {
     Program {
         has_steps: true,
         has_versions: true,
+        has_many: true,
         ..Program::new(Kind::Whole, "exec \"$RUST_WORKER\"")
     }
 }
@@ -158,6 +162,7 @@ pub(super) fn package(command: &str) -> Program {
     Program {
         has_steps: true,
         has_versions: true,
+        has_many: true,
         ..Program::new(Kind::Whole, command)
     }
 }
@@ -239,7 +244,8 @@ fn with_tasks(page: &str, tasks: &str) -> String {
 }
 
 /// The worker named by CONFORMANCE_WORKER; judged as a one-page example if CONFORMANCE_KIND=short,
-/// on its steps if CONFORMANCE_STEPS is set, and on versions if CONFORMANCE_VERSIONS is set.
+/// and on steps, versions and calls with many jobs if CONFORMANCE_STEPS, CONFORMANCE_VERSIONS and
+/// CONFORMANCE_MANY are set.
 pub(super) fn named() -> Option<Program> {
     let command = std::env::var("CONFORMANCE_WORKER").ok()?;
     let kind = match std::env::var("CONFORMANCE_KIND").as_deref() {
@@ -250,6 +256,7 @@ pub(super) fn named() -> Option<Program> {
     Some(Program {
         has_steps: std::env::var_os("CONFORMANCE_STEPS").is_some(),
         has_versions: std::env::var_os("CONFORMANCE_VERSIONS").is_some(),
+        has_many: std::env::var_os("CONFORMANCE_MANY").is_some(),
         ..Program::new(kind, command)
     })
 }

@@ -2,7 +2,7 @@
 
 use super::log::most_at_once;
 use super::trial::{Start, Trial, Verdict, is, now, promptly, within};
-use super::{rates, refusal, steps, unheard, versions};
+use super::{many, rates, refusal, steps, unheard, versions};
 use harness::PATIENCE;
 use harness::scheduler::scheduler_of;
 use std::time::Duration;
@@ -57,6 +57,8 @@ pub(super) enum Scenario {
     Versions,
     /// A job with a rate is claimed when it can begin, and not before.
     Rates,
+    /// A handler takes many jobs of one key in a call, each with its own outcome.
+    Many,
     /// SIGTERM: running jobs end within the grace period.
     StopFinishes,
     /// SIGTERM: jobs that exceed the grace period are released.
@@ -66,7 +68,7 @@ pub(super) enum Scenario {
 }
 
 impl Scenario {
-    pub(super) const ALL: [Scenario; 24] = [
+    pub(super) const ALL: [Scenario; 25] = [
         Scenario::Claims,
         Scenario::Concurrency,
         Scenario::Heartbeats,
@@ -88,6 +90,7 @@ impl Scenario {
         Scenario::StepStops,
         Scenario::Versions,
         Scenario::Rates,
+        Scenario::Many,
         Scenario::StopFinishes,
         Scenario::StopReleases,
         Scenario::Killed,
@@ -124,6 +127,8 @@ impl Scenario {
             (Scenario::StepStops, _) => steps::step_stops(trial).await,
             (Scenario::Versions, _) => versions::versions(trial).await,
             (Scenario::Rates, _) => rates::rates(trial).await,
+            (Scenario::Many, _) if !trial.program.has_many => Ok(()),
+            (Scenario::Many, _) => many::many(trial).await,
             (Scenario::StopFinishes, _) => stop_finishes(trial).await,
             (Scenario::StopReleases, _) => stop_releases(trial).await,
         }?;

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use trax_client::{Address, Children, Context, HandlerResult, JobError, NewJob, Undo, Worker};
+use trax_client::{
+    Address, Children, Context, HandlerResult, JobError, Many, NewJob, Undo, Worker,
+};
 
 #[derive(Deserialize)]
 struct Wait {
@@ -31,6 +33,19 @@ struct Large {
 struct Typed {
     count: i64,
 }
+
+/// A job of `conformance.many`.
+#[derive(Deserialize)]
+struct Gathered {
+    key: String,
+    #[serde(rename = "do")]
+    what: String,
+}
+
+/// The jobs of a full call.
+const FULL: usize = 3;
+/// Longer than any scenario: only a full call begins.
+const FOREVER: Duration = Duration::from_secs(600);
 
 /// An act of `conformance.steps`.
 #[derive(Deserialize)]
@@ -125,6 +140,18 @@ async fn typed(input: Typed, ctx: Context) -> HandlerResult<Value> {
     logged(&ctx, Ok(json!({ "count": input.count + 1 })))
 }
 
+async fn many(jobs: Vec<(Gathered, Context)>) -> HandlerResult<Vec<HandlerResult<usize>>> {
+    let together = jobs.len();
+    let end = |(input, ctx): &(Gathered, Context)| {
+        let result = match input.what.as_str() {
+            "fail" => Err(JobError::new("as the input says")),
+            _ => Ok(together),
+        };
+        logged(ctx, result)
+    };
+    Ok(jobs.iter().map(end).collect())
+}
+
 async fn steps(input: Vec<Act>, ctx: Context) -> HandlerResult<Vec<Value>> {
     let mut results = Vec::new();
     for act in input {
@@ -188,9 +215,10 @@ async fn perform(act: Act, ctx: &Context) -> HandlerResult<Value> {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address: Address = std::env::var("DATABASE_URL")?.parse()?;
+    let concurrency = usize::try_from(number("CONCURRENCY"))?;
     let mut worker = Worker::new(address)
         .name(setting("NAME"))
-        .concurrency(usize::try_from(number("CONCURRENCY"))?)
+        .concurrency(concurrency)
         .lease(Duration::from_secs(number("LEASE")))
         .grace(Duration::from_secs(number("GRACE")))
         .handle("conformance.echo", echo)
@@ -202,6 +230,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .handle("conformance.large", large)
         .handle("conformance.typed", typed)
         .handle("conformance.steps", steps);
+    if concurrency >= FULL {
+        let gathering = Many::up_to(FULL).max_wait(FOREVER);
+        let gathering = gathering.by(|job: &Gathered| job.key.clone());
+        worker = worker.handle_many("conformance.many", gathering, many);
+    }
     let version = setting("VERSION");
     if !version.is_empty() {
         worker = worker.versions([version]);

@@ -4,7 +4,7 @@ import { randomBytes } from "node:crypto";
 import { appendFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { type Context, Permanent, RetryIn, Snooze, TimedOutError, type Undo, Worker } from "../src/index.js";
+import { type Context, type GatheredJob, Permanent, RetryIn, Snooze, TimedOutError, type Undo, Worker } from "../src/index.js";
 
 function setting(name: string): string {
   const value = process.env[`CONFORMANCE_${name}`];
@@ -74,9 +74,20 @@ async function steps(all: Act[], ctx: Context): Promise<unknown[]> {
   return results;
 }
 
+type Gathered = { key: string; do: string };
+
+function many(jobs: GatheredJob<Gathered>[]): unknown[] {
+  return jobs.map(({ input, ctx }) => {
+    say("begin", ctx);
+    say("end", ctx, " done");
+    return input.do === "fail" ? new Error("as the input says") : jobs.length;
+  });
+}
+
+const concurrency = Number(setting("CONCURRENCY"));
 const worker = new Worker({
   name: setting("NAME"),
-  concurrency: Number(setting("CONCURRENCY")),
+  concurrency,
   lease: `${setting("LEASE")} s`,
   grace: `${setting("GRACE")} s`,
   ...(setting("VERSION") && { versions: [setting("VERSION")] }),
@@ -103,5 +114,10 @@ worker
   .task("conformance.steps", logged(steps, { begins: false }))
   .task("conformance.large", logged<{ bytes: number }>(({ bytes }) => "x".repeat(bytes)))
   .task("conformance.typed", counted, logged<{ count: number }>(({ count }) => ({ count: count + 1 })));
+
+// Only a full call begins: no scenario lasts as long as maxWait.
+if (concurrency >= 3) {
+  worker.handleMany<Gathered>("conformance.many", { maxJobs: 3, maxWait: "10 min", by: ({ key }) => key }, many);
+}
 
 await worker.run();

@@ -173,6 +173,27 @@ async def steps_on_loop(job: list[dict[str, Any]], ctx: trax.AsyncContext) -> An
     return await steps(job, ctx)
 
 
+def many(jobs: Any) -> list[Any]:
+    results: list[Any] = []
+    for job in jobs:
+        with logged(job.ctx):
+            is_failing = job.input["do"] == "fail"
+            results.append(RuntimeError("as the input says") if is_failing else len(jobs))
+    return results
+
+
+async def many_on_loop(jobs: Any) -> list[Any]:
+    return many(jobs)
+
+
+def key(job: dict[str, str]) -> str:
+    return job["key"]
+
+
+# Only a full call begins: no scenario lasts that long.
+MANY: dict[str, Any] = {"max_jobs": 3, "max_wait": 600, "by": key}
+
+
 SHORT = {
     "echo": echo,
     "fail": fail,
@@ -201,6 +222,8 @@ def run_sync() -> None:
         worker.task(f"conformance.{name}")(function)
     worker.task("conformance.wait")(wait)
     worker.task("conformance.steps")(steps_in_thread)
+    if settings()["concurrency"] >= MANY["max_jobs"]:
+        worker.task_many("conformance.many", **MANY)(many)
     worker.run()
 
 
@@ -210,6 +233,8 @@ def run_async() -> None:
         worker.task(f"conformance.{name}")(as_async(function))
     worker.task("conformance.wait")(wait_async)
     worker.task("conformance.steps")(steps_on_loop)
+    if settings()["concurrency"] >= MANY["max_jobs"]:
+        worker.task_many("conformance.many", **MANY)(many_on_loop)
     asyncio.run(worker.run())
 
 
