@@ -6,7 +6,8 @@ language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$
     select array[
-        'functions_of_owner', 'grant_use', 'withdraw_use', 'look_at', 'refuse_version', 'known_groups', 'copy_settings', 'tasks', 'copy_tasks',
+        'functions_of_owner', 'grant_use', 'withdraw_use', 'look_at', 'refuse_version', 'known_groups', 'copy_settings',
+        'configuration', 'configurations', 'configure', 'copy_configuration',
         'add_shard', 'move_shard', 'close_shard', 'open_shard', 'spread_places', 'keys_alive', 'pin_keys', 'pin_group',
         'place_group', 'spread_group', 'hold_group', 'cluster', 'identify', 'survey_group', 'survey', 'survey_whole', 'in_micros', 'placing_at',
         'put_settings', 'give_settings', 'hold_placement', 'put_placement', 'depart', 'arrive', 'end_departure',
@@ -242,7 +243,7 @@ begin
     loop
         perform trax_router.copy_settings(spread, number);
     end loop;
-    perform trax_router.copy_tasks(number);
+    perform trax_router.copy_configuration(number);
     -- Notifies fleets.
     perform pg_notify('trax_router', number::text);
     if exists (

@@ -413,6 +413,19 @@ $$;
 comment on function trax_router.shard_of_token(text) is
     'Internal. Returns the shard that has the tokens of a name.';
 
+create function trax_router.shard_of_rate(
+    name text,
+    key text
+)
+returns int
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+    select coalesce(trax_router.shard_of_key('rate', concat($1, ' ', $2)), trax_router.any_shard())
+$$;
+comment on function trax_router.shard_of_rate(text, text) is
+    'Internal. Returns the shard that counts what other programs use of a rate, or of a key of it.';
+
 create function trax_router.shares(
     count int
 )

@@ -55,6 +55,8 @@ begin
                 ('acquire_token', 'one', 'trax_router.shard_of_token($1)', null, false),
                 ('extend_token', 'one', 'trax_router.shard_of_token($1)', null, false),
                 ('release_token', 'one', 'trax_router.shard_of_token($1)', null, false),
+                ('consume_rate', 'one', 'trax_router.shard_of_rate($1, $2)', null, false),
+                ('read_rate', 'one', 'trax_router.shard_of_rate($1, $2)', null, true),
                 ('preview_cron', 'one', 'trax_router.any_shard()', null, true),
                 -- On the shard of the group, in a spread group by a key, or on that of the batch.
                 ('enqueue', 'group', of_job_or_batch, null, false),
@@ -119,9 +121,12 @@ begin
             ) x
         ) a
         cross join lateral (
-            -- A time is sent as text in one format, whatever the shard's datestyle.
+            -- A time is sent as text in one format, an interval in seconds, whatever the shard's
+            -- settings.
             select string_agg(
                 case
+                    when t.type = 'interval'::regtype
+                        then format('(extract(epoch from called.%1$s)::text operator(pg_catalog.||) '' s'') as %1$s', p.proargnames[t.at])
                     when t.type = 'timestamptz'::regtype
                         then format('pg_catalog.to_jsonb(called.%1$s) operator(pg_catalog.#>>) ''{}'' as %1$s', p.proargnames[t.at])
                     else format('called.%s', p.proargnames[t.at])

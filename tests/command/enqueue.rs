@@ -196,3 +196,28 @@ async fn a_time_is_read_in_the_zone_of_who_typed_it() {
         "{errors}"
     );
 }
+
+#[tokio::test]
+async fn jobs_and_lines_join_a_batch_that_the_command_opens_and_seals() {
+    let (db, s) = session().await;
+    let files = Scratch::new("batch");
+    let path = files.path().join("inputs.jsonl");
+    std::fs::write(&path, "1\n2\n").expect("a file can be written");
+    let path = path.display().to_string();
+    let opened = said(&db, &["enqueue", "report", "{}", "--open-batch"]);
+    let batch = opened.trim();
+    said(&db, &["enqueue", "mail", "3", "--batch", batch]);
+    said(&db, &["enqueue", "mail", "--file", &path, "--batch", batch]);
+    s.get("select * from trax.tick()").await;
+    let waits = s.claim("tasks => '{report}'").await;
+    assert!(waits.is_empty(), "it is not sealed");
+    let sealed = objects(&db, &["graph", "seal", batch]);
+    assert_eq!(sealed[0]["jobs"], 3);
+    for mail in s.claim("tasks => '{mail}', max_jobs => 3").await {
+        s.get(&format!("select trax.complete({})", mail.key()))
+            .await;
+    }
+    assert_eq!(s.tick("promote_delayed").await, 1);
+    let report = s.claim_one("tasks => '{report}'").await;
+    assert_eq!(report.id.to_string(), batch);
+}

@@ -123,7 +123,7 @@ const LISTS: [&[&str]; 23] = [
 ];
 
 /// Commands that run once, in this order, after the lists.
-const ONCE: [&[&str]; 41] = [
+const ONCE: [&[&str]; 42] = [
     &["top", "--once"],
     &["manifest", "show", "no such\u{1b}[2J\nmanifest"],
     &["manifest", "disable", EVIL],
@@ -143,6 +143,7 @@ const ONCE: [&[&str]; 41] = [
     &["signal", "2", EVIL, "5", "--signal-id", EVIL],
     &["graph", "apply", EVIL, "--unique-key", EVIL],
     &["graph", "show", "2"],
+    &["graph", "seal", "2"],
     &["jobs", "fork", "1", "--from", EVIL],
     &["jobs", "change", "2", "--group", EVIL],
     &["jobs", "retry", "2"],

@@ -61,6 +61,60 @@ async fn from_two_to_four_nothing_at_work_moves() {
     .await;
 }
 
+/// What `trax_router` stores on each shard and a new shard must get.
+const CONFIGURED: &str = "select jsonb_build_object(
+        'groups', (select jsonb_agg(to_jsonb(g) - 'updated_at' - 'created_at' order by g.name) from trax.manifest_group g where g.name = 'default'),
+        'tasks', (select jsonb_agg(to_jsonb(t) - 'updated_at' - 'created_at' order by t.name) from trax.task t),
+        'rates', (select jsonb_agg(to_jsonb(r) - 'created_at' - 'changed_at' order by r.name) from trax.rate r),
+        'closures', (select jsonb_agg(to_jsonb(c) order by c.rate, c.key) from trax.rate_closure c),
+        'paused', (select jsonb_agg(i.pause_reason) from trax.instance i where i.paused_at is not null))";
+
+#[tokio::test]
+async fn a_shard_that_joins_has_the_configuration_of_the_others() {
+    if !has_plproxy() {
+        return;
+    }
+    // Each function whose call goes to several shards stores one of these, or acts on jobs.
+    let routes = include_str!("../../sql/router/route.sql").lines();
+    let each: Vec<&str> = routes
+        .filter(|line| line.contains("', 'each', "))
+        .filter_map(|line| line.split('\'').nth(1))
+        .collect();
+    let stored = "configure_group configure_rate close_rate drop_rate configure_task reset_task pause resume";
+    let act = "cancel_group trigger_group";
+    assert_eq!(each.join(" "), format!("{act} {stored}"));
+
+    let mut cluster = Cluster::of(2).await;
+    let more = [shard_server(), shard_server()];
+    cluster
+        .router
+        .get(
+            "select trax.configure_group('default', max_per_key => 5);
+            select trax.configure_rate('api', 60, '1 mon 2 days 03:04:05.5', burst => 2);
+            select trax.configure_rate('plain', 1, '1 h');
+            select trax.close_rate('api', until => 'infinity');
+            select trax.close_rate('api', 'k', '2100-01-01 00:00+00');
+            select trax.configure_task('mail', max_retries => 3, backoff => 1.5, timeout => '1 mon');
+            select trax.apply('{\"tasks\": [{\"name\": \"load\", \"retry_delay\": 7}]}', source => 'etl');
+            select trax.pause('new disks')",
+        )
+        .await;
+    cluster.add(&more[0]).await;
+    let first = cluster.shard(1).get(CONFIGURED).await;
+    assert_eq!(cluster.shard(2).get(CONFIGURED).await, first);
+    assert_eq!(cluster.shard(3).get(CONFIGURED).await, first);
+    for part in [r#""burst": 2"#, "infinity", r#"["new disks"]"#, "etl"] {
+        assert!(first.contains(part), "{part}: {first}");
+    }
+
+    // A pause of a single shard is not that of a new one.
+    cluster.router.get("select trax.resume()").await;
+    cluster.shard(1).get("select trax.pause('alone')").await;
+    cluster.add(&more[1]).await;
+    let paused = "select count(*) from trax.instance where paused_at is not null";
+    assert_eq!(cluster.shard(4).get(paused).await, "0");
+}
+
 #[tokio::test]
 async fn places_wait_for_whoever_has_just_placed_a_job() {
     if !has_plproxy() {

@@ -61,3 +61,29 @@ async fn a_group_moves_with_its_rate_and_the_rates_of_its_jobs() {
     second.assert_healthy().await;
     assert_eq!(second.claim_ids("").await.len(), 1);
 }
+
+#[tokio::test]
+async fn callers_at_the_router_share_a_rate_exactly_and_its_keys_are_on_all_shards() {
+    if !has_plproxy() {
+        return;
+    }
+    let cluster = Cluster::of(2).await;
+    let s = &cluster.router;
+    s.get("select trax.configure_rate('api', 1, '1 h', 3)")
+        .await;
+    let granted = "select count(*) filter (where c.granted)
+        from generate_series(1, 20) n cross join lateral trax.consume_rate('api', 'k' || n % 4) c";
+    assert_eq!(s.get(granted).await, "12");
+    let left = "select r.available, r.free_at > now() + interval '50 min' from trax.read_rate('api', 'k1') r";
+    assert_eq!(s.get(left).await, "0|t");
+    let used = "select count(*) from generate_series(1, 20) n cross join lateral trax.read_rate('api', 'k' || n) r
+        where r.available < 3";
+    s.get("select trax.consume_rate('api', 'k' || n) from generate_series(5, 20) n")
+        .await;
+    for (_, shard) in &cluster.shards {
+        let used = shard.number(used).await;
+        assert!((1..20).contains(&used), "{used} of 20 keys are here");
+    }
+    let refused = s.refusal("select trax.consume_rate('no rate')").await;
+    assert_eq!(refused.code, "42704", "{refused}");
+}

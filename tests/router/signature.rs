@@ -13,7 +13,7 @@ const SIGNATURES: &str = "select p.proname, p.prokind, pg_get_function_arguments
 
 /// The functions of a level that no router has: they concern one database, or its worker.
 const NOT_ROUTED: &str = "acknowledge_cancel adopt await_children await_signal believe_clock cancel_own claim_next complete complete_and_claim
-    complete_many consume_rate fail heartbeat limited_access read_rate record_again record_step release report_progress report_worker runs_as_stored
+    complete_many fail heartbeat limited_access record_again record_step release report_progress report_worker runs_as_stored
     set_shard sleep spawn start_scheduler wait_for_work waiting_tasks where_is";
 
 #[tokio::test]
@@ -35,11 +35,6 @@ async fn the_router_has_what_the_extension_grants() {
         NOT_ROUTED.split_whitespace().collect(),
         "the table of sql/router/route.sql says how the router finds the shard of each other one"
     );
-
-    // A time in a result has a format of its own; an interval would have the shard's intervalstyle.
-    let intervals = "select p.proname from pg_proc p, unnest(p.proallargtypes, p.proargmodes) a (type, mode)
-        where p.pronamespace = 'trax_router'::regnamespace and a.mode = 't' and a.type = 'interval'::regtype";
-    assert_eq!(cluster.router.get(intervals).await, "");
 }
 
 #[tokio::test]

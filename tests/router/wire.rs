@@ -69,6 +69,13 @@ async fn calls_under_all_styles(cluster: &Cluster) {
             from trax.acquire_token('{datestyle}', 'me', 2, interval '1 day')"
         );
         assert_eq!(s.get(&until).await, "t", "{datestyle}");
+        s.get(
+            "select trax.configure_rate('api', 1, interval '1 mon 2 days 03:04:05.5', burst => 1)",
+        )
+        .await;
+        let later = "select retry_after between '31 days' and '32 days 3:04:05.5' from trax.consume_rate('api')";
+        s.get(later).await;
+        assert_eq!(s.get(later).await, "t", "{datestyle}");
     }
 }
 

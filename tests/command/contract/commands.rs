@@ -162,7 +162,7 @@ const WHOLE_MANIFEST: &str = "applied created_at cron decided_at dependents depe
 const PROPOSAL: &str = "left_out line manifest next_runs notes source";
 const RUN: &str = "local_time note run_at";
 
-const COMMANDS: [Contract; 64] = [
+const COMMANDS: [Contract; 65] = [
     of("demo", "").run_elsewhere().wrong(&["--jobs 0", "more"]),
     of("bench", "").run_elsewhere().wrong(&["nonsense", "--all drain"]),
     of("worker", "--all-tasks --exec true --until-empty")
@@ -179,7 +179,7 @@ const COMMANDS: [Contract; 64] = [
     of("enqueue", "t {\"n\":1}")
         .json("job_id")
         .quiet(Quiet::Words)
-        .wrong(&["", "t {", "t {} --file x", "t --file /no/such/file", "t --timeout -1", "t --retry-delay -1", "t --unique-for 60", "t --on-duplicate replace", "t --unique-key k --on-duplicate raise", "t --priority high", "t --sql vacuum", "t --run-as ada", "--sql vacuum --stream"]),
+        .wrong(&["", "t {", "t {} --file x", "t --file /no/such/file", "t --timeout -1", "t --retry-delay -1", "t --unique-for 60", "t --on-duplicate replace", "t --unique-key k --on-duplicate raise", "t --priority high", "t --sql vacuum", "t --run-as ada", "--sql vacuum --stream", "t --batch b", "--sql vacuum --batch 1", "t - --open-batch"]),
     of("graph apply", "%/graph.toml")
         .shows("sum")
         .json("job_id name")
@@ -190,6 +190,11 @@ const COMMANDS: [Contract; 64] = [
         .shows("load")
         .json("attempt condition error finished_at job_id name needs started_at state task waits_for")
         .quiet(Quiet::Words)
+        .wrong(&["", "load", "1 2"]),
+    of("graph seal", "$")
+        .prepared("select trax.open_batch('t')")
+        .shows("is sealed with 0 jobs")
+        .json("batch jobs")
         .wrong(&["", "load", "1 2"]),
     of("relay", "--from dbname=nobody_has_this")
         .run_elsewhere()

@@ -30,7 +30,10 @@ Examples:
   trax enqueue image.resize --file inputs.jsonl --group images
   jq -c '.[]' inputs.json | trax enqueue image.resize -
   tail -f requests.jsonl | trax enqueue image.resize - --stream
-  trax enqueue --sql 'vacuum analyze orders'")]
+  trax enqueue --sql 'vacuum analyze orders'
+  batch=$(trax enqueue report.send --open-batch)
+  trax enqueue mail.send --file inputs.jsonl --batch $batch
+  trax graph seal $batch")]
 pub(crate) struct Arguments {
     /// The task, e.g. report.build
     #[arg(required_unless_present = "sql")]
@@ -96,6 +99,13 @@ pub(crate) struct Arguments {
     /// How much of the rate the job uses; default 1
     #[arg(long, value_name = "N", requires = "rate")]
     cost: Option<i32>,
+    /// Add the job to this batch, whose own job runs after all jobs of it
+    #[arg(long, value_name = "ID", conflicts_with = "sql")]
+    batch: Option<i64>,
+    /// Open a batch: the job runs after the jobs that --batch with its id adds, once the batch is
+    /// sealed (trax graph seal)
+    #[arg(long, conflicts_with_all = ["sql", "file", "stream"])]
+    open_batch: bool,
     #[command(flatten)]
     output: Options,
 }
@@ -124,6 +134,12 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let Some(source) = source else {
         return one(url, arguments).await;
     };
+    if arguments.open_batch {
+        return Err(
+            Failure::usage("--open-batch queues one job, not one for each line")
+                .hint("give its input as JSON; then add the lines with --batch ID"),
+        );
+    }
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     if session.is_router() && !arguments.stream {
         return Err(Failure::usage(
@@ -165,7 +181,12 @@ async fn one(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Fail
     let options = options(&session, &arguments).await?;
     let task = arguments.task.unwrap_or_default();
     let job = NewJob::new(task, input).with(options);
-    print_id(session.client().enqueue(&job).await?, &arguments.output)
+    let client = session.client();
+    let job_id = match arguments.open_batch {
+        true => client.open_batch(&job).await?,
+        false => client.enqueue(&job).await?,
+    };
+    print_id(job_id, &arguments.output)
 }
 
 async fn statement(
@@ -425,6 +446,9 @@ async fn options(session: &Session, arguments: &Arguments) -> Result<JobOptions,
     }
     if let Some(cost) = arguments.cost {
         options = options.cost(cost);
+    }
+    if let Some(batch) = arguments.batch {
+        options = options.batch(JobId(batch));
     }
     Ok(match caller() {
         Some(trace) => options.trace_context(&trace),

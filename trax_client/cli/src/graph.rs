@@ -25,6 +25,8 @@ commands! {
     Apply(ApplyArguments) => apply,
     /// Show the jobs of the graph or batch that a job belongs to
     Show(ShowArguments) => show,
+    /// Say that a batch has all its jobs: its own job runs when they have ended
+    Seal(SealArguments) => seal,
 }
 
 #[derive(clap::Args)]
@@ -59,6 +61,22 @@ pub(crate) struct ShowArguments {
     id: i64,
     #[command(flatten)]
     output: Options,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct SealArguments {
+    /// The batch: the id that trax enqueue --open-batch printed
+    #[arg(value_name = "ID")]
+    batch: i64,
+    #[command(flatten)]
+    output: Options,
+}
+
+/// A sealed batch and the number of its jobs.
+#[derive(Serialize)]
+struct Sealed {
+    batch: i64,
+    jobs: i64,
 }
 
 /// A job that was queued.
@@ -224,5 +242,16 @@ async fn show(url: Option<String>, arguments: ShowArguments) -> Result<ExitCode,
     }
     let shown: Vec<Shown> = rows.iter().map(Shown::read).collect::<Result<_, _>>()?;
     arguments.output.list(&shown, session.now, "no job")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn seal(url: Option<String>, arguments: SealArguments) -> Result<ExitCode, Failure> {
+    let session = Session::open(url.as_deref(), &arguments.output).await?;
+    let batch = arguments.batch;
+    let jobs = session.client().seal_batch(JobId(batch)).await?;
+    let sealed = [Sealed { batch, jobs }];
+    arguments.output.changes(&sealed, |sealed| {
+        format!("batch {batch} is sealed with {} jobs", sealed.jobs)
+    })?;
     Ok(ExitCode::SUCCESS)
 }
