@@ -21,7 +21,7 @@ set enable_bitmapscan = off
 set enable_sort = off
 as $$
 with clock as materialized (
-    select clock_timestamp() as now, clock_timestamp() - $1 as past
+    select clock_timestamp() as now, clock_timestamp() - greatest(least($1, '1000 years'), '0') as past
 ), tally as materialized (
     select * from trax.tallies()
 ), hot as materialized (
