@@ -17,7 +17,8 @@ set enable_mergejoin = off
 set work_mem = '64MB'
 as $$
 with since as materialized (
-    select coalesce(clock_timestamp() - $1, '-infinity') as moment
+    -- All history is younger than a thousand years.
+    select clock_timestamp() - greatest(least($1, '1000 years'), '0') as moment
 ), several as materialized (
     -- Jobs that may have more than one run: those with two of this time, and those that existed
     -- before it. The sum keeps the planner from walking an index in this order, with a visit to a

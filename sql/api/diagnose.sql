@@ -21,7 +21,7 @@ set enable_bitmapscan = off
 set enable_sort = off
 as $$
 with clock as materialized (
-    select clock_timestamp() as now, clock_timestamp() - $1 as past
+    select clock_timestamp() as now, clock_timestamp() - greatest(least($1, '1000 years'), '0') as past
 ), tally as materialized (
     select * from trax.tallies()
 ), hot as materialized (
@@ -396,6 +396,9 @@ union all
 select 'rate_missing', 'warning', m.detail, m.fix
 from trax.missing_rates() m
 union all
+select 'role_refused', 'warning', r.detail, r.fix
+from trax.refused_roles() r
+union all
 select
     'limit_full', 'warning',
     format('%s of %s jobs of group "%s" are in progress, and others have waited since %s.',
@@ -479,9 +482,7 @@ select
             limit 1
         ) || '); and set idle_in_transaction_session_timeout',
         'Look again: select * from trax.diagnose()')
-from (
-    select pg_notification_queue_usage() as usage
-) q
+from (select pg_notification_queue_usage() as usage) q
 where q.usage > 0.5
 union all
 select
@@ -491,8 +492,7 @@ select
     'End what holds the horizon (see the other causes), then in this database: vacuum (freeze)'
 from (
     select age(d.datfrozenxid) as age, current_setting('autovacuum_freeze_max_age')::int as freeze_max_age
-    from pg_database d
-    where d.datname = current_database()
+    from pg_database d where d.datname = current_database()
 ) w
 where w.age > least(2::bigint * w.freeze_max_age, 1200000000)
 $$;

@@ -203,3 +203,65 @@ as $$
 $$;
 comment on function trax.input_here(jsonb, text) is
     'Internal. Returns the input of a job that came from another server: a statement is that of the role with the name here, whose number is another there.';
+
+create function trax.refused_roles()
+returns table (
+    detail text,
+    fix text
+)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    with statement as (
+        select
+            m.run_as, m.input ->> 'role_oid' as role_oid, format('manifest "%s"', m.name) as name,
+            format('select trax.unschedule(%1$s); then schedule it again: select trax.schedule(%1$s, sql => ''...'', run_as => ''...'')',
+                quote_literal(m.name)) as fix
+        from trax.manifest m
+        where m.run_as is not null
+            and m.enabled
+        union all
+        select
+            q.run_as, q.input ->> 'role_oid', format('job %s', q.job_id),
+            format('select trax.cancel(%s); then queue it again: select trax.enqueue_sql(''...'', run_as => ''...'')', q.job_id)
+        from (
+            -- Ready jobs of such a role fail at once.
+            select q.job_id, q.run_as, q.input
+            from trax.work_queue q
+            where q.waits_for = 'time'
+            order by q.run_at
+            limit 10000
+        ) q
+        where q.run_as is not null
+    )
+    select
+        format('Role "%s" %s: statements that run as it fail, such as that of %s; there are %s.',
+            s.run_as, p.problem, (min(array[s.name, s.fix]))[1], count(*)),
+        case
+            when p.is_dropped then (min(array[s.name, s.fix]))[2]
+            else format('alter role %1$I login connection limit -1; grant connect on database %2$I to %1$I', s.run_as, current_database())
+        end
+    from statement s
+    left join pg_roles a on
+        case
+            when s.role_oid is null then a.rolname = s.run_as
+            else a.oid::text = s.role_oid
+        end
+    cross join lateral (
+        select
+            a.oid is null as is_dropped,
+            case
+                when a.oid is null then 'was dropped'
+                else 'may not log in, or not connect to this database'
+            end as problem
+    ) p
+    where not coalesce(
+            a.rolcanlogin
+                and (a.rolsuper or a.rolconnlimit <> 0)
+                and has_database_privilege(a.oid, current_database(), 'connect'),
+            false
+        )
+    group by s.run_as, p.is_dropped, p.problem
+$$;
+comment on function trax.refused_roles() is
+    'Internal. Returns the roles of statements in whose sessions nothing can run, as trax.diagnose() words them.';

@@ -74,6 +74,34 @@ async fn a_refused_drop_ends_neither_the_scheduler_nor_a_running_statement() {
 }
 
 #[tokio::test]
+async fn a_drop_waits_for_a_client_that_leaves() {
+    let database = live_database().await;
+    let watcher = connect(&live_server().existing("postgres")).await;
+    scheduler_of(&watcher, database.name(), PATIENCE).await;
+    let stranger = connect(&database).await;
+    let admin = connect(&live_server().existing("postgres")).await;
+    let pid = value::<i32>(&admin, "select pg_backend_pid()").await;
+    let sql = format!("drop database {}", database.name());
+    let dropped = tokio::spawn(async move { admin.batch_execute(&sql).await });
+    let waits = format!(
+        "select concat_ws(' ', wait_event_type, query) from pg_stat_activity where pid = {pid}"
+    );
+    eventually(
+        "the drop waits for the client",
+        PATIENCE,
+        async || match value::<String>(&watcher, &waits).await {
+            seen if seen.starts_with("Extension drop database ") => Ok(()),
+            seen => Err(seen),
+        },
+    )
+    .await;
+    drop(stranger);
+    let dropped = dropped.await.expect("it does not panic");
+    dropped.expect("the client has left in time");
+    assert_eq!(schedulers(&watcher, database.name()).await, Ok(vec![]));
+}
+
+#[tokio::test]
 async fn the_extension_is_dropped_and_created_again_while_the_scheduler_runs() {
     let database = live_database().await;
     let client = connect(&database).await;

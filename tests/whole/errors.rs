@@ -3,7 +3,7 @@
 use harness::session::{Refusal, Session, session};
 
 /// A database with rows in every table that an invalid call could change.
-async fn furnished() -> Session {
+pub(super) async fn furnished() -> Session {
     let (_, s) = session().await;
     s.get(
         "select trax.schedule('m', 'a', every => '1 h');
@@ -386,11 +386,13 @@ async fn an_unknown_setting_is_refused() {
 }
 
 /// Returns a valid value for an argument.
-fn sample(argument: &str) -> &'static str {
+pub(super) fn sample(argument: &str) -> &'static str {
     match argument {
         "task" | "error" | "holder" => "'a'",
-        "max_holders" | "allowed" => "1",
-        "ttl" | "period" => "'1 s'",
+        "command" => "'select 1'",
+        "expression" => "'0 3 * * *'",
+        "max_holders" | "allowed" | "number" => "1",
+        "ttl" | "period" | "timeout" | "wait" => "'1 s'",
         "step" => "'s'",
         "mode" => "'all'",
         "until" => "now()",

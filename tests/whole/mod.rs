@@ -8,6 +8,7 @@ mod diagnose;
 mod dump;
 mod errors;
 mod every_major;
+mod extreme_argument;
 mod extreme_value;
 mod house;
 mod idle;

@@ -388,6 +388,50 @@ async fn a_completion_that_was_not_committed_fails_the_attempt() {
 }
 
 #[tokio::test]
+async fn a_handler_that_has_completed_its_job_and_returns_a_value_is_told_what_to_return() {
+    let database = database().await;
+    let client = connect(&database).await;
+    let jobs = [true, false].map(|commits| enqueue(&client, "t", commits));
+    let [committed, rolled_back] = jobs;
+    let (committed, rolled_back) = (committed.await, rolled_back.await);
+    let refused = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&refused);
+    let worker = Worker::with_state(worker_config(&database), database.clone())
+        .without_signals()
+        .on_event(move |event| {
+            if let Event::Refused { job_id, error } = event {
+                let mut heard = heard.lock().expect("no panic");
+                heard.push((*job_id, error.clone()));
+            }
+        })
+        .until_empty()
+        .handle("t", |commits: bool, ctx: Context<Database>| async move {
+            let mut client = ctx.state().connect().await?;
+            let tx = client.transaction().await?;
+            let trax = Trax::new(&tx);
+            trax.complete(ctx.job_id(), ctx.token(), &"recorded")
+                .await?;
+            match commits {
+                true => tx.commit().await?,
+                false => tx.rollback().await?,
+            }
+            HandlerResult::Ok("returned")
+        });
+    let ended = tokio::time::timeout(PATIENCE, worker.run()).await;
+    let summary = ended.expect("it stops").expect("it is not refused");
+    assert_eq!((summary.completed, summary.lost), (2, 0), "{summary}");
+    let error = "the handler has completed the job itself: return Outcome::Recorded";
+    assert_eq!(
+        *refused.lock().expect("no panic"),
+        [(committed, error.to_owned())]
+    );
+    for (job, output) in [(committed, "recorded"), (rolled_back, "returned")] {
+        let sql = format!("select output #>> '{{}}' from trax.run where job_id = {job}");
+        assert_eq!(value::<String>(&client, &sql).await, output);
+    }
+}
+
+#[tokio::test]
 async fn a_snoozed_job_comes_back_without_having_spent_an_attempt() {
     let database = database().await;
     let client = connect(&database).await;

@@ -1,5 +1,7 @@
 //! The hints of the server, which are SQL, in Rust.
 
+use crate::sql_hint::{Value, argument, rewritten};
+
 /// Arguments that are an enum, a document or a method without a value here; they stay as they are.
 const OTHERS: [&str; 11] = [
     "on_duplicate",
@@ -18,68 +20,39 @@ const OTHERS: [&str; 11] = [
 /// Returns a hint with the arguments of a call as methods of builders: `priority => 0` is
 /// `.priority(0)`. Statements to type, and values that are not understood, stay SQL.
 pub(crate) fn in_rust(hint: &str) -> String {
-    let mut written = String::with_capacity(hint.len());
-    let mut rest = hint;
-    while let Some(at) = rest.find(" => ") {
-        let (before, after) = (&rest[..at], &rest[at + 4..]);
-        let begins = before
-            .rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-            .map_or(0, |end| end + 1);
-        let (text, name) = before.split_at(begins);
-        written.push_str(text);
-        let is_in_call = written.matches('(').count() > written.matches(')').count();
-        match (is_in_call, method(name), value(after)) {
-            (false, Some(method), Some((value, length))) => {
-                written.push_str(&format!(".{method}({value})"));
-                rest = &after[length..];
-            }
-            _ => {
-                written.push_str(&rest[begins..at + 4]);
-                rest = after;
-            }
-        }
-    }
-    written + rest
+    rewritten(hint, |text, may_begin| {
+        let (name, value, after) = argument(text).filter(|_| may_begin)?;
+        Some((format!(".{}({})", method(name)?, written(&value)?), after))
+    })
 }
 
 /// Returns the name of the method for an argument.
 fn method(argument: &str) -> Option<&str> {
     match argument {
         "group_name" => Some("group"),
-        name if name.is_empty() || OTHERS.contains(&name) => None,
+        name if OTHERS.contains(&name) => None,
         name => Some(name),
     }
 }
 
-/// Returns the value at the beginning of a text in Rust, and its length in the text.
-fn value(text: &str) -> Option<(String, usize)> {
-    if let Some(span) = text.strip_prefix("now() + ") {
-        let (span, length) = value(span)?;
-        return Some((format!("SystemTime::now() + {span}"), 8 + length));
+/// Returns a value in Rust.
+fn written(value: &Value) -> Option<String> {
+    match value {
+        Value::Text(json) if json.starts_with(['{', '[']) => None,
+        Value::Text(text) => Some(duration(text).unwrap_or_else(|| format!("{text:?}"))),
+        Value::Span(span) => duration(span),
+        Value::Word(word) => {
+            let is_plain = matches!(&word[..], "true" | "false") || word.parse::<f64>().is_ok();
+            is_plain.then(|| word.clone())
+        }
+        Value::Now => Some("SystemTime::now()".to_owned()),
+        Value::Later(span) => Some(format!("SystemTime::now() + {}", duration(span)?)),
+        Value::List(values) => {
+            let values: Option<Vec<String>> = values.iter().map(written).collect();
+            Some(format!("[{}]", values?.join(", ")))
+        }
+        Value::Any => None,
     }
-    if text.starts_with("now()") {
-        return Some(("SystemTime::now()".to_owned(), 5));
-    }
-    if let Some(list) = text.strip_prefix("array[") {
-        let end = list.find(']')?;
-        return Some((format!("[{}]", list[..end].replace('\'', "\"")), 7 + end));
-    }
-    let quoted = text.strip_prefix("interval ").unwrap_or(text);
-    if let Some(of) = quoted.strip_prefix('\'') {
-        let end = of.find('\'')?;
-        let length = text.len() - of.len() + end + 1;
-        let is_json = of.starts_with(['{', '[']);
-        let value = match duration(&of[..end]) {
-            Some(duration) => duration,
-            None if is_json || quoted.len() < text.len() => return None,
-            None => format!("{:?}", &of[..end]),
-        };
-        return Some((value, length));
-    }
-    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '.');
-    let word = text[..end.unwrap_or(text.len())].trim_end_matches('.');
-    let is_plain = matches!(word, "true" | "false") || word.parse::<f64>().is_ok();
-    is_plain.then(|| (word.to_owned(), word.len()))
 }
 
 /// Returns an interval such as `30 s`.

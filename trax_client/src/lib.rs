@@ -93,6 +93,8 @@ mod queue;
 mod rate;
 mod reached;
 mod sql;
+#[doc(hidden)]
+pub mod sql_hint;
 mod sql_job;
 #[cfg(feature = "sqlx")]
 pub mod sqlx;

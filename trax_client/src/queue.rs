@@ -26,6 +26,16 @@ pub struct QueueDepth {
     pub first_ready_at: SystemTime,
 }
 
+/// Refuses a negative count of rows in the words of the reader.
+pub(crate) fn check_count(method: &str, count: i64) -> Result<()> {
+    match count {
+        0.. => Ok(()),
+        _ => Err(Error::Setup(format!(
+            "{method} was called with {count}; write how many at most, from 0: {method}(100)"
+        ))),
+    }
+}
+
 /// An ended attempt of a job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Attempt {
@@ -55,6 +65,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     /// Returns the number of claimable jobs by task and group, without those that have none. Each
     /// is counted up to `count_up_to`, which bounds the cost for a long queue.
     pub async fn queue_depths(&self, count_up_to: i64) -> Result<Vec<QueueDepth>> {
+        check_count("queue_depths", count_up_to)?;
         let sql = "select l.task, l.group_name, least(pg_catalog.sum(c.ready), $1)::bigint, pg_catalog.min(l.run_at) \
                    from trax.lane l cross join lateral (\
                        select pg_catalog.count(*) as ready from (\

@@ -30,7 +30,7 @@ impl Rate {
 /// Until when a rate is closed, for `Client::close_rate`.
 #[derive(Clone, Copy, Debug)]
 pub enum Closed {
-    /// Nothing starts for this time from now.
+    /// Nothing starts for this time from now, at most ten years.
     For(Duration),
     /// Nothing starts before this time.
     Until(SystemTime),

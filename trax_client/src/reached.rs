@@ -1,7 +1,8 @@
-//! The steps that attempts of this process reach by calls of their own clients.
+//! The steps that attempts of this process reach, and the jobs that they complete, by calls of
+//! their own clients.
 //!
-//! A handler that records a step in its own transaction passes by the list of steps that its worker
-//! keeps. Input: the token and the step of each such call. Output: the steps of one attempt.
+//! A handler that records a step or the completion in its own transaction passes by its worker.
+//! Input: the token of each such call, and the step. Output: the calls of one attempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,38 +11,62 @@ use uuid::Uuid;
 
 use crate::id::Token;
 
-/// The reached steps of the attempts that list them, by token.
-static ATTEMPTS: Mutex<BTreeMap<Uuid, BTreeSet<String>>> = Mutex::new(BTreeMap::new());
+/// The calls of one attempt.
+#[derive(Default)]
+struct Calls {
+    steps: BTreeSet<String>,
+    /// In a transaction that may still roll back.
+    has_completed: bool,
+}
 
-fn attempts() -> MutexGuard<'static, BTreeMap<Uuid, BTreeSet<String>>> {
+/// The calls of the attempts that run, by token.
+static ATTEMPTS: Mutex<BTreeMap<Uuid, Calls>> = Mutex::new(BTreeMap::new());
+
+fn attempts() -> MutexGuard<'static, BTreeMap<Uuid, Calls>> {
     // No code panics under the lock.
     ATTEMPTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Records that a call names a step. Nothing is kept if no attempt of this process has the token.
 pub(crate) fn reach(token: Token, step: &str) {
-    if let Some(reached) = attempts().get_mut(&token.0) {
-        reached.insert(step.to_owned());
+    if let Some(calls) = attempts().get_mut(&token.0) {
+        calls.steps.insert(step.to_owned());
     }
 }
 
-/// The list of an attempt, which ends with this value.
+/// Records that a call has completed the job of an attempt, as [`reach`] records a step.
+pub(crate) fn complete(token: Token) {
+    if let Some(calls) = attempts().get_mut(&token.0) {
+        calls.has_completed = true;
+    }
+}
+
+/// The list of an attempt's calls, which ends with this value.
 pub(crate) struct Reached(Token);
 
 impl Reached {
     pub(crate) fn of(token: Token) -> Self {
-        attempts().insert(token.0, BTreeSet::new());
+        attempts().insert(token.0, Calls::default());
         Reached(token)
     }
 
     pub(crate) fn len(&self) -> usize {
-        attempts().get(&self.0.0).map_or(0, BTreeSet::len)
+        attempts()
+            .get(&self.0.0)
+            .map_or(0, |calls| calls.steps.len())
     }
 
     pub(crate) fn has(&self, step: &str) -> bool {
         let attempts = attempts();
-        let reached = attempts.get(&self.0.0);
-        reached.is_some_and(|reached| reached.contains(step))
+        let calls = attempts.get(&self.0.0);
+        calls.is_some_and(|calls| calls.steps.contains(step))
+    }
+
+    /// Returns whether the attempt has completed its job.
+    pub(crate) fn has_completed(&self) -> bool {
+        let attempts = attempts();
+        let calls = attempts.get(&self.0.0);
+        calls.is_some_and(|calls| calls.has_completed)
     }
 }
 
@@ -56,14 +81,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_attempt_has_the_steps_of_its_token_until_it_ends() {
+    fn an_attempt_has_the_calls_of_its_token_until_it_ends() {
         let [own, other] = [1, 2].map(|token| Token(Uuid::from_u128(token)));
         let attempt = Reached::of(own);
         reach(own, "charge");
         reach(other, "mail");
+        complete(other);
         assert!(attempt.has("charge") && !attempt.has("mail"));
+        assert!(!attempt.has_completed());
+        complete(own);
+        assert!(attempt.has_completed());
         drop(attempt);
         reach(own, "charge");
-        assert!(!Reached::of(own).has("charge"));
+        complete(own);
+        let next = Reached::of(own);
+        assert!(!next.has("charge") && !next.has_completed());
     }
 }

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use crate::error::{Error, Result};
 use crate::json::Json;
+use crate::worker::deadline::LONGEST;
 
 /// Returns a name as a quoted SQL identifier.
 pub(crate) fn quoted(name: &str) -> String {
@@ -185,7 +186,8 @@ impl<'p> Call<'p> {
         }
     }
 
-    /// Sets an argument that is a time, given as the span from now by the server's clock.
+    /// Sets an argument that is a time, given as the span from now by the server's clock; a longer
+    /// span than ten years, which might end after all times, counts as ten years.
     pub(crate) fn span_from_now(mut self, name: &'static str, span: &'p Option<Interval>) -> Self {
         if span.is_some() {
             self.from_now = Some(name);
@@ -203,8 +205,9 @@ impl<'p> Call<'p> {
                 "{name} => case when pg_catalog.set_config('lock_timeout', $1, true) is not null then $2 end"
             ),
             _ if self.from_now == Some(name) => format!(
-                "{name} => pg_catalog.clock_timestamp() operator(pg_catalog.+) ${}",
-                i + 1 + before
+                "{name} => pg_catalog.clock_timestamp() operator(pg_catalog.+) least(${}, '{} s')",
+                i + 1 + before,
+                LONGEST.as_secs()
             ),
             _ => format!("{name} => ${}", i + 1 + before),
         };

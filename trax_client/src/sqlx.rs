@@ -27,6 +27,7 @@ use crate::job::{NewJob, NewJobs};
 use crate::job_options::JobOptions;
 use crate::json::Json;
 use crate::manifest::utc;
+use crate::reached;
 use crate::sql::Interval;
 use crate::telemetry::Enqueueing;
 
@@ -82,7 +83,12 @@ pub async fn complete<'e, T: Serialize>(
     call.add("token", "uuid", token.to_string());
     call.add("output", "jsonb", Json::of(output)?.text().to_owned());
     let sql = call.text();
-    call.query::<bool>(&sql).fetch_one(db).await.map_err(error)
+    let held = call.query::<bool>(&sql).fetch_one(db).await;
+    let held = held.map_err(error)?;
+    if held {
+        reached::complete(token);
+    }
+    Ok(held)
 }
 
 /// A call whose arguments are sent as text, so that no optional type feature of sqlx is needed.

@@ -448,5 +448,43 @@ async fn runs_that_found_no_partition_are_reported_and_find_one() {
     assert_eq!(s.get(at).await, "trax.run_20310506|7");
 }
 
+#[tokio::test]
+async fn a_role_as_which_statements_cannot_run_is_reported() {
+    let (db, s) = session().await;
+    let role = format!("reporter_{}", db.name());
+    let job = s
+        .get(&format!(
+            "create role {role} login;
+             select from trax.schedule('m', sql => 'select 1', cron => '@daily', run_as => '{role}');
+             select trax.enqueue_sql('select 1', run_at => now() + '1 h', run_as => '{role}')"
+        ))
+        .await;
+    let job = job.trim();
+    assert_eq!(details(&s, "role_refused").await, "");
+    let fail = format!("statements that run as it fail, such as that of job {job}; there are 2.");
+    s.get(&format!("alter role {role} nologin")).await;
+    assert_eq!(
+        details(&s, "role_refused").await,
+        format!("Role \"{role}\" may not log in, or not connect to this database: {fail}")
+    );
+    s.get(&fix(&s, "role_refused").await).await;
+    assert_eq!(details(&s, "role_refused").await, "");
+    s.get(&format!(
+        "drop owned by {role}; drop role {role}; create role {role} login"
+    ))
+    .await;
+    let seen = details(&s, "role_refused").await;
+    assert_eq!(seen, format!("Role \"{role}\" was dropped: {fail}"));
+    for remedy in [
+        format!("select trax.cancel({job})"),
+        "select trax.unschedule('m')".to_owned(),
+    ] {
+        let typed = fix(&s, "role_refused").await;
+        assert!(typed.starts_with(&format!("{remedy}; then ")), "{typed}");
+        s.get(&remedy).await;
+    }
+    assert_eq!(details(&s, "role_refused").await, "");
+}
+
 /// The time limit for the server to carry out the test's action.
 const LONG: Duration = Duration::from_secs(60);

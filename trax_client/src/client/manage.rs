@@ -10,6 +10,7 @@ use crate::health::{DeadLetter, SchedulerStart, StatusLine, Step, Violation};
 use crate::id::JobId;
 use crate::json::Json;
 use crate::manifest::{Group, Manifest};
+use crate::queue::check_count;
 use crate::sql::Call;
 
 impl<C: GenericClient + Sync> Client<'_, C> {
@@ -173,6 +174,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
 
     /// Returns at most `limit` dead letters that await intervention, oldest first.
     pub async fn dead_letters(&self, limit: i64) -> Result<Vec<DeadLetter>> {
+        check_count("dead_letters", limit)?;
         let sql = "select id, job_id, manifest, task, status, reason, attempts, last_error, \
                    created_at from trax.dead_letter \
                    where status = 'awaiting_intervention' order by id limit $1";

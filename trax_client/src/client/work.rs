@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::id::{JobId, Token};
 use crate::job::{Beat, ClaimOptions, Claimed, ClaimedPlaces, Failed, Failure};
 use crate::json::Json;
+use crate::reached;
 use crate::sql::{Call, Interval};
 
 impl<C: GenericClient + Sync> Client<'_, C> {
@@ -161,7 +162,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     }
 
     /// Records the completion. Returns false if the lease was lost or the completion was recorded
-    /// before.
+    /// before. A handler that calls this returns
+    /// [`Outcome::Recorded`](crate::Outcome::Recorded).
     pub async fn complete<T: Serialize>(
         &self,
         job_id: JobId,
@@ -169,7 +171,11 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         output: &T,
     ) -> Result<bool> {
         let output = Some(Json::of(output)?).filter(|output| !output.is_null());
-        self.record(job_id, token, &output, &None).await
+        let held = self.record(job_id, token, &output, &None).await?;
+        if held {
+            reached::complete(token);
+        }
+        Ok(held)
     }
 
     /// Records the completion; the detail names the parts left out of the output.

@@ -7,7 +7,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::context::Context;
-use super::deadline::LONGEST;
 use super::outcome::{HandlerResult, JobError};
 use super::steps::{Call, check_name};
 use crate::id::JobId;
@@ -156,7 +155,7 @@ impl<S> Context<S> {
         let step = self.steps.begin_wait(name)?.done();
         let waited = self
             .steps
-            .call(|reply| Call::Sleep(step.clone(), time.min(LONGEST), reply));
+            .call(|reply| Call::Sleep(step.clone(), time, reply));
         Ok(self.begun(waited.await?))
     }
 
@@ -191,7 +190,6 @@ impl<S> Context<S> {
         timeout: Option<Duration>,
     ) -> HandlerResult<Waited<Json>> {
         let step = self.steps.begin_wait(name)?.done();
-        let timeout = timeout.map(|timeout| timeout.min(LONGEST));
         let waited = self
             .steps
             .call(|reply| Call::Signal(step.clone(), signal.to_owned(), timeout, reply));
@@ -267,7 +265,6 @@ impl<S> Context<S> {
         timeout: Option<Duration>,
     ) -> HandlerResult<Waited<Vec<Child>>> {
         let step = self.steps.begin_wait(name)?.done();
-        let timeout = timeout.map(|timeout| timeout.min(LONGEST));
         let waited = self
             .steps
             .call(|reply| Call::Children(step.clone(), children, timeout, reply));

@@ -91,7 +91,11 @@ pub(crate) async fn attempt<S>(
     let (verdict, panicked) = tokio::select! {
         result = running => {
             let panicked = result.as_ref().is_err_and(JobError::is_panic);
-            (verdict_on(result, cancellation.reason()), panicked)
+            let mut verdict = verdict_on(result, cancellation.reason());
+            if let Verdict::Complete(completion) = &mut verdict {
+                completion.is_noted = steps.has_completed();
+            }
+            (verdict, panicked)
         }
         // The handler waits in a call that never returns, and is dropped.
         () = steps.suspended() => (Verdict::Suspended, false),

@@ -225,6 +225,10 @@ pub(crate) const TIMED_OUT: &str = "it ran longer than its timeout";
 pub(crate) const NOT_RECORDED: &str = "the handler returned Outcome::Recorded, but has not completed \
     the job: call complete of a Client in a transaction, and commit it";
 
+/// The error of an attempt whose handler does not say that it has recorded the completion.
+pub(crate) const NOT_RETURNED: &str =
+    "the handler has completed the job itself: return Outcome::Recorded";
+
 /// A completed attempt.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Completion {
@@ -233,6 +237,9 @@ pub(crate) struct Completion {
     pub(crate) detail: Option<Json>,
     /// Whether the attempt counts as completed even if the server refuses the output.
     pub(crate) counts_without: bool,
+    /// Whether the handler has completed the job itself, in a transaction that may have rolled
+    /// back.
+    pub(crate) is_noted: bool,
 }
 
 impl Completion {

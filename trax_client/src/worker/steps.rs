@@ -124,8 +124,8 @@ pub(crate) struct Steps {
     token: Token,
     /// How many steps earlier attempts have recorded.
     recorded: usize,
-    /// The steps that the handler reaches by its own clients; `None` if nothing is kept.
-    by_itself: Option<Reached>,
+    /// The calls that the handler makes by its own clients.
+    by_itself: Reached,
     caller: Caller,
     kept: OnceCell<HashMap<String, RecordedStep>>,
     used: Mutex<Used>,
@@ -140,7 +140,7 @@ impl Steps {
             job_id: claimed.job_id,
             token: claimed.token,
             recorded: usize::try_from(claimed.steps).unwrap_or(0),
-            by_itself: (claimed.steps > 0).then(|| Reached::of(claimed.token)),
+            by_itself: Reached::of(claimed.token),
             caller,
             kept: OnceCell::new(),
             used: Mutex::default(),
@@ -202,7 +202,7 @@ impl Steps {
 
     async fn all_kept(&self) -> Result<&HashMap<String, RecordedStep>> {
         let read = async {
-            if self.by_itself.is_none() {
+            if self.recorded == 0 {
                 return Ok(HashMap::new());
             }
             let steps = self.call(Call::Read).await?;
@@ -217,8 +217,7 @@ impl Steps {
     /// Reads the recorded steps for [`unreached`](Self::unreached), if the handler has read none
     /// and has reached fewer by its own clients.
     pub(crate) async fn look_back(&self) {
-        let by_itself = self.by_itself.as_ref().map_or(0, Reached::len);
-        if self.recorded > by_itself {
+        if self.recorded > self.by_itself.len() {
             // Without an answer the event is left out.
             self.all_kept().await.ok();
         }
@@ -228,14 +227,16 @@ impl Steps {
     /// under a living job.
     pub(crate) fn unreached(&self) -> Vec<String> {
         let used = self.used();
-        let is_reached = |step: &str| {
-            let by_itself = self.by_itself.as_ref();
-            used.reached.contains(step) || by_itself.is_some_and(|by_itself| by_itself.has(step))
-        };
+        let is_reached = |step: &str| used.reached.contains(step) || self.by_itself.has(step);
         let kept = self.kept.get().into_iter().flat_map(HashMap::keys);
         let mut left: Vec<String> = kept.filter(|step| !is_reached(step)).cloned().collect();
         left.sort_unstable();
         left
+    }
+
+    /// Returns whether the handler has completed the job by its own client.
+    pub(crate) fn has_completed(&self) -> bool {
+        self.by_itself.has_completed()
     }
 
     /// Makes a call, and again over a new connection when one breaks: each call may be repeated.

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio_postgres::GenericClient;
 
 use super::event::{Event, Events, brief};
-use super::outcome::{Completion, NOT_RECORDED, TIMED_OUT, Verdict};
+use super::outcome::{Completion, NOT_RECORDED, NOT_RETURNED, TIMED_OUT, Verdict};
 use crate::client::Client;
 use crate::error::Result;
 use crate::id::{JobId, Token};
@@ -51,7 +51,9 @@ impl UnreportedOutcome {
 
     pub(super) fn is_single(&self) -> bool {
         match &self.verdict {
-            Verdict::Complete(completion) => self.again || completion.detail.is_some(),
+            Verdict::Complete(completion) => {
+                self.again || completion.is_noted || completion.detail.is_some()
+            }
             _ => true,
         }
     }
@@ -100,8 +102,8 @@ pub(crate) async fn report<C: GenericClient + Sync>(
         let why = match send(client, job_id, token, verdict).await {
             Err(error) if error.is_of_the_values() => error.to_string(),
             Ok(answer) => {
-                if matches!(verdict, Verdict::Recorded) && answer != Answer::Completed {
-                    let error = NOT_RECORDED.to_owned();
+                let (answer, wrong) = checked(verdict, answer);
+                if let Some(error) = wrong.map(str::to_owned) {
                     events.emit(Event::Refused { job_id, error });
                 }
                 return Ok(answer);
@@ -116,6 +118,18 @@ pub(crate) async fn report<C: GenericClient + Sync>(
         in_its_place = Some(next);
     }
     Ok(Answer::Unreported)
+}
+
+/// Returns the answer, and the error of a handler that says wrongly who records the completion.
+fn checked(verdict: &Verdict, answer: Answer) -> (Answer, Option<&'static str>) {
+    match (verdict, answer) {
+        (Verdict::Recorded, Answer::Completed) => (answer, None),
+        (Verdict::Recorded, _) => (answer, Some(NOT_RECORDED)),
+        (Verdict::Complete(Completion { is_noted: true, .. }), Answer::Lost) => {
+            (Answer::Completed, Some(NOT_RETURNED))
+        }
+        _ => (answer, None),
+    }
 }
 
 /// Returns the replacement for a refused outcome.

@@ -4,6 +4,9 @@
 
 use std::sync::OnceLock;
 
+use trax_client::sql_hint;
+use trax_client::sql_hint::Value;
+
 use crate::quote;
 
 /// The arguments of a call, some named: each is a text, or the elements of an array.
@@ -135,48 +138,27 @@ impl Typed {
         }
     }
 
-    /// Returns a fix in which commands stand for calls, and options for their arguments. Quoted
-    /// parts, which may have names of others, stay as they are.
+    /// Returns a fix in which commands stand for calls, and options for their arguments.
     pub fn rewritten(&self, fix: &str) -> String {
         const SELECT: &str = "select ";
-        let (mut text, mut rest) = (String::new(), fix);
-        // The arguments of a call that stays belong to it.
-        let mut depth = 0_usize;
-        while !rest.is_empty() {
-            let found = match rest.strip_prefix(SELECT).and_then(command) {
-                None if depth == 0 && !text.ends_with(is_of_name) => self.argument(rest),
+        sql_hint::rewritten(fix, |text, may_begin| {
+            match text.strip_prefix(SELECT).and_then(command) {
+                None if may_begin => self.argument(text),
                 found => found,
-            };
-            if let Some((new, after)) = found {
-                text.push_str(&new);
-                rest = after;
-                continue;
             }
-            let (piece, after) = rest.split_at(piece(rest));
-            match piece {
-                "(" => depth += 1,
-                ")" => depth = depth.saturating_sub(1),
-                _ => {}
-            }
-            text.push_str(piece);
-            rest = after;
-        }
-        text
+        })
     }
 
     /// Returns the argument `name => value` at the beginning of a text as it is typed, and the
     /// rest.
     fn argument<'t>(&self, text: &'t str) -> Option<(String, &'t str)> {
-        let (name, text) = text.split_once(" => ")?;
-        if name.is_empty() || !name.chars().all(|c| c.is_ascii_lowercase() || c == '_') {
-            return None;
-        }
-        let (values, after) = values(text)?;
+        let (name, value, after) = sql_hint::argument(text)?;
+        let values = typed(&value);
         let new = match self.place(name) {
             Place::Option(option) => with_option(&option, &values),
-            Place::Alone if values == ["..."] => name.to_uppercase(),
+            Place::Alone if value == Value::Any => name.to_uppercase(),
             Place::Alone => with_option("", &values),
-            Place::Member => member(name, &values, text.starts_with("array[")),
+            Place::Member => member(name, &values, matches!(value, Value::List(_))),
         };
         Some((new, after))
     }
@@ -188,10 +170,6 @@ pub fn as_commands(fix: &str) -> String {
         || Typed::default().rewritten(fix),
         |typed| typed.rewritten(fix),
     )
-}
-
-fn is_of_name(c: char) -> bool {
-    c.is_ascii_alphanumeric() || c == '_'
 }
 
 /// Returns the option for an argument of a function.
@@ -231,17 +209,6 @@ fn member(name: &str, values: &[String], is_list: bool) -> String {
     }
 }
 
-/// Returns the length of the first token of a text: a quoted string of SQL or the shell, an escaped
-/// character, or a character.
-fn piece(text: &str) -> usize {
-    let mut letters = text.chars();
-    match letters.next() {
-        Some(quote @ ('\'' | '"')) => text[1..].find(quote).map_or(text.len(), |end| end + 2),
-        Some('\\') => 1 + letters.next().map_or(0, char::len_utf8),
-        letter => letter.map_or(0, char::len_utf8),
-    }
-}
-
 /// Returns the command for the statement at the beginning of a text, and the rest of the text.
 fn command(text: &str) -> Option<(String, &str)> {
     const RUNNING: &str = "job_id, worker, task, started_at from trax.lease";
@@ -250,8 +217,11 @@ fn command(text: &str) -> Option<(String, &str)> {
         let Some(literal) = after.strip_prefix(" where group_name = ") else {
             return Some((list.to_owned(), after));
         };
-        let (group, after) = value(literal)?;
-        return Some((format!("{list} --group {}", quote::word(&group)), after));
+        let (group, after) = sql_hint::value(literal)?;
+        return Some((
+            format!("{list} {}", with_option("--group", &typed(&group))),
+            after,
+        ));
     }
     let known = KNOWN
         .iter()
@@ -300,79 +270,31 @@ fn read(mut text: &str) -> Option<(Arguments, &str)> {
         if let Some(after) = text.strip_prefix(')') {
             return Some((arguments, after));
         }
-        let name_end = text.find(|c: char| !c.is_ascii_lowercase() && c != '_')?;
-        let name = match text[name_end..].strip_prefix(" => ") {
-            Some(after) => {
-                let name = text[..name_end].to_owned();
-                text = after;
-                Some(name)
+        let (name, value, after) = match sql_hint::argument(text) {
+            Some((name, value, after)) => (Some(name.to_owned()), value, after),
+            None => {
+                let (value, after) = sql_hint::value(text)?;
+                (None, value, after)
             }
-            None => None,
         };
-        let (values, after) = values(text)?;
-        arguments.push((name, values));
+        arguments.push((name, typed(&value)));
         text = after;
     }
 }
 
-/// Parses the value of an argument, or the elements of an array.
-fn values(text: &str) -> Option<(Vec<String>, &str)> {
-    if let Some(elements) = text.strip_prefix("array[") {
-        return array(elements);
-    }
-    let (value, after) = if let Some(after) = text.strip_prefix("...") {
-        ("...".to_owned(), after)
-    } else if let Some(length) = text.strip_prefix("now() + interval ") {
-        ("tomorrow".to_owned(), value(length)?.1)
-    } else if let Some(after) = text.strip_prefix("now()") {
-        ("now".to_owned(), after)
-    } else {
-        value(text.strip_prefix("interval ").unwrap_or(text))?
+/// Returns a value, or the elements of an array, as they are typed. The name of a column or an
+/// argument becomes the word for a value.
+fn typed(value: &Value) -> Vec<String> {
+    let text = match value {
+        Value::List(values) => return values.iter().flat_map(typed).collect(),
+        Value::Text(text) | Value::Span(text) => text.clone(),
+        Value::Word(word) if matches!(&word[..], "true" | "false" | "null") => word.clone(),
+        Value::Word(word) => word.trim_start_matches("job_").to_uppercase(),
+        Value::Now => "now".to_owned(),
+        Value::Later(_) => "tomorrow".to_owned(),
+        Value::Any => "...".to_owned(),
     };
-    Some((vec![value], after))
-}
-
-/// Parses elements up to the closing bracket.
-fn array(mut text: &str) -> Option<(Vec<String>, &str)> {
-    let mut values = Vec::new();
-    loop {
-        text = text.trim_start_matches([' ', ',']);
-        if let Some(after) = text.strip_prefix(']') {
-            return Some((values, after));
-        }
-        let (element, after) = value(text)?;
-        values.push(element);
-        text = after;
-    }
-}
-
-/// Parses a literal as quote_literal() writes it, or a number. The name of a column or an argument
-/// becomes the word for a value.
-fn value(text: &str) -> Option<(String, &str)> {
-    let (quoted, escapes) = match text.strip_prefix('E') {
-        Some(quoted) if quoted.starts_with('\'') => (quoted, true),
-        _ => (text, false),
-    };
-    let Some(quoted) = quoted.strip_prefix('\'') else {
-        let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
-        let (word, after) = text.split_at(end.unwrap_or(text.len()));
-        let word = match word {
-            "true" | "false" | "null" => word.to_owned(),
-            word => word.trim_start_matches("job_").to_uppercase(),
-        };
-        return (!word.is_empty()).then_some((word, after));
-    };
-    let mut value = String::new();
-    let mut letters = quoted.char_indices().peekable();
-    while let Some((at, letter)) = letters.next() {
-        match letter {
-            '\\' if escapes => value.extend(letters.next().map(|(_, letter)| letter)),
-            '\'' if letters.next_if(|(_, next)| *next == '\'').is_some() => value.push('\''),
-            '\'' => return Some((value, &quoted[at + 1..])),
-            _ => value.push(letter),
-        }
-    }
-    None
+    vec![text]
 }
 
 /// Returns the name of a role as in pg_roles.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use trax_client::testkit::Server;
 use trax_client::{
-    Client, Error as TraxError, Graph, GraphJob, JobOptions, Manifest, NewJob, Rate, SqlJob,
+    Client, Closed, Error as TraxError, Graph, GraphJob, JobOptions, Manifest, NewJob, Rate, SqlJob,
 };
 
 use super::{Fixture, Result, run};
@@ -65,6 +65,32 @@ async fn no_option_of_a_job_is_lost() -> Result {
             "{refused}"
         );
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_count_of_rows_is_not_negative_and_a_rate_is_closed_for_ten_years_at_most() -> Result {
+    let server = Server::options().fast().start()?;
+    let connection = server.database("extremes").await?.connect().await?;
+    let client = Client::new(&connection);
+    for (refused, fix) in [
+        (client.dead_letters(-1).await.map(drop), "dead_letters(100)"),
+        (client.queue_depths(-1).await.map(drop), "queue_depths(100)"),
+    ] {
+        let words = refused.expect_err("it is refused").to_string();
+        assert!(
+            words.contains("was called with -1; write") && words.ends_with(fix),
+            "{words}"
+        );
+    }
+    assert!(client.dead_letters(0).await?.is_empty());
+    let rate = Rate::new(1, Duration::from_secs(3600));
+    client.configure_rate("api", &rate).await?;
+    let longest = Closed::For(Duration::MAX);
+    client.close_rate("api", None, longest).await?;
+    let days = "select extract(day from closed_until - now())::int from trax.rate_state";
+    let days: i32 = connection.query_one(days, &[]).await?.get(0);
+    assert_eq!(days, 3649);
     Ok(())
 }
 
