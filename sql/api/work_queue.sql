@@ -165,7 +165,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_limit_queue_time';
 comment on function trax.limit_queue_time(bigint, interval) is
-    'Sets how long from now, or from its run_at, a job may wait, also for a retry; then the job ends as failed with the kind ''expired''. Null removes the limit. Returns false when the job does not wait.';
+    'Sets how long from now, or from its run_at, a job may wait, also for a retry; then the job ends as failed with the kind ''expired''. Null removes the limit. Returns false when the job does not wait for a worker.';
 
 -- Fires for statements by hand and for those of the cycle, which it ignores; claims, completions
 -- and enqueueing run no statement.

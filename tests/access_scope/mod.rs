@@ -63,10 +63,15 @@ async fn a_limited_producer_queues_its_tasks_in_its_groups_and_no_other() {
     ] {
         them.get(sql).await;
     }
+    s.get("select trax.enqueue('bill.pay', unique_key => 'of others')")
+        .await;
     let before = s.everything().await;
     assert_denied(
         &them,
         &[
+            "select trax.enqueue('mail.send', group_name => 'mail', unique_key => 'of others')",
+            "insert into trax.new_job (task, group_name, unique_key) values ('mail.send', 'mail', 'of others')",
+            "insert into trax.new_job (task, group_name, unique_key, on_duplicate) values ('mail.send', 'mail', 'of others', 'replace')",
             "select trax.enqueue('bill.pay', group_name => 'mail')",
             "select trax.enqueue('mail.send')",
             "select trax.enqueue('mail.send', group_name => 'billing')",

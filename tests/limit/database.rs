@@ -135,6 +135,13 @@ async fn a_limit_set_for_the_database_counts_in_sessions_that_were_connected_bef
     comes_to_start(&s, 9).await;
     s.get(&set("1")).await;
     comes_to_start(&s, 1).await;
+    // A new session shows the new value, and goes by it before the scheduler has seen it.
+    for value in [4, 2] {
+        s.get(&set(&value.to_string())).await;
+        let new = Session::of(&db).await;
+        assert_eq!(would_start(&new).await, value);
+        comes_to_start(&s, value).await;
+    }
     s.get("set trax.max_active_jobs = 3").await;
     assert_eq!(would_start(&s).await, 3, "its own choice");
 }

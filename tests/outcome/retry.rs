@@ -59,6 +59,23 @@ async fn a_default_is_that_of_the_session_that_reports_the_failure() {
 }
 
 #[tokio::test]
+async fn with_fewer_retries_than_it_has_had_the_next_attempt_is_the_last() {
+    let (_db, s) = session().await;
+    let job = s.enqueue("'a', max_retries => 5").await;
+    let claim = "select attempt, max_attempts from trax.claim_next()";
+    for attempt in 1..=2 {
+        assert_eq!(s.get(claim).await, format!("{attempt}|6"));
+        s.get("select trax.fail(job_id, token, 'no', retry_in => '0') from trax.lease")
+            .await;
+    }
+    s.get(&format!("select trax.change_job({job}, max_retries => 0)"))
+        .await;
+    assert_eq!(s.get(claim).await, "3|3");
+    let fail = "select trax.fail(job_id, token, 'no') from trax.lease";
+    assert_eq!(s.get(fail).await, "dead");
+}
+
+#[tokio::test]
 async fn a_job_has_its_own_delay_and_knows_its_last_attempt() {
     let (_db, s) = session().await;
     s.get("set trax.retry_backoff = 2; set trax.default_max_retries = 2")

@@ -35,6 +35,29 @@ async fn a_job_sleeps_without_using_its_attempt() {
 }
 
 #[tokio::test]
+async fn a_queue_time_limit_ends_no_suspended_job() {
+    let (_db, s) = session().await;
+    for wait in [
+        "trax.sleep({}, 'nap', now() + interval '1 hour')",
+        "(select state from trax.await_signal({}, 'go', 'go'))",
+    ] {
+        let job = s.enqueue("'a'").await;
+        let limit = format!("select trax.limit_queue_time({job}, '1 us')");
+        assert_eq!(s.get(&limit).await, "t");
+        let claimed = s.claim_one("").await;
+        let suspend = format!("select {}", wait.replace("{}", &claimed.key()));
+        assert_eq!(s.get(&suspend).await, "suspended");
+        assert_eq!(s.tick("expire_queued").await, 0, "{wait}");
+        let limited = s.get(&limit).await;
+        // A job that sleeps may wait so long after its time.
+        assert_eq!(limited == "t", wait.contains("sleep"), "{wait}");
+        assert_eq!(s.tick("expire_queued").await, 0, "{wait}");
+        s.get(&format!("select trax.cancel({job})")).await;
+    }
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
 async fn a_time_that_is_over_does_not_suspend() {
     let (_db, s) = session().await;
     let job = running(&s).await;

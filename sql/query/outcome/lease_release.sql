@@ -1,5 +1,6 @@
 -- Returns a job to the queue without using an attempt: at once, at $run_at, or suspended
--- ($waits_for) until its wait ends or $wait_until is over.
+-- ($waits_for) until its wait ends or $wait_until is over. A suspended job was claimed in time, so
+-- that its queue time limit is over.
 with released as (
     delete from trax.lease l
     where l.job_id = $job_id
@@ -18,7 +19,7 @@ insert into trax.work_queue (
 overriding system value
 select
     r.job_id, r.lane_id, r.queued_at, $run_at, coalesce($waits_for, case when $run_at > $now then 'time' end),
-    r.scheduled_for, r.expires_at, r.manifest_id, r.attempt - 1, r.max_retries, r.priority, r.task, r.group_name,
+    r.scheduled_for, case when $waits_for is null then r.expires_at end, r.manifest_id, r.attempt - 1, r.max_retries, r.priority, r.task, r.group_name,
     r.manifest, r.timeout, r.retry_delay, r.unique_key, r.concurrency_key, r.input, r.trace, r.run_as,
     r.parent_job_id, r.version, r.rate, r.rate_key, r.cost, $wait_until,
     (select nullif(count(*), 0) from trax.step s where s.job_id = r.job_id)

@@ -224,6 +224,8 @@ impl Due {
 /// The state that the scheduler read when it connected.
 struct Connected {
     settings: String,
+    /// When they were found unchanged.
+    settings_read_at: Timestamp,
     compatible: bool,
     last_cycle: Instant,
     reap_from: ReapFrom,
@@ -238,6 +240,7 @@ impl Connected {
     fn begin() -> Self {
         let deadline = Instant::now() + INSTALL_WAIT;
         loop {
+            let settings_read_at = Timestamp::now();
             if let Some(settings) = in_transaction(c"trax: start", || {
                 version::installed().map(|_| {
                     look_for_older_prepared();
@@ -251,6 +254,7 @@ impl Connected {
             }) {
                 return Self {
                     settings,
+                    settings_read_at,
                     compatible: true,
                     last_cycle: Instant::now(),
                     reap_from: ReapFrom::of_scheduler(Timestamp::now()),
@@ -289,7 +293,7 @@ impl Connected {
             if reload_if_asked() {
                 next_cycle = Instant::now();
             }
-            limit::database::publish_limit();
+            limit::database::publish_limit(self.settings_read_at);
             let opens_in = ring_openings();
             rung |= memory::bell().map_or(0, memory::Bell::take);
             let count = wake::rings();
@@ -398,9 +402,13 @@ impl Connected {
             log!("{SCHEDULER}: the extension was dropped, exiting");
             end(Exit::NoExtension);
         };
-        if due.check && stored_settings() != self.settings {
-            log!("{SCHEDULER}: the settings of this database changed, reconnecting");
-            end(Exit::Restart);
+        if due.check {
+            let read_at = Timestamp::now();
+            if stored_settings() != self.settings {
+                log!("{SCHEDULER}: the settings of this database changed, reconnecting");
+                end(Exit::Restart);
+            }
+            self.settings_read_at = read_at;
         }
         if due.check && zone::is_stale() {
             log!("{SCHEDULER}: the time zone data was updated, reconnecting");

@@ -64,9 +64,12 @@ pub(super) fn grant(
             None => now.plus(request.lease_micros),
         };
         let attempt = waiting.number(Waiting::Attempts) as i32;
-        let attempt = arg(attempt.saturating_add(1));
+        let attempt = attempt.saturating_add(1);
         let retries = waiting.get(Waiting::MaxRetries);
         let max_attempts = retries.unwrap_or(default_retries).saturating_add(1);
+        // Fewer retries may be allowed since the last attempt: this one is the last.
+        let max_attempts = max_attempts.max(attempt);
+        let attempt = arg(attempt);
         let token = Some(pg_sys::Datum::from(token.as_ptr()));
         let mut lease = leases.row();
         for (to, from) in SAME {

@@ -6,16 +6,17 @@ use crate::server::clock::Timestamp;
 use crate::server::lock::{Lock, Mode};
 use crate::server::table::Key;
 use crate::{memory, setting, wake};
+use pgrx::pg_sys;
 
 /// How long a published limit is used, in microseconds. The scheduler publishes it whenever it
 /// wakes, at least every two seconds.
 const PUBLISHED_MICROS: i64 = 15_000_000;
 
-/// Publishes the limit of the scheduler's database, for sessions that were connected before it was
-/// changed.
-pub(crate) fn publish_limit() {
+/// Publishes the limit of the scheduler's database by the settings that were stored at `read_at`,
+/// for sessions that were connected before it was changed.
+pub(crate) fn publish_limit(read_at: Timestamp) {
     if let Some(bell) = memory::bell()
-        && bell.publish_limit(setting::max_active_jobs(), Timestamp::now().0)
+        && bell.publish_limit(setting::max_active_jobs(), read_at.0, Timestamp::now().0)
     {
         wake::ring(wake::WORK);
     }
@@ -24,7 +25,9 @@ pub(crate) fn publish_limit() {
 fn limit() -> Option<usize> {
     let own = setting::max_active_jobs();
     let since = Timestamp::now().0 - PUBLISHED_MICROS;
-    match memory::bell().and_then(|bell| bell.published_limit(since)) {
+    // SAFETY: written once, when the session begins.
+    let connected_at = unsafe { pg_sys::MyStartTimestamp };
+    match memory::bell().and_then(|bell| bell.published_limit(since, connected_at)) {
         Some(published) if published != own && !setting::chose_max_active_jobs() => published,
         _ => own,
     }

@@ -22,10 +22,11 @@ pub(crate) struct Bell {
     configured: AtomicU64,
     /// A claim may have found that the database's limit is used up.
     full: AtomicBool,
-    /// How many jobs may run in the database (0 for any number), and when the scheduler published
-    /// that (0 for never).
+    /// How many jobs may run in the database (0 for any number), when the scheduler published that
+    /// (0 for never), and when it read the stored settings.
     limit: AtomicI64,
     limit_published_at: AtomicI64,
+    limit_read_at: AtomicI64,
     /// When the next rate has room that a claim found used up; 0 for never.
     opens_at: AtomicI64,
     /// The latch of the database's scheduler, which is in shared memory and never freed; null while
@@ -73,6 +74,7 @@ fn silent_bell(number: usize) -> Bell {
         full: AtomicBool::new(false),
         limit: AtomicI64::new(0),
         limit_published_at: AtomicI64::new(0),
+        limit_read_at: AtomicI64::new(0),
         opens_at: AtomicI64::new(0),
         scheduler: AtomicPtr::new(std::ptr::null_mut()),
         cancelled: std::array::from_fn(|_| AtomicI64::new(0)),
@@ -233,18 +235,21 @@ impl Bell {
         self.full.swap(false, Ordering::SeqCst)
     }
 
-    /// Publishes how many jobs may run in the database (`None` for any number); returns true if an
-    /// earlier value was different.
-    pub(crate) fn publish_limit(&self, limit: Option<usize>, now: i64) -> bool {
+    /// Publishes how many jobs may run in the database (`None` for any number) by the settings that
+    /// were stored at `read_at`; returns true if an earlier value was different.
+    pub(crate) fn publish_limit(&self, limit: Option<usize>, read_at: i64, now: i64) -> bool {
         let limit = limit.map_or(0, |limit| limit as i64);
+        self.limit_read_at.store(read_at, Ordering::SeqCst);
         let before = self.limit.swap(limit, Ordering::SeqCst);
         let first = self.limit_published_at.swap(now, Ordering::SeqCst) == 0;
         !first && before != limit
     }
 
-    /// Returns the limit that the scheduler published at `since` or later.
-    pub(crate) fn published_limit(&self, since: i64) -> Option<Option<usize>> {
-        (self.limit_published_at.load(Ordering::SeqCst) >= since)
+    /// Returns the limit that the scheduler published at `since` or later, by the settings that
+    /// were stored after `connected_at`.
+    pub(crate) fn published_limit(&self, since: i64, connected_at: i64) -> Option<Option<usize>> {
+        let is_newer = self.limit_read_at.load(Ordering::SeqCst) > connected_at;
+        (is_newer && self.limit_published_at.load(Ordering::SeqCst) >= since)
             .then(|| usize::try_from(self.limit.load(Ordering::SeqCst)).ok())
             .map(|limit| limit.filter(|&limit| limit > 0))
     }

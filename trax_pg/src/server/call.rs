@@ -6,7 +6,7 @@
 //! argument.
 
 use crate::error::{Error, Result};
-use crate::server::clock::{Timestamp, interval_micros};
+use crate::server::clock::{MICROS_PER_DAY, Timestamp, interval_micros};
 use crate::server::quote::literal;
 use crate::server::spi::value::{array_length, value_bytes};
 use pgrx::datum::{FromDatum, Interval, IntoDatum};
@@ -299,21 +299,29 @@ impl Call {
         words: &str,
     ) -> Result<Option<i64>> {
         let interval = self.optional::<Interval>(index);
-        // Parts of different sign have no fixed length: months differ.
-        let mixed = interval.as_ref().is_some_and(|interval| {
-            interval.months() < 0 || interval.days() < 0 || interval.micros() < 0
+        // A day has 24 hours here, a month no fixed length.
+        let is_mixed = interval.as_ref().is_some_and(|interval| {
+            let rest = i64::from(interval.days()).saturating_mul(MICROS_PER_DAY);
+            i64::from(interval.months()) * rest.saturating_add(interval.micros()).signum() < 0
         });
+        if is_mixed {
+            return Err(
+                Error::invalid(format!("argument \"{name}\" has no fixed length"))
+                    .detail("Its months and the rest of it have different signs.")
+                    .hint(format!(
+                        "Specify an interval without months, for example: {name} => interval '30 days'"
+                    )),
+            );
+        }
         let micros = interval.map(|interval| interval_micros(&interval));
         match micros {
-            Some(micros) if mixed || !(shortest..=LONGEST_MICROS).contains(&micros) => {
-                Err(Error::invalid(format!(
-                    "argument \"{name}\" must be {words}, at most 10 years"
-                ))
-                .detail(format!("{name} is {} seconds.", micros as f64 / 1e6))
-                .hint(format!(
-                    "Specify an interval, for example: {name} => interval '30 s'"
-                )))
-            }
+            Some(micros) if !(shortest..=LONGEST_MICROS).contains(&micros) => Err(Error::invalid(
+                format!("argument \"{name}\" must be {words}, at most 10 years"),
+            )
+            .detail(format!("{name} is {} seconds.", micros as f64 / 1e6))
+            .hint(format!(
+                "Specify an interval, for example: {name} => interval '30 s'"
+            ))),
             other => Ok(other),
         }
     }

@@ -1,6 +1,8 @@
 //! Many jobs of any kinds at once.
 
-use super::{NewJob, OnDuplicate, Placed, add, enqueue_unique, next_ids, overflow, wanted};
+use super::{
+    NewJob, OnDuplicate, Placed, add, enqueue_unique, next_ids, overflow, require_keeper, wanted,
+};
 use crate::access_scope::Scope;
 use crate::columns::Waiting;
 use crate::error::Result;
@@ -8,7 +10,7 @@ use crate::job_graph;
 use crate::server::clock::Timestamp;
 use crate::server::spi::Spi;
 use crate::server::table::{Inserter, Table};
-use crate::unique_key::Wanted;
+use crate::unique_key::{KeyTaken, Wanted};
 use crate::{task, unique_key};
 use pgrx::pg_sys;
 use std::collections::{HashMap, HashSet};
@@ -42,6 +44,7 @@ pub(crate) fn enqueue_each(spi: &Spi, scope: &Scope, jobs: &[Alike]) -> Result<(
         .partition(|(alike, _)| alike.job.on_duplicate == OnDuplicate::Keep);
     replacing.sort_by(|(one, _), (other, _)| one.job.unique_key.cmp(&other.job.unique_key));
     let taken = take_unique_keys(spi, &jobs);
+    require_keepers(spi, scope, &jobs, &taken)?;
     let jobs: Vec<_> = jobs
         .into_iter()
         .filter(|(alike, own)| alike.job.unique_key.is_none() || taken.contains(&own[0]))
@@ -63,11 +66,36 @@ pub(crate) fn enqueue_each(spi: &Spi, scope: &Scope, jobs: &[Alike]) -> Result<(
             .unique_key
             .as_deref()
             .expect("a replacing job has a key");
-        // With a key that stays with another job nothing is queued.
-        if let Ok(Placed::Queued(id)) =
-            enqueue_unique(spi, scope, job, key, Some(own[0]), inputs[0])
+        match enqueue_unique(spi, scope, job, key, Some(own[0]), inputs[0]) {
+            Ok(Placed::Queued(id)) => add_to_batch(job, &[id]),
+            // With a key that stays with another job nothing is queued.
+            Ok(_) => {}
+            Err(KeyTaken { job_id, .. }) => require_keeper(spi, scope, job_id)?,
+        }
+    }
+    Ok(())
+}
+
+/// Returns an error for a limited role unless the jobs that keep the keys are within its limits:
+/// nothing is left out of which the role may not learn.
+fn require_keepers(
+    spi: &Spi,
+    scope: &Scope,
+    jobs: &[(&Alike, &[i64])],
+    taken: &HashSet<i64>,
+) -> Result<()> {
+    if !scope.is_limited() {
+        return Ok(());
+    }
+    for (alike, own) in jobs {
+        let Some(key) = alike.job.unique_key.as_deref() else {
+            continue;
+        };
+        if let Some(found) = unique_key::find(spi, key, alike.job.now)
+            && !taken.contains(&own[0])
+            && !taken.contains(&found.job_id)
         {
-            add_to_batch(job, &[id]);
+            require_keeper(spi, scope, found.job_id)?;
         }
     }
     Ok(())
