@@ -103,14 +103,8 @@ async fn circles_unknown_names_and_doubles_are_refused_with_their_place() {
         (
             r#"{"jobs": [{"name": "a", "sql": "select 1", "version": "v2"}]}"#,
             "job \"a\": a statement has no version",
-            "Its options are those of trax.enqueue_sql.",
-            "Leave out version.",
-        ),
-        (
-            r#"{"jobs": [{"name": "a", "sql": "select 1", "rate": "api", "cost": 2}]}"#,
-            "job \"a\": a statement has no rate",
-            "Its options are those of trax.enqueue_sql.",
-            "Give the rate to its group",
+            "A version is one of a worker's program",
+            "Leave out version",
         ),
         (
             r#"{"jobs": []}"#,

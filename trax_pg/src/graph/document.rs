@@ -160,7 +160,6 @@ impl Node {
             .unwrap_or_default();
         let read = || {
             refuse_unique_key(value)?;
-            refuse_of_workers(value)?;
             let object = Object::new(value, "the job", &KEYS)?;
             let name = object.new_name("name")?.unwrap_or_default();
             let (needs, condition) = needs(index, &object, names)?;
@@ -249,24 +248,6 @@ fn refuse_unique_key(job: &Value) -> Result<()> {
     }
 }
 
-/// Refuses the options of `trax.enqueue` that `trax.enqueue_sql` does not have.
-fn refuse_of_workers(job: &Value) -> Result<()> {
-    let has = |key: &str| job.get(key).is_some_and(|value| !value.is_null());
-    let known = ["version", "batch", "trace", "rate", "rate_key", "cost"];
-    match known.into_iter().find(|key| has("sql") && has(key)) {
-        None => Ok(()),
-        Some(key) => Err(Error::invalid(format!("a statement has no {key}"))
-            .detail("Its options are those of trax.enqueue_sql.")
-            .hint(match key {
-                "rate" => {
-                    "Give the rate to its group: select trax.configure_group('...', rate => '...')"
-                        .to_owned()
-                }
-                key => format!("Leave out {key}."),
-            })),
-    }
-}
-
 /// Returns a job with its options, and its input.
 fn job(
     spi: &Spi,
@@ -276,6 +257,12 @@ fn job(
 ) -> Result<(NewJob, pg_sys::Datum)> {
     let (task, run_as, input) = work(object, caller)?;
     check_size("input", input)?;
+    let version = object.new_name("version")?;
+    if run_as.is_some() && version.is_some() {
+        return Err(Error::invalid("a statement has no version")
+            .detail("A version is one of a worker's program, and the server runs the statement.")
+            .hint("Leave out version."));
+    }
     let trace = object.json("trace");
     trace.map_or(Ok(()), |trace| check_size("trace", trace))?;
     let group = object.new_name("group_name")?;
@@ -293,7 +280,7 @@ fn job(
         concurrency_key: object.name("concurrency_key")?,
         trace,
         run_as,
-        version: object.new_name("version")?,
+        version,
         batch: object.id("batch")?,
         rate: rate::OfJob::checked(rate, rate_key, i64::from(cost))?,
         ..NewJob::plain(task, group.unwrap_or(DEFAULT_GROUP.to_owned()), now)
