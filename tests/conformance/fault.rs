@@ -217,7 +217,7 @@ const FAULTS_OF_PACKAGE: [(&str, &str, Scenario, &str); 8] = [
         "calls with jobs of several keys",
         "from trax.many import Many as m; m.key = lambda self, task, value: 1",
         Scenario::Many,
-        "a job whose call is not full",
+        "not full",
     ),
     (
         "fails all jobs of a call with one of them",

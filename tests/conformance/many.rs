@@ -32,7 +32,7 @@ async fn gathered(trial: &Trial, jobs: &[i64]) -> Verdict {
         )?;
     }
     let begun = trial.log()?.iter().any(|line| jobs.contains(&line.job));
-    is("a call begins before it is full", begun, false)
+    is("a call that is not full has begun", begun, false)
 }
 
 pub(super) async fn many(trial: &Trial) -> Verdict {

@@ -4,8 +4,8 @@
 //! A handler that records a step or the completion in its own transaction passes by its worker.
 //! Input: the token of each such call, and the step. Output: the calls of one attempt.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use uuid::Uuid;
 
@@ -20,9 +20,9 @@ struct Calls {
 }
 
 /// The calls of the attempts that run, by token.
-static ATTEMPTS: Mutex<BTreeMap<Uuid, Calls>> = Mutex::new(BTreeMap::new());
+static ATTEMPTS: LazyLock<Mutex<HashMap<Uuid, Calls>>> = LazyLock::new(Mutex::default);
 
-fn attempts() -> MutexGuard<'static, BTreeMap<Uuid, Calls>> {
+fn attempts() -> MutexGuard<'static, HashMap<Uuid, Calls>> {
     // No code panics under the lock.
     ATTEMPTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
