@@ -165,8 +165,13 @@ async fn a_line_that_is_left_out_keeps_prune_from_removing_its_manifest() {
         );
         assert_eq!(manifests(&s).await, "work:a work:b");
     }
-    std::fs::write(&file, "0 3 * * * a\n").expect("it is written");
-    import(&db, &[&file, "--prune", "--apply", "--yes"]);
+    std::fs::write(&file, "0 3 * * * a\n@reboot b\n").expect("it is written");
+    let errors = import(&db, &[&file, "--prune", "--apply", "--yes"]);
+    assert!(
+        errors.contains("\"work:b\" of source")
+            && errors.contains("has no line any more, and is removed"),
+        "{errors}"
+    );
     assert_eq!(manifests(&s).await, "work:a");
 }
 

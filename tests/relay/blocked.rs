@@ -162,6 +162,44 @@ async fn what_stops_a_relay_from_its_start_is_seen_in_the_target() {
 }
 
 #[tokio::test]
+async fn a_full_group_holds_up_its_rows_and_a_sealed_batch_refuses_them() {
+    let (source, target) = pair().await;
+    target
+        .get(
+            "select trax.configure_group('full', max_waiting => 1);
+             select trax.enqueue('first', group_name => 'full')",
+        )
+        .await;
+    let sealed = target.number("select trax.open_batch('report')").await;
+    target
+        .get(&format!("select trax.seal_batch({sealed})"))
+        .await;
+    source
+        .get(&format!(
+            "select trax_outbox.enqueue('late', group_name => 'full'),
+                 trax_outbox.enqueue('sealed', batch => {sealed}), trax_outbox.enqueue('other')"
+        ))
+        .await;
+    let relay = trax_relay(&source, &target).start();
+    let carried = "select count(*) from trax.job where task = 'other'";
+    target.reaches(&relay, carried, "1").await;
+    let refused = "select string_agg(concat_ws(' ', entry ->> 'task', sqlstate), ', ') from trax_outbox.refused";
+    source.reaches(&relay, refused, "sealed 55000").await;
+    target
+        .get("select trax.configure_group('full', max_waiting => 0)")
+        .await;
+    let late = "select count(*) from trax.job where task = 'late'";
+    target.reaches(&relay, late, "1").await;
+    source.reaches(&relay, WAITING, "0").await;
+
+    // A target that is not lost keeps its rows, and a role has a name.
+    let itself = "select trax_outbox.replace_target(t.target, t.target) from trax_outbox.target t";
+    assert_eq!(source.session.refusal(itself).await.code, "22023");
+    let nobody = "select trax_relay.grant_access(null)";
+    assert_eq!(target.session.refusal(nobody).await.code, "22004");
+}
+
+#[tokio::test]
 async fn one_refused_row_costs_few_attempts() {
     let (source, target) = pair().await;
     target.get(COUNT_ATTEMPTS).await;

@@ -56,6 +56,8 @@ async fn what_the_extension_refuses_the_outbox_refuses_with_the_same_words() {
         "'t', timeout => '-1.5 s'",
         "'t', timeout => '11 years'",
         "'t', timeout => '1 month -1 day'",
+        "'t', timeout => '-1 day -1 hour'",
+        "'t', timeout => '1 day -25 hours'",
         "'t', retry_delay => '-1 s'",
         "'t', unique_key => ''",
         "'t', unique_key => repeat('x', 256)",
@@ -235,6 +237,13 @@ async fn a_level_allows_what_it_says_and_no_more() {
         refusal.hint,
         "Specify one of: producer, relay, reader, none."
     );
+    let refusal = source
+        .refusal("select trax_outbox.grant_access(null, 'reader')")
+        .await;
+    assert_eq!(refusal.code, "22004", "{refusal}");
+    source.get("delete from trax_outbox.relay").await;
+    let refusal = source.refusal(enqueue).await;
+    assert!(refusal.hint.contains("--outbox-sql"), "{refusal}");
     source.get(&format!("drop role {role}")).await;
 }
 

@@ -133,7 +133,14 @@ impl Source {
         let sql = include_str!("query/source/identity.sql");
         let found = rows(SIDE, &self.client, sql, &[]).await?;
         let both = |row: &Row| Ok((row.try_get(0)?, row.try_get(1)?));
-        both(&found[0]).map_err(read)
+        match found.first() {
+            Some(row) => both(row).map_err(read),
+            None => Err(
+                Trouble::new("source: the outbox has lost its row in trax_outbox.relay").hint(
+                    "install it again: trax relay --outbox-sql | psql -1 -v ON_ERROR_STOP=1 SOURCE",
+                ),
+            ),
+        }
     }
 
     /// Registers the target in the source.

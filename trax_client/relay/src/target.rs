@@ -24,8 +24,8 @@ const ROW_ERROR_CODES: [&str; 4] = ["0A000", "42501", "42704", "P0001"];
 const SERVER_ERRORS: [&str; 8] = ["08", "25", "28", "3D", "53", "57", "58", "F0"];
 const LOCK_ERROR: &str = "55P03";
 /// Errors of these classes that a single row can cause: its statement was canceled, or needed too
-/// much memory.
-const ROW_CAN_CAUSE: [&str; 2] = ["57014", "53200"];
+/// much memory, or its group is full.
+const ROW_CAN_CAUSE: [&str; 3] = ["57014", "53200", "53400"];
 
 /// The outcome of carrying rows together.
 pub(crate) enum Outcome {
@@ -51,6 +51,12 @@ pub(crate) struct Target {
 
 /// Sorts before every time and key.
 const BEGINNING: (&str, &str) = ("-infinity", "00000000-0000-0000-0000-000000000000");
+
+/// Whether the batch of a row is sealed, and stays so.
+fn is_sealed(report: &Report) -> bool {
+    let message = &report.message;
+    report.sqlstate == "55000" && message.starts_with("batch ") && message.ends_with(" is sealed")
+}
 
 fn read(error: tokio_postgres::Error) -> Trouble {
     Trouble::of(SIDE, error)
@@ -162,11 +168,13 @@ impl Target {
             // Revoked rights and a missing extension are not caused by a row.
             self.ready().await?;
         }
-        Ok(if is(&ROW_ERRORS) || is(&ROW_ERROR_CODES) {
-            Outcome::Refused(report)
-        } else {
-            Outcome::Held(report)
-        })
+        Ok(
+            if is(&ROW_ERRORS) || is(&ROW_ERROR_CODES) || is_sealed(&report) {
+                Outcome::Refused(report)
+            } else {
+                Outcome::Held(report)
+            },
+        )
     }
 
     async fn carry_together(

@@ -73,6 +73,16 @@ pub(super) async fn preview_and_apply(
         let texts: Vec<String> = proposals.iter().map(|proposal| proposal.text()).collect();
         say(&texts.join("\n\n"))?;
     }
+    if let (true, Some((Gone { name, .. }, line))) = (how.prune, kept) {
+        let reason = line.left_out.as_deref().unwrap_or_default();
+        return Err(Failure::new(format!(
+            "--prune would remove manifest \"{}\", whose line may be {}, which is left out: {}",
+            one_line(name),
+            one_line(&line.source),
+            one_line(reason)
+        ))
+        .hint("correct or remove that line, or import without --prune; nothing was changed"));
+    }
     for Gone { name, source } in &gone {
         let (name, source) = (one_line(name), one_line(source));
         let fate = match (how.prune, how.apply) {
@@ -83,16 +93,6 @@ pub(super) async fn preview_and_apply(
         output.note(&format!(
             "manifest \"{name}\" of source \"{source}\" has no line any more, {fate}"
         ));
-    }
-    if let (true, Some((Gone { name, .. }, line))) = (how.prune, kept) {
-        let reason = line.left_out.as_deref().unwrap_or_default();
-        return Err(Failure::new(format!(
-            "--prune would remove manifest \"{}\", whose line may be {}, which is left out: {}",
-            one_line(name),
-            one_line(&line.source),
-            one_line(reason)
-        ))
-        .hint("correct or remove that line, or import without --prune; nothing was changed"));
     }
     if !how.apply {
         output.note(&format!(

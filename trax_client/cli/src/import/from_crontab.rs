@@ -141,7 +141,12 @@ impl Arguments {
         let source = format!("{file}:{}", line.number);
         let mut job = match line.job {
             Ok(job) => job,
-            Err(reason) => return Proposal::left_out(source, line.text, reason, None),
+            Err(reason) => {
+                // No manifest has ever come from a line for the start of the machine.
+                let is_at_start = line.text.trim_start().starts_with("@reboot");
+                let name = is_at_start.then(String::new);
+                return Proposal::left_out(source, line.text, reason, name);
+            }
         };
         let mut notes = notes(&mut job);
         let stem = Path::new(file).file_name().and_then(|name| name.to_str());

@@ -42,7 +42,7 @@ const JOBS: &str = "select j.jobid::int8 as id, j.schedule::text as schedule, j.
         s.zone) as zone, \
     s.both_days, j.nodename::text as host, j.nodeport::int4 as port, \
     j.nodeport = pg_catalog.current_setting('port')::int4 \
-        and (j.nodename in ('', 'localhost', '127.0.0.1', '::1', pg_catalog.current_setting('cron.host', true)) \
+        and (j.nodename in ('', 'localhost', '127.0.0.1', '::1', coalesce(pg_catalog.current_setting('cron.host', true), '')) \
             or j.nodename like '/%') as is_local \
     from cron.job j \
     cross join (select \
