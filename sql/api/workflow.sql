@@ -12,7 +12,7 @@ returns table (
     recorded boolean,
     output jsonb
 )
-language c volatile parallel unsafe security definer
+language c volatile parallel unsafe
 rows 1
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_record_step';

@@ -9,9 +9,10 @@
 //! a step or a signal.
 
 use crate::columns::Step;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::job_needs;
 use crate::manifest_state::job_ended::Ended;
+use crate::server::call::{checked_name, new_name};
 use crate::server::clock::Timestamp;
 use crate::server::json;
 use crate::server::spi::{Spi, arg, row, statement};
@@ -163,8 +164,9 @@ fn undo_steps<'undo>(
     }
 }
 
-/// Checks the description of a job that undoes a step.
-pub(crate) fn check_undo(undo: pg_sys::Datum) -> crate::error::Result<()> {
+/// Checks the description of a job that undoes a step; returns its task.
+pub(crate) fn checked_undo(undo: pg_sys::Datum) -> Result<String> {
+    work_queue::check_size("undo", undo)?;
     let shape = || {
         Error::invalid("argument \"undo\" must name a task")
             .hint("For example: undo => '{\"task\": \"card.refund\", \"input\": {\"charge\": 7}}'")
@@ -181,9 +183,10 @@ pub(crate) fn check_undo(undo: pg_sys::Datum) -> crate::error::Result<()> {
     }
     let task = object.get("task").and_then(|task| task.as_str());
     let task = task.ok_or_else(|| shape().detail("undo has no text \"task\"."))?;
-    crate::server::call::checked_name(task.to_owned(), "undo.task")
-        .and_then(|task| crate::server::call::new_name(task, "undo.task"))?;
-    work_queue::refuse_sql_task(task)
+    let task = checked_name(task.to_owned(), "undo.task")?;
+    let task = new_name(task, "undo.task")?;
+    work_queue::refuse_sql_task(&task)?;
+    Ok(task)
 }
 
 /// Adds the steps of an earlier job, or those before a place, to a new job.
