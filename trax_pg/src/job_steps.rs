@@ -8,7 +8,7 @@
 //! undone. A job without steps costs two probes of an index at its end, and none while no job has
 //! a step or a signal.
 
-use crate::columns::Step;
+use crate::columns::{Leased, Step, Waiting};
 use crate::error::{Error, Result};
 use crate::job_needs;
 use crate::manifest_state::job_ended::Ended;
@@ -21,7 +21,7 @@ use crate::work_queue;
 use crate::work_queue::NewJob;
 use pgrx::pg_sys;
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 columns!(
     /// Columns of a signal.
@@ -70,7 +70,10 @@ statement!(
 );
 statement!(StepsSetCount, "job_steps/set_count.sql", { job_id: INT8OID, steps: INT4OID });
 statement!(StepsEndedJob, "job_steps/ended_job.sql", { job_id: INT8OID } -> EndedJob);
-statement!(StepsChildren, "job_steps/children_of.sql", { job_ids: INT8ARRAYOID } -> i64);
+statement!(
+    StepsChildren, "job_steps/children_of.sql",
+    { job_ids: INT8ARRAYOID, ended_job_ids: INT8ARRAYOID } -> i64
+);
 statement!(
     SignalsForget, "job_steps/orphans_forget.sql",
     { after: INT8OID, at_most: INT8OID } -> Option<i64>
@@ -207,17 +210,30 @@ pub(crate) fn restore_for(spi: &Spi, job_id: i64, steps: pg_sys::Datum) {
     });
 }
 
-/// Returns the children of jobs.
+/// Returns the children of jobs: those that live, and of the others those that may have children.
 pub(crate) fn children_of(spi: &Spi, job_ids: &[i64]) -> Vec<i64> {
     let having = having_steps(job_ids);
-    if having.is_empty() {
-        return having;
+    let ended = not_living(job_ids);
+    if having.is_empty() && ended.is_empty() {
+        return Vec::new();
     }
     spi.query_latest(StepsChildren {
         job_ids: arg(having),
+        ended_job_ids: arg(ended),
     })
     .iter()
     .collect()
+}
+
+/// Returns those of some jobs that neither wait nor are executed.
+fn not_living(job_ids: &[i64]) -> Vec<i64> {
+    let waiting = Table::open(Waiting::TABLE, Waiting::ALL);
+    let mut living = job_needs::having_rows(waiting, c"work_queue_pkey", job_ids);
+    let leases = Table::open(Leased::TABLE, Leased::ALL);
+    living.extend(job_needs::having_rows(leases, c"lease_pkey", job_ids));
+    let living: HashSet<i64> = living.into_iter().collect();
+    let ended = job_ids.iter().filter(|job_id| !living.contains(job_id));
+    ended.copied().collect()
 }
 
 thread_local! {
