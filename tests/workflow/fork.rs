@@ -79,3 +79,25 @@ async fn a_fork_does_not_take_over_a_step_that_is_undone() {
     assert_eq!(s.get(refunds).await, "1");
     s.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn the_steps_that_forks_take_over_are_undone_by_no_fork() {
+    let (_db, s) = session().await;
+    let job = running(&s).await;
+    let record = |key: &str, step: &str, task: &str| {
+        format!("select trax.record_step({key}, '{step}', '1', undo => '{{\"task\": \"{task}\"}}')")
+    };
+    s.get(&record(&job.key(), "charge", "refund")).await;
+    s.get(&format!("select trax.complete({})", job.key())).await;
+    for _ in 0..2 {
+        s.get(&format!("select trax.fork({})", job.id)).await;
+        let fork = s.claim_one("tasks => '{flow}'").await;
+        assert_eq!(steps(&s, fork.id).await, "charge|step|1|t");
+        s.get(&record(&fork.key(), "ship", "recall")).await;
+        s.get(&format!("select trax.cancel_own({})", fork.key()))
+            .await;
+    }
+    let undo = "select distinct task, count(*) from trax.work_queue group by 1";
+    assert_eq!(s.get(undo).await, "recall|2", "each its own step");
+    s.assert_healthy().await;
+}
