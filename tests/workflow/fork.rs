@@ -101,3 +101,33 @@ async fn the_steps_that_forks_take_over_are_undone_by_no_fork() {
     assert_eq!(s.get(undo).await, "recall|2", "each its own step");
     s.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn a_fork_has_the_options_of_its_job_however_that_ended() {
+    let (_db, s) = session().await;
+    let options = "concurrency_key => 'k', max_retries => 7, timeout => '5 min', retry_delay => '3 s', trace => '{\"t\": 1}', priority => 4";
+    for end in [
+        "select trax.complete($)",
+        "select trax.fail($, 'no', permanent => true)",
+        "select trax.cancel_own($)",
+        "select trax.release($); select trax.cancel($job)",
+    ] {
+        let id = s.enqueue(&format!("'flow', {options}")).await;
+        let job = s.claim_one("").await;
+        let end = end
+            .replace("$job", &id.to_string())
+            .replace('$', &job.key());
+        s.get(&end).await;
+        let fork = s.number(&format!("select trax.fork({id})")).await;
+        let of = format!(
+            "select concurrency_key, max_retries, timeout, retry_delay, trace, priority from trax.work_queue where job_id = {fork}"
+        );
+        assert_eq!(
+            s.get(&of).await,
+            "k|7|00:05:00|00:00:03|{\"t\": 1}|4",
+            "{end}"
+        );
+        s.get(&format!("select trax.cancel({fork})")).await;
+    }
+    s.assert_healthy().await;
+}
