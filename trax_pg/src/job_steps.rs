@@ -75,6 +75,10 @@ statement!(
     { job_ids: INT8ARRAYOID, ended_job_ids: INT8ARRAYOID } -> i64
 );
 statement!(
+    SignalsPassOn, "job_steps/pass_on_signals.sql",
+    { replaced_job_id: INT8OID, job_id: INT8OID }
+);
+statement!(
     SignalsForget, "job_steps/orphans_forget.sql",
     { after: INT8OID, at_most: INT8OID } -> Option<i64>
 );
@@ -210,6 +214,14 @@ pub(crate) fn restore_for(spi: &Spi, job_id: i64, steps: pg_sys::Datum) {
     });
 }
 
+/// Gives the signals that a dead job has not taken to the job that takes its place.
+pub(crate) fn pass_on_signals(spi: &Spi, replaced_job_id: i64, job_id: i64) {
+    spi.change_latest(SignalsPassOn {
+        replaced_job_id: arg(replaced_job_id),
+        job_id: arg(job_id),
+    });
+}
+
 /// Returns the children of jobs: those that live, and of the others those that may have children.
 pub(crate) fn children_of(spi: &Spi, job_ids: &[i64]) -> Vec<i64> {
     let having = having_steps(job_ids);
@@ -241,7 +253,7 @@ thread_local! {
     static REPAIRED: Cell<i64> = const { Cell::new(-1) };
 }
 
-/// Deletes signals that were sent while their job ended.
+/// Deletes signals that were sent while their job ended, or whose dead letter is resolved.
 pub(crate) fn repair(spi: &Spi) {
     let last = spi.query(SignalsForget {
         after: arg(REPAIRED.get()),
