@@ -392,3 +392,29 @@ async fn a_job_has_at_most_10_000_steps() {
     let kept = "select jsonb_array_length(steps) from trax.run";
     assert_eq!(s.get(kept).await, "10000");
 }
+
+#[tokio::test]
+async fn sessions_that_record_in_turn_keep_to_the_limit() {
+    let (db, s) = session().await;
+    let other = Session::of(&db).await;
+    let job = running(&s).await;
+    s.get(&format!(
+        "insert into trax.step (job_id, recorded_at, attempt, step, kind)
+         select {}, now(), 1, 'step ' || n, 'step' from generate_series(1, 9900) n",
+        job.id
+    ))
+    .await;
+    let mut refused = 0;
+    for step in 0..60 {
+        for (session, name) in [(&s, "a"), (&other, "b")] {
+            let record = format!(
+                "select recorded from trax.record_step({}, '{name} {step}')",
+                job.key()
+            );
+            refused += usize::from(session.attempt(&record).await.is_err());
+        }
+    }
+    assert_eq!(refused, 20);
+    let kept = "select count(*) from trax.step";
+    assert_eq!(s.get(kept).await, "10000");
+}
