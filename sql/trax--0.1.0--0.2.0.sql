@@ -274,7 +274,12 @@ alter table trax.run
     add column version text collate "C",
     add column rate text collate "C",
     add column rate_key text collate "C",
-    add column cost int;
+    add column cost int,
+    add column max_retries int,
+    add column timeout interval,
+    add column retry_delay interval,
+    add column concurrency_key text collate "C",
+    add column trace jsonb;
 alter table trax.run replica identity full;
 do $$
 declare

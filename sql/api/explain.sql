@@ -155,6 +155,7 @@ select
     format('When all are added: select trax.seal_batch(%s)', w.job_id)
 from waiting w
 join trax.need n on n.job_id = w.job_id and n.needed_job_id = w.job_id
+join trax.graph g on g.graph_id = w.job_id and g.is_batch
 union all
 select
     'dead_letter_of_need',

@@ -49,7 +49,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_unschedule';
 comment on function trax.unschedule(text) is
-    'Removes a manifest and cancels its waiting jobs; running jobs continue, and history stays.';
+    'Removes a manifest and cancels its waiting jobs and their descendants; running jobs continue, history stays.';
 
 create function trax.enable_manifest(
     name text

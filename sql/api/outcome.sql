@@ -73,4 +73,4 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_cancel';
 comment on function trax.cancel(bigint, boolean) is
-    'Cancels a job and, with tree, its children and theirs. Returns ''cancelled'' when the job waited, ''requested'' when its worker is asked to stop, ''finished'' when it has ended, ''unknown'' when there is none.';
+    'Cancels a job and, with tree, its living descendants, also of an ended job. Returns ''cancelled'' when the job waited, ''requested'' when its worker is asked to stop, ''finished'' when it has ended, ''unknown'' when there is none.';

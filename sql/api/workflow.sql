@@ -12,7 +12,7 @@ returns table (
     recorded boolean,
     output jsonb
 )
-language c volatile parallel unsafe security definer
+language c volatile parallel unsafe
 rows 1
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_record_step';
@@ -141,7 +141,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_fork';
 comment on function trax.fork(bigint, text, jsonb) is
-    'Queues a new job like an ended job, with its steps before from_step, or all, and with this input or its own; returns the id.';
+    'Queues a job like an ended one, with its steps before from_step, or all, and this input or its own; returns the id. Steps that it takes over are not undone.';
 
 create function trax.kept_steps(
     bigint

@@ -31,6 +31,11 @@ create table trax.run (
     rate text collate "C",
     rate_key text collate "C",
     cost int,
+    max_retries int,
+    timeout interval,
+    retry_delay interval,
+    concurrency_key text collate "C",
+    trace jsonb,
     constraint run_state_known check (state in ('completed', 'failed', 'cancelled')),
     constraint run_failure_kind_known check (failure_kind in ('error', 'lease_expired', 'timeout', 'expired')),
     constraint run_failure_kind_only_when_failed check ((state = 'failed') = (failure_kind is not null)),
@@ -79,6 +84,11 @@ comment on column trax.run.version is 'The version of the program that it needed
 comment on column trax.run.rate is 'The rate under which it started; null if none limited it.';
 comment on column trax.run.rate_key is 'The key of the rate that it used.';
 comment on column trax.run.cost is 'How much of the rate it used.';
+comment on column trax.run.max_retries is 'The retries it was allowed; null takes trax.default_max_retries.';
+comment on column trax.run.timeout is 'How long one attempt may run.';
+comment on column trax.run.retry_delay is 'Delay before the first retry.';
+comment on column trax.run.concurrency_key is 'The concurrency key that it had.';
+comment on column trax.run.trace is 'Trace context of the job.';
 
 select pg_catalog.pg_extension_config_dump('trax.run', '');
 select pg_catalog.pg_extension_config_dump('trax.run_default', '');

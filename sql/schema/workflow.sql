@@ -47,7 +47,7 @@ create table trax.signal (
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 create unique index signal_sent_once on trax.signal (job_id, signal_id) where signal_id is not null;
 
-comment on table trax.signal is 'The signals of the jobs that wait or run. A job that waits for one has a row for it that was not sent yet: the sender of the next signal fills it, and wakes the job.';
+comment on table trax.signal is 'The signals of the jobs that wait or run, and those that dead jobs have not taken. A job that waits for one has a row for it that was not sent yet: the sender of the next signal fills it, and wakes the job.';
 comment on column trax.signal.job_id is 'The job.';
 comment on column trax.signal.sent_at is 'When it was sent; null while the job waits for it.';
 comment on column trax.signal.taken_at is 'When the job received it.';

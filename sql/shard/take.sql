@@ -31,7 +31,7 @@ begin
 end;
 $$;
 comment on function trax.take_memory(bigint[]) is
-    'Internal. Takes the steps and signals of waiting jobs from the tables and returns them.';
+    'Internal. Takes the steps and signals of waiting and of dead jobs from the tables and returns them.';
 
 create function trax.take_jobs(
     group_name text,
@@ -162,7 +162,10 @@ begin
     select jsonb_build_object('dead_letters', jsonb_agg(t.letter order by t.id))
     into cargo
     from taken t;
-    return cargo;
+    return cargo || trax.take_memory(array(
+        select (l.letter ->> 'job_id')::bigint
+        from jsonb_array_elements(cargo -> 'dead_letters') l (letter)
+    ));
 end;
 $$;
 comment on function trax.take_letters(text, int, int, int) is
@@ -341,7 +344,7 @@ begin
     into cargo;
     return cargo || trax.take_memory(array(
         select (j.job ->> 'job_id')::bigint
-        from jsonb_array_elements(cargo -> 'jobs') j (job)
+        from jsonb_array_elements((cargo -> 'jobs') || (cargo -> 'dead_letters')) j (job)
     ));
 end;
 $$;

@@ -1,6 +1,7 @@
 //! A role's limits to tasks and groups: they apply to enqueueing, changing and claiming, and cannot
 //! be bypassed.
 
+mod family;
 mod level;
 
 use harness::process::{Scratch, run_quietly};

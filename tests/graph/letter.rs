@@ -83,3 +83,19 @@ async fn a_requeued_job_of_a_graph_that_was_cancelled_takes_its_place_alone() {
     assert_eq!(states(&s, ids["b"]).await, "b cancelled, a completed");
     assert_no_needs(&s).await;
 }
+
+#[tokio::test]
+async fn a_job_for_a_failure_needed_the_job_that_failed_and_not_the_one_in_its_place() {
+    let (_db, s) = session().await;
+    let ids = queued(&s, "a alarm:a/failed after:a/ended b:a", "wait").await;
+    fail(&s, "a").await;
+    s.get("select * from trax.tick()").await;
+    s.get("select trax.requeue_dead_letters()").await;
+    complete(&s, "a").await;
+    s.get("select * from trax.tick()").await;
+    let needs = |name: &str| format!("select job_id, state from trax.read_needs({})", ids[name]);
+    let failed = format!("{}|failed", ids["a"]);
+    assert_eq!(s.get(&needs("alarm")).await, failed);
+    assert_eq!(s.get(&needs("after")).await, failed);
+    assert!(s.get(&needs("b")).await.ends_with("|completed"));
+}

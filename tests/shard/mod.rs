@@ -272,3 +272,20 @@ async fn a_signal_that_is_being_sent_goes_with_its_job() {
         assert_eq!(sender.number("select count(*) from trax.signal").await, 0);
     }
 }
+
+#[tokio::test]
+async fn the_signals_of_a_dead_job_go_with_its_dead_letter() {
+    let (_db, s) = session().await;
+    s.get("select trax.join_cluster()").await;
+    let id = s.enqueue("'t', group_name => 'g'").await;
+    s.get(&format!("select trax.send_signal({id}, 'go', '1')"))
+        .await;
+    let job = s.claim_one("").await;
+    s.get(&format!(
+        "select trax.fail({}, 'no', permanent => true)",
+        job.key()
+    ))
+    .await;
+    assert_eq!(departs(&s).await, "0|1|f", "no job, and the signal");
+    assert_eq!(s.number("select count(*) from trax.signal").await, 0);
+}

@@ -337,7 +337,7 @@ async fn every_security_definer_has_a_fixed_search_path() {
                            and p.proname not in ('await_job', 'await_jobs', 'await_token', 'wait_for_work', 'shard_of',
                                -- They must know who calls, and then take their owner's rights.
                                'activate', 'apply', 'cancel', 'change_job', 'claim_next', 'complete_and_claim', 'enqueue', 'enqueue_graph', 'enqueue_many', 'enqueue_sql', 'fork', 'get_jobs',
-                               'limit_queue_time', 'open_batch', 'read_graph', 'read_needs', 'read_steps', 'run_now', 'schedule', 'seal_batch', 'send_signal', 'spawn', 'trigger', 'waiting_tasks')
+                               'limit_queue_time', 'open_batch', 'read_graph', 'read_needs', 'read_steps', 'record_step', 'run_now', 'schedule', 'seal_batch', 'send_signal', 'spawn', 'trigger', 'waiting_tasks')
                            and obj_description(p.oid, 'pg_proc') not like 'Internal.%'";
     assert_eq!(s.get(not_definer).await, "");
 }

@@ -203,3 +203,76 @@ async fn a_cancel_leaves_the_job_of_another_that_has_the_key_of_a_child() {
     assert_eq!(s.get(&ended).await, "cancelled");
     s.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn a_job_that_waits_for_another_is_not_its_child() {
+    let (_db, s) = session().await;
+    let keyed = |key: &str, step: &str, unique: &str| {
+        format!("select trax.spawn({key}, '{step}', 'flow', unique_key => '{unique}')")
+    };
+    let id = s.enqueue("'flow', unique_key => 'root'").await;
+    let root = s.claim_one("").await;
+    let own = s.refusal(&keyed(&root.key(), "own", "root")).await;
+    assert_eq!(own.code, "55000");
+    assert_eq!(
+        own.message,
+        format!("job {id} itself has the unique key of the child")
+    );
+    assert!(own.hint.contains("unique_key =>"), "{own}");
+    s.get(&keyed(&root.key(), "c", "child")).await;
+    let child = s.claim_one("").await;
+    s.get(&keyed(&child.key(), "g", "grandchild")).await;
+    let grandchild = s.claim_one("").await;
+    for unique in ["root", "child"] {
+        let circle = s.refusal(&keyed(&grandchild.key(), "up", unique)).await;
+        assert_eq!(circle.code, "55000", "{circle}");
+        assert!(
+            circle
+                .message
+                .ends_with(&format!("waits for job {}", grandchild.id))
+        );
+    }
+    // Also without a parent: it needs the job already.
+    s.enqueue("'flow', unique_key => 'shared'").await;
+    let shared = s.claim_one("").await;
+    assert_eq!(
+        s.number(&keyed(&root.key(), "s", "shared")).await,
+        shared.id
+    );
+    s.get(&wait(&root, "w", "")).await;
+    let circle = s.refusal(&keyed(&shared.key(), "up", "root")).await;
+    assert_eq!(circle.code, "55000", "{circle}");
+    // An ended job keeps its key for a time, and ends no wait.
+    let ended = "'flow', unique_key => 'ended', unique_for => '1 h'";
+    let ended = s.enqueue(ended).await;
+    let job = s.claim_one("").await;
+    s.get(&format!("select trax.spawn({}, 'c', 'flow')", job.key()))
+        .await;
+    s.get(&format!("select trax.complete({})", job.key())).await;
+    let orphan = s.claim_one("").await;
+    assert_eq!(s.number(&keyed(&orphan.key(), "up", "ended")).await, ended);
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn of_two_jobs_that_are_children_of_each_other_only_one_waits() {
+    let (_db, s) = session().await;
+    let mut jobs = Vec::new();
+    for key in ["one", "other"] {
+        s.enqueue(&format!("'flow', unique_key => '{key}'")).await;
+        jobs.push(s.claim_one("").await);
+    }
+    for (job, key) in jobs.iter().zip(["other", "one"]) {
+        s.get(&format!(
+            "select trax.spawn({}, 'c', 'flow', unique_key => '{key}')",
+            job.key()
+        ))
+        .await;
+    }
+    assert_eq!(s.get(&wait(&jobs[0], "w", "")).await, "suspended|");
+    let circle = s.refusal(&wait(&jobs[1], "w", "")).await;
+    assert_eq!(circle.code, "55000", "{circle}");
+    let until = ", until => now() + interval '1 h'";
+    assert_eq!(s.get(&wait(&jobs[1], "w", until)).await, "suspended|");
+    s.assert_healthy().await;
+}

@@ -79,3 +79,55 @@ async fn a_fork_does_not_take_over_a_step_that_is_undone() {
     assert_eq!(s.get(refunds).await, "1");
     s.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn the_steps_that_forks_take_over_are_undone_by_no_fork() {
+    let (_db, s) = session().await;
+    let job = running(&s).await;
+    let record = |key: &str, step: &str, task: &str| {
+        format!("select trax.record_step({key}, '{step}', '1', undo => '{{\"task\": \"{task}\"}}')")
+    };
+    s.get(&record(&job.key(), "charge", "refund")).await;
+    s.get(&format!("select trax.complete({})", job.key())).await;
+    for _ in 0..2 {
+        s.get(&format!("select trax.fork({})", job.id)).await;
+        let fork = s.claim_one("tasks => '{flow}'").await;
+        assert_eq!(steps(&s, fork.id).await, "charge|step|1|t");
+        s.get(&record(&fork.key(), "ship", "recall")).await;
+        s.get(&format!("select trax.cancel_own({})", fork.key()))
+            .await;
+    }
+    let undo = "select distinct task, count(*) from trax.work_queue group by 1";
+    assert_eq!(s.get(undo).await, "recall|2", "each its own step");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_fork_has_the_options_of_its_job_however_that_ended() {
+    let (_db, s) = session().await;
+    let options = "concurrency_key => 'k', max_retries => 7, timeout => '5 min', retry_delay => '3 s', trace => '{\"t\": 1}', priority => 4";
+    for end in [
+        "select trax.complete($)",
+        "select trax.fail($, 'no', permanent => true)",
+        "select trax.cancel_own($)",
+        "select trax.release($); select trax.cancel($job)",
+    ] {
+        let id = s.enqueue(&format!("'flow', {options}")).await;
+        let job = s.claim_one("").await;
+        let end = end
+            .replace("$job", &id.to_string())
+            .replace('$', &job.key());
+        s.get(&end).await;
+        let fork = s.number(&format!("select trax.fork({id})")).await;
+        let of = format!(
+            "select concurrency_key, max_retries, timeout, retry_delay, trace, priority from trax.work_queue where job_id = {fork}"
+        );
+        assert_eq!(
+            s.get(&of).await,
+            "k|7|00:05:00|00:00:03|{\"t\": 1}|4",
+            "{end}"
+        );
+        s.get(&format!("select trax.cancel({fork})")).await;
+    }
+    s.assert_healthy().await;
+}

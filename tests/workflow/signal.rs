@@ -236,3 +236,40 @@ async fn a_signal_that_is_sent_while_its_job_ends_is_swept_by_the_repair() {
     fresh.get("select count(*) from trax.tick()").await;
     assert_eq!(s.get("select count(*) from trax.signal").await, "0");
 }
+
+#[tokio::test]
+async fn a_requeued_job_gets_the_signals_that_the_dead_one_has_not_taken() {
+    let (db, s) = session().await;
+    for resolve in ["requeue", "acknowledge"] {
+        let job = running(&s).await;
+        s.get(&send(&job, "1")).await;
+        s.get(&send(&job, "2")).await;
+        assert_eq!(s.get(&wait(&job, "w", "")).await, "received|1");
+        s.get(&format!(
+            "select trax.fail({}, 'no', permanent => true)",
+            job.key()
+        ))
+        .await;
+        s.get("select count(*) from trax.tick()").await;
+        assert_eq!(s.get(&send(&job, "3")).await, "ended");
+        let left = "select payload from trax.signal";
+        assert_eq!(s.get(left).await, "2");
+        let letter = s.number("select max(id) from trax.dead_letter").await;
+        s.get(&format!("select trax.{resolve}_dead_letter({letter})"))
+            .await;
+        if resolve == "requeue" {
+            let again = s.claim_one("").await;
+            assert_eq!(s.get(&wait(&again, "w", "")).await, "received|1");
+            assert_eq!(s.get(&wait(&again, "v", "")).await, "received|2");
+            s.get(&send(&again, "4")).await;
+            assert_eq!(s.get(&wait(&again, "u", "")).await, "received|4");
+            s.get(&format!("select trax.complete({})", again.key()))
+                .await;
+        } else {
+            let repair = Session::of(&db).await;
+            repair.get("select count(*) from trax.tick()").await;
+        }
+        assert_eq!(s.get("select count(*) from trax.signal").await, "0");
+    }
+    s.assert_healthy().await;
+}

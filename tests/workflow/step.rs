@@ -96,7 +96,8 @@ async fn the_steps_of_a_job_end_with_it_however_it_ends() {
             .replace('$', &job.key());
         s.get(&end).await;
         assert_eq!(steps(&s, job.id).await, "a|step|1|t", "{end}");
-        let left = "select (select count(*) from trax.step), (select count(*) from trax.signal)";
+        let left = "select (select count(*) from trax.step), (select count(*) from trax.signal g
+            where not exists (select from trax.dead_letter d where d.job_id = g.job_id))";
         assert_eq!(s.get(left).await, "0|0", "{end}");
     }
     s.assert_healthy().await;
@@ -389,5 +390,31 @@ async fn a_job_has_at_most_10_000_steps() {
     let done = format!("select trax.complete({})", job.key());
     assert_eq!(s.get(&done).await, "t");
     let kept = "select jsonb_array_length(steps) from trax.run";
+    assert_eq!(s.get(kept).await, "10000");
+}
+
+#[tokio::test]
+async fn sessions_that_record_in_turn_keep_to_the_limit() {
+    let (db, s) = session().await;
+    let other = Session::of(&db).await;
+    let job = running(&s).await;
+    s.get(&format!(
+        "insert into trax.step (job_id, recorded_at, attempt, step, kind)
+         select {}, now(), 1, 'step ' || n, 'step' from generate_series(1, 9900) n",
+        job.id
+    ))
+    .await;
+    let mut refused = 0;
+    for step in 0..60 {
+        for (session, name) in [(&s, "a"), (&other, "b")] {
+            let record = format!(
+                "select recorded from trax.record_step({}, '{name} {step}')",
+                job.key()
+            );
+            refused += usize::from(session.attempt(&record).await.is_err());
+        }
+    }
+    assert_eq!(refused, 20);
+    let kept = "select count(*) from trax.step";
     assert_eq!(s.get(kept).await, "10000");
 }

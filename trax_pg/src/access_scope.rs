@@ -118,6 +118,20 @@ impl Scope {
         Err(self.refusal(Some(task), Some(group)))
     }
 
+    /// Does the same for a task in the group of a job.
+    pub(crate) fn require_in_group_of(&self, spi: &Spi, task: &str, job_id: i64) -> Result<()> {
+        if !self.is_limited() {
+            return Ok(());
+        }
+        let job = AccessScopeJob {
+            job_id: arg(job_id),
+        };
+        match spi.query_latest(job).first() {
+            Some(job) => self.require(task, &job.group_name),
+            None => Ok(()),
+        }
+    }
+
     /// Does the same without naming the task and group, which the caller did not name.
     pub(crate) fn require_of(
         &self,

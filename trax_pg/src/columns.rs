@@ -127,6 +127,11 @@ columns!(
         Rate: c"rate",
         RateKey: c"rate_key",
         Cost: c"cost",
+        MaxRetries: c"max_retries",
+        Timeout: c"timeout",
+        RetryDelay: c"retry_delay",
+        ConcurrencyKey: c"concurrency_key",
+        Trace: c"trace",
     }
 );
 

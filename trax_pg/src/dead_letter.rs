@@ -396,6 +396,7 @@ fn requeue_letter(
     if let Some(steps) = steps {
         job_steps::restore_for(spi, job_id, steps);
     }
+    job_steps::pass_on_signals(spi, replaced, job_id);
     job_graph::replace(spi, replaced, job_id);
     resolution.store(spi, "requeue", "requeued", Some(job_id));
     if let Some(manifest_id) = manifest_id {

@@ -8,10 +8,11 @@
 //! undone. A job without steps costs two probes of an index at its end, and none while no job has
 //! a step or a signal.
 
-use crate::columns::Step;
-use crate::error::Error;
+use crate::columns::{Leased, Step, Waiting};
+use crate::error::{Error, Result};
 use crate::job_needs;
 use crate::manifest_state::job_ended::Ended;
+use crate::server::call::{checked_name, new_name};
 use crate::server::clock::Timestamp;
 use crate::server::json;
 use crate::server::spi::{Spi, arg, row, statement};
@@ -20,7 +21,7 @@ use crate::work_queue;
 use crate::work_queue::NewJob;
 use pgrx::pg_sys;
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 columns!(
     /// Columns of a signal.
@@ -69,7 +70,14 @@ statement!(
 );
 statement!(StepsSetCount, "job_steps/set_count.sql", { job_id: INT8OID, steps: INT4OID });
 statement!(StepsEndedJob, "job_steps/ended_job.sql", { job_id: INT8OID } -> EndedJob);
-statement!(StepsChildren, "job_steps/children_of.sql", { job_ids: INT8ARRAYOID } -> i64);
+statement!(
+    StepsChildren, "job_steps/children_of.sql",
+    { job_ids: INT8ARRAYOID, ended_job_ids: INT8ARRAYOID } -> i64
+);
+statement!(
+    SignalsPassOn, "job_steps/pass_on_signals.sql",
+    { replaced_job_id: INT8OID, job_id: INT8OID }
+);
 statement!(
     SignalsForget, "job_steps/orphans_forget.sql",
     { after: INT8OID, at_most: INT8OID } -> Option<i64>
@@ -163,8 +171,9 @@ fn undo_steps<'undo>(
     }
 }
 
-/// Checks the description of a job that undoes a step.
-pub(crate) fn check_undo(undo: pg_sys::Datum) -> crate::error::Result<()> {
+/// Checks the description of a job that undoes a step; returns its task.
+pub(crate) fn checked_undo(undo: pg_sys::Datum) -> Result<String> {
+    work_queue::check_size("undo", undo)?;
     let shape = || {
         Error::invalid("argument \"undo\" must name a task")
             .hint("For example: undo => '{\"task\": \"card.refund\", \"input\": {\"charge\": 7}}'")
@@ -181,9 +190,10 @@ pub(crate) fn check_undo(undo: pg_sys::Datum) -> crate::error::Result<()> {
     }
     let task = object.get("task").and_then(|task| task.as_str());
     let task = task.ok_or_else(|| shape().detail("undo has no text \"task\"."))?;
-    crate::server::call::checked_name(task.to_owned(), "undo.task")
-        .and_then(|task| crate::server::call::new_name(task, "undo.task"))?;
-    work_queue::refuse_sql_task(task)
+    let task = checked_name(task.to_owned(), "undo.task")?;
+    let task = new_name(task, "undo.task")?;
+    work_queue::refuse_sql_task(&task)?;
+    Ok(task)
 }
 
 /// Adds the steps of an earlier job, or those before a place, to a new job.
@@ -204,17 +214,38 @@ pub(crate) fn restore_for(spi: &Spi, job_id: i64, steps: pg_sys::Datum) {
     });
 }
 
-/// Returns the children of jobs.
+/// Gives the signals that a dead job has not taken to the job that takes its place.
+pub(crate) fn pass_on_signals(spi: &Spi, replaced_job_id: i64, job_id: i64) {
+    spi.change_latest(SignalsPassOn {
+        replaced_job_id: arg(replaced_job_id),
+        job_id: arg(job_id),
+    });
+}
+
+/// Returns the children of jobs: those that live, and of the others those that may have children.
 pub(crate) fn children_of(spi: &Spi, job_ids: &[i64]) -> Vec<i64> {
     let having = having_steps(job_ids);
-    if having.is_empty() {
-        return having;
+    let ended = not_living(job_ids);
+    if having.is_empty() && ended.is_empty() {
+        return Vec::new();
     }
     spi.query_latest(StepsChildren {
         job_ids: arg(having),
+        ended_job_ids: arg(ended),
     })
     .iter()
     .collect()
+}
+
+/// Returns those of some jobs that neither wait nor are executed.
+fn not_living(job_ids: &[i64]) -> Vec<i64> {
+    let waiting = Table::open(Waiting::TABLE, Waiting::ALL);
+    let mut living = job_needs::having_rows(waiting, c"work_queue_pkey", job_ids);
+    let leases = Table::open(Leased::TABLE, Leased::ALL);
+    living.extend(job_needs::having_rows(leases, c"lease_pkey", job_ids));
+    let living: HashSet<i64> = living.into_iter().collect();
+    let ended = job_ids.iter().filter(|job_id| !living.contains(job_id));
+    ended.copied().collect()
 }
 
 thread_local! {
@@ -222,7 +253,7 @@ thread_local! {
     static REPAIRED: Cell<i64> = const { Cell::new(-1) };
 }
 
-/// Deletes signals that were sent while their job ended.
+/// Deletes signals that were sent while their job ended, or whose dead letter is resolved.
 pub(crate) fn repair(spi: &Spi) {
     let last = spi.query(SignalsForget {
         after: arg(REPAIRED.get()),

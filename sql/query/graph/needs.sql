@@ -1,4 +1,6 @@
 -- Returns what a job needed: the jobs of its batch, or those that its graph names, in that order.
+-- Only a job that needs a completion waits for the one that takes the place of a dead one; the
+-- others were decided by the first.
 with needed as materialized (
     select m.name, m.job_id, m.job_id as place
     from trax.graph g
@@ -7,12 +9,17 @@ with needed as materialized (
         and g.is_batch
         and m.replaced_by is null
     union all
-    select o.name, o.job_id, n.place
-    from trax.graph_job m
-    cross join lateral unnest(m.needs) with ordinality n (name, place)
-    join trax.graph_job o on o.graph_id = m.graph_id and o.name = n.name
-    where m.job_id = $job_id
-        and o.replaced_by is null
+    select p.name, p.job_id, p.place
+    from (
+        select
+            o.name, o.job_id, n.place, m.condition, o.replaced_by,
+            row_number() over (partition by m.graph_id, n.place order by o.job_id) as number
+        from trax.graph_job m
+        cross join lateral unnest(m.needs) with ordinality n (name, place)
+        join trax.graph_job o on o.graph_id = m.graph_id and o.name = n.name
+        where m.job_id = $job_id
+    ) p
+    where case when p.condition = 'completed' then p.replaced_by is null else p.number = 1 end
 )
 select n.name, n.job_id, s.state, s.output, s.error
 from needed n

@@ -1,5 +1,6 @@
 -- Deletes what jobs remembered that have ended, and returns what undoes their steps, the newest
--- first. Waits for no lock: a signal that another transaction is sending is deleted by the repair.
+-- first. Signals that were not taken stay while the job's dead letter waits for a person. Waits for
+-- no lock: a signal that another transaction is sending is deleted by the repair.
 with steps as (
     delete from trax.step s
     where s.job_id = any ($job_ids)
@@ -10,6 +11,17 @@ with steps as (
         select l.job_id, l.name, l.position
         from trax.signal l
         where l.job_id = any ($job_ids)
+            and (
+                l.sent_at is null
+                or l.taken_at is not null
+                or not exists (
+                    select
+                    from trax.dead_letter d
+                    where d.job_id = l.job_id
+                        and d.status = 'awaiting_intervention'
+                    offset 0
+                )
+            )
         for update skip locked
     )
 ), needs as (

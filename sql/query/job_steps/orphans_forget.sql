@@ -1,5 +1,5 @@
--- Deletes signals of jobs that have ended while the signal was sent; reads a bounded number of rows
--- after $after, and returns the last job read.
+-- Deletes signals of jobs that have ended, except those whose dead letter waits for a person; reads
+-- a bounded number of rows after $after, and returns the last job read.
 with looked as materialized (
     select s.job_id, s.name, s.position
     from trax.signal s
@@ -14,6 +14,12 @@ with looked as materialized (
         and s.position = l.position
         and not exists (select from trax.work_queue q where q.job_id = l.job_id)
         and not exists (select from trax.lease e where e.job_id = l.job_id)
+        and not exists (
+            select
+            from trax.dead_letter d
+            where d.job_id = l.job_id
+                and d.status = 'awaiting_intervention'
+        )
 )
 select max(l.job_id)
 from looked l

@@ -63,12 +63,13 @@ with due as materialized (
     insert into trax.run (
         job_id, queued_at, run_at, scheduled_for, finished_at, manifest_id, attempt, priority, final, state,
         failure_kind, task, group_name, manifest, error, input, parent_job_id, steps,
-        version, rate, rate_key, cost
+        version, rate, rate_key, cost, max_retries, timeout, retry_delay, concurrency_key, trace
     )
     select
         e.job_id, e.queued_at, e.run_at, e.scheduled_for, $now, e.manifest_id, e.attempts, e.priority, true, 'failed',
         'expired', e.task, e.group_name, e.manifest, 'waited longer than its queue time limit', e.input,
-        e.parent_job_id, e.steps, e.version, e.rate, e.rate_key, e.cost
+        e.parent_job_id, e.steps, e.version, e.rate, e.rate_key, e.cost,
+        e.max_retries, e.timeout, e.retry_delay, e.concurrency_key, e.trace
     from expired e
 ), buried as (
     insert into trax.dead_letter (

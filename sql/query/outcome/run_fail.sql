@@ -21,13 +21,14 @@ with ended as (
     insert into trax.run (
         job_id, queued_at, run_at, scheduled_for, started_at, finished_at, manifest_id, attempt, priority, final,
         state, failure_kind, task, group_name, manifest, worker, error, input, detail,
-        parent_job_id, steps, version, rate, rate_key, cost
+        parent_job_id, steps, version, rate, rate_key, cost, max_retries, timeout, retry_delay, concurrency_key, trace
     )
     select
         e.job_id, e.queued_at, e.run_at, e.scheduled_for, e.started_at, $now, e.manifest_id, e.attempt, e.priority,
         e.retry_at is null, e.state, e.failure_kind, e.task, e.group_name, e.manifest, e.worker, e.error,
         coalesce($lost_input, e.input),
-        e.detail, e.parent_job_id, e.steps, e.version, e.rate, e.rate_key, e.cost
+        e.detail, e.parent_job_id, e.steps, e.version, e.rate, e.rate_key, e.cost,
+        e.max_retries, e.timeout, e.retry_delay, e.concurrency_key, e.trace
     from ended e
 ), queued_again as (
     insert into trax.work_queue (

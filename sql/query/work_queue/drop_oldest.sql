@@ -23,7 +23,7 @@ with victim as materialized (
     where q.job_id = v.job_id
     returning
         q.job_id, q.queued_at, q.run_at, q.priority, q.task, q.group_name, q.unique_key, q.concurrency_key, q.input,
-        q.parent_job_id, q.version, q.rate, q.rate_key, q.cost
+        q.parent_job_id, q.version, q.rate, q.rate_key, q.cost, q.max_retries, q.timeout, q.retry_delay, q.trace
 ), given_up as (
     delete from trax.admission a
     where a.group_name = $group
@@ -31,11 +31,11 @@ with victim as materialized (
 ), recorded as (
     insert into trax.run (
         job_id, queued_at, run_at, finished_at, attempt, priority, final, state, task, group_name, error, input,
-        parent_job_id, version, rate, rate_key, cost
+        parent_job_id, version, rate, rate_key, cost, max_retries, timeout, retry_delay, concurrency_key, trace
     )
     select
         d.job_id, d.queued_at, d.run_at, $now, 0, d.priority, true, 'cancelled', d.task, d.group_name, $reason, d.input,
-        d.parent_job_id, d.version, d.rate, d.rate_key, d.cost
+        d.parent_job_id, d.version, d.rate, d.rate_key, d.cost, d.max_retries, d.timeout, d.retry_delay, d.concurrency_key, d.trace
     from dropped d
 )
 select

@@ -74,17 +74,15 @@ sql_function!(trax_cancel, pg_finfo_trax_cancel, |call| {
         let outcome = spi::connected(|spi| {
             let now = Timestamp::now();
             let descendants = match tree {
-                true => lock_tree(spi, job_id),
+                true => lock_trees(spi, vec![job_id]),
                 false => Vec::new(),
             };
             let outcome = cancel(spi, job_id, now);
+            // A tree belongs to its root: descendants may be outside the caller's limits.
             let scope = access_scope::of_caller(spi, caller);
             scope.require_job(spi, job_id)?;
-            let count = match outcome {
-                "cancelled" | "requested" => cancel_all(spi, descendants, now),
-                _ => 0,
-            };
-            if matches!(outcome, "cancelled" | "requested") {
+            let count = cancel_all(spi, descendants, now);
+            if count > 0 || matches!(outcome, "cancelled" | "requested") {
                 let name = job_id.to_string();
                 let note = match count {
                     0 => outcome.to_owned(),
@@ -107,7 +105,7 @@ sql_function!(trax_cancel_group, pg_finfo_trax_cancel_group, |call| {
             group: arg(name.as_str()),
         });
         let jobs: Vec<i64> = rows.iter().collect();
-        let count = cancel_all(spi, jobs, Timestamp::now());
+        let count = cancel_trees(spi, jobs, Timestamp::now());
         let note = format!("{count} jobs");
         audit::record(spi, "cancel", audit::Kind::Group, &name, Some(&note));
         Ok(count as i64)
@@ -141,19 +139,27 @@ pub(crate) fn acknowledge_cancel(
     true
 }
 
-/// Locks a job and its descendants, and returns these. A job that is executed spawns no child while
-/// it is locked, and none after it was asked to stop: so no descendant is missed.
-fn lock_tree(spi: &Spi, job_id: i64) -> Vec<i64> {
+/// Locks jobs and their descendants, and returns these, also some that have ended. A job that is
+/// executed spawns no child while it is locked, and none after it was asked to stop: so no
+/// descendant is missed.
+pub(crate) fn lock_trees(spi: &Spi, roots: Vec<i64>) -> Vec<i64> {
     let mut descendants = Vec::new();
-    let mut level = vec![job_id];
+    let mut level = roots;
     while !level.is_empty() {
-        lock_jobs(spi, &level);
-        level = job_steps::children_of(spi, &level);
         level.sort_unstable();
         level.dedup();
+        lock_jobs(spi, &level);
+        level = job_steps::children_of(spi, &level);
         descendants.extend(level.iter().copied());
     }
     descendants
+}
+
+/// Cancels waiting and executed jobs and their descendants; returns how many were cancelled or
+/// asked to stop.
+pub(crate) fn cancel_trees(spi: &Spi, mut roots: Vec<i64>, now: Timestamp) -> usize {
+    roots.extend(lock_trees(spi, roots.clone()));
+    cancel_all(spi, roots, now)
 }
 
 /// Cancels a waiting or executed job.
@@ -188,8 +194,9 @@ pub(crate) fn jobs_of_manifest(spi: &Spi, manifest_id: i64) -> Vec<i64> {
 }
 
 /// Cancels waiting and executed jobs; returns how many were cancelled or asked to stop.
-pub(crate) fn cancel_all(spi: &Spi, mut job_ids: Vec<i64>, now: Timestamp) -> usize {
+fn cancel_all(spi: &Spi, mut job_ids: Vec<i64>, now: Timestamp) -> usize {
     job_ids.sort_unstable();
+    job_ids.dedup();
     // All jobs before the locks that an outcome takes after its lease.
     lock_jobs(spi, &job_ids);
     cancel_queued(spi, &job_ids, now) + lease::request_cancel(spi, &job_ids)
@@ -209,10 +216,11 @@ fn lock_jobs(spi: &Spi, job_ids: &[i64]) {
         {
             let index = left.partition_point(|&job_id| job_id < moved);
             looks = if index == 0 { looks + 1 } else { 1 };
-            // The job is in no table: it was deleted by hand.
+            // The job is in no table: it was deleted by hand, or is newer than the snapshot.
             let is_gone = looks == work_queue::LOOKS;
             left = &left[index + usize::from(is_gone)..];
             if is_gone {
+                unseen::refuse_job(spi, moved);
                 looks = 0;
             }
         }
@@ -220,7 +228,7 @@ fn lock_jobs(spi: &Spi, job_ids: &[i64]) {
 }
 
 /// Cancels the waiting ones of the jobs; returns how many.
-pub(crate) fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
+fn cancel_queued(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
     cancel_waiting(spi, job_ids, Vec::new(), now)
 }
 

@@ -17,7 +17,7 @@ use crate::unreadable_job;
 use pgrx::pg_sys;
 
 /// Columns that a run copies from its lease.
-const SAME: [(Run, Leased); 17] = [
+const SAME: [(Run, Leased); 22] = [
     (Run::JobId, Leased::JobId),
     (Run::QueuedAt, Leased::QueuedAt),
     (Run::RunAt, Leased::RunAt),
@@ -35,6 +35,11 @@ const SAME: [(Run, Leased); 17] = [
     (Run::Rate, Leased::Rate),
     (Run::RateKey, Leased::RateKey),
     (Run::Cost, Leased::Cost),
+    (Run::MaxRetries, Leased::MaxRetries),
+    (Run::Timeout, Leased::Timeout),
+    (Run::RetryDelay, Leased::RetryDelay),
+    (Run::ConcurrencyKey, Leased::ConcurrencyKey),
+    (Run::Trace, Leased::Trace),
 ];
 
 /// Moves the leases that are still held into `trax.run`; returns their rows in ascending order of

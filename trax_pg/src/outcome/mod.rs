@@ -36,7 +36,7 @@ use crate::server::clock::Timestamp;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, array_arg, row, statement};
 use crate::{changes, rate, unique_key, unreadable_job, unseen, wake, work_queue};
-pub(crate) use cancel::{cancel_all, cancel_because, cancel_queued, jobs_of_manifest};
+pub(crate) use cancel::{cancel_because, cancel_trees, jobs_of_manifest, lock_trees};
 use ending::Ending;
 pub(crate) use ending::Failure;
 pub(crate) use expire::{EXPIRE_AT_MOST, expire_queued};

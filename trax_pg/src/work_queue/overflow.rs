@@ -89,6 +89,11 @@ statement!(
         rate: TEXTOID,
         rate_key: TEXTOID,
         cost: INT4OID,
+        max_retries: INT4OID,
+        timeout: INTERVALOID,
+        retry_delay: INTERVALOID,
+        concurrency_key: TEXTOID,
+        trace: JSONBOID,
         reason: TEXTOID,
         now: TIMESTAMPTZOID,
     }
@@ -299,6 +304,11 @@ fn drop_new(
         rate: rate.and_then(|rate| arg(rate.name.as_str())),
         rate_key: rate.and_then(|rate| rate.key.as_deref()).and_then(arg),
         cost: rate.and_then(|rate| arg(rate.cost)),
+        max_retries: job.max_retries.and_then(arg),
+        timeout: job.timeout,
+        retry_delay: job.retry_delay,
+        concurrency_key: job.concurrency_key.as_deref().and_then(arg),
+        trace: job.trace,
         reason: arg(reason(group)),
         now: arg(job.now),
     });

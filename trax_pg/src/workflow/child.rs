@@ -25,8 +25,13 @@ row! {
     struct Child {
         job_id: i64,
         is_alive: bool,
+        is_of_another: bool,
     }
 }
+statement!(
+    ChildIsCircle, "workflow/is_circle.sql",
+    { job_id: INT8OID, child: INT8OID } -> bool
+);
 statement!(ChildList, "workflow/children.sql", { job_id: INT8OID } -> Child);
 statement!(
     ChildrenShown, "workflow/children_shown.sql",
@@ -115,8 +120,40 @@ fn spawn(
     }
     // A job that keeps the key alive becomes the child.
     let id = work_queue::enqueue_within(spi, scope, job, &[Some(input)])?[0];
+    refuse_circle(spi, place.job_id, id)?;
     place.settle(spi, false, arg(JsonB(json!(id))));
     Ok(Some(id))
+}
+
+/// Returns 55000 when the job that has the unique key of a child waits for the end of its parent.
+fn refuse_circle(spi: &Spi, job_id: i64, child: i64) -> Result<()> {
+    let circle = ChildIsCircle {
+        job_id: arg(job_id),
+        child: arg(child),
+    };
+    if !spi.query_latest(circle).one() {
+        return Ok(());
+    }
+    let (message, detail) = match child == job_id {
+        true => (
+            format!("job {job_id} itself has the unique key of the child"),
+            "A job that is its own child would wait for its own end.",
+        ),
+        false => (
+            format!("job {child}, which has the unique key of the child, waits for job {job_id}"),
+            "As its child, each would wait for the end of the other.",
+        ),
+    };
+    Err(Error::wrong_state(message).detail(detail).hint(
+        "Give the child a unique key of its own, for example: unique_key => 'invoice 7, part 1'",
+    ))
+}
+
+/// Returns 55000 when a child has begun to wait for its parent since it was spawned.
+fn refuse_circles(spi: &Spi, job_id: i64, children: &[Child]) -> Result<()> {
+    let of_others = |child: &&Child| child.is_alive && child.is_of_another;
+    let mut of_others = children.iter().filter(of_others);
+    of_others.try_for_each(|child| refuse_circle(spi, job_id, child.job_id))
 }
 
 fn child_id(output: pg_sys::Datum) -> Result<i64> {
@@ -171,6 +208,9 @@ fn await_children(
         let shown = Some(shown(spi, place.job_id));
         place.settle(spi, timed_out, shown);
         return Ok((if timed_out { "timed_out" } else { "ended" }, shown));
+    }
+    if !one_is_enough && until.is_none() {
+        refuse_circles(spi, place.job_id, &children)?;
     }
     job_needs::begin_wait(spi, place.job_id, living, one_is_enough);
     let back = Return {

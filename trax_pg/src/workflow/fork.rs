@@ -27,6 +27,11 @@ row! {
         rate: Option<String>,
         rate_key: Option<String>,
         cost: Option<i32>,
+        max_retries: Option<i32>,
+        timeout: Option<pg_sys::Datum>,
+        retry_delay: Option<pg_sys::Datum>,
+        concurrency_key: Option<String>,
+        trace: Option<pg_sys::Datum>,
         succeeded: bool,
     }
 }
@@ -83,6 +88,11 @@ fn fork(
     let now = Timestamp::now();
     let job = NewJob {
         priority: i32::from(ended.priority),
+        max_retries: ended.max_retries,
+        timeout: ended.timeout,
+        retry_delay: ended.retry_delay,
+        concurrency_key: ended.concurrency_key,
+        trace: ended.trace,
         version: ended.version,
         rate: rate::OfJob::stored(ended.rate, ended.rate_key, ended.cost),
         ..NewJob::plain(ended.task, ended.group_name, now)

@@ -120,35 +120,39 @@ struct Contents<'contents> {
 }
 
 sql_function!(trax_record_step, pg_finfo_trax_record_step, |call| {
-    let place = Place::from_call(call, Kind::Step)?;
-    let (output, undo) = (call.datum(3), call.datum(4));
-    output.map_or(Ok(()), |output| work_queue::check_size("output", output))?;
-    undo.map_or(Ok(()), |undo| {
-        work_queue::check_size("undo", undo)?;
-        job_steps::check_undo(undo)
-    })?;
-    let extension = call.optional_positive(5, "lease")?;
-    let mut rows = call.rows();
-    spi::connected(|spi| {
-        if let Some(micros) = extension {
-            lease::extend_one(place.job_id, place.token, micros)?;
-        }
-        let contents = Contents {
-            output,
-            undo,
-            ..Contents::default()
-        };
-        if let Some(answer) = place.record(spi, contents)? {
-            let kept = if answer.recorded {
-                output
-            } else {
-                answer.output
+    as_owner(call, |caller| {
+        let place = Place::from_call(call, Kind::Step)?;
+        let output = call.datum(3);
+        output.map_or(Ok(()), |output| work_queue::check_size("output", output))?;
+        let undo = call.datum(4);
+        let undo_task = undo.map(job_steps::checked_undo).transpose()?;
+        let extension = call.optional_positive(5, "lease")?;
+        let mut rows = call.rows();
+        spi::connected(|spi| {
+            if let Some(micros) = extension {
+                lease::extend_one(place.job_id, place.token, micros)?;
+            }
+            let contents = Contents {
+                output,
+                undo,
+                ..Contents::default()
             };
-            rows.push(&[arg(answer.recorded), kept]);
-        }
-        Ok(())
-    })?;
-    Ok(rows.end())
+            if let Some(answer) = place.record(spi, contents)? {
+                let kept = if answer.recorded {
+                    output
+                } else {
+                    answer.output
+                };
+                if let Some(task) = undo_task.filter(|_| answer.recorded) {
+                    let scope = access_scope::of_caller(spi, caller);
+                    scope.require_in_group_of(spi, &task, place.job_id)?;
+                }
+                rows.push(&[arg(answer.recorded), kept]);
+            }
+            Ok(())
+        })?;
+        Ok(rows.end())
+    })
 });
 
 sql_function!(trax_read_steps, pg_finfo_trax_read_steps, |call| {

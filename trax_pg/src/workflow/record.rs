@@ -17,6 +17,9 @@ use std::collections::HashMap;
 const STEPS_AT_MOST: i64 = 10_000;
 /// After so many own steps a session counts those of the job again: others may record too.
 const COUNT_AFTER: i64 = 256;
+/// The most sessions that record steps of one job: each adds this part of the room that it has
+/// counted before it counts again. So only steps that are not committed yet exceed the limit.
+const SESSIONS_AT_MOST: i64 = 16;
 /// The most jobs whose numbers of steps a session keeps.
 const KNOWN_AT_MOST: usize = 1000;
 
@@ -37,13 +40,19 @@ thread_local! {
     static KNOWN: RefCell<HashMap<i64, Known>> = RefCell::default();
 }
 
+impl Known {
+    /// Returns whether the job has room for one more step, whatever other sessions have added.
+    fn has_room(self) -> bool {
+        let share = (STEPS_AT_MOST - self.counted) / SESSIONS_AT_MOST;
+        self.added < share.min(COUNT_AFTER)
+    }
+}
+
 /// Returns 54000 when a job has as many steps as it may have. Counts the rows at the first step in
-/// a session and after every [`COUNT_AFTER`], and at the limit, which steps of rolled-back
-/// transactions may reach too early.
+/// a session and after each share of the room.
 fn require_room(job_id: i64, index: &Index) -> Result<()> {
     let known = KNOWN.with_borrow(|known| known.get(&job_id).copied());
-    let known = known
-        .filter(|known| known.counted + known.added < STEPS_AT_MOST && known.added < COUNT_AFTER);
+    let known = known.filter(|known| known.has_room());
     let known = known.unwrap_or_else(|| Known {
         counted: count(job_id, index),
         added: 0,
