@@ -92,3 +92,27 @@ async fn an_extreme_argument_is_taken_or_refused_in_our_words() {
     assert!(foreign.is_empty(), "{}", foreign.join("\n"));
     s.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn days_and_hours_of_different_signs_are_a_length() {
+    let (_db, s) = session().await;
+    let length = "interval '1 day' - interval '1 hour'";
+    s.enqueue(&format!(
+        "'a', timeout => {length}, retry_delay => {length}"
+    ))
+    .await;
+    let job = s
+        .claim_one(&format!("lease => {length}, max_jobs => 1"))
+        .await;
+    let seconds = "select extract(epoch from lease_expires_at - started_at)::int, extract(epoch from timeout)::int from trax.lease";
+    assert_eq!(s.get(seconds).await, "82800|82800");
+    let fail = format!(
+        "select trax.fail({}, 'no', retry_in => {length})",
+        job.key()
+    );
+    assert_eq!(s.get(&fail).await, "retrying");
+    let refused = s
+        .refusal("select trax.enqueue('a', timeout => '1 month -1 day')")
+        .await;
+    assert_eq!(refused.message, "argument \"timeout\" has no fixed length");
+}

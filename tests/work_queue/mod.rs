@@ -52,30 +52,6 @@ async fn every_option_of_enqueue_reaches_the_lease() {
 }
 
 #[tokio::test]
-async fn days_and_hours_of_different_signs_are_a_length() {
-    let (_db, s) = session().await;
-    let length = "interval '1 day' - interval '1 hour'";
-    s.enqueue(&format!(
-        "'a', timeout => {length}, retry_delay => {length}"
-    ))
-    .await;
-    let job = s
-        .claim_one(&format!("lease => {length}, max_jobs => 1"))
-        .await;
-    let seconds = "select extract(epoch from lease_expires_at - started_at)::int, extract(epoch from timeout)::int from trax.lease";
-    assert_eq!(s.get(seconds).await, "82800|82800");
-    let fail = format!(
-        "select trax.fail({}, 'no', retry_in => {length})",
-        job.key()
-    );
-    assert_eq!(s.get(&fail).await, "retrying");
-    let refused = s
-        .refusal("select trax.enqueue('a', timeout => '1 month -1 day')")
-        .await;
-    assert_eq!(refused.message, "argument \"timeout\" has no fixed length");
-}
-
-#[tokio::test]
 async fn enqueue_many_gives_ids_in_the_order_of_the_inputs() {
     let (_db, s) = session().await;
     let sql = "with made as (

@@ -6,7 +6,7 @@
 //! argument.
 
 use crate::error::{Error, Result};
-use crate::server::clock::{MICROS_PER_DAY, Timestamp, interval_micros};
+use crate::server::clock::{Timestamp, has_mixed_signs, interval_micros};
 use crate::server::quote::literal;
 use crate::server::spi::value::{array_length, value_bytes};
 use pgrx::datum::{FromDatum, Interval, IntoDatum};
@@ -299,12 +299,7 @@ impl Call {
         words: &str,
     ) -> Result<Option<i64>> {
         let interval = self.optional::<Interval>(index);
-        // A day has 24 hours here, a month no fixed length.
-        let is_mixed = interval.as_ref().is_some_and(|interval| {
-            let rest = i64::from(interval.days()).saturating_mul(MICROS_PER_DAY);
-            i64::from(interval.months()) * rest.saturating_add(interval.micros()).signum() < 0
-        });
-        if is_mixed {
+        if interval.as_ref().is_some_and(has_mixed_signs) {
             return Err(
                 Error::invalid(format!("argument \"{name}\" has no fixed length"))
                     .detail("Its months and the rest of it have different signs.")

@@ -132,6 +132,13 @@ pub(crate) fn boot() -> String {
     name.map_or_else(|_| server.to_string(), |name| name.trim().to_owned())
 }
 
+/// Returns whether the months of an interval and the rest of it have different signs. A day has 24
+/// hours, a month no fixed length.
+pub(crate) fn has_mixed_signs(interval: &Interval) -> bool {
+    let rest = i64::from(interval.days()).saturating_mul(MICROS_PER_DAY);
+    i64::from(interval.months()) * rest.saturating_add(interval.micros()).signum() < 0
+}
+
 /// Returns the length of an interval in microseconds, a month as 30 days and a day as 24 hours;
 /// saturates.
 pub(crate) fn interval_micros(interval: &Interval) -> i64 {
