@@ -1,6 +1,7 @@
 //! Extreme numbers, spans and times in calls: each is taken, or refused in trax's own words.
 
 use super::errors::{furnished, sample};
+use harness::session::session;
 
 /// The arguments of public functions: the function, its kind, its required arguments, and an
 /// argument with its type. A procedure has its results among them.
