@@ -20,7 +20,7 @@ with locked as materialized (
     returning
         q.job_id, q.queued_at, q.run_at, q.scheduled_for, q.manifest_id, q.attempts, q.priority, q.task, q.group_name,
         q.manifest, q.unique_key, q.concurrency_key, q.input, q.parent_job_id, q.steps,
-        q.version, k.reason, q.rate, q.rate_key, q.cost
+        q.version, k.reason, q.rate, q.rate_key, q.cost, q.lane_id
 ), recorded as (
     insert into trax.run (
         job_id, queued_at, run_at, scheduled_for, finished_at, manifest_id, attempt, priority, final, state, task,
@@ -36,5 +36,6 @@ with locked as materialized (
         c.parent_job_id, case when c.steps > 0 then trax.kept_steps(c.job_id) end, c.version, c.rate, c.rate_key, c.cost
     from cancelled c
 )
-select c.job_id, c.manifest_id, c.unique_key, c.concurrency_key, c.task, c.parent_job_id, false as acknowledged
+select c.job_id, c.manifest_id, c.unique_key, c.concurrency_key, c.task, c.parent_job_id, false as acknowledged,
+    case when c.rate is not null then c.lane_id end as rate_lane
 from cancelled c

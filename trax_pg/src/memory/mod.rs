@@ -19,6 +19,7 @@ pub(crate) mod left;
 pub(crate) mod prepared;
 mod process;
 pub(crate) mod rate;
+mod rate_gate;
 pub(crate) mod waiting;
 pub(crate) mod worker_slot;
 
@@ -32,6 +33,7 @@ pub(crate) use lane::{
     next_entries, peek, publish, raise, repaired, repaired_to, skip,
 };
 pub(crate) use process::is_connected;
+pub(crate) use rate_gate::{Changes, RateGates, first_may_differ};
 
 use bell::{BELLS, LOCK as BELLS_LOCK};
 use bound::BOUNDS;
