@@ -16,6 +16,8 @@ async fn a_job_above_the_burst_does_not_start_and_says_so_and_others_pass_it() {
     let why = format!(
         "select detail || ' ' || action from trax.explain_job({dear}) where reason = 'rate'"
     );
+    let free_at = "select free_at from trax.read_rate('api', cost => 20)";
+    assert_eq!(s.get(free_at).await, "infinity");
     let raise = "select trax.configure_rate('api', 20, '01:00:00', burst => 20)";
     assert_eq!(
         s.get(&why).await,

@@ -36,7 +36,6 @@
 //! taken their entry in the table.
 
 use super::area::Area;
-use super::rate_gate::Saved;
 use crate::server::backend::my_database;
 use crate::server::hash::name_hash;
 use std::cell::RefCell;
@@ -81,7 +80,6 @@ pub(super) struct Memory {
     opened: AtomicU64,
     /// The last openings: each one's number plus one, and the entry of its gate.
     openings: [AtomicU64; OPENINGS],
-    pub(super) saved: Saved,
 }
 
 pub(super) static BOUNDS: Area<Memory> = Area::zeroed(c"trax bounds");
@@ -114,7 +112,7 @@ impl Memory {
     }
 
     /// Opens the gates of an entry.
-    pub(super) fn open(&self, index: usize) {
+    fn open(&self, index: usize) {
         self.entries[index].suspensions.void();
         let opening = self.opened.fetch_add(1, Ordering::SeqCst);
         let entry = (opening + 1) * ENTRIES as u64 + index as u64;
@@ -328,6 +326,13 @@ impl Bound {
         if let Some(memory) = BOUNDS.get() {
             memory.open(self.index());
         }
+    }
+}
+
+/// Opens the gates of an entry.
+pub(super) fn open_entry(index: usize) {
+    if let Some(memory) = BOUNDS.get() {
+        memory.open(index);
     }
 }
 

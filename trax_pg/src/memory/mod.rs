@@ -47,6 +47,7 @@ use pgrx::{AssertPGRXSharedMemory, PgLwLock};
 use prepared::{LOCK as PREPARED_LOCK, PREPARED};
 use process::send_sigterm;
 use rate::{LOCK as RATES_LOCK, RATES};
+use rate_gate::SAVED;
 use std::sync::atomic::{AtomicBool, Ordering};
 use waiting::{LOCK as WAITS_LOCK, WAITS};
 use worker_slot::LINE;
@@ -157,6 +158,7 @@ pub(crate) fn request() {
     pg_shmem_init!(WAITS = ());
     pg_shmem_init!(WAITS_LOCK = 0);
     pg_shmem_init!(RATES = ());
+    pg_shmem_init!(SAVED = ());
     pg_shmem_init!(RATES_LOCK = 0);
     pg_shmem_init!(EXECUTORS = executor::none());
     pg_shmem_init!(FAILED = failed_start::none());

@@ -11,7 +11,8 @@
 //! - A claim that closes the gate has read the number of changes before it took its snapshot
 //!   ([`Changes`]). If the number differs after it has closed the gate, it opens it again.
 
-use super::bound::{BOUNDS, Bound, ENTRIES};
+use super::area::Area;
+use super::bound::{Bound, ENTRIES, open_entry};
 use crate::lane;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -25,6 +26,8 @@ pub(super) struct Saved {
     /// The entries whose gate was closed since it was last opened.
     closed: [AtomicBool; ENTRIES],
 }
+
+pub(super) static SAVED: Area<Saved> = Area::zeroed(c"trax saved rates");
 
 /// The gates of a key of a rate; an empty key is none.
 #[derive(Clone, Copy, PartialEq)]
@@ -49,16 +52,16 @@ impl RateGates {
     /// Closes the gate behind which a key is saved until a time; returns false if another job may
     /// be the first one since `before`.
     pub(crate) fn save_until(self, until: i64, before: &Changes) -> bool {
-        let Some(memory) = BOUNDS.get() else {
+        let Some(saved) = SAVED.get() else {
             return false;
         };
         let index = self.saved.index();
         self.saved.close_until(until);
-        memory.saved.closed[index].store(true, Ordering::SeqCst);
-        let now = memory.saved.changes[index % NUMBERS].load(Ordering::SeqCst);
+        saved.closed[index].store(true, Ordering::SeqCst);
+        let now = saved.changes[index % NUMBERS].load(Ordering::SeqCst);
         let holds = before.0[index % NUMBERS] == now;
         if !holds {
-            memory.open(index);
+            open_entry(index);
         }
         holds
     }
@@ -69,23 +72,22 @@ pub(crate) struct Changes([u64; NUMBERS]);
 
 impl Changes {
     pub(crate) fn read() -> Self {
-        let memory = BOUNDS.get();
+        let saved = SAVED.get();
         Self(std::array::from_fn(|number| {
-            memory.map_or(0, |memory| {
-                memory.saved.changes[number].load(Ordering::SeqCst)
-            })
+            saved.map_or(0, |saved| saved.changes[number].load(Ordering::SeqCst))
         }))
     }
 }
 
-/// Opens the gate of the key for which a lane is saved: another job may be its first one.
+/// Opens the gate of the key that a lane is of: another job may be the first one. Other lanes with
+/// the same first bits open it too.
 pub(crate) fn first_may_differ(lane: i64) {
-    let Some(memory) = BOUNDS.get() else { return };
+    let Some(saved) = SAVED.get() else { return };
     let index = usize::from(lane::first_bits(lane));
-    memory.saved.changes[index % NUMBERS].fetch_add(1, Ordering::SeqCst);
-    if memory.saved.closed[index].load(Ordering::SeqCst)
-        && memory.saved.closed[index].swap(false, Ordering::SeqCst)
+    saved.changes[index % NUMBERS].fetch_add(1, Ordering::SeqCst);
+    if saved.closed[index].load(Ordering::SeqCst)
+        && saved.closed[index].swap(false, Ordering::SeqCst)
     {
-        memory.open(index);
+        open_entry(index);
     }
 }

@@ -143,15 +143,21 @@ impl Rates {
         }
     }
 
-    /// Returns how much of a key may start now, and when the cost may; `None` for a rate that does
-    /// not exist or is being configured.
+    /// Returns how much of a key may start now, and when the cost may, infinity for one above the
+    /// burst; `None` for a rate that does not exist or is being configured.
     pub(crate) fn left(&mut self, wanted: &Use) -> Option<(i64, Timestamp)> {
         let limit = self.limit(wanted.rate).flatten()?;
         if let Some(until) = self.closed_until(wanted, Timestamp::now()) {
             return Some((0, until));
         }
         let (key, cost) = (wanted.key(), wanted.cost);
-        memory::rate::left(&Demand { key, limit, cost })
+        let (available, at) = memory::rate::left(&Demand { key, limit, cost })?;
+        let at = if cost > limit.burst() {
+            Timestamp(i64::MAX)
+        } else {
+            at
+        };
+        Some((available, at))
     }
 
     /// Returns the limit of a rate that exists, as it is committed; an error when there is none.
