@@ -393,8 +393,8 @@ from clock c
 join group_load g on g.waiting <= c.past
 where not g.enabled
 union all
-select 'rate_missing', 'warning', m.detail, m.fix
-from trax.missing_rates() m
+select m.cause, 'warning', m.detail, m.fix
+from trax.trouble_of_rates() m
 union all
 select 'role_refused', 'warning', r.detail, r.fix
 from trax.refused_roles() r

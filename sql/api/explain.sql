@@ -15,7 +15,7 @@ as $$
 with waiting as materialized (
     select
         q.*,
-        greatest(q.queued_at, least(q.run_at, clock_timestamp())) as ready_at,
+        case when q.waits_for = 'time' then q.queued_at else greatest(q.queued_at, least(q.run_at, clock_timestamp())) end as ready_at,
         coalesce(g.enabled, true) as group_enabled,
         g.updated_at as group_updated_at,
         g.max_active_jobs,
@@ -24,7 +24,7 @@ with waiting as materialized (
         coalesce(g.max_per_key, 1) as max_per_key,
         -- A job is marked as waiting for its key or manifest by the first claim that looks at it.
         case
-            when q.waits_for is not null then q.waits_for
+            when q.waits_for <> 'time' then q.waits_for
             when l.executed >= g.max_active_jobs then null
             when k.executed >= coalesce(g.max_per_key, 1) then 'key'
             when n.executed >= m.max_concurrency then 'manifest'
@@ -92,7 +92,7 @@ select
     w.ready_at,
     format('Nothing: wait; or: select trax.configure_group(%L, max_active_jobs => %s)', w.group_name, 2 * w.max_active_jobs::bigint)
 from waiting w
-where w.waits_for is null
+where coalesce(w.waits_for, 'time') = 'time'
     and w.group_full
 union all
 select
@@ -205,6 +205,7 @@ from waiting w
 where w.blocked_by is null
     and w.group_enabled
     and not w.group_full
+    and w.waits_for is null
     and w.run_as is not null
 union all
 select
@@ -261,6 +262,7 @@ cross join lateral (
 where w.blocked_by is null
     and w.group_enabled
     and not w.group_full
+    and (w.waits_for is null or (w.version is not null and t.workers = 0))
     and w.run_as is null
 union all
 select
@@ -299,7 +301,6 @@ as $$
 declare
     -- Not "id", which is a column of trax.dead_letter.
     wanted constant bigint := explain_job.job_id;
-    is_delayed boolean;
     needs_scheduler boolean;
 begin
     if wanted is null then
@@ -309,9 +310,8 @@ begin
                 hint = 'Specify the id that trax.enqueue returned: job_id => 1';
     end if;
     select
-        coalesce(q.waits_for, '') = 'time',
         q.run_at <= clock_timestamp() and (q.run_as is not null or coalesce(q.waits_for, '') = 'time')
-    into is_delayed, needs_scheduler
+    into needs_scheduler
     from trax.work_queue q
     where q.job_id = wanted;
     if found then
@@ -351,8 +351,7 @@ begin
         from (select nullif(current_setting('trax.max_active_jobs', true), '')::bigint as max_active_jobs) l
         cross join (select count(*) as count from trax.lease) n
         where l.max_active_jobs > 0
-            and n.count >= l.max_active_jobs
-            and not is_delayed;
+            and n.count >= l.max_active_jobs;
     end if;
     return query
     select r.reason, r.detail, r.since, r.action

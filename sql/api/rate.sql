@@ -37,7 +37,7 @@ rows 1
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_consume_rate';
 comment on function trax.consume_rate(text, text, int) is
-    'Uses a rate, or a key of it, for something that is no job. Returns true when it may start now, or false and how long until it may. Writes nothing, and never waits for other callers.';
+    'Uses a rate, or a key of it, for something that is no job. Returns true when it may start now, or false and how long until it may. Writes nothing and never waits: false while the rate is being configured.';
 
 create function trax.close_rate(
     name text,
@@ -97,6 +97,21 @@ comment on column trax.rate_state.free_at is 'When the next may start, if none m
 comment on column trax.rate_state.closed_until is 'Nothing of it starts before; null when it is open.';
 comment on column trax.rate_state.waiting is 'How many jobs of the rate wait, for whatever reason.';
 
+create function trax.with_burst(
+    name text,
+    allowed int,
+    period interval,
+    burst int
+)
+returns text
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+    select format('select trax.configure_rate(%L, %s, %L, burst => %s)', $1, $2, $3, $4)
+$$;
+comment on function trax.with_burst(text, int, interval, int) is
+    'Internal. Returns the statement that gives a rate another burst.';
+
 create function trax.reasons_of_rate(
     job_id bigint
 )
@@ -109,12 +124,23 @@ returns table (
 language sql volatile
 set search_path = pg_catalog, pg_temp
 as $$
+    with waiting as (
+        select
+            q.job_id, q.group_name, q.rate, q.rate_key, q.cost,
+            case when q.waits_for = 'time' then q.queued_at else greatest(q.queued_at, q.run_at) end as since
+        from trax.work_queue q
+        where q.job_id = $1
+    )
     select
         'rate',
         format('Job %s needs %s of rate "%s"', r.job_id, r.cost, r.rate) || coalesce(', key "' || r.rate_key || '"', '')
             || case
                 when t.name is null then ', which does not exist.'
                 when c.closed_until is not null then format(', which is closed until %s.', c.closed_until)
+                when r.cost > coalesce(t.burst, t.allowed) then format(
+                    ', of which at most %s may start at once, its burst: it does not start.', coalesce(t.burst, t.allowed)
+                )
+                when u.available is null then ', which a transaction that has not ended configures.'
                 else format(
                     ', of which %s may start now, and %s in each %s; so much may start at %s, after the jobs of it that stand before.',
                     u.available, t.allowed, t.period, u.free_at
@@ -123,20 +149,20 @@ as $$
         r.since,
         case
             when t.name is null then format('select trax.configure_rate(%L, 100, ''1 min'')', r.rate)
+            when r.cost > coalesce(t.burst, t.allowed) then trax.with_burst(t.name, t.allowed, t.period, r.cost) || format('; or: select trax.cancel(%s)', r.job_id)
+            when c.closed_until is null and u.available is null then 'Nothing: wait. To find the transaction: select pid, query from pg_stat_activity where state = ''idle in transaction'''
             when c.closed_until is not null then format('Nothing: wait; or: select trax.close_rate(%s, until => now())', c.arguments)
             else format('Nothing: wait; or: select trax.configure_rate(%L, %s, %L)', r.rate, 2 * t.allowed::bigint, t.period)
         end
     from (
-        select q.job_id, q.rate, q.rate_key, q.cost, greatest(q.queued_at, q.run_at) as since
-        from trax.work_queue q
-        where q.job_id = $1
-            and q.rate is not null
+        select q.job_id, q.rate, q.rate_key, q.cost, q.since
+        from waiting q
+        where q.rate is not null
         union all
-        select q.job_id, g.rate, null, 1, greatest(q.queued_at, q.run_at)
-        from trax.work_queue q
+        select q.job_id, g.rate, null, 1, q.since
+        from waiting q
         join trax.manifest_group g on g.name = q.group_name
-        where q.job_id = $1
-            and g.rate is not null
+        where g.rate is not null
             and (q.rate is distinct from g.rate or q.rate_key is not null)
     ) r
     left join trax.rate t on t.name = r.rate
@@ -152,6 +178,7 @@ as $$
     ) c on true
     where t.name is null
         or u.free_at is not null
+        or (u.available is null and not pg_is_in_recovery())
 $$;
 comment on function trax.reasons_of_rate(bigint) is
     'Internal. Returns the reasons of trax.explain_job() that are rates.';
@@ -170,8 +197,9 @@ $$;
 comment on function trax.is_held_by_rate(text, text) is
     'Internal. Returns whether nothing of a rate and a key may start now; false for a null.';
 
-create function trax.missing_rates()
+create function trax.trouble_of_rates()
 returns table (
+    cause text,
     detail text,
     fix text
 )
@@ -179,12 +207,24 @@ language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
     select
-        format('%s jobs wait for rate "%s", which does not exist.', count(*), q.rate),
+        'rate_missing', format('%s jobs wait for rate "%s", which does not exist.', count(*), q.rate),
         format('select trax.configure_rate(%s, 100, ''1 min'')', quote_literal(q.rate))
     from trax.work_queue q
     where q.rate is not null
         and not exists (select from trax.rate r where r.name = q.rate)
     group by q.rate
+    union all
+    select
+        'cost_above_burst',
+        format(
+            '%s jobs that wait cost up to %s of rate "%s", more than its burst of %s, and do not start.',
+            count(*), max(q.cost), r.name, coalesce(r.burst, r.allowed)
+        ),
+        trax.with_burst(r.name, r.allowed, r.period, max(q.cost))
+            || format('; or cancel them: select trax.cancel(job_id) from trax.work_queue where rate = %s and cost > %s', quote_literal(r.name), coalesce(r.burst, r.allowed))
+    from trax.rate r
+    join trax.work_queue q on q.rate = r.name and q.cost > coalesce(r.burst, r.allowed)
+    group by r.name
 $$;
-comment on function trax.missing_rates() is
-    'Internal. Returns the rates that jobs wait for and that do not exist.';
+comment on function trax.trouble_of_rates() is
+    'Internal. Returns the causes of trax.diagnose() that are rates: those that jobs wait for and that do not exist, and those with jobs that cost more than a burst.';

@@ -241,3 +241,29 @@ async fn a_cancelled_batch_leaves_its_jobs() {
     s.get("select * from trax.tick()").await;
     assert_no_needs(&s).await;
 }
+
+#[tokio::test]
+async fn its_job_waits_for_a_requeued_job_of_a_batch_that_has_not_begun() {
+    let (_db, s) = session().await;
+    let batch = open(&s).await;
+    add(&s, batch).await;
+    s.enqueue(&format!("'fax', batch => {batch}")).await;
+    fail(&s, "fax").await;
+    s.get("select * from trax.tick()").await;
+    let again = s
+        .number("select trax.requeue_dead_letter(id) from trax.dead_letter")
+        .await;
+    seal(&s, batch).await;
+    complete(&s, "mail").await;
+    assert_eq!(s.tick("promote_delayed").await, 0);
+    let said = format!("select detail from trax.explain_job({batch})");
+    assert!(s.get(&said).await.contains(&format!("job {again}.")));
+    fail(&s, "fax").await;
+    assert_eq!(s.tick("promote_delayed").await, 1);
+    // Now it is ready, and waits for no other.
+    s.get("select trax.requeue_dead_letters()").await;
+    complete(&s, "report").await;
+    complete(&s, "fax").await;
+    s.get("select * from trax.tick()").await;
+    assert_no_needs(&s).await;
+}

@@ -36,18 +36,36 @@ async fn it_writes_nothing_and_a_rollback_gives_nothing_back() {
 }
 
 #[tokio::test]
-async fn it_waits_for_a_change_and_no_longer() {
+async fn nothing_starts_and_nobody_waits_while_a_change_is_open() {
     let (db, s) = session().await;
     configure(&s, "api", 1).await;
     let other = Session::of(&db).await;
     s.get("begin; select trax.configure_rate('api', 1, '1 h', 3)")
         .await;
-    let pid = other.pid();
-    let consuming = other.spawn("begin; select granted from trax.consume_rate('api', cost => 3)");
-    s.sees_waiting(pid).await;
+    other.get("set lock_timeout = '10 ms'").await;
+    let consume = "select * from trax.consume_rate('api')";
+    assert_eq!(other.get(consume).await, "f|00:00:00.1");
+    let job = enqueue_of(&other, "api", 1).await[0];
+    other
+        .get("select trax.configure_group('g', rate => 'api')")
+        .await;
+    assert_eq!(other.claim_ids("").await, [0; 0]);
+    let why = format!("select detail from trax.explain_job({job}) where reason = 'rate'");
+    assert_eq!(
+        other.get(&why).await,
+        format!(
+            "Job {job} needs 1 of rate \"api\", which a transaction that has not ended configures."
+        )
+    );
     s.get("commit").await;
-    let (other, granted) = consuming.await.expect("it does not panic");
-    assert_eq!(granted.expect("the burst is three now"), "t");
+    other.get("begin").await;
+    assert_eq!(
+        other
+            .get("select granted from trax.consume_rate('api', cost => 3)")
+            .await,
+        "t",
+        "the burst is three now"
+    );
     // The consumer's transaction is open, and keeps nobody from another change.
     s.get("set lock_timeout = '5 s'; select trax.configure_rate('api', 1, '1 h', 4)")
         .await;

@@ -1,8 +1,10 @@
 //! Rates: how much may start in a time, by key.
 
+mod above_burst;
 mod close;
 mod consume;
 mod exact;
+mod first;
 mod name;
 mod wait;
 

@@ -18,6 +18,7 @@ mod model;
 mod name;
 mod neighbor;
 mod pair;
+mod parallel;
 mod plan;
 mod readme;
 mod schema;

@@ -120,6 +120,33 @@ async fn a_job_of_a_later_time_waits_for_it_and_then_for_the_scheduler() {
 }
 
 #[tokio::test]
+async fn a_job_of_a_later_time_names_what_would_hold_it_now() {
+    let (_db, s) = session().await;
+    s.get("select trax.configure_group('g', max_active_jobs => 1), trax.configure_rate('api', 1, '1 h')")
+        .await;
+    s.enqueue("'a', group_name => 'g'").await;
+    s.claim_one("").await;
+    s.get("select trax.consume_rate('api')").await;
+    let later = "run_at => now() + interval '1 h'";
+    let grouped = s.enqueue(&format!("'a', group_name => 'g', {later}")).await;
+    assert_reasons(&s, grouped, "group_limit delayed").await;
+    let rated = s.enqueue(&format!("'a', rate => 'api', {later}")).await;
+    assert_reasons(&s, rated, "delayed rate").await;
+    let of_version = s.enqueue(&format!("'a', version => 'v1', {later}")).await;
+    assert_reasons(&s, of_version, "delayed version").await;
+    s.enqueue("'a', concurrency_key => 'k'").await;
+    s.claim_one("").await;
+    let keyed = s
+        .enqueue(&format!("'a', concurrency_key => 'k', {later}"))
+        .await;
+    assert_reasons(&s, keyed, "delayed key").await;
+    let early = "select count(*) from trax.work_queue q, trax.explain_job(q.job_id) e where e.since > now()";
+    assert_eq!(s.get(early).await, "0");
+    s.get("set trax.max_active_jobs = 2").await;
+    assert_reasons(&s, rated, "database_limit delayed rate").await;
+}
+
+#[tokio::test]
 async fn a_job_behind_its_key_names_the_job_that_has_it() {
     let (_db, s) = session().await;
     let first = s.enqueue("'a', concurrency_key => 'k'").await;

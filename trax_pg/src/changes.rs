@@ -27,6 +27,8 @@ struct PendingChanges {
     /// Gates of groups whose count of running jobs has changed, or their limit.
     gates: HashSet<Bound>,
     configured: bool,
+    /// Lanes of rates that jobs have left.
+    left_lanes: HashSet<i64>,
     /// Rates were changed, or opened.
     rates: bool,
     /// Rows have been taken out of the queue.
@@ -88,6 +90,14 @@ pub(crate) fn rows_claimable(rows: &Rows<Claimable>) -> usize {
         claimable(row.lane_id, row.priority, row.job_id);
     }
     rows.len()
+}
+
+/// Records that jobs have left lanes of rates without a start: other jobs may be first there.
+pub(crate) fn lanes_left(lanes: impl Iterator<Item = i64>) {
+    let mut lanes = lanes.peekable();
+    if lanes.peek().is_some() {
+        record(wake::WORK, |pending| pending.left_lanes.extend(lanes));
+    }
 }
 
 /// Records that a group's number of running jobs, or its limit, has changed.
@@ -299,4 +309,7 @@ pub(crate) fn undone(whole: bool) {
 
 fn open_gates(pending: &PendingChanges) {
     pending.gates.iter().for_each(|gate| gate.open());
+    let lanes = pending.claimable.keys().map(|section| section.lane);
+    let lanes = lanes.chain(pending.left_lanes.iter().copied());
+    lanes.for_each(memory::first_may_differ);
 }

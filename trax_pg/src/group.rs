@@ -215,6 +215,10 @@ impl Settings {
 /// Writes the settings of a group that is locked.
 pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) {
     changes::group_configured(&settings.name);
+    if settings.enabled.is_some() || settings.priority.is_some() {
+        // Jobs of other groups may be the first ones of their rates.
+        changes::rates_opened();
+    }
     // Its statements that run in the server end, or ready ones may begin.
     wake::mark(wake::SQL);
     let had_limit = entry(spi, &settings.name).max_waiting.is_some();

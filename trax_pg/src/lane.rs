@@ -10,6 +10,8 @@ use std::cell::RefCell;
 
 /// The number of lanes that a session caches.
 const LANES_KEPT: usize = 1024;
+/// The bits of a lane's number after those that the lanes of one key of a rate share.
+const REST_BITS: u32 = 48;
 
 thread_local! {
     static LANES: RefCell<BoundedCache<(String, String), i64, LANES_KEPT>> = RefCell::default();
@@ -48,8 +50,19 @@ fn lane(group: &str, task: &str) -> i64 {
     })
 }
 
+/// Returns the first bits of the numbers of all lanes of a key of a rate.
+pub(crate) fn of_rate(rate: &str, key: &str) -> u16 {
+    first_bits(lane(rate, key))
+}
+
+/// Returns the first bits of a lane's number.
+pub(crate) fn first_bits(lane: i64) -> u16 {
+    (lane >> REST_BITS) as u16
+}
+
 /// Returns the lane of a job: each role has its own lanes of SQL jobs, and each version of a task,
-/// and each key of a rate, its own lanes. SQL jobs have no version. No name has a zero byte.
+/// and each key of a rate, its own lanes. SQL jobs have no version. No name has a zero byte. The
+/// number of a lane of a rate says by its first bits which key of which rate it is.
 pub(crate) fn of(
     group: &str,
     task: &str,
@@ -60,7 +73,8 @@ pub(crate) fn of(
     match (run_as.or(version), rate) {
         (part, Some((rate, key))) => {
             let part = part.unwrap_or("");
-            lane(group, &format!("{task}\0{part}\0{rate}\0{key}"))
+            let rest = lane(group, &format!("{task}\0{part}\0{rate}\0{key}"));
+            (i64::from(of_rate(rate, key) as i16) << REST_BITS) | (rest & ((1 << REST_BITS) - 1))
         }
         (Some(part), None) => lane(group, &format!("{task}\0{part}")),
         (None, None) => lane(group, task),

@@ -46,8 +46,6 @@ mod work_queue;
 mod job_graph;
 mod job_needs;
 
-mod lane;
-
 mod rate;
 
 mod task;
@@ -79,6 +77,8 @@ pub mod retry;
 mod timing;
 
 mod memory;
+
+mod lane;
 
 mod columns;
 mod server;

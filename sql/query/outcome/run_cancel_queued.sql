@@ -20,7 +20,7 @@ with locked as materialized (
     returning
         q.job_id, q.queued_at, q.run_at, q.scheduled_for, q.manifest_id, q.attempts, q.priority, q.task, q.group_name,
         q.manifest, q.unique_key, q.concurrency_key, q.input, q.parent_job_id, q.steps,
-        q.version, k.reason, q.rate, q.rate_key, q.cost, q.max_retries, q.timeout, q.retry_delay, q.trace
+        q.version, k.reason, q.rate, q.rate_key, q.cost, q.max_retries, q.timeout, q.retry_delay, q.trace, q.lane_id
 ), recorded as (
     insert into trax.run (
         job_id, queued_at, run_at, scheduled_for, finished_at, manifest_id, attempt, priority, final, state, task,
@@ -38,5 +38,6 @@ with locked as materialized (
         c.max_retries, c.timeout, c.retry_delay, c.concurrency_key, c.trace
     from cancelled c
 )
-select c.job_id, c.manifest_id, c.unique_key, c.concurrency_key, c.task, c.parent_job_id, false as acknowledged
+select c.job_id, c.manifest_id, c.unique_key, c.concurrency_key, c.task, c.parent_job_id, false as acknowledged,
+    case when c.rate is not null then c.lane_id end as rate_lane
 from cancelled c

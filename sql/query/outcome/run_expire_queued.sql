@@ -55,7 +55,7 @@ with due as materialized (
     returning
         q.job_id, q.queued_at, q.run_at, q.scheduled_for, q.manifest_id, q.attempts, q.max_retries, q.priority, q.task,
         q.group_name, q.manifest, q.timeout, q.retry_delay, q.unique_key, q.concurrency_key, q.input, q.trace, q.run_as,
-        q.parent_job_id, q.version, q.rate, q.rate_key, q.cost, case when q.steps > 0 then trax.kept_steps(q.job_id) end as steps,
+        q.parent_job_id, q.version, q.rate, q.rate_key, q.cost, q.lane_id, case when q.steps > 0 then trax.kept_steps(q.job_id) end as steps,
         exists (
             select from trax.task t where t.name = q.task and t.on_final_failure = 'acknowledge'
         ) as acknowledged
@@ -89,5 +89,6 @@ with due as materialized (
     on conflict do nothing
 )
 select
-    e.job_id, e.manifest_id, e.unique_key, e.concurrency_key, e.task, e.parent_job_id, e.acknowledged
+    e.job_id, e.manifest_id, e.unique_key, e.concurrency_key, e.task, e.parent_job_id, e.acknowledged,
+    case when e.rate is not null then e.lane_id end as rate_lane
 from expired e

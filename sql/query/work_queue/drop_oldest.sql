@@ -23,7 +23,7 @@ with victim as materialized (
     where q.job_id = v.job_id
     returning
         q.job_id, q.queued_at, q.run_at, q.priority, q.task, q.group_name, q.unique_key, q.concurrency_key, q.input,
-        q.parent_job_id, q.version, q.rate, q.rate_key, q.cost, q.max_retries, q.timeout, q.retry_delay, q.trace
+        q.parent_job_id, q.version, q.rate, q.rate_key, q.cost, q.max_retries, q.timeout, q.retry_delay, q.trace, q.lane_id
 ), given_up as (
     delete from trax.admission a
     where a.group_name = $group
@@ -40,5 +40,6 @@ with victim as materialized (
 )
 select
     d.job_id, d.task, d.unique_key, d.concurrency_key,
-    d.parent_job_id is not null or exists (select from trax.need n where n.needed_job_id = d.job_id) as is_needed
+    d.parent_job_id is not null or exists (select from trax.need n where n.needed_job_id = d.job_id) as is_needed,
+    case when d.rate is not null then d.lane_id end as rate_lane
 from dropped d

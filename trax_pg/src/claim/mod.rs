@@ -66,6 +66,8 @@ const MAX_JOBS: i32 = 1000;
 const BLOCK_AT_MOST: usize = 2000;
 /// Number of unreadable jobs after which a claim stops.
 const UNREADABLE_AT_MOST: usize = 100;
+/// Number of jobs that cost more than the burst of their rate that a claim passes.
+const ABOVE_BURST_AT_MOST: usize = 100;
 /// Columns of a claimed job, as `trax.claim_next` returns them.
 const COLUMNS: usize = 14;
 
@@ -382,6 +384,8 @@ struct Pick {
     blocked: Vec<Blocked>,
     /// Jobs that cannot be read.
     unreadable: Vec<Unreadable>,
+    /// How many jobs were passed that cost more than the burst of their rate.
+    above_burst: usize,
     in_limited_database: bool,
     /// The claim has left no row that may become claimable without a ring. False if it has left a
     /// row because another transaction has locked its limit, and if it may not know all sections.

@@ -16,7 +16,7 @@ use crate::columns::Waiting;
 use crate::limit;
 use crate::limit::{Blocked, Counter, Room, Shared, database, group};
 use crate::memory;
-use crate::memory::Bound;
+use crate::memory::RateGates;
 use crate::memory::rate::Grant;
 use crate::rate::{Rates, Start, Use};
 use crate::server::clock::Timestamp;
@@ -35,10 +35,17 @@ enum Taken {
     Next,
     /// The row is left because its key or manifest is busy.
     Busy(Shared),
-    /// The row and its lane are left behind the gate of a rate until this time.
-    Later(Bound, i64),
+    /// The row and its lane are left behind the gates of a rate.
+    Later(Full),
     /// The row and its lane are left to another claim.
     LeaveLane,
+}
+
+/// The time at which a rate has room for a job, and for a cost of 1.
+pub(super) struct Full {
+    pub(super) gates: RateGates,
+    pub(super) at: i64,
+    pub(super) one_at: i64,
 }
 
 impl Pick {
@@ -70,6 +77,7 @@ impl Pick {
             is_out_of_places: false,
             blocked: Vec::new(),
             unreadable: Vec::new(),
+            above_burst: 0,
             in_limited_database: room != Room::Unlimited,
             saw_all: room != Room::Busy,
         }
@@ -118,7 +126,7 @@ impl Pick {
             match taken {
                 Taken::Next => queue.advance(candidate, None),
                 Taken::Busy(shared) => queue.advance(candidate, Some(shared)),
-                Taken::Later(gate, until) => queue.close_gate(candidate, gate, until),
+                Taken::Later(full) => queue.close_gates(candidate, &full),
                 Taken::LeaveLane => queue.end(candidate),
             }
         }
@@ -221,11 +229,11 @@ impl Pick {
     /// Sessions that have found them used up meanwhile look again.
     fn give_back(&self, lane: &Lane, grant: &Grant) {
         memory::rate::give_back(grant);
-        let own = lane.rate.as_ref().map(|rate| rate.gate);
+        let own = lane.rate.as_ref().map(|rate| rate.gates);
         let of_group = self.groups.get(&lane.group);
         let of_group = of_group.and_then(|group| group.rate.as_deref());
-        let of_group = of_group.map(|rate| Bound::used_until(rate, ""));
-        own.into_iter().chain(of_group).for_each(Bound::open);
+        let of_group = of_group.map(|rate| RateGates::of(rate, ""));
+        own.into_iter().chain(of_group).for_each(RateGates::open);
         wake::mark(wake::WORK);
     }
 
@@ -257,10 +265,26 @@ impl Pick {
         if scan.is_changing() {
             return Err(Taken::Next);
         }
-        let rates = self.rates.get_or_insert_with(|| Rates::open(false));
+        let rates = self.rates.get_or_insert_with(Rates::open);
         match rates.start(&uses) {
             Start::Granted(grant) => Ok(Some(grant)),
-            Start::Later { number, at, .. } => Err(Taken::Later(uses[number].gate(), at)),
+            Start::Later {
+                number, at, one_at, ..
+            } => Err(Taken::Later(Full {
+                gates: uses[number].gates(),
+                at,
+                one_at,
+            })),
+            // The next row of the lane follows, unless the claim has passed many of these.
+            Start::AboveBurst if self.above_burst < ABOVE_BURST_AT_MOST => {
+                self.above_burst += 1;
+                Err(Taken::Next)
+            }
+            Start::AboveBurst => Err(Taken::Later(Full {
+                gates: uses[0].gates(),
+                at: i64::MAX,
+                one_at: 0,
+            })),
             Start::Busy => {
                 self.saw_all = false;
                 Err(Taken::LeaveLane)

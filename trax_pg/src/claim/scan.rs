@@ -14,12 +14,13 @@ use super::claim_order::{ClaimOrder, HIGHEST_RANK};
 use super::front::Fronts;
 use super::lane;
 use super::lane::{Lane, List, lane_of, names};
+use super::pick::Full;
 use super::sections::{all_sections, read_all};
 use crate::changes;
 use crate::columns::Waiting;
 use crate::limit::Shared;
 use crate::memory;
-use crate::memory::{Bound, Finding, LanesState, Peek, Section};
+use crate::memory::{Changes, Finding, LanesState, Peek, Section};
 use crate::server::clock::Timestamp;
 use crate::server::running::Running;
 use crate::server::table::{Index, Key, Scan, Table, View};
@@ -38,6 +39,8 @@ pub(super) struct Queue {
     /// The state of shared memory before the snapshot; `None` if this claim reads all sections from
     /// the index and publishes nothing.
     state: Option<LanesState>,
+    /// How often the first jobs of rates had changed before the snapshot.
+    changes: Changes,
     /// The first job of each section that this transaction has made claimable.
     own: HashMap<Section, i64>,
     /// The list has all sections that had rows when the claim began.
@@ -77,6 +80,7 @@ impl Queue {
         // Read before the snapshot is taken, so that changes after it are recognized.
         let state = memory::lanes().filter(|_| !changes::has_written_manually());
         let own = changes::own_claimable();
+        let changes = Changes::read();
         let table = Table::open(Waiting::TABLE, Waiting::ALL);
         let index = Index::open(&table, c"work_queue_ready");
         let mut state = state;
@@ -103,6 +107,7 @@ impl Queue {
             view,
             list,
             state,
+            changes,
             own,
             is_current,
             scans: 0,
@@ -169,10 +174,16 @@ impl Queue {
         self.candidates.insert(candidate.order, candidate);
     }
 
-    /// Drops `candidate`, and keeps the lanes behind the gate of a rate until it has room.
-    pub(super) fn close_gate(&mut self, candidate: Candidate, gate: Bound, until: i64) {
-        self.list.close(gate, until);
-        gate.close_until(until);
+    /// Drops `candidate`, and keeps the lanes behind the gates of a rate until it has room.
+    pub(super) fn close_gates(&mut self, candidate: Candidate, full: &Full) {
+        let gates = full.gates;
+        if full.one_at > self.now.0 {
+            self.list.close(gates.used, full.one_at);
+            gates.used.close_until(full.one_at);
+        }
+        if full.at > full.one_at && gates.save_until(full.at, &self.changes) {
+            self.list.close(gates.saved, full.at);
+        }
         self.end(candidate);
     }
 

@@ -8,8 +8,8 @@
 //! - `full_until` of a group (its *gate*): a count under the group's lock found no room. The gate
 //!   is *closed* until this time, 1 s after the count ([`GATE_MICROS`]), or until it is opened;
 //!   claims do not read the lanes behind a closed gate.
-//! - `used_until` of a rate and a key, the gate of their lanes: a start was refused until this time
-//!   (`memory/rate.rs`). A change of the rate opens all gates.
+//! - The gates of a rate and a key: a start was refused until this time (`memory/rate_gate.rs`). A
+//!   change of the rate opens all gates.
 //!
 //! Holds for `first_lease`: **a count that has taken its snapshot and then finds the bound
 //! unchanged misses no lease that the snapshot shows.** A gate may be closed although a snapshot
@@ -43,7 +43,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// Number of bounds of all databases; 32 bytes each.
-const ENTRIES: usize = 65_536;
+pub(super) const ENTRIES: usize = 65_536;
 /// The first bits of a bound's tag, from this one on, are the index of its entry.
 const INDEX_AT: u32 = u128::BITS - ENTRIES.ilog2();
 /// Number of counters for databases, which share them by hash.
@@ -110,6 +110,14 @@ impl Memory {
             Scope::Database(number) => &self.of_databases[number],
         }
     }
+
+    /// Opens the gates of an entry.
+    fn open(&self, index: usize) {
+        self.entries[index].suspensions.void();
+        let opening = self.opened.fetch_add(1, Ordering::SeqCst);
+        let entry = (opening + 1) * ENTRIES as u64 + index as u64;
+        self.openings[opening as usize % OPENINGS].store(entry, Ordering::SeqCst);
+    }
 }
 
 impl Suspensions {
@@ -159,10 +167,7 @@ impl Bound {
     }
 
     fn of(kind: &str, name: &str) -> Self {
-        Self {
-            tag: name_hash(&[kind, name]),
-            database: this_database(),
-        }
+        Self::named(&[kind, name])
     }
 
     /// Returns the bound on the leases of this database.
@@ -175,16 +180,25 @@ impl Bound {
         Self::of("full", group)
     }
 
-    /// Returns the gate of a rate and a key; an empty key is none.
-    pub(crate) fn used_until(rate: &str, key: &str) -> Self {
+    /// Returns the bound of this name that has a given entry.
+    pub(super) fn in_entry(index: u16, name: &[&str]) -> Self {
+        let rest = name_hash(name) & ((1 << INDEX_AT) - 1);
         Self {
-            tag: name_hash(&["rate", rate, key]),
+            tag: u128::from(index) << INDEX_AT | rest,
+            database: this_database(),
+        }
+    }
+
+    /// Returns the bound of this name.
+    pub(super) fn named(name: &[&str]) -> Self {
+        Self {
+            tag: name_hash(name),
             database: this_database(),
         }
     }
 
     /// Returns its index in the table.
-    fn index(self) -> usize {
+    pub(super) fn index(self) -> usize {
         (self.tag >> INDEX_AT) as usize
     }
 
@@ -309,12 +323,16 @@ impl Bound {
     /// Opens this gate: makes it void, because the group may have room, and adds the opening to the
     /// list that sessions read ([`opened_since`]).
     pub(crate) fn open(self) {
-        self.void();
         if let Some(memory) = BOUNDS.get() {
-            let opening = memory.opened.fetch_add(1, Ordering::SeqCst);
-            let entry = (opening + 1) * ENTRIES as u64 + self.index() as u64;
-            memory.openings[opening as usize % OPENINGS].store(entry, Ordering::SeqCst);
+            memory.open(self.index());
         }
+    }
+}
+
+/// Opens the gates of an entry.
+pub(super) fn open_entry(index: usize) {
+    if let Some(memory) = BOUNDS.get() {
+        memory.open(index);
     }
 }
 

@@ -19,6 +19,7 @@ pub(crate) mod left;
 pub(crate) mod prepared;
 mod process;
 pub(crate) mod rate;
+mod rate_gate;
 pub(crate) mod waiting;
 pub(crate) mod worker_slot;
 
@@ -32,6 +33,7 @@ pub(crate) use lane::{
     next_entries, peek, publish, raise, repaired, repaired_to, skip,
 };
 pub(crate) use process::is_connected;
+pub(crate) use rate_gate::{Changes, RateGates, first_may_differ};
 
 use bell::{BELLS, LOCK as BELLS_LOCK};
 use bound::BOUNDS;
@@ -45,6 +47,7 @@ use pgrx::{AssertPGRXSharedMemory, PgLwLock};
 use prepared::{LOCK as PREPARED_LOCK, PREPARED};
 use process::send_sigterm;
 use rate::{LOCK as RATES_LOCK, RATES};
+use rate_gate::SAVED;
 use std::sync::atomic::{AtomicBool, Ordering};
 use waiting::{LOCK as WAITS_LOCK, WAITS};
 use worker_slot::LINE;
@@ -155,6 +158,7 @@ pub(crate) fn request() {
     pg_shmem_init!(WAITS = ());
     pg_shmem_init!(WAITS_LOCK = 0);
     pg_shmem_init!(RATES = ());
+    pg_shmem_init!(SAVED = ());
     pg_shmem_init!(RATES_LOCK = 0);
     pg_shmem_init!(EXECUTORS = executor::none());
     pg_shmem_init!(FAILED = failed_start::none());

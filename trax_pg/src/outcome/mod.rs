@@ -15,13 +15,13 @@ mod cancel;
 mod completion;
 mod ending;
 mod expire;
+mod given_up;
 mod release;
 mod returned;
 
 use crate::changes::Claimable;
 use crate::columns::{Leased, Outcome};
 use crate::error::{Error, Result};
-use crate::job_needs;
 use crate::job_steps;
 use crate::lease;
 use crate::lease::{FREE_LOSSES, Held, Locked, Overdue, ReapFrom};
@@ -40,6 +40,7 @@ pub(crate) use cancel::{cancel_because, cancel_trees, jobs_of_manifest, lock_tre
 use ending::Ending;
 pub(crate) use ending::Failure;
 pub(crate) use expire::{EXPIRE_AT_MOST, expire_queued};
+use given_up::{GivenUp, given_up};
 use pgrx::{Uuid, pg_sys};
 pub(crate) use release::{Return, release, suspend};
 pub(crate) use returned::{Returned, outputs};
@@ -354,45 +355,6 @@ fn count_repeated_losses(spi: &Spi, mut overdue: Vec<(Locked, Overdue)>) -> Vec<
         }
     }
     overdue
-}
-
-row! {
-    /// A job that ended while it waited.
-    struct GivenUp {
-        job_id: i64,
-        manifest_id: Option<i64>,
-        unique_key: Option<String>,
-        concurrency_key: Option<String>,
-        task: String,
-        parent_job_id: Option<i64>,
-        acknowledged: bool,
-    }
-}
-
-/// Applies the consequences for jobs that ended while they waited, and for the jobs behind their
-/// keys and manifests; returns how many ended.
-fn given_up(spi: &Spi, jobs: Vec<GivenUp>, outcome: Outcome, now: Timestamp) -> usize {
-    metrics::ended_waiting(&jobs, |job| &job.task, outcome);
-    let count = jobs.len();
-    job_needs::forget(spi, &jobs.iter().map(|job| job.job_id).collect::<Vec<_>>());
-    let (ended, freed): (Vec<Ended>, Vec<_>) = jobs
-        .into_iter()
-        .map(|job| {
-            let freed = Shared::of(job.concurrency_key, job.manifest_id);
-            let ended = Ended {
-                job_id: job.job_id,
-                manifest_id: job.manifest_id,
-                unique_key: job.unique_key,
-                parent_job_id: job.parent_job_id,
-                succeeded: false,
-                done: outcome == Outcome::Cancelled || job.acknowledged,
-            };
-            (ended, freed)
-        })
-        .unzip();
-    finish_jobs(spi, ended, now);
-    limit::let_next_in(spi, freed.into_iter().flatten());
-    count
 }
 
 /// Records attempts that did not complete, in the order of their jobs, with all consequences.

@@ -11,7 +11,8 @@
 //! - Nothing starts before the time until which its key or its rate is *closed*. A closure is a
 //!   row, so it outlives the server.
 //! - From the commit of a change on each start uses the new settings: a start holds a shared lock
-//!   on the rate while it reads and uses it.
+//!   on the rate while it reads and uses it. Nothing starts while a change is not committed.
+//! - A job whose cost is above the burst, which was lowered, never starts; others pass it.
 //!
 //! No start writes a row, so the number of starts leaves no dead rows behind a snapshot. A start
 //! of a claim that is rolled back has used its rate.
@@ -35,12 +36,25 @@ use crate::stored_settings::StoredSettings;
 use pgrx::Uuid;
 pub(crate) use start::{Rates, Start, Use};
 
+/// After how long a rate that is being configured is asked again.
+const CONFIGURED_MICROS: i64 = 100_000;
 /// The most closures that one sweep removes.
 const SWEEP_AT_MOST: i64 = 10_000;
 
 statement!(
     RateConfigure, "rate/configure.sql",
     { name: TEXTOID, allowed: INT4OID, period: INTERVALOID, burst: INT4OID, now: TIMESTAMPTZOID }
+);
+row! {
+    /// The waiting jobs of a rate that cost more than its burst.
+    struct AboveBurst {
+        count: i64,
+        highest: i32,
+    }
+}
+statement!(
+    RateAboveBurst, "rate/above_burst.sql",
+    { name: TEXTOID, burst: INT4OID } -> AboveBurst
 );
 statement!(RateUser, "rate/user.sql", { name: TEXTOID } -> String);
 statement!(RateDrop, "rate/drop.sql", { name: TEXTOID });
@@ -86,10 +100,26 @@ sql_function!(trax_configure_rate, pg_finfo_trax_configure_rate, |call| {
         }
         let difference = before.difference(&StoredSettings::of_rate(spi, &name));
         audit::record_change(spi, "configure", Kind::Rate, &name, &difference);
+        warn_above_burst(spi, &name, burst.unwrap_or(allowed));
         Ok(())
     })?;
     Ok(call.null())
 });
+
+/// Tells the caller how many waiting jobs cost more than the burst and so never start.
+fn warn_above_burst(spi: &Spi, name: &str, burst: i32) {
+    let above = RateAboveBurst {
+        name: arg(name),
+        burst: arg(burst),
+    };
+    if let Some(AboveBurst { count, highest }) = spi.query_latest(above).first()
+        && count > 0
+    {
+        pgrx::notice!(
+            "{count} jobs that wait cost up to {highest} of rate \"{name}\", more than its burst of {burst}, and do not start; to see what to do: select detail, fix from trax.diagnose()"
+        );
+    }
+}
 
 /// Returns an error for a rate that is faster or longer than its times can be computed.
 fn require_possible(allowed: i32, period: i64, burst: i32) -> Result<()> {
@@ -162,7 +192,7 @@ sql_function!(trax_consume_rate, pg_finfo_trax_consume_rate, |call| {
     let cost = cost(call, 2)?;
     spi::require_primary()?;
     let mut rows = call.rows();
-    let mut rates = Rates::open(true);
+    let mut rates = Rates::open();
     let consumed = spi::connected(|spi| {
         require_cost(&name, rates.require(spi, &name)?, cost)?;
         let wanted = Use {
@@ -175,7 +205,8 @@ sql_function!(trax_consume_rate, pg_finfo_trax_consume_rate, |call| {
             Start::Later { micros, .. } if micros < i64::MAX => {
                 [arg(false), arg(interval(micros)?)]
             }
-            Start::Later { .. } | Start::Busy => [arg(false), None],
+            Start::Later { .. } | Start::AboveBurst => [arg(false), None],
+            Start::Busy => [arg(false), arg(interval(CONFIGURED_MICROS)?)],
         })
     })?;
     rates.close();
@@ -196,7 +227,7 @@ sql_function!(trax_read_rate, pg_finfo_trax_read_rate, |call| {
     if is_standby() {
         return Ok(rows.end());
     }
-    let mut rates = Rates::open(false);
+    let mut rates = Rates::open();
     if let Some((available, free_at)) = rates.left(&wanted) {
         let free_at = (available < wanted.cost).then_some(free_at);
         let available = i32::try_from(available).unwrap_or(i32::MAX);
@@ -211,7 +242,7 @@ sql_function!(trax_close_rate, pg_finfo_trax_close_rate, |call| {
     let key = call.optional_name(1, "key")?.unwrap_or_default();
     let until = call.required::<Timestamp>(2, "until")?;
     spi::connected(|spi| {
-        let mut rates = Rates::open(true);
+        let rates = Rates::open();
         let known = rates.require(spi, &name);
         rates.close();
         known?;
@@ -312,7 +343,7 @@ impl OfJob {
         };
         let limit = spi::connected(|spi| {
             Lock::RateUse(&name).take(Mode::Share);
-            let mut rates = Rates::open(true);
+            let rates = Rates::open();
             let limit = rates.require(spi, &name);
             rates.close();
             limit
@@ -341,7 +372,7 @@ impl OfJob {
 /// stays.
 pub(crate) fn require(spi: &Spi, name: &str) -> Result<()> {
     Lock::RateUse(name).take(Mode::Share);
-    let mut rates = Rates::open(true);
+    let rates = Rates::open();
     let limit = rates.require(spi, name);
     rates.close();
     limit.map(|_| ())

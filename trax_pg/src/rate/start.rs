@@ -4,7 +4,7 @@ use super::unknown;
 use crate::columns::{Closure, Rate};
 use crate::error::Result;
 use crate::memory;
-use crate::memory::Bound;
+use crate::memory::RateGates;
 use crate::memory::rate::{Answer, Demand, Grant, Limit};
 use crate::server::clock::{Timestamp, interval_micros};
 use crate::server::hash::name_hash;
@@ -35,15 +35,28 @@ pub(crate) enum Start {
         number: usize,
         at: i64,
         micros: i64,
+        /// When a cost of 1 may start.
+        one_at: i64,
     },
+    /// The first use costs more than the burst, which was lowered: it waits until that is raised.
+    AboveBurst,
     /// The rate is being configured.
     Busy,
 }
 
 impl Start {
     fn never(number: usize) -> Self {
-        let (at, micros) = (i64::MAX, i64::MAX);
-        Self::Later { number, at, micros }
+        Self::until(number, i64::MAX, i64::MAX)
+    }
+
+    /// Nothing starts before this time.
+    fn until(number: usize, at: i64, micros: i64) -> Self {
+        Self::Later {
+            number,
+            at,
+            micros,
+            one_at: at,
+        }
     }
 }
 
@@ -58,9 +71,9 @@ impl Use<'_> {
         name_hash(&["rate", self.rate, self.key])
     }
 
-    /// Returns the gate of the lanes that wait for it.
-    pub(crate) fn gate(&self) -> Bound {
-        Bound::used_until(self.rate, self.key)
+    /// Returns the gates of the lanes that wait for it.
+    pub(crate) fn gates(&self) -> RateGates {
+        RateGates::of(self.rate, self.key)
     }
 }
 
@@ -73,12 +86,10 @@ pub(crate) struct Rates {
     by_key: Index,
     /// The rates that are locked; `None` for one that does not exist.
     known: HashMap<String, Option<Limit>>,
-    /// Whether this session waits for a rate that is being configured.
-    waits: bool,
 }
 
 impl Rates {
-    pub(crate) fn open(waits: bool) -> Self {
+    pub(crate) fn open() -> Self {
         let rates = Table::open(Rate::TABLE, Rate::ALL);
         let closures = Table::open(Closure::TABLE, Closure::ALL);
         Self {
@@ -87,7 +98,6 @@ impl Rates {
             rates,
             closures,
             known: HashMap::new(),
-            waits,
         }
     }
 
@@ -108,38 +118,56 @@ impl Rates {
                 } else {
                     i64::MAX
                 };
-                let at = until.0;
-                return Start::Later { number, at, micros };
+                return Start::until(number, until.0, micros);
+            }
+            if wanted.cost > limit.burst() {
+                return Start::AboveBurst;
             }
             let (key, cost) = (wanted.key(), wanted.cost);
             demands.push(Demand { key, limit, cost });
         }
         match memory::rate::consume(&demands) {
             Some(Answer::Granted(grant)) => Start::Granted(grant),
-            Some(Answer::Later { demand, at, micros }) => Start::Later {
+            Some(Answer::Later {
+                demand,
+                at,
+                micros,
+                one_at,
+            }) => Start::Later {
                 number: demand,
                 at: at.0,
                 micros,
+                one_at: one_at.0,
             },
             None => Start::never(0),
         }
     }
 
-    /// Returns how much of a key may start now, and when the cost may; `None` for a rate that does
-    /// not exist or is being configured.
+    /// Returns how much of a key may start now, and when the cost may, infinity for one above the
+    /// burst; `None` for a rate that does not exist or is being configured.
     pub(crate) fn left(&mut self, wanted: &Use) -> Option<(i64, Timestamp)> {
         let limit = self.limit(wanted.rate).flatten()?;
         if let Some(until) = self.closed_until(wanted, Timestamp::now()) {
             return Some((0, until));
         }
         let (key, cost) = (wanted.key(), wanted.cost);
-        memory::rate::left(&Demand { key, limit, cost })
+        let (available, at) = memory::rate::left(&Demand { key, limit, cost })?;
+        let at = if cost > limit.burst() {
+            Timestamp(i64::MAX)
+        } else {
+            at
+        };
+        Some((available, at))
     }
 
-    /// Returns the limit of a rate that exists, and keeps it from being changed; an error when
-    /// there is none. `spi` looks for a name like it.
-    pub(crate) fn require(&mut self, spi: &Spi, name: &str) -> Result<Limit> {
-        self.limit(name).flatten().ok_or_else(|| unknown(spi, name))
+    /// Returns the limit of a rate that exists, as it is committed; an error when there is none.
+    /// `spi` looks for a name like it.
+    pub(crate) fn require(&self, spi: &Spi, name: &str) -> Result<Limit> {
+        self.find(name).ok_or_else(|| unknown(spi, name))
+    }
+
+    fn find(&self, name: &str) -> Option<Limit> {
+        find(&self.by_name, [Key::equals_text(1, name)], limit_of).flatten()
     }
 
     /// Returns the limit of a rate, `None` if it does not exist; `None` outside when it is being
@@ -151,13 +179,10 @@ impl Rates {
         if self.known.len() >= LOCKED_AT_MOST {
             self.unlock();
         }
-        let lock = Lock::Rate(name);
-        if self.waits {
-            lock.take(Mode::Share);
-        } else if !lock.take_if_free(Mode::Share) {
+        if !Lock::Rate(name).take_if_free(Mode::Share) {
             return None;
         }
-        let limit = find(&self.by_name, [Key::equals_text(1, name)], limit_of).flatten();
+        let limit = self.find(name);
         self.known.insert(name.to_owned(), limit);
         Some(limit)
     }

@@ -22,6 +22,7 @@ pub(crate) mod random;
 pub(crate) mod rights;
 pub(crate) mod running;
 pub(crate) mod session_settings;
+pub(crate) mod snapshot;
 pub(crate) mod spi;
 pub(crate) mod sql_log;
 pub(crate) mod sql_report;

@@ -58,6 +58,8 @@ row! {
         unique_key: Option<String>,
         concurrency_key: Option<String>,
         is_needed: bool,
+        /// Its lane, if a rate is that of the lane.
+        rate_lane: Option<i64>,
     }
 }
 statement!(LimitedGroups, "work_queue/limited_groups.sql" -> Limited);
@@ -256,6 +258,7 @@ fn drop_oldest(spi: &Spi, group: &Limited, count: i64, now: Timestamp) -> usize 
         .iter()
         .collect();
     metrics::ended_waiting(&dropped, |job| &job.task, Outcome::Cancelled);
+    changes::lanes_left(dropped.iter().filter_map(|job| job.rate_lane));
     changes::jobs_ended(dropped.iter().map(|job| job.job_id));
     let (keys, owners): (Vec<String>, Vec<i64>) = dropped
         .iter()

@@ -377,6 +377,8 @@ fn rewrite(spi: &Spi, job_id: i64, held: Held, change: &Change, now: Timestamp) 
         Some("time") => wake::mark(wake::DUE),
         Some(_) => {}
     }
+    let left_rate = held.rate.is_some() && held.waits_for.is_none();
+    changes::lanes_left(left_rate.then_some(held.lane_id).into_iter());
     let has_left = lane != held.lane_id || waits_for.is_some() || *key != held.concurrency_key;
     if held.waits_for.is_none() && has_left {
         let_next_in(&held);

@@ -26,7 +26,7 @@ use crate::access_scope::Scope;
 use crate::changes;
 use crate::columns::Waiting;
 use crate::memory;
-use crate::memory::{Bound, LanesState, Section};
+use crate::memory::{Bound, LanesState, RateGates, Section};
 use crate::server::bounded_cache::BoundedCache;
 use crate::server::spi::{Spi, row, statement};
 use crate::server::table::Scan;
@@ -83,7 +83,7 @@ pub(super) struct Lane {
 pub(super) struct LaneRate {
     pub(super) name: String,
     pub(super) key: Option<String>,
-    pub(super) gate: Bound,
+    pub(super) gates: RateGates,
 }
 
 impl Lane {
@@ -97,7 +97,7 @@ impl Lane {
             rate: names.rate.map(|name| LaneRate {
                 name: name.to_owned(),
                 key: names.rate_key.map(str::to_owned),
-                gate: Bound::used_until(name, names.rate_key.unwrap_or("")),
+                gates: RateGates::of(name, names.rate_key.unwrap_or("")),
             }),
         })
     }
@@ -203,8 +203,7 @@ pub(super) struct Groups {
 struct Special {
     priority: i16,
     enabled: bool,
-    /// The gate of its rate.
-    rate: Option<Bound>,
+    rate: Option<RateGates>,
 }
 
 /// When the groups were read, and how often groups had been configured before.
@@ -262,7 +261,7 @@ impl Groups {
                 let special = Special {
                     priority: row.priority,
                     enabled: row.enabled,
-                    rate: row.rate.map(|rate| Bound::used_until(&rate, "")),
+                    rate: row.rate.map(|rate| RateGates::of(&rate, "")),
                 };
                 (row.name, special)
             })
@@ -287,7 +286,7 @@ impl Groups {
             .map_or(0, |special| special.priority)
     }
 
-    fn rate_gate(&self, group: &str) -> Option<Bound> {
+    fn rate_gates(&self, group: &str) -> Option<RateGates> {
         if !self.any_rate {
             return None;
         }

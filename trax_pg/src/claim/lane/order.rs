@@ -19,28 +19,26 @@ impl List {
         if lane.gate.is_closed(now) {
             return Some(lane.gate.number());
         }
-        self.rate_gates(lane)
-            .into_iter()
-            .flatten()
-            .find_map(|gate| {
-                let known = self.closed.get(&gate.number()).copied();
-                if known.is_none_or(|until| until <= now) {
-                    self.close(gate, gate.closed_until(now)?);
-                }
-                Some(gate.number())
-            })
+        self.rate_gates(lane).find_map(|gate| {
+            let known = self.closed.get(&gate.number()).copied();
+            if known.is_none_or(|until| until <= now) {
+                self.close(gate, gate.closed_until(now)?);
+            }
+            Some(gate.number())
+        })
     }
 
     /// Returns the gates of the rates under which the jobs of a lane start.
-    fn rate_gates(&self, lane: &Lane) -> [Option<Bound>; 2] {
-        let own = lane.rate.as_ref().map(|rate| rate.gate);
-        [own, self.groups.rate_gate(&lane.group)]
+    fn rate_gates(&self, lane: &Lane) -> impl Iterator<Item = Bound> + use<> {
+        let own = lane.rate.as_ref().map(|rate| rate.gates);
+        let of_both = [own, self.groups.rate_gates(&lane.group)];
+        let gates = of_both.into_iter().flatten();
+        gates.flat_map(|gates| [gates.used, gates.saved])
     }
 
     /// Puts the next section behind each gate of a lane, which are open, in front of it.
     pub(in crate::claim) fn put_next_of(&mut self, lane: &Lane, now: i64) {
-        let [own, of_group] = self.rate_gates(lane);
-        for gate in [Some(lane.gate), own, of_group].into_iter().flatten() {
+        for gate in std::iter::once(lane.gate).chain(self.rate_gates(lane)) {
             self.put_next(gate.number()..=gate.number(), now);
         }
     }

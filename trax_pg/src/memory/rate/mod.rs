@@ -117,10 +117,9 @@ impl Limit {
         self.unit.saturating_mul(self.burst)
     }
 
-    /// Returns the time that a cost takes. A job that costs more than a burst, which was lowered
-    /// since it was queued, takes a whole burst.
+    /// Returns the time that a cost takes.
     fn of_cost(self, cost: i64) -> i64 {
-        self.unit.saturating_mul(cost.clamp(1, self.burst))
+        self.unit.saturating_mul(cost)
     }
 
     /// Returns when the rate was last changed.
@@ -152,6 +151,8 @@ pub(crate) enum Answer {
         demand: usize,
         at: Timestamp,
         micros: i64,
+        /// When a cost of 1 is granted.
+        one_at: Timestamp,
     },
 }
 
@@ -224,11 +225,16 @@ pub(crate) fn consume(demands: &[Demand]) -> Option<Answer> {
     let now = Moment::of(reading);
     let later = exclusive(|memory| memory.consume(demands, now, &mut used))?;
     Some(match later {
-        Some((demand, nanos)) => Answer::Later {
-            demand,
-            at: reading.shown.plus(micros(nanos)),
-            micros: micros(nanos),
-        },
+        Some((demand, nanos)) => {
+            let Demand { limit, cost, .. } = demands[demand];
+            let of_one = nanos.saturating_sub(limit.of_cost(cost - 1)).max(0);
+            Answer::Later {
+                demand,
+                at: reading.shown.plus(micros(nanos)),
+                micros: micros(nanos),
+                one_at: reading.shown.plus(micros(of_one)),
+            }
+        }
         None => Answer::Granted(Grant {
             at: reading.shown,
             used,

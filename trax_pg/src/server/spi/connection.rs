@@ -6,6 +6,7 @@
 use super::row::Rows;
 use super::statement::{Query, Statement};
 use crate::error::{Error, Result};
+use crate::server::snapshot::latest_snapshot;
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -115,11 +116,7 @@ fn run(
     let ran = unsafe {
         let (snapshot, read_only) = match snapshot {
             Snapshot::OfTransaction => (std::ptr::null_mut(), false),
-            Snapshot::Latest { read_only } => {
-                // The transaction's own latest writes count too.
-                pg_sys::CommandCounterIncrement();
-                (pg_sys::GetLatestSnapshot(), read_only)
-            }
+            Snapshot::Latest { read_only } => (latest_snapshot(), read_only),
         };
         let code = pg_sys::SPI_execute_snapshot(
             statement.plan(),

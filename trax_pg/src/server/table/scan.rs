@@ -6,6 +6,7 @@ use super::unguarded::guarded;
 use super::{METHOD, Table};
 use crate::error::Error;
 use crate::server::running::Running;
+use crate::server::snapshot::latest_snapshot;
 use crate::server::spi::attribute;
 use pgrx::datum::{FromDatum, IntoDatum};
 use pgrx::pg_sys;
@@ -32,10 +33,7 @@ impl View {
     /// transaction's own changes.
     pub(crate) fn latest() -> Self {
         // SAFETY: as above.
-        unsafe {
-            pg_sys::CommandCounterIncrement();
-            Self::push(pg_sys::GetLatestSnapshot())
-        }
+        unsafe { Self::push(latest_snapshot()) }
     }
 
     unsafe fn push(snapshot: pg_sys::Snapshot) -> Self {
