@@ -104,6 +104,11 @@ class Fleet:
         self._running.append((worker, thread))
         return worker
 
+    @property
+    def sessions(self) -> str:
+        """Return the application_name of the last worker's sessions."""
+        return f"trax worker {self._running[-1][0].name}"
+
     def stop(self) -> None:
         """Stop all workers and wait for their end."""
         for worker, _ in self._running:

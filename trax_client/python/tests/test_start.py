@@ -72,8 +72,8 @@ def test_a_login_that_is_refused_later_is_tried_again(
 
     monkeypatch.setattr(Link, "__init__", refused)
     db.execute(
-        "select pg_terminate_backend(pid) from pg_stat_activity where application_name"
-        " like 'trax worker%%' and pid <> pg_backend_pid() and datname = current_database()"
+        "select pg_terminate_backend(pid) from pg_stat_activity where application_name = %s",
+        [fleet.sessions],
     )
     assert ended(client, client.enqueue(fleet.task)).output == "done"
     assert not refusals

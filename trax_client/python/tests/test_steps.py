@@ -421,10 +421,10 @@ def test_steps_survive_the_end_of_every_connection(fleet: Fleet, client: trax.Cl
             ran.append(n)
             sql = (
                 "select pg_terminate_backend(pid) from pg_stat_activity"
-                " where application_name like 'trax worker%%' and query like '%%record_step%%'"
+                " where application_name = %s and query like '%%record_step%%'"
             )
             with psycopg.connect(fleet.url) as other:
-                other.execute(sql)
+                other.execute(sql, [fleet.sessions])
             return n
 
         return [await ctx.step("n", lambda n=n: work(n)) for n in range(5)]
