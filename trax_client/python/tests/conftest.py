@@ -100,8 +100,8 @@ class Fleet:
             thread = threading.Thread(target=lambda: asyncio.run(others.run()))
             function = as_async(function)
         (worker.task_many(self.task, **many) if many else worker.task(self.task))(function)
-        thread.start()
         self._running.append((worker, thread))
+        thread.start()
         return worker
 
     @property
