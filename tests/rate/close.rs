@@ -22,7 +22,7 @@ async fn nothing_of_a_closed_key_or_rate_starts() {
     let closed = "select granted, retry_after is null from trax.consume_rate('api')";
     assert_eq!(s.get(closed).await, "f|t");
     // An earlier time shortens nothing; one that has passed opens.
-    s.get("select trax.close_rate('api', until => now() + interval '1 ms')")
+    s.get("select trax.close_rate('api', until => now() + interval '1 min')")
         .await;
     assert_eq!(other.claim_ids("max_jobs => 10").await, [0; 0]);
     s.get("select trax.close_rate('api', until => now())").await;
