@@ -102,7 +102,7 @@ async fn a_session_that_waits_is_woken_when_a_dear_job_leaves() {
     let (dear, cheap, _) = behind_a_dear_job(&s, "k").await;
     let worker = Session::of(&db).await;
     let pid = worker.pid();
-    // A wait may also end for what was queued before.
+    // A wait may also end because of jobs that were queued before it.
     let worker = tokio::spawn(async move {
         loop {
             let ids = worker.claim_ids("").await;

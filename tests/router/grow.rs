@@ -61,7 +61,7 @@ async fn from_two_to_four_nothing_at_work_moves() {
     .await;
 }
 
-/// What `trax_router` stores on each shard and a new shard must get.
+/// The configuration that each shard has, and that a new shard must get.
 const CONFIGURED: &str = "select jsonb_build_object(
         'groups', (select jsonb_agg(to_jsonb(g) - 'updated_at' - 'created_at' order by g.name) from trax.manifest_group g where g.name = 'default'),
         'tasks', (select jsonb_agg(to_jsonb(t) - 'updated_at' - 'created_at' order by t.name) from trax.task t),

@@ -1,4 +1,4 @@
-//! Parallel plans: what is declared safe or restricted runs in one.
+//! Parallel plans: each function that is declared safe or restricted runs in them.
 
 use super::errors::furnished;
 use harness::session::Session;

@@ -1,8 +1,8 @@
-//! Snapshots of what is committed now.
+//! Snapshots that see each commit so far.
 
 use pgrx::pg_sys;
 
-/// Returns a snapshot of what is committed now, whatever the isolation level, and of this
+/// Returns a snapshot of all commits so far, whatever the isolation level, and of this
 /// transaction's own changes. During a parallel plan, in which a transaction changes nothing, the
 /// server takes no such snapshot: in REPEATABLE READ and SERIALIZABLE the transaction's counts.
 pub(crate) fn latest_snapshot() -> pg_sys::Snapshot {

@@ -88,11 +88,9 @@ fn require_keepers(
         return Ok(());
     }
     for (alike, own) in jobs {
-        let Some(key) = alike.job.unique_key.as_deref() else {
-            continue;
-        };
-        if let Some(found) = unique_key::find(spi, key, alike.job.now)
+        if let Some(key) = alike.job.unique_key.as_deref()
             && !taken.contains(&own[0])
+            && let Some(found) = unique_key::find(spi, key, alike.job.now)
             && !taken.contains(&found.job_id)
         {
             require_keeper(spi, scope, found.job_id)?;
