@@ -390,7 +390,7 @@ begin
         ) else document end;
         continue when part -> 'groups' = '[]' and part -> 'manifests' = '[]' and not coalesce(prune, false)
             and document ?| array['groups', 'manifests']
-            and not document ? 'tasks';
+            and not document ?| array['rates', 'tasks'];
         begin
             return query select a.*, shard from trax_router.apply(shard, part, prune, dry_run, source) a;
             done := done || shard;
@@ -412,4 +412,4 @@ begin
 end;
 $$;
 comment on function trax.apply(jsonb, boolean, boolean, text) is
-    'Creates and changes the groups and manifests of one document, each on its shard, and the defaults of tasks, on all, and returns what it did and where. All or nothing on each shard: when one refuses, the DETAIL names those that did their part; apply the whole again.';
+    'Creates and changes the groups and manifests of one document, each on its shard, and its rates and the defaults of tasks, on all, and returns what it did and where. All or nothing on each shard: when one refuses, the DETAIL names those that did their part; apply the whole again.';

@@ -8,6 +8,8 @@ create table trax.rate (
     burst int,
     created_at timestamptz not null,
     changed_at timestamptz not null,
+    applied boolean not null default false,
+    source text collate "C",
     constraint rate_pkey primary key (name),
     constraint rate_name_length check (pg_catalog.octet_length(name) between 1 and 255),
     constraint rate_allowed_positive check (allowed > 0),
@@ -22,6 +24,8 @@ comment on column trax.rate.period is 'The period.';
 comment on column trax.rate.burst is 'How much may start at once after a pause; null is as much as allowed.';
 comment on column trax.rate.created_at is 'When the rate was first configured.';
 comment on column trax.rate.changed_at is 'When it was last changed: keys that were in use then count as just used up.';
+comment on column trax.rate.applied is 'True: created by trax.apply(), which may prune it.';
+comment on column trax.rate.source is 'Whose documents say what it is: the source given to trax.apply(), which alone may change and prune it by document.';
 
 create table trax.rate_closure (
     rate text collate "C" not null,

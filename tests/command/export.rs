@@ -5,7 +5,8 @@ use harness::process::Scratch;
 use harness::session::session;
 
 const SCHEDULES: &str = r#"
-select trax.configure_group('etl', max_active_jobs => 2, priority => 7), trax.configure_group('off', enabled => false);
+select trax.configure_rate('api', 60, '90 s', burst => 2), trax.configure_rate('spare', 1, '1 s');
+select trax.configure_group('etl', max_active_jobs => 2, priority => 7, rate => 'api'), trax.configure_group('off', enabled => false);
 select trax.schedule('plain', 't'),
     trax.schedule('cron', 't', '{"n": [1, 2.5, true, "x"], "deep": {"a b": "it''s \"so\""}}', cron => '30 2 * * MON-FRI',
         timezone => 'Europe/Berlin', group_name => 'etl', priority => 3, max_retries => 0, retry_delay => '90 s',
@@ -19,13 +20,15 @@ select trax.schedule('plain', 't'),
     trax.schedule(E'two\nlines \u202e\u001b[2J', 't', '{"script": "a\nb \u202e"}', on_dead_letter => 'continue');
 "#;
 
-/// Every property of manifests and groups that users set.
+/// Every property of manifests, groups and rates that users set.
 const STORED: &str = "select string_agg(t, E'\n' order by t) from (
     select (to_jsonb(m) - array['manifest_id', 'created_at', 'updated_at', 'applied'])::text || array(
         select p.name from trax.manifest_dependency d join trax.manifest p on p.manifest_id = d.parent_id
         where d.child_id = m.manifest_id order by 1)::text from trax.manifest m
     union all
-    select (to_jsonb(g) - array['created_at', 'updated_at', 'applied'])::text from trax.manifest_group g) s (t)";
+    select (to_jsonb(g) - array['created_at', 'updated_at', 'applied'])::text from trax.manifest_group g
+    union all
+    select (to_jsonb(r) - array['created_at', 'changed_at', 'applied'])::text from trax.rate r) s (t)";
 
 #[tokio::test]
 async fn what_export_writes_apply_reads_as_the_same() {
@@ -41,7 +44,7 @@ async fn what_export_writes_apply_reads_as_the_same() {
         let path = path.display().to_string();
         assert_eq!(
             said(&db, &["manifest", "apply", &path, "--prune"]),
-            "10 unchanged\n",
+            "12 unchanged\n",
             "{text}"
         );
         said(&other_db, &["manifest", "apply", &path, "--prune", "--yes"]);
@@ -50,7 +53,12 @@ async fn what_export_writes_apply_reads_as_the_same() {
     }
     let chosen = said(&db, &["manifest", "export", "cron"]);
     assert!(
-        chosen.contains("name = \"etl\"") && !chosen.contains("name = \"off\""),
+        chosen.contains("name = \"etl\"")
+            && !chosen.contains("name = \"off\"")
+            && chosen.contains(
+                "[[rates]]\nname = \"api\"\nallowed = 60\nperiod = \"00:01:30\"\nburst = 2\n"
+            )
+            && !chosen.contains("spare"),
         "{chosen}"
     );
     assert_eq!(

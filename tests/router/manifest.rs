@@ -130,9 +130,10 @@ async fn a_document_is_divided_and_what_is_gone_from_it_is_removed_everywhere() 
     let cluster = Cluster::of(2).await;
     let (here, there) = (cluster.group_on(1).await, cluster.group_on(2).await);
     let s = &cluster.router;
-    // A child before its parent, and one in a spread group.
+    // A child before its parent, and one in a spread group; a rate, which each shard has.
     let document = format!(
-        "'{{\"groups\": [{{\"name\": \"{here}\", \"priority\": 5}}, {{\"name\": \"default\", \"max_active_jobs\": 9}}],
+        "'{{\"rates\": [{{\"name\": \"api\", \"allowed\": 5, \"period\": 1}}],
+            \"groups\": [{{\"name\": \"{here}\", \"priority\": 5, \"rate\": \"api\"}}, {{\"name\": \"default\", \"max_active_jobs\": 9}}],
             \"manifests\": [
                 {{\"name\": \"child\", \"task\": \"t\", \"depends_on\": [\"parent\"]}},
                 {{\"name\": \"parent\", \"task\": \"t\", \"group_name\": \"{there}\", \"every\": \"1 h\"}},
@@ -142,8 +143,8 @@ async fn a_document_is_divided_and_what_is_gone_from_it_is_removed_everywhere() 
     let dry = done.replace("DOC", &document).replace("DRY", "true");
     let real = done.replace("DOC", &document).replace("DRY", "false");
     let expected = format!(
-        "created|group|default|1\ncreated|group|{here}|1\ncreated|manifest|other|1\n\
-         created|group|default|2\ncreated|manifest|child|2\ncreated|manifest|parent|2"
+        "created|group|default|1\ncreated|group|{here}|1\ncreated|manifest|other|1\ncreated|rate|api|1\n\
+         created|group|default|2\ncreated|manifest|child|2\ncreated|manifest|parent|2\ncreated|rate|api|2"
     );
     assert_eq!(s.get(&dry).await, expected);
     let none = "select count(*) from trax.manifest";
@@ -155,6 +156,7 @@ async fn a_document_is_divided_and_what_is_gone_from_it_is_removed_everywhere() 
         .replace("DRY", "false");
     let removed = s.get(&fewer).await;
     assert_eq!(removed.matches("removed|manifest").count(), 3, "{removed}");
+    assert_eq!(removed.matches("removed|rate").count(), 2, "{removed}");
     assert_eq!(cluster.shard(2).get(none).await, "0");
 
     // The second shard refuses its part after the first has done its own, and the error says so.

@@ -127,7 +127,8 @@ async fn what_is_exported_is_applied_elsewhere_and_is_the_same() {
     let input =
         r#"{"n": 1.10, "big": 123456789012345678901234567890, "none": null, "a": [null, "ü"]}"#;
     s.get(&format!(
-        "select trax.configure_group('g', max_active_jobs => 3);
+        "select trax.configure_rate('api', 60, '90 s', burst => 2);
+        select trax.configure_group('g', max_active_jobs => 3, rate => 'api');
         select trax.schedule('load <b>', task => 't', cron => '0 2 * * *', timezone => 'Europe/Berlin', group_name => 'g', input => '{input}');
         select trax.schedule('mail', task => 't', depends_on => '{{load <b>}}', retry_delay => '5 s', enabled => false);
         select trax.schedule('clean', sql => 'vacuum trax.run', every => '1 h')"
@@ -142,12 +143,14 @@ async fn what_is_exported_is_applied_elsewhere_and_is_the_same() {
     let applied = o
         .get(&format!("select count(*) from trax.apply('{document}')"))
         .await;
-    assert_eq!(applied, "4");
+    assert_eq!(applied, "5");
     let stored = "select jsonb_agg(to_jsonb(m) - '{manifest_id,applied,created_at,updated_at}'::text[] order by name)
         from trax.manifest m";
     assert_eq!(o.get(stored).await, s.get(stored).await);
-    let groups = "select name, max_active_jobs from trax.manifest_group";
+    let groups = "select name, max_active_jobs, rate from trax.manifest_group";
     assert_eq!(o.get(groups).await, s.get(groups).await);
+    let rates = "select name, allowed, period, burst from trax.rate";
+    assert_eq!(o.get(rates).await, s.get(rates).await);
     let again = o
         .get(&format!(
             "select string_agg(distinct action, ' ') from trax.apply('{document}', dry_run => true)"
@@ -157,7 +160,7 @@ async fn what_is_exported_is_applied_elsewhere_and_is_the_same() {
 
     let one = web.page("/export?manifest=load+%3Cb%3E").await;
     assert!(
-        one.contains("\"load <b>\"") && one.contains("\"g\""),
+        one.contains("\"load <b>\"") && one.contains("\"g\"") && one.contains("\"api\""),
         "{one}"
     );
     assert!(!one.contains("mail"), "{one}");

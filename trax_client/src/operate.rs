@@ -34,14 +34,14 @@ pub struct Explanation {
     pub action: Option<String>,
 }
 
-/// A change that `apply` made, or would make, to a group or manifest.
+/// A change that `apply` made, or would make, to an object.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct AppliedChange {
     /// The action: `created`, `changed`, `unchanged` or `removed`.
     pub action: String,
-    /// `group` or `manifest`.
+    /// `group`, `manifest`, `rate` or `task`.
     pub kind: String,
-    /// The name of the group or manifest.
+    /// The name of the object.
     pub name: String,
     /// The difference.
     pub detail: Option<String>,
@@ -162,8 +162,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
             .await
     }
 
-    /// Creates or changes groups and manifests to match a document: see `trax.apply`. `prune`
-    /// removes those that an earlier document had. With `dry_run` it only reports the changes.
+    /// Creates or changes manifests, groups, rates and tasks to match a document: see `trax.apply`.
+    /// `prune` removes those that an earlier document had. With `dry_run` it only reports the changes.
     pub async fn apply<T: Serialize + ?Sized>(
         &self,
         document: &T,

@@ -176,6 +176,8 @@ columns!(
         Burst: c"burst",
         CreatedAt: c"created_at",
         ChangedAt: c"changed_at",
+        Applied: c"applied",
+        Source: c"source",
     }
 );
 

@@ -141,6 +141,17 @@ impl<'a> Object<'a> {
         key: &str,
         shortest: i64,
     ) -> Result<Option<pg_sys::Datum>> {
+        let interval = self.interval_and_micros(spi, key, shortest)?;
+        Ok(interval.map(|(datum, _)| datum))
+    }
+
+    /// Returns an interval, also in microseconds.
+    pub(crate) fn interval_and_micros(
+        &self,
+        spi: &Spi,
+        key: &str,
+        shortest: i64,
+    ) -> Result<Option<(pg_sys::Datum, i64)>> {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
@@ -163,7 +174,7 @@ impl<'a> Object<'a> {
         if !(shortest..=crate::server::call::LONGEST_MICROS).contains(&micros) {
             return Err(refused("a positive interval, at most 10 years"));
         }
-        Ok(datum)
+        Ok(datum.map(|datum| (datum, micros)))
     }
 
     /// Returns a time: one without a zone is in `zone`, as the times of the schedule are.

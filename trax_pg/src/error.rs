@@ -42,27 +42,9 @@ impl Error {
         self
     }
 
-    /// Returns the same error as one about a manifest among several.
-    pub(crate) fn about(mut self, manifest: &str) -> Self {
-        self.message = format!("manifest \"{manifest}\": {}", self.message);
-        self
-    }
-
-    /// Returns the same error as one about a job among several.
-    pub(crate) fn about_job(mut self, job: &str) -> Self {
-        self.message = format!("job \"{job}\": {}", self.message);
-        self
-    }
-
-    /// Returns the same error as one about a group among several.
-    pub(crate) fn about_group(mut self, group: &str) -> Self {
-        self.message = format!("group \"{group}\": {}", self.message);
-        self
-    }
-
-    /// Returns the same error as one about a task among several.
-    pub(crate) fn about_task(mut self, task: &str) -> Self {
-        self.message = format!("task \"{task}\": {}", self.message);
+    /// Returns the same error as one about an object among several, such as a manifest.
+    pub(crate) fn about(mut self, kind: &str, name: &str) -> Self {
+        self.message = format!("{kind} \"{name}\": {}", self.message);
         self
     }
 

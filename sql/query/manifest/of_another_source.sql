@@ -1,4 +1,4 @@
--- Returns the first group, manifest or task of these names that belongs to another source.
+-- Returns the first group, manifest, rate or task of these names that belongs to another source.
 select n.kind, n.name, n.source
 from (
     select 'group' as kind, g.name, g.source
@@ -10,6 +10,11 @@ from (
     from trax.manifest m
     where m.name = any ($manifests)
         and m.source <> $source
+    union all
+    select 'rate', r.name, r.source
+    from trax.rate r
+    where r.name = any ($rates)
+        and r.source <> $source
     union all
     select 'task', t.name, t.source
     from trax.task t

@@ -1,6 +1,7 @@
 //! A document of groups and manifests: the changes when it is applied, and everything left
 //! unchanged.
 
+mod rates;
 mod refusal;
 mod source;
 

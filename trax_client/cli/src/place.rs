@@ -10,11 +10,11 @@ use toml::de::{DeTable, DeValue};
 use trax_client::Report;
 use trax_terminal::Failure;
 
-/// A manifest, group or job in a file.
+/// An object in a file.
 #[derive(Debug)]
 pub(crate) struct Place {
     file: String,
-    /// "manifest", "group", "task" or "job".
+    /// "manifest", "group", "rate", "task" or "job".
     kind: &'static str,
     name: Option<String>,
     line: usize,
@@ -31,14 +31,15 @@ struct Member {
     texts: Vec<String>,
 }
 
-const LISTS: [(&str, &str); 4] = [
+const LISTS: [(&str, &str); 5] = [
     ("groups", "group"),
     ("jobs", "job"),
     ("manifests", "manifest"),
+    ("rates", "rate"),
     ("tasks", "task"),
 ];
 
-/// Returns the manifests and groups in a file.
+/// Returns the objects in a file.
 pub(crate) fn places(file: &str, text: &str) -> Vec<Place> {
     match DeTable::parse(text) {
         Ok(table) => in_toml(file, text, table.get_ref()),
@@ -46,7 +47,7 @@ pub(crate) fn places(file: &str, text: &str) -> Vec<Place> {
     }
 }
 
-/// Returns an error for a manifest or group without a name, which the server could not locate.
+/// Returns an error for an object without a name, which the server could not locate.
 pub(crate) fn refuse_nameless(places: &[Place]) -> Result<(), Failure> {
     let Some(Place {
         file, kind, line, ..
@@ -71,7 +72,7 @@ pub(crate) fn line_of(text: &str, key: &str) -> Option<usize> {
     Some(line_at(text, key.span().start))
 }
 
-/// Returns the named manifests and groups in a JSON file, without their members: the parser does
+/// Returns the named objects in a JSON file, without their members: the parser does
 /// not locate them, so the line is that of the name.
 fn in_json(file: &str, text: &str) -> Vec<Place> {
     let document: Value = serde_json::from_str(text).unwrap_or_default();

@@ -176,7 +176,7 @@ impl Node {
                 condition,
             })
         };
-        read().map_err(|error: Error| error.about_job(name))
+        read().map_err(|error: Error| error.about("job", name))
     }
 
     /// Returns the names of the jobs that it needs, for a column.

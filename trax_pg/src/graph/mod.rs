@@ -68,7 +68,7 @@ fn require_scope(scope: &Scope, document: &Document) -> Result<()> {
         if known.insert((&job.task, &job.group)) {
             scope
                 .require(&job.task, &job.group)
-                .map_err(|error| error.about_job(name))?;
+                .map_err(|error| error.about("job", name))?;
         }
     }
     Ok(())

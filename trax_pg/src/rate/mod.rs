@@ -17,14 +17,14 @@
 //! No start writes a row, so the number of starts leaves no dead rows behind a snapshot. A start
 //! of a claim that is rolled back has used its rate.
 
+mod settings;
 mod start;
 
 use crate::audit;
 use crate::audit::Kind;
 use crate::changes;
 use crate::error::{Error, Result};
-use crate::memory;
-use crate::memory::rate::{LONGEST_BURST, Limit};
+use crate::memory::rate::Limit;
 use crate::server::backend::is_standby;
 use crate::server::call::{Call, sql_function};
 use crate::server::clock::{Timestamp, interval};
@@ -32,8 +32,8 @@ use crate::server::lock::{Lock, Mode};
 use crate::server::quote::literal;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
-use crate::stored_settings::StoredSettings;
 use pgrx::Uuid;
+pub(crate) use settings::{Settings, lock_use, remove, store};
 pub(crate) use start::{Rates, Start, Use};
 
 /// After how long a rate that is being configured is asked again.
@@ -41,23 +41,6 @@ const CONFIGURED_MICROS: i64 = 100_000;
 /// The most closures that one sweep removes.
 const SWEEP_AT_MOST: i64 = 10_000;
 
-statement!(
-    RateConfigure, "rate/configure.sql",
-    { name: TEXTOID, allowed: INT4OID, period: INTERVALOID, burst: INT4OID, now: TIMESTAMPTZOID }
-);
-row! {
-    /// The waiting jobs of a rate that cost more than its burst.
-    struct AboveBurst {
-        count: i64,
-        highest: i32,
-    }
-}
-statement!(
-    RateAboveBurst, "rate/above_burst.sql",
-    { name: TEXTOID, burst: INT4OID } -> AboveBurst
-);
-statement!(RateUser, "rate/user.sql", { name: TEXTOID } -> String);
-statement!(RateDrop, "rate/drop.sql", { name: TEXTOID });
 statement!(RateNames, "rate/names.sql" -> String);
 statement!(
     RateClose, "rate/close.sql",
@@ -73,118 +56,6 @@ row! {
 }
 statement!(RateOfLease, "rate/of_lease.sql", { job_id: INT8OID, token: UUIDOID } -> OfLease);
 statement!(RateSweep, "rate/sweep.sql", { over_by: TIMESTAMPTZOID, at_most: INT8OID });
-
-sql_function!(trax_configure_rate, pg_finfo_trax_configure_rate, |call| {
-    let name = call.new_name(0, "name")?;
-    let allowed = call
-        .optional_within(1, "allowed", 1, i32::MAX)?
-        .ok_or_else(|| Error::null_argument("allowed"))?;
-    let period = call.positive(2, "period")?;
-    let burst = call.optional_within(3, "burst", 1, i32::MAX)?;
-    require_possible(allowed, period, burst.unwrap_or(allowed))?;
-    require_memory()?;
-    // Before the time at which the rate is created: its keys are known to be unused.
-    memory::rate::begin();
-    spi::connected(|spi| {
-        Lock::Rate(&name).take(Mode::Alone);
-        let before = StoredSettings::of_rate(spi, &name);
-        let changed = spi.execute(RateConfigure {
-            name: arg(name.as_str()),
-            allowed: arg(allowed),
-            period: call.datum(2),
-            burst: burst.and_then(arg),
-            now: arg(Timestamp::now()),
-        });
-        if changed > 0 {
-            changes::rates_opened();
-        }
-        let difference = before.difference(&StoredSettings::of_rate(spi, &name));
-        audit::record_change(spi, "configure", Kind::Rate, &name, &difference);
-        warn_above_burst(spi, &name, burst.unwrap_or(allowed));
-        Ok(())
-    })?;
-    Ok(call.null())
-});
-
-/// Tells the caller how many waiting jobs cost more than the burst and so never start.
-fn warn_above_burst(spi: &Spi, name: &str, burst: i32) {
-    let above = RateAboveBurst {
-        name: arg(name),
-        burst: arg(burst),
-    };
-    if let Some(AboveBurst { count, highest }) = spi.query_latest(above).first()
-        && count > 0
-    {
-        pgrx::notice!(
-            "{count} jobs that wait cost up to {highest} of rate \"{name}\", more than its burst of {burst}, and do not start; to see what to do: select detail, fix from trax.diagnose()"
-        );
-    }
-}
-
-/// Returns an error for a rate that is faster or longer than its times can be computed.
-fn require_possible(allowed: i32, period: i64, burst: i32) -> Result<()> {
-    let now = Timestamp::now();
-    let numbers = (i64::from(allowed), period, i64::from(burst));
-    if Limit::new(numbers, now, now).is_some() {
-        return Ok(());
-    }
-    if i64::from(allowed) > period {
-        return Err(Error::invalid("the rate is too fast")
-            .detail(format!(
-                "{allowed} in {} seconds are more than 1000000 a second.",
-                period as f64 / 1e6
-            ))
-            .hint(
-                "Allow at most 1000000 a second, for example: allowed => 10000, period => '1 s'",
-            ));
-    }
-    let years = LONGEST_BURST / 366 / 86_400 / 1_000_000_000;
-    Err(
-        Error::invalid("argument \"burst\" is too large for this rate")
-            .detail(format!(
-                "The rate allows {burst} starts in more than {years} years."
-            ))
-            .hint("Specify a smaller burst, or a shorter period."),
-    )
-}
-
-fn require_memory() -> Result<()> {
-    if memory::available() {
-        return Ok(());
-    }
-    Err(Error::wrong_state("rates need the shared memory of trax")
-        .detail("The server was started without trax in shared_preload_libraries.")
-        .hint("Set shared_preload_libraries = 'trax' in postgresql.conf, and restart the server."))
-}
-
-sql_function!(trax_drop_rate, pg_finfo_trax_drop_rate, |call| {
-    let name = call.name(0, "name")?;
-    spi::connected(|spi| {
-        // Waits for the transactions that have queued jobs of it.
-        Lock::RateUse(&name).take(Mode::Alone);
-        Lock::Rate(&name).take(Mode::Alone);
-        let user = RateUser {
-            name: arg(name.as_str()),
-        };
-        if let Some(user) = spi.query_latest(user).first() {
-            return Err(Error::wrong_state(format!("rate \"{name}\" is in use"))
-                .detail(format!("It is named by {user}."))
-                .hint(format!(
-                    "To hold nothing back: select trax.configure_rate({}, 1000000, '1 s')",
-                    literal(&name)
-                )));
-        }
-        let drop = RateDrop {
-            name: arg(name.as_str()),
-        };
-        if spi.execute(drop) == 0 {
-            return Err(unknown(spi, &name));
-        }
-        audit::record(spi, "drop", Kind::Rate, &name, None);
-        Ok(())
-    })?;
-    Ok(call.null())
-});
 
 sql_function!(trax_consume_rate, pg_finfo_trax_consume_rate, |call| {
     let name = call.name(0, "name")?;

@@ -10,7 +10,7 @@ use crate::similar::closest;
 use trax_terminal::Failure;
 
 /// The members that a document may have.
-const LISTS: [&str; 3] = ["groups", "manifests", "tasks"];
+const LISTS: [&str; 4] = ["groups", "manifests", "rates", "tasks"];
 
 const KIND: Kind = Kind {
     json: "a document is {\"groups\": [...], \"manifests\": [...]}, or TOML",
@@ -92,7 +92,7 @@ fn add(
             (Some(_), _) => Failure::usage(format!("\"{key}\" is not a list"))
                 .hint(format!("in TOML each element begins with [[{key}]]")),
             (None, _) => {
-                let all = format!("the members are {}", LISTS.join(" and "));
+                let all = format!("the members are {}", LISTS.join(", "));
                 let hint = match closest(&key, &LISTS.map(str::to_owned)) {
                     Some(meant) => format!("write \"{meant}\"; {all}"),
                     None => all,

@@ -18,6 +18,7 @@ use trax_terminal::text::escaped;
 
 const MANIFEST_EXPORT: &str = include_str!("../query/manifest_export.sql");
 const GROUP_EXPORT: &str = include_str!("../query/group_export.sql");
+const RATE_EXPORT: &str = include_str!("../query/rate_export.sql");
 const TASK_EXPORT: &str = include_str!("../query/task_export.sql");
 
 #[derive(clap::Args)]
@@ -27,8 +28,8 @@ Examples:
   trax manifest export nightly-report --format json
   trax manifest diff jobs.toml")]
 pub(crate) struct Arguments {
-    /// The manifests, with the settings of their groups; default: all of both, and the defaults of
-    /// tasks
+    /// The manifests, with the settings of their groups and the rates of those; default: all, and
+    /// the defaults of tasks
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Only of this group
@@ -63,10 +64,11 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         }
     }
     let groups = names_of_groups(&arguments, &stored);
-    let rows = session
-        .find(GROUP_EXPORT, &[(&groups, Type::TEXT_ARRAY)])
-        .await?;
     let all = groups.is_none();
+    let of_groups = [(&groups as _, Type::TEXT_ARRAY)];
+    let rows = session.find(RATE_EXPORT, &of_groups).await?;
+    let rates: Vec<Entry> = by_name(&rows)?.iter().map(rate).collect();
+    let rows = session.find(GROUP_EXPORT, &of_groups).await?;
     let groups: Vec<Entry> = by_name(&rows)?.iter().map(group).collect();
     let rows = match all {
         true => session.find(TASK_EXPORT, &[]).await?,
@@ -84,13 +86,20 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     } else if arguments.format == Format::Json {
         let list = |entries: Vec<Entry>| entries.into_iter().map(object).collect::<Vec<_>>();
         let document = json!({
-            "groups": list(groups), "manifests": list(manifests), "tasks": list(tasks),
+            "rates": list(rates), "groups": list(groups), "manifests": list(manifests),
+            "tasks": list(tasks),
         });
         // Escaped line by line: these line breaks are not part of a string.
         let lines: Vec<_> = format!("{document:#}").lines().map(escaped).collect();
         say(&lines.join("\n"))?;
     } else {
-        say(toml(&groups, &manifests, &tasks)?.trim_end())?;
+        let lists = [
+            ("rates", "rate", &rates[..]),
+            ("groups", "group", &groups),
+            ("manifests", "manifest", &manifests),
+            ("tasks", "task", &tasks),
+        ];
+        say(toml(&lists)?.trim_end())?;
     }
     Ok(session.outcome())
 }
@@ -116,7 +125,7 @@ fn names_of_groups(arguments: &Arguments, manifests: &[Value]) -> Option<Vec<Str
     Some(names)
 }
 
-/// The members of a manifest or group that differ from their defaults, in reading order.
+/// The members of an object that differ from their defaults, in reading order.
 type Entry = Vec<(&'static str, Value)>;
 
 fn manifest(stored: &Value) -> Entry {
@@ -153,6 +162,11 @@ fn manifest(stored: &Value) -> Entry {
         ("exclusions", Value::Null),
     ];
     entry(stored, &defaults)
+}
+
+fn rate(stored: &Value) -> Entry {
+    let members = ["name", "allowed", "period", "burst"];
+    entry(stored, &members.map(|member| (member, Value::Null)))
 }
 
 fn group(stored: &Value) -> Entry {
@@ -204,14 +218,11 @@ fn object(entry: Entry) -> Value {
     Value::Object(members.collect::<Map<_, _>>())
 }
 
-fn toml(groups: &[Entry], manifests: &[Entry], tasks: &[Entry]) -> Result<String, Failure> {
+/// Returns a document of lists: the name of each, the kind of its entries, and these.
+fn toml(lists: &[(&str, &str, &[Entry])]) -> Result<String, Failure> {
     let mut text = String::new();
-    for (list, kind, entries) in [
-        ("groups", "group", groups),
-        ("manifests", "manifest", manifests),
-        ("tasks", "task", tasks),
-    ] {
-        for entry in entries {
+    for (list, kind, entries) in lists {
+        for entry in *entries {
             text.push_str(&format!("[[{list}]]\n"));
             for (key, value) in entry {
                 let value = toml_of(value).map_err(|what| {
@@ -282,7 +293,9 @@ mod tests {
     fn what_has_its_default_is_left_out() {
         let stored = json!({"name": "a", "task": "t", "cron": null, "timezone": "UTC", "priority": 3,
             "max_concurrency": 2, "overlap": "allow", "depends_on": [], "enabled": true, "input": {"n": [1.5, "x"]}});
-        let text = toml(&[], &[manifest(&stored)], &[]).map_err(|failure| failure.to_string());
+        let manifests = [manifest(&stored)];
+        let text =
+            toml(&[("manifests", "manifest", &manifests)]).map_err(|failure| failure.to_string());
         let expected = "[[manifests]]\nname = \"a\"\ntask = \"t\"\npriority = 3\nmax_concurrency = 2\n\
                         input = { n = [1.5, \"x\"] }\n\n";
         assert_eq!(text.as_deref(), Ok(expected));

@@ -16,11 +16,12 @@ commands! {
     List(list::Arguments) => list::run,
     /// Everything about a manifest: definition, state, next and last runs
     Show(show::Arguments) => show::run,
-    /// Create and change the manifests and groups of files; shows the difference first, and asks
+    /// Create and change the manifests, groups, rates and tasks of files; shows the difference
+    /// first, and asks
     Apply(apply::Arguments) => apply::run,
     /// Show what apply would change
     Diff(apply::DiffArguments) => apply::diff,
-    /// Print the stored manifests and groups as a file that apply reads
+    /// Print the stored manifests, groups, rates and tasks as a file that apply reads
     Export(export::Arguments) => export::run,
     /// Enable manifests; their misfire policy decides about the runs that they missed
     Enable(change::Arguments) => change::enable,

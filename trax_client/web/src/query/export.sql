@@ -1,4 +1,4 @@
--- Manifests and their groups as a document for trax manifest apply and trax.apply. The server
+-- Manifests, their groups and the rates of these as a document for trax manifest apply and trax.apply. The server
 -- writes it, so every digit of an input is kept. $1 manifest, null for all; $2 limit.
 with chosen as materialized (
     select m.*
@@ -41,6 +41,20 @@ member as (
     where e.key in ('name', 'max_active_jobs', 'priority', 'max_per_key', 'rate', 'max_waiting', 'overflow', 'enabled')
         and ($1 is null or g.name in (select c.group_name from chosen c))
     union all
+    select 'rates', r.name, e.key, e.value
+    from trax.rate r
+    cross join lateral jsonb_each(to_jsonb(r)) e
+    where e.key in ('name', 'allowed', 'period', 'burst')
+        and (
+            $1 is null
+            or exists (
+                select
+                from trax.manifest_group g
+                where g.rate = r.name
+                    and g.name in (select c.group_name from chosen c)
+            )
+        )
+    union all
     select 'tasks', t.name, e.key, e.value
     from trax.task t
     cross join lateral jsonb_each(to_jsonb(t)) e
@@ -60,6 +74,8 @@ select
             coalesce((select jsonb_agg(e.entry order by e.name) from entry e where e.list = 'groups'), '[]'),
             'manifests',
             coalesce((select jsonb_agg(e.entry order by e.name) from entry e where e.list = 'manifests'), '[]'),
+            'rates',
+            coalesce((select jsonb_agg(e.entry order by e.name) from entry e where e.list = 'rates'), '[]'),
             'tasks',
             coalesce((select jsonb_agg(e.entry order by e.name) from entry e where e.list = 'tasks'), '[]')
         )

@@ -1,18 +1,18 @@
-//! Manifests, groups and tasks as one document.
+//! Manifests, groups, rates and tasks as one document.
 //!
-//! Enters: a JSON object with `groups`, `manifests` and `tasks`, whose members have the names of
-//! the arguments of `trax.configure_group`, `trax.schedule` and `trax.configure_task`. Leaves: the
-//! created, changed, unchanged and removed objects. Holds: applying the same document again changes
+//! Enters: a JSON object with `groups`, `manifests`, `rates` and `tasks`, whose members have the
+//! names of the arguments of `trax.configure_group`, `trax.schedule`, `trax.configure_rate` and
+//! `trax.configure_task`. Leaves: the created, changed, unchanged and removed objects. Holds: applying the same document again changes
 //! nothing; an omitted member has its default, except that a manifest which was disabled by hand
 //! stays disabled; only objects that an earlier apply created are pruned.
 
+mod entry;
 mod order;
+mod rates;
 mod source;
 mod tasks;
 
-use super::change::{Change, ON_DEAD_LETTER};
 use super::definition::find;
-use super::work::Work;
 use super::{lock_to_remove, lock_waiting, remove, schedule};
 use crate::audit;
 use crate::audit::Kind;
@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::group;
 use crate::manifest_state;
 use crate::manifest_state::dependency;
+use crate::rate;
 use crate::server::call::sql_function;
 use crate::server::choice::one_of;
 use crate::server::clock::Timestamp;
@@ -30,6 +31,8 @@ use crate::server::rights::{Caller, as_owner};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, statement};
 use crate::stored_settings::{Difference, StoredSettings};
+use crate::task;
+use entry::Entry;
 use order::in_order;
 use pgrx::PgSqlErrorCode;
 use serde_json::Value;
@@ -86,6 +89,8 @@ fn kept_if<T>(work: impl FnOnce() -> Result<(T, bool)>) -> Result<T> {
     }
 }
 
+/// The members of a document.
+const LISTS: [&str; 4] = ["groups", "manifests", "rates", "tasks"];
 const UNCHANGED: &str = "unchanged";
 
 /// A row of the result.
@@ -103,6 +108,7 @@ impl Action {
             (_, UNCHANGED) => return,
             (Kind::Manifest, "removed") => "unschedule",
             (Kind::Manifest, _) => "schedule",
+            (Kind::Rate, "removed") => "drop",
             _ => "configure",
         };
         let note = self.detail.as_deref().or(Some(self.action));
@@ -117,43 +123,36 @@ fn apply(
     source: Option<&str>,
     caller: Caller,
 ) -> Result<Vec<Action>> {
-    let document = Object::new(document, "the document", &["groups", "manifests", "tasks"])?;
+    let parts = Parts::read(spi, document, source, caller)?;
+    let Parts {
+        groups,
+        manifests,
+        rates,
+        tasks,
+    } = &parts;
     let now = Timestamp::now();
     let mut actions = Vec::new();
-    let groups: Vec<group::Settings> = document
-        .list("groups")?
-        .iter()
-        .map(|value| read_group(value, source))
-        .collect::<Result<_>>()?;
-    refuse_repeated("group", groups.iter().map(|group| group.name.as_str()))?;
-    let manifests: Vec<Entry> = document
-        .list("manifests")?
-        .iter()
-        .map(|value| Entry::read(value, source, caller))
-        .collect::<Result<_>>()?;
-    refuse_repeated(
-        "manifest",
-        manifests.iter().map(|entry| entry.name.as_str()),
-    )?;
-    let tasks = tasks::read(spi, document.list("tasks")?, source)?;
-    let order = in_order(&manifests)?;
+    let order = in_order(manifests)?;
     // Before any definition, as in trax.schedule().
     dependency::lock_edges();
     if let Some(source) = source {
-        refuse_others(spi, &groups, &manifests, &tasks, source)?;
-    }
-    for group in &groups {
-        let known = group.require_rate(spi);
-        known.map_err(|error| error.about_group(&group.name))?;
+        refuse_others(spi, &parts, source)?;
     }
     let gone = if prune {
-        Gone::find(spi, &groups, &manifests, source)
+        Gone::find(spi, &parts, source)
     } else {
         Gone::default()
     };
-    let changing = apply_groups(spi, &groups, &gone, now, &mut actions);
-    tasks::apply(spi, &tasks, prune, source, now, &mut actions)?;
-    let same = lock_changing(spi, &manifests, &gone, &changing);
+    // A transaction that has queued jobs of these rates may wait for the locks that follow.
+    rate::lock_use(&gone.rates);
+    rates::apply(spi, rates, &mut actions)?;
+    for group in groups {
+        let known = group.require_rate(spi);
+        known.map_err(|error| error.about("group", &group.name))?;
+    }
+    let changing = apply_groups(spi, groups, &gone, now, &mut actions);
+    tasks::apply(spi, tasks, prune, source, now, &mut actions)?;
+    let same = lock_changing(spi, manifests, &gone, &changing);
     group::unpark(spi, &changing);
     for index in order {
         actions.push(match same[index] {
@@ -164,6 +163,7 @@ fn apply(
     actions.extend(prune_missing(spi, gone.manifests, now)?);
     let groups = gone.groups.into_iter();
     actions.extend(groups.map(|group| removed(Kind::Group, group.name)));
+    rates::prune(spi, gone.rates, &mut actions)?;
     for action in &actions {
         action.record(spi);
     }
@@ -179,19 +179,73 @@ fn nameless(what: &str) -> Error {
     .hint(r#"Name it: {"name": "nightly-report", ...}"#)
 }
 
-/// Adds the name of the group, manifest or task, if it has one, to an error.
+/// Adds the name of an object, if it has one, to an error.
 fn about(kind: Kind, value: &Value) -> impl Fn(Error) -> Error {
     let name = value.get("name").and_then(Value::as_str).map(str::to_owned);
-    move |error| match (&name, kind) {
-        (Some(name), Kind::Group) => error.about_group(name),
-        (Some(name), Kind::Task) => error.about_task(name),
-        (Some(name), _) => error.about(name),
-        (None, _) => error,
+    move |error| match &name {
+        Some(name) => error.about(kind.name(), name),
+        None => error,
     }
 }
 
-fn read_group(value: &Value, source: Option<&str>) -> Result<group::Settings> {
-    settings(value, source).map_err(about(Kind::Group, value))
+/// What a document contains.
+struct Parts<'a> {
+    groups: Vec<group::Settings>,
+    manifests: Vec<Entry<'a>>,
+    rates: Vec<rate::Settings>,
+    tasks: Vec<task::Settings>,
+}
+
+impl<'a> Parts<'a> {
+    fn read(
+        spi: &Spi,
+        document: &'a Value,
+        source: Option<&'a str>,
+        caller: Caller,
+    ) -> Result<Self> {
+        let document = Object::new(document, "the document", &LISTS)?;
+        Ok(Self {
+            groups: objects(
+                document.list("groups")?,
+                Kind::Group,
+                |value| settings(value, source),
+                |group| &group.name,
+            )?,
+            manifests: objects(
+                document.list("manifests")?,
+                Kind::Manifest,
+                |value| Entry::read(value, source, caller),
+                |entry| &entry.name,
+            )?,
+            rates: objects(
+                document.list("rates")?,
+                Kind::Rate,
+                |value| rates::settings(spi, value, source),
+                |rate| &rate.name,
+            )?,
+            tasks: objects(
+                document.list("tasks")?,
+                Kind::Task,
+                |value| tasks::settings(spi, value, source),
+                |task| &task.name,
+            )?,
+        })
+    }
+}
+
+/// Returns the objects of a list, each of another name.
+fn objects<'a, T>(
+    list: &'a [Value],
+    kind: Kind,
+    read: impl Fn(&'a Value) -> Result<T>,
+    name: impl Fn(&T) -> &str,
+) -> Result<Vec<T>> {
+    let objects: Vec<T> = list
+        .iter()
+        .map(|value| read(value).map_err(about(kind, value)))
+        .collect::<Result<_>>()?;
+    refuse_repeated(kind.name(), objects.iter().map(name))?;
+    Ok(objects)
 }
 
 fn settings(value: &Value, source: Option<&str>) -> Result<group::Settings> {
@@ -309,7 +363,7 @@ fn apply_manifest(spi: &Spi, entry: &Entry, now: Timestamp) -> Result<Action> {
 
 fn store_manifest(spi: &Spi, entry: &Entry, now: Timestamp) -> Result<Action> {
     pgrx::check_for_interrupts!();
-    let about = |error: Error| error.about(&entry.name);
+    let about = |error: Error| error.about("manifest", &entry.name);
     let change = entry.change(spi, now).map_err(about)?;
     let (_, difference) = schedule(spi, change).map_err(about)?;
     Ok(compared(Kind::Manifest, entry.name.clone(), difference))
@@ -358,127 +412,6 @@ fn compared(kind: Kind, name: String, difference: Difference) -> Action {
         kind,
         name,
         detail,
-    }
-}
-
-/// A manifest of the document.
-struct Entry<'a> {
-    name: String,
-    depends_on: Option<Vec<String>>,
-    object: Object<'a>,
-    source: Option<&'a str>,
-    caller: Caller,
-}
-
-impl<'a> Entry<'a> {
-    fn read(value: &'a Value, source: Option<&'a str>, caller: Caller) -> Result<Self> {
-        const KEYS: [&str; 28] = [
-            "name",
-            "task",
-            "input",
-            "cron",
-            "every",
-            "run_at",
-            "depends_on",
-            "depends_mode",
-            "dormant",
-            "timezone",
-            "group_name",
-            "priority",
-            "max_retries",
-            "retry_delay",
-            "timeout",
-            "misfire",
-            "misfire_threshold",
-            "misfire_limit",
-            "overlap",
-            "max_concurrency",
-            "variance",
-            "exclusions",
-            "starts_at",
-            "ends_at",
-            "enabled",
-            "on_dead_letter",
-            "sql",
-            "run_as",
-        ];
-        let object =
-            Object::new(value, "a manifest", &KEYS).map_err(about(Kind::Manifest, value))?;
-        let name = object
-            .new_name("name")?
-            .ok_or_else(|| nameless("a manifest"))?;
-        let depends_on = object
-            .names("depends_on")
-            .map_err(|error| error.about(&name))?;
-        Ok(Self {
-            name,
-            depends_on,
-            object,
-            source,
-            caller,
-        })
-    }
-
-    fn change(&self, spi: &Spi, now: Timestamp) -> Result<Change> {
-        let object = &self.object;
-        let work = Work::of(
-            object.new_name("task")?,
-            object.json("input"),
-            object.text("sql")?,
-            object.name("run_as")?,
-            self.caller,
-        )?;
-        let timezone = object.text("timezone")?;
-        let zone = timezone.as_deref().unwrap_or("UTC");
-        let change = Change {
-            name: self.name.clone(),
-            work,
-            group: object.new_name("group_name")?,
-            cron: object.text("cron")?,
-            every: object.interval(spi, "every", 1)?,
-            run_at: object.time(spi, "run_at", zone)?,
-            depends_on: self.depends_on.clone(),
-            depends_mode: one_of(
-                object.text("depends_mode")?,
-                "depends_mode",
-                &["all", "any"],
-            )?,
-            dormant: object.boolean("dormant")?,
-            priority: object.within("priority", 0, HIGHEST_PRIORITY)?,
-            max_retries: object.within("max_retries", 0, i32::MAX - 1)?,
-            retry_delay: object.interval(spi, "retry_delay", 0)?,
-            timeout: object.interval(spi, "timeout", 1)?,
-            misfire: one_of(
-                object.text("misfire")?,
-                "misfire",
-                &["fire_once", "fire_all", "skip"],
-            )?,
-            misfire_threshold: object.interval(spi, "misfire_threshold", 0)?,
-            misfire_limit: object.within("misfire_limit", 1, i32::MAX)?,
-            overlap: one_of(
-                object.text("overlap")?,
-                "overlap",
-                &["queue", "skip", "allow"],
-            )?,
-            max_concurrency: object.within("max_concurrency", 1, i32::MAX)?,
-            variance: object.interval(spi, "variance", 0)?,
-            exclusions: object.json("exclusions"),
-            starts_at: object.time(spi, "starts_at", zone)?,
-            ends_at: object.time(spi, "ends_at", zone)?,
-            enabled: object.boolean("enabled")?,
-            on_dead_letter: one_of(
-                object.text("on_dead_letter")?,
-                "on_dead_letter",
-                &ON_DEAD_LETTER,
-            )?,
-            timezone: timezone.clone(),
-            replace: true,
-            applied: true,
-            source: self.source.map(str::to_owned),
-            now,
-        };
-        change.check()?;
-        Ok(change)
     }
 }
 

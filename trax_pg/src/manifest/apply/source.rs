@@ -1,6 +1,6 @@
 //! The source of a document: the objects that it created before, and those of other sources.
 
-use super::Entry;
+use super::Parts;
 use crate::error::{Error, Result};
 use crate::group;
 use crate::server::quote::literal;
@@ -26,7 +26,17 @@ statement!(
 );
 statement!(
     ManifestOfAnotherSource, "manifest/of_another_source.sql",
-    { groups: TEXTARRAYOID, manifests: TEXTARRAYOID, tasks: TEXTARRAYOID, source: TEXTOID } -> Owned
+    {
+        groups: TEXTARRAYOID,
+        manifests: TEXTARRAYOID,
+        rates: TEXTARRAYOID,
+        tasks: TEXTARRAYOID,
+        source: TEXTOID,
+    } -> Owned
+);
+statement!(
+    RatePrunable, "rate/prunable.sql",
+    { kept: TEXTARRAYOID, source: TEXTOID } -> String
 );
 statement!(
     GroupPrunable, "manifest/group_prunable.sql",
@@ -38,54 +48,64 @@ statement!(
 pub(super) struct Gone {
     pub(super) groups: Vec<group::Settings>,
     pub(super) manifests: Vec<(i64, String)>,
+    pub(super) rates: Vec<String>,
 }
 
 impl Gone {
-    pub(super) fn find(
-        spi: &Spi,
-        groups: &[group::Settings],
-        manifests: &[Entry],
-        source: Option<&str>,
-    ) -> Self {
-        let rows = spi.query(GroupPrunable {
-            kept: arg(names_of_groups(groups)),
-            source: source.and_then(arg),
+    pub(super) fn find(spi: &Spi, parts: &Parts, source: Option<&str>) -> Self {
+        let source = || source.and_then(arg);
+        let groups = spi.query(GroupPrunable {
+            kept: arg(parts.names_of_groups()),
+            source: source(),
         });
-        let groups = rows.iter().map(group::Settings::none).collect();
-        let rows = spi.query(ManifestPrunable {
-            kept: arg(names_of(manifests)),
-            source: source.and_then(arg),
+        let manifests = spi.query(ManifestPrunable {
+            kept: arg(parts.names_of_manifests()),
+            source: source(),
         });
-        let manifests = rows.iter().map(|row| (row.manifest_id, row.name)).collect();
-        Self { groups, manifests }
+        let rates = spi.query(RatePrunable {
+            kept: arg(parts.names_of_rates()),
+            source: source(),
+        });
+        let manifest = |row: Prunable| (row.manifest_id, row.name);
+        Self {
+            groups: groups.iter().map(group::Settings::none).collect(),
+            manifests: manifests.iter().map(manifest).collect(),
+            rates: rates.iter().collect(),
+        }
     }
 }
 
-fn names_of_groups(groups: &[group::Settings]) -> Vec<String> {
-    groups.iter().map(|group| group.name.clone()).collect()
+impl Parts<'_> {
+    fn names_of_groups(&self) -> Vec<String> {
+        self.groups.iter().map(|group| group.name.clone()).collect()
+    }
+
+    fn names_of_manifests(&self) -> Vec<String> {
+        let names = self.manifests.iter().map(|entry| entry.name.clone());
+        names.collect()
+    }
+
+    fn names_of_rates(&self) -> Vec<String> {
+        self.rates.iter().map(|rate| rate.name.clone()).collect()
+    }
+
+    fn names_of_tasks(&self) -> Vec<String> {
+        names_of_tasks(&self.tasks)
+    }
 }
 
 pub(super) fn names_of_tasks(tasks: &[task::Settings]) -> Vec<String> {
     tasks.iter().map(|task| task.name.clone()).collect()
 }
 
-fn names_of(manifests: &[Entry]) -> Vec<String> {
-    manifests.iter().map(|entry| entry.name.clone()).collect()
-}
-
 /// Returns an error for objects of another source: two sources that both name an object would undo
 /// each other's changes.
-pub(super) fn refuse_others(
-    spi: &Spi,
-    groups: &[group::Settings],
-    manifests: &[Entry],
-    tasks: &[task::Settings],
-    source: &str,
-) -> Result<()> {
+pub(super) fn refuse_others(spi: &Spi, parts: &Parts, source: &str) -> Result<()> {
     let others = spi.query(ManifestOfAnotherSource {
-        groups: arg(names_of_groups(groups)),
-        manifests: arg(names_of(manifests)),
-        tasks: arg(names_of_tasks(tasks)),
+        groups: arg(parts.names_of_groups()),
+        manifests: arg(parts.names_of_manifests()),
+        rates: arg(parts.names_of_rates()),
+        tasks: arg(parts.names_of_tasks()),
         source: arg(source),
     });
     let Some(Owned {

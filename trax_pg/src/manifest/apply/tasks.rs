@@ -1,7 +1,7 @@
 //! The tasks of the document: their defaults.
 
 use super::source::names_of_tasks;
-use super::{Action, UNCHANGED, about, compared, kept_if, nameless, refuse_repeated, removed};
+use super::{Action, UNCHANGED, compared, kept_if, nameless, removed};
 use crate::audit::Kind;
 use crate::document::Object;
 use crate::error::Result;
@@ -17,17 +17,8 @@ statement!(
     { kept: TEXTARRAYOID, source: TEXTOID } -> String
 );
 
-/// Returns the settings of the tasks of the document.
-pub(super) fn read(spi: &Spi, values: &[Value], source: Option<&str>) -> Result<Vec<Settings>> {
-    let tasks: Vec<Settings> = values
-        .iter()
-        .map(|value| settings(spi, value, source).map_err(about(Kind::Task, value)))
-        .collect::<Result<_>>()?;
-    refuse_repeated("task", tasks.iter().map(|task| task.name.as_str()))?;
-    Ok(tasks)
-}
-
-fn settings(spi: &Spi, value: &Value, source: Option<&str>) -> Result<Settings> {
+/// Returns the settings of a task of the document.
+pub(super) fn settings(spi: &Spi, value: &Value, source: Option<&str>) -> Result<Settings> {
     let keys = [
         "name",
         "max_retries",
