@@ -163,7 +163,8 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     }
 
     /// Creates or changes manifests, groups, rates and tasks to match a document: see `trax.apply`.
-    /// `prune` removes those that an earlier document had. With `dry_run` it only reports the changes.
+    /// `prune` removes those that an earlier document had. With `dry_run` it only reports the
+    /// changes.
     pub async fn apply<T: Serialize + ?Sized>(
         &self,
         document: &T,

@@ -1,5 +1,6 @@
--- Manifests, their groups and the rates of these as a document for trax manifest apply and trax.apply. The server
--- writes it, so every digit of an input is kept. $1 manifest, null for all; $2 limit.
+-- Manifests, their groups and the rates of these as a document for trax manifest apply and
+-- trax.apply. The server writes it, so every digit of an input is kept. $1 manifest, null for all;
+-- $2 limit.
 with chosen as materialized (
     select m.*
     from trax.manifest m

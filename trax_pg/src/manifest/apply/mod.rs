@@ -2,9 +2,10 @@
 //!
 //! Enters: a JSON object with `groups`, `manifests`, `rates` and `tasks`, whose members have the
 //! names of the arguments of `trax.configure_group`, `trax.schedule`, `trax.configure_rate` and
-//! `trax.configure_task`. Leaves: the created, changed, unchanged and removed objects. Holds: applying the same document again changes
-//! nothing; an omitted member has its default, except that a manifest which was disabled by hand
-//! stays disabled; only objects that an earlier apply created are pruned.
+//! `trax.configure_task`. Leaves: the created, changed, unchanged and removed objects. Holds:
+//! applying the same document again changes nothing; an omitted member has its default, except that
+//! a manifest which was disabled by hand stays disabled; only objects that an earlier apply created
+//! are pruned.
 
 mod entry;
 mod order;
