@@ -82,37 +82,56 @@ begin
 end;
 $$;
 
--- The level of each role, by the functions that only one level of 0.1.0 has. Rights on functions
--- of no level come from default privileges, and not from trax.grant_access().
+-- The highest level of which each role has all functions, and whether it has other rights. Rights on
+-- functions of no level come from default privileges, and not from trax.grant_access().
 create table trax.level_before as
-select
-    r.oid as role,
-    case
-        when r.rights operator(pg_catalog.@>) array['installed'::name] then null
-        when r.rights operator(pg_catalog.@>) array['pause'::name] then 'admin'
-        when r.rights operator(pg_catalog.@>) array['complete'::name] then 'worker'
-        when r.rights operator(pg_catalog.@>) array['cancel'::name] then 'producer'
-        when r.rights operator(pg_catalog.@>) array['status'::name] then 'reader'
-    end as level,
-    r.rights operator(pg_catalog.@>) array['complete'::name, 'cancel'::name] as works_and_produces,
-    r.rights operator(pg_catalog.@>) array['status'::name] as reads
-from (
-    select g.oid, coalesce(pg_catalog.array_agg(g.name) filter (where g.name is not null), '{}') as rights
+with level as (
+    select
+        v.place, v.level,
+        array(
+            select f.name
+            from pg_catalog.unnest(trax.functions_of(v.level)) f (name)
+            where exists (
+                select
+                from pg_catalog.pg_proc p
+                where p.pronamespace operator(pg_catalog.=) 'trax'::pg_catalog.regnamespace
+                    and p.proname::text operator(pg_catalog.=) f.name
+            )
+        ) as functions
+    from (values (1, 'admin'), (2, 'worker'), (3, 'producer'), (4, 'reader')) v (place, level)
+), role as (
+    select
+        g.oid,
+        pg_catalog.array_remove(pg_catalog.array_agg(g.name), null) as functions,
+        pg_catalog.bool_or(g.reads) as reads
     from (
-        select a.grantee as oid, p.proname as name
+        select a.grantee as oid, p.proname::text as name, false as reads
         from pg_catalog.pg_proc p
         cross join pg_catalog.aclexplode(p.proacl) a
         where p.pronamespace operator(pg_catalog.=) 'trax'::pg_catalog.regnamespace
             and a.grantee operator(pg_catalog.<>) p.proowner
         union
-        select a.grantee, null
+        select a.grantee, null, c.relname operator(pg_catalog.<>) 'new_job'
         from pg_catalog.pg_class c
         cross join pg_catalog.aclexplode(c.relacl) a
         where c.relnamespace operator(pg_catalog.=) 'trax'::pg_catalog.regnamespace
             and a.grantee operator(pg_catalog.<>) c.relowner
     ) g
     group by g.oid
-) r;
+)
+select
+    r.oid as role, l.level,
+    not r.functions operator(pg_catalog.<@) l.functions or (r.reads and l.level operator(pg_catalog.=) any (array['worker', 'producer']))
+        as has_more
+from role r
+left join lateral (
+    select l.level, l.functions
+    from level l
+    where r.functions operator(pg_catalog.@>) l.functions
+        and not r.functions operator(pg_catalog.@>) array['installed']
+    order by l.place
+    limit 1
+) l on true;
 
 -- lane: claims find lanes in the work queue.
 drop trigger work_queue_changed_by_hand on trax.work_queue;
@@ -410,7 +429,7 @@ declare
     lost text;
 begin
     for before in
-        select coalesce(pg_catalog.quote_ident(r.rolname), 'public') as role, b.level, b.works_and_produces, b.reads
+        select coalesce(pg_catalog.quote_ident(r.rolname), 'public') as role, b.level, b.has_more
         from trax.level_before b
         left join pg_catalog.pg_roles r on r.oid = b.role
         order by r.rolname
@@ -420,8 +439,7 @@ begin
         end if;
         lost := case
             when before.level is null or before.role = 'public' then pg_catalog.format('Role %s had rights that no level has.', before.role)
-            when before.level <> 'admin' and before.works_and_produces then pg_catalog.format('Role %s was a producer too.', before.role)
-            when before.level in ('worker', 'producer') and before.reads then pg_catalog.format('Role %s was a reader too.', before.role)
+            when before.has_more then pg_catalog.format('Role %s had other rights than those of the level %s, which it keeps.', before.role, before.level)
         end;
         if lost is not null then
             raise warning 'rights on trax were revoked from role %', before.role

@@ -102,3 +102,65 @@ async fn a_schema_that_others_may_fill_is_refused_by_the_update_too() {
         .await;
     s.assert_healthy().await;
 }
+
+/// A level is not given for one of its functions, and no right is lost silently.
+#[tokio::test]
+async fn an_upgrade_raises_no_role() {
+    let name = "test_upgraded_parts";
+    let (db, s) = old_session(name).await;
+    for (role, rights) in [
+        ("pauses", "execute on function trax.pause(text)"),
+        (
+            "completes",
+            "execute on function trax.complete(bigint, uuid, jsonb)",
+        ),
+        ("looks", "execute on function trax.status()"),
+        (
+            "works",
+            "execute on function trax.preview(text, timestamptz, int)",
+        ),
+        ("reads", "select on trax.run"),
+    ] {
+        s.get(&format!("create role {name}_{role}; grant usage on schema trax to {name}_{role}; grant {rights} to {name}_{role}"))
+            .await;
+    }
+    for role in ["works", "reads"] {
+        s.get(&format!(
+            "select trax.grant_access('{name}_{role}', 'worker')"
+        ))
+        .await;
+    }
+    let mut psql = shared_server().command("psql");
+    psql.args(["-XAtc", "alter extension trax update", db.name()]);
+    let output = psql.output().expect("psql runs");
+    let warned = String::from_utf8_lossy(&output.stderr);
+    for (role, said) in [
+        ("pauses", "had rights that no level has"),
+        ("completes", "had rights that no level has"),
+        ("looks", "had rights that no level has"),
+        ("works", "had other rights than those of the level worker"),
+        ("reads", "had other rights than those of the level worker"),
+    ] {
+        let said = format!("Role {name}_{role} {said}");
+        assert!(warned.contains(&said), "{said}: {warned}");
+    }
+    for (role, functions) in [
+        ("pauses", ""),
+        ("completes", ""),
+        ("looks", ""),
+        ("works", "claim_next"),
+        ("reads", "claim_next"),
+    ] {
+        let may = format!(
+            "select string_agg(distinct p.proname, ' ') from pg_proc p where p.pronamespace = 'trax'::regnamespace
+             and p.proname in ('claim_next', 'pause', 'grant_access', 'cancel', 'status')
+             and has_function_privilege('{name}_{role}', p.oid, 'execute')"
+        );
+        assert_eq!(s.get(&may).await, functions, "{role}");
+    }
+    s.get(&format!(
+        "drop owned by {name}_pauses, {name}_completes, {name}_looks, {name}_works, {name}_reads;
+         drop role {name}_pauses, {name}_completes, {name}_looks, {name}_works, {name}_reads"
+    ))
+    .await;
+}
