@@ -230,6 +230,19 @@ where not exists (
     where s.manifest_id = m.manifest_id
 )
 union all
+select 'a dependency has both manifests', format('manifest %s depends on manifest %s', d.child_id, d.parent_id)
+from trax.manifest_dependency d
+where not exists (
+        select
+        from trax.manifest m
+        where m.manifest_id = d.child_id
+    )
+    or not exists (
+        select
+        from trax.manifest m
+        where m.manifest_id = d.parent_id
+    )
+union all
 select 'a state has a manifest', format('manifest %s', s.manifest_id)
 from trax.manifest_state s
 where not exists (

@@ -283,7 +283,15 @@ async fn status_says_what_to_type() {
 /// Statements that break each invariant, and the rule that must report it. Each starts with a
 /// waiting job 1, an executing job 2, a completed job 3, a job 4 that failed for good, and the
 /// manifest `m`.
-const BREAKAGES: [(&str, &str); 30] = [
+const BREAKAGES: [(&str, &str); 32] = [
+    (
+        "a dependency has both manifests",
+        "insert into trax.manifest_dependency (child_id, parent_id) select manifest_id, 99 from trax.manifest limit 1",
+    ),
+    (
+        "a dependency has both manifests",
+        "insert into trax.manifest_dependency (child_id, parent_id) select 99, manifest_id from trax.manifest limit 1",
+    ),
     (
         "a need has a living job",
         "insert into trax.need (needed_job_id, job_id, one_is_enough) values (1, 99, false)",

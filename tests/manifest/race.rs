@@ -39,6 +39,41 @@ async fn a_trigger_that_meets_an_unschedule_leaves_no_orphan() {
     looker.assert_healthy().await;
 }
 
+#[tokio::test]
+async fn a_parent_is_not_removed_while_another_manifest_comes_to_depend_on_it() {
+    let (db, mut a) = session().await;
+    let (mut b, looker) = (Session::of(&db).await, Session::of(&db).await);
+    for isolation in ["read committed", "repeatable read"] {
+        a.get("select trax.schedule('parent', 'a')").await;
+        a.get("begin; select trax.schedule('child', 'a', depends_on => '{parent}')")
+            .await;
+        b.get(&format!("begin isolation level {isolation}; select 1"))
+            .await;
+        let pid = b.pid();
+        let other = b.spawn("select trax.unschedule('parent')");
+        looker.sees_waiting(pid).await;
+        a.get("commit").await;
+        let (session, seen) = other.await.expect("the other session lives");
+        let refusal = seen.expect_err("a manifest depends on it");
+        assert!(
+            refusal.message.contains("depend on manifest \"parent\""),
+            "{refusal}"
+        );
+        b = session;
+        b.get("rollback; begin; select trax.unschedule('child'); select trax.unschedule('parent')")
+            .await;
+        let pid = a.pid();
+        let other = a.spawn("select trax.schedule('child', 'a', depends_on => '{parent}')");
+        looker.sees_waiting(pid).await;
+        b.get("commit").await;
+        let (session, seen) = other.await.expect("the other session lives");
+        let refusal = seen.expect_err("the parent is gone");
+        assert_eq!(refusal.message, "manifest \"parent\" does not exist");
+        a = session;
+    }
+    looker.assert_healthy().await;
+}
+
 /// A session locks the rows that `locked` selects, as the first half of `first` does; another waits
 /// in `second`; then the first continues with `first`. Both must succeed.
 async fn cross(

@@ -158,6 +158,8 @@ fn schedule(spi: &Spi, mut change: Change) -> Result<(i64, Difference)> {
 
 /// Deletes the definition and cancels waiting jobs; running jobs continue, and history stays.
 fn unschedule(spi: &Spi, name: &str, now: Timestamp) -> Result<()> {
+    // Nobody makes another manifest depend on it meanwhile.
+    dependency::lock_edges();
     // Waiting jobs are locked first, as outcomes do: a job that is being claimed may complete in
     // the same transaction.
     let found = find(spi, name).ok_or_else(|| Error::unknown_manifest(name))?;

@@ -210,7 +210,9 @@ fn ids(spi: &Spi, names: &[String]) -> Result<Vec<i64>> {
 
 /// Returns an error for the removal of a manifest on which others depend.
 pub(crate) fn refuse_with_dependents(spi: &Spi, id: i64, name: &str) -> Result<()> {
-    let names = spi.query(DependencyDependents { parent_id: arg(id) }).one();
+    let names = spi
+        .query_latest(DependencyDependents { parent_id: arg(id) })
+        .one();
     if names.is_empty() {
         return Ok(());
     }
