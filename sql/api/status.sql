@@ -211,20 +211,20 @@ select
     case
         when f.standby then 'standby'
         when not f.at_home then 'waiting for trax.adopt()'
-        when f.scheduler_pid is null and f.fresh then 'starting'
-        when f.waits_for_turn then 'waiting for its turn'
-        when f.scheduler_pid is null then 'not running'
         when f.disabled_here then 'disabled in this database'
         when f.paused_at is not null then format(
             'paused since %s%s', date_trunc('second', f.paused_at), coalesce(': ' || f.pause_reason, '')
         )
         when f.holder is not null then format('held up by %s', f.holder)
+        when f.scheduler_pid is null and f.fresh then 'starting'
+        when f.waits_for_turn then 'waiting for its turn'
+        when f.scheduler_pid is null then 'not running'
         when f.runs_code_of_others then 'refuses to run code of others'
         else 'running'
     end,
     f.standby
         or (f.scheduler_pid is not null and f.at_home and f.paused_at is null and f.holder is null and not f.runs_code_of_others and not f.disabled_here)
-        or (f.at_home and f.paused_at is null and (f.scheduler_pid is null and f.fresh or f.waits_for_turn)),
+        or (f.at_home and f.paused_at is null and f.holder is null and not f.disabled_here and (f.scheduler_pid is null and f.fresh or f.waits_for_turn)),
     case
         when f.standby then null
         when f.adopted and not f.at_home then format(
@@ -233,11 +233,11 @@ select
         )
         when not f.at_home then
             'These tables are a copy: restored, or made from another database. If the jobs should run here and nowhere else, type: select trax.adopt()'
-        when f.scheduler_pid is not null and f.disabled_here then format(
+        when f.disabled_here then format(
             'trax.enabled is off for it. Type: alter database %I reset trax.enabled', current_database()
         )
         when f.paused_at is not null then 'To resume it, type: select trax.resume()'
-        when f.scheduler_pid is not null and f.holder is not null then format(
+        when f.holder is not null then format(
             'That session has called trax.tick() in a transaction that is still open: no other cycle runs until it ends. End it, or type: %s',
             f.release
         )
