@@ -229,7 +229,7 @@ fn refuse(group: &Limited, count: usize, waiting: i64) -> ! {
     .hint(format!(
         "Enqueue later, or let more wait: select trax.configure_group({}, max_waiting => {})",
         literal(name),
-        max_waiting.saturating_mul(2)
+        (2 * i64::from(*max_waiting)).max(waiting + count as i64)
     ))
     .raise()
 }
