@@ -4,7 +4,7 @@ use crate::manifest::zone_update;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::spi;
-use crate::{audit, instance, sql_job, wake};
+use crate::{audit, instance, rate, sql_job, wake};
 
 sql_function!(trax_is_copy, pg_finfo_trax_is_copy, |call| {
     let is_copy = spi::connected(|spi| Ok(instance::require_adopted(spi).is_err()))?;
@@ -17,6 +17,7 @@ sql_function!(trax_adopt, pg_finfo_trax_adopt, |call| {
         let now = Timestamp::now();
         if instance::require_adopted(spi).is_err() {
             sql_job::rebind(spi);
+            rate::adopt(spi, now);
         }
         instance::adopt(spi, now);
         audit::record_here(spi, "adopt", None);

@@ -41,6 +41,7 @@ statement!(
 );
 statement!(RateUser, "rate/user.sql", { name: TEXTOID } -> String);
 statement!(RateDrop, "rate/drop.sql", { name: TEXTOID });
+statement!(RateAdopt, "rate/adopt.sql", { now: TIMESTAMPTZOID });
 
 sql_function!(trax_configure_rate, pg_finfo_trax_configure_rate, |call| {
     let settings = Settings::from_call(call)?;
@@ -177,6 +178,12 @@ fn require_memory() -> Result<()> {
     Err(Error::wrong_state("rates need the shared memory of trax")
         .detail("The server was started without trax in shared_preload_libraries.")
         .hint("Set shared_preload_libraries = 'trax' in postgresql.conf, and restart the server."))
+}
+
+/// Lets all keys of a copy count as just used up.
+pub(crate) fn adopt(spi: &Spi, now: Timestamp) {
+    spi.execute(RateAdopt { now: arg(now) });
+    changes::rates_opened();
 }
 
 /// Waits for the transactions that have queued jobs of these rates; from then on none does.
