@@ -58,6 +58,21 @@ async fn a_claim_reads_only_so_many_jobs_above_the_burst() {
     assert_eq!(s.claim_ids("").await, [cheap]);
 }
 
+/// The bound is that of a key, and holds for a moment.
+#[tokio::test]
+async fn jobs_above_the_burst_of_one_rate_hold_no_other_back() {
+    let (_db, s) = session().await;
+    s.get("select trax.configure_rate('api', 20, '1 h'), trax.configure_rate('disk', 20, '1 h')")
+        .await;
+    s.get("select count(*) from trax.enqueue_many('t', array_fill('{}'::jsonb, '{150}'), rate => 'api', cost => 20)")
+        .await;
+    s.enqueue("'t', rate => 'disk', cost => 20").await;
+    let cheap = enqueue_of(&s, "disk", 1).await[0];
+    s.get("select trax.configure_rate('api', 20, '1 h', burst => 8), trax.configure_rate('disk', 20, '1 h', burst => 8)")
+        .await;
+    assert_eq!(s.claim_ids("").await, [cheap]);
+}
+
 #[tokio::test]
 async fn a_start_uses_as_much_as_it_costs() {
     let (_db, s) = session().await;

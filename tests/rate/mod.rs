@@ -6,6 +6,7 @@ mod consume;
 mod exact;
 mod first;
 mod name;
+mod undone;
 mod wait;
 
 use harness::session::{Session, session};

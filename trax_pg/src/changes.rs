@@ -29,8 +29,12 @@ struct PendingChanges {
     configured: bool,
     /// Lanes of rates that jobs have left.
     left_lanes: HashSet<i64>,
+    /// Lanes of rates from which jobs have started: after a rollback these are first again.
+    started_lanes: HashSet<i64>,
     /// Rates were changed, or opened.
     rates: bool,
+    /// Rates were closed: a rollback opens them.
+    closed_rates: bool,
     /// Rows have been taken out of the queue.
     taken: bool,
     /// The first job whose lease has ended: after a rollback it counts again.
@@ -98,6 +102,18 @@ pub(crate) fn lanes_left(lanes: impl Iterator<Item = i64>) {
     if lanes.peek().is_some() {
         record(wake::WORK, |pending| pending.left_lanes.extend(lanes));
     }
+}
+
+/// Records that a job of a lane has started under a rate.
+pub(crate) fn started_under_rate(lane: i64) {
+    record(0, |pending| {
+        pending.started_lanes.insert(lane);
+    });
+}
+
+/// Records that a rate was closed.
+pub(crate) fn rate_closed() {
+    record(0, |pending| pending.closed_rates = true);
 }
 
 /// Records that a group's number of running jobs, or its limit, has changed.
@@ -301,9 +317,19 @@ pub(crate) fn prepared_ended() -> Vec<u64> {
 pub(crate) fn undone(whole: bool) {
     if whole {
         memory::resume_bounds();
-        open_gates(&PENDING.take());
+        open_undone(&PENDING.take());
     } else {
-        PENDING.with_borrow(open_gates);
+        PENDING.with_borrow(open_undone);
+    }
+}
+
+/// Opens the gates that this transaction may have closed because of its own changes, too.
+fn open_undone(pending: &PendingChanges) {
+    open_gates(pending);
+    let started = pending.started_lanes.iter().copied();
+    started.for_each(memory::first_may_differ);
+    if pending.rates || pending.closed_rates {
+        memory::void_bounds();
     }
 }
 

@@ -8,6 +8,15 @@ where d.status = 'awaiting_intervention'
     and ($since is null or d.created_at >= $since)
     and (d.task <> 'sql' or d.run_as is not null)
     and not d.undone
+    and (
+        d.rate is null
+        or exists (
+            select
+            from trax.rate r
+            where r.name = d.rate
+                and coalesce(r.burst, r.allowed) >= d.cost
+        )
+    )
     and not exists (
         select
         from trax.unique_key k

@@ -41,6 +41,7 @@ use crate::error::Result;
 use crate::lease::Held;
 use crate::limit;
 use crate::limit::{Blocked, Counter, Room, Shared, group};
+use crate::memory::Bound;
 use crate::memory::left::Left;
 use crate::rate::Rates;
 use crate::server::backend::session_name;
@@ -66,7 +67,7 @@ const MAX_JOBS: i32 = 1000;
 const BLOCK_AT_MOST: usize = 2000;
 /// Number of unreadable jobs after which a claim stops.
 const UNREADABLE_AT_MOST: usize = 100;
-/// Number of jobs that cost more than the burst of their rate that a claim passes.
+/// Number of jobs of a key that cost more than the burst of their rate that a claim passes.
 const ABOVE_BURST_AT_MOST: usize = 100;
 /// Columns of a claimed job, as `trax.claim_next` returns them.
 const COLUMNS: usize = 14;
@@ -384,8 +385,11 @@ struct Pick {
     blocked: Vec<Blocked>,
     /// Jobs that cannot be read.
     unreadable: Vec<Unreadable>,
-    /// How many jobs were passed that cost more than the burst of their rate.
-    above_burst: usize,
+    /// How many jobs were passed that cost more than the burst of their rate, for each key of it.
+    above_burst: HashMap<Bound, usize>,
+    /// The claim may have passed jobs that another claim can take: it does not know which job of a
+    /// rate is the first.
+    passed_jobs: bool,
     in_limited_database: bool,
     /// The claim has left no row that may become claimable without a ring. False if it has left a
     /// row because another transaction has locked its limit, and if it may not know all sections.

@@ -18,6 +18,7 @@ use crate::limit::{Blocked, Counter, Room, Shared, database, group};
 use crate::memory;
 use crate::memory::RateGates;
 use crate::memory::rate::Grant;
+use crate::memory::{GATE_MICROS, Reading};
 use crate::rate::{Rates, Start, Use};
 use crate::server::clock::Timestamp;
 use crate::server::lock;
@@ -44,6 +45,8 @@ enum Taken {
 /// The time at which a rate has room for a job, and for a cost of 1.
 pub(super) struct Full {
     pub(super) gates: RateGates,
+    /// The gate of used keys before the start.
+    pub(super) used: Reading,
     pub(super) at: i64,
     pub(super) one_at: i64,
 }
@@ -77,7 +80,8 @@ impl Pick {
             is_out_of_places: false,
             blocked: Vec::new(),
             unreadable: Vec::new(),
-            above_burst: 0,
+            above_burst: HashMap::new(),
+            passed_jobs: spi::keeps_snapshot(),
             in_limited_database: room != Room::Unlimited,
             saw_all: room != Room::Busy,
         }
@@ -115,7 +119,9 @@ impl Pick {
                 queue.end(candidate);
                 break;
             }
-            if self.group_room(&candidate.lane).is_none() || queue.is_closed(&candidate.lane) {
+            let has_no_room = self.group_room(&candidate.lane).is_none();
+            if has_no_room || queue.is_closed(&candidate.lane) {
+                self.passed_jobs |= has_no_room;
                 queue.end(candidate);
                 continue;
             }
@@ -125,8 +131,13 @@ impl Pick {
             };
             match taken {
                 Taken::Next => queue.advance(candidate, None),
-                Taken::Busy(shared) => queue.advance(candidate, Some(shared)),
-                Taken::Later(full) => queue.close_gates(candidate, &full),
+                Taken::Busy(shared) => {
+                    self.passed_jobs = true;
+                    queue.advance(candidate, Some(shared));
+                }
+                Taken::Later(full) => {
+                    queue.close_gates(candidate, &full, self.passed_jobs || is_private);
+                }
                 Taken::LeaveLane => queue.end(candidate),
             }
         }
@@ -204,6 +215,9 @@ impl Pick {
         } else {
             changes::granted_beside_limit();
         }
+        if grant.is_some() {
+            changes::started_under_rate(scan.number(Waiting::LaneId));
+        }
         let mut limited = false;
         if let Some(group) = self.groups.get_mut(&lane.group) {
             limited = matches!(group.room, Room::For(_));
@@ -265,26 +279,36 @@ impl Pick {
         if scan.is_changing() {
             return Err(Taken::Next);
         }
+        // Read before the settings and closures: a change of these opens the gates.
+        let gates: Vec<(RateGates, Reading)> = uses
+            .iter()
+            .map(Use::gates)
+            .map(|gates| (gates, gates.used.read()))
+            .collect();
+        let full = |number: usize, at, one_at| {
+            let (gates, used) = gates[number];
+            Taken::Later(Full {
+                gates,
+                used,
+                at,
+                one_at,
+            })
+        };
         let rates = self.rates.get_or_insert_with(Rates::open);
         match rates.start(&uses) {
             Start::Granted(grant) => Ok(Some(grant)),
             Start::Later {
                 number, at, one_at, ..
-            } => Err(Taken::Later(Full {
-                gates: uses[number].gates(),
-                at,
-                one_at,
-            })),
-            // The next row of the lane follows, unless the claim has passed many of these.
-            Start::AboveBurst if self.above_burst < ABOVE_BURST_AT_MOST => {
-                self.above_burst += 1;
-                Err(Taken::Next)
+            } => Err(full(number, at, one_at)),
+            // The next row of the lane follows, unless the claim has passed many of this key.
+            Start::AboveBurst => {
+                let passed = self.above_burst.entry(gates[0].0.used).or_default();
+                *passed += 1;
+                if *passed <= ABOVE_BURST_AT_MOST {
+                    return Err(Taken::Next);
+                }
+                Err(full(0, self.now.0 + GATE_MICROS, 0))
             }
-            Start::AboveBurst => Err(Taken::Later(Full {
-                gates: uses[0].gates(),
-                at: i64::MAX,
-                one_at: 0,
-            })),
             Start::Busy => {
                 self.saw_all = false;
                 Err(Taken::LeaveLane)

@@ -174,15 +174,20 @@ impl Queue {
         self.candidates.insert(candidate.order, candidate);
     }
 
-    /// Drops `candidate`, and keeps the lanes behind the gates of a rate until it has room.
-    pub(super) fn close_gates(&mut self, candidate: Candidate, full: &Full) {
+    /// Drops `candidate`, and keeps the lanes behind the gates of a rate until it has room; not for
+    /// long if other claims may find another first job of the key.
+    pub(super) fn close_gates(&mut self, candidate: Candidate, full: &Full, may_differ: bool) {
         let gates = full.gates;
         if full.one_at > self.now.0 {
             self.list.close(gates.used, full.one_at);
-            gates.used.close_until(full.one_at);
+            gates.used.raise(full.used, full.one_at);
         }
-        if full.at > full.one_at && gates.save_until(full.at, &self.changes) {
-            self.list.close(gates.saved, full.at);
+        let at = match may_differ {
+            true => full.at.min(self.now.0 + memory::GATE_MICROS),
+            false => full.at,
+        };
+        if at > full.one_at && gates.save_until(at, &self.changes) {
+            self.list.close(gates.saved, at);
         }
         self.end(candidate);
     }

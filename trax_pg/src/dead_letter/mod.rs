@@ -25,8 +25,11 @@ use crate::setting;
 use crate::unique_key::KeyTaken;
 use crate::work_queue;
 use crate::work_queue::NewJob;
+use left::Left;
 use pgrx::pg_sys;
 use std::sync::atomic::{AtomicI64, Ordering};
+
+mod left;
 
 /// How far back the first repair in a backend looks, in microseconds.
 const FIRST_MICROS: i64 = 10 * 60 * 1_000_000;
@@ -71,14 +74,6 @@ row! {
         id: i64,
         manifest_id: Option<i64>,
         unique_key: Option<String>,
-    }
-}
-row! {
-    /// How many dead letters of a list cannot be requeued.
-    struct Left {
-        with_key: i64,
-        without_role: i64,
-        undone: i64,
     }
 }
 statement!(DeadLetterOfJobs, "dead_letter/of_jobs.sql", { job_ids: INT8ARRAYOID });
@@ -230,6 +225,7 @@ fn requeue(spi: &Spi, resolution: &Resolution) -> Result<i64> {
         .hint("If it is to run once more, queue a new job."));
     }
     letter.require_role()?;
+    letter.require_rate()?;
     letter.require_steps(resolution)?;
     let (id, key) = (resolution.id, letter.unique_key.clone());
     requeue_letter(spi, resolution, letter).map_err(|KeyTaken { job_id, ended }| {
@@ -283,6 +279,7 @@ fn requeue_listed(spi: &Spi, listed: &[Listed]) -> i64 {
             letter.is_open()
                 && !letter.undone
                 && letter.require_role().is_ok()
+                && letter.require_rate().is_ok()
                 && letter.is_readable(resolution.id)
         };
         if let Some(letter) = taken.first().filter(can_run)
@@ -335,6 +332,12 @@ impl Letter {
             )))
     }
 
+    /// Returns an error for a rate that has been dropped, or whose burst is below the cost.
+    fn require_rate(&self) -> Result<()> {
+        let (name, key) = (self.rate.clone(), self.rate_key.clone());
+        rate::OfJob::of_ended(name, key, self.cost).map(|_| ())
+    }
+
     /// Returns an error for a SQL job whose role is not known any more.
     fn require_role(&self) -> Result<()> {
         if self.task != SQL_TASK || self.run_as.is_some() {
@@ -346,40 +349,6 @@ impl Letter {
         ))
         .detail("The cycle wrote this dead letter from the history, which has no roles.")
         .hint("Queue the statement again: select trax.enqueue_sql('...'); and resolve the dead letter: select trax.acknowledge_dead_letter(id)"))
-    }
-}
-
-impl Left {
-    /// Warns the caller how many stay, and why.
-    fn warn(&self) {
-        let count = |number: i64| match number {
-            1 => "1 dead letter was not requeued".to_owned(),
-            more => format!("{more} dead letters were not requeued"),
-        };
-        if self.with_key > 0 {
-            Error::key_taken(format!("{} because another job has the unique key", count(self.with_key)))
-                .detail("A second job with the same key cannot be queued.")
-                .hint("When those jobs have ended, requeue them again; or resolve each: select trax.acknowledge_dead_letter(id)")
-                .warn();
-        }
-        if self.undone > 0 {
-            Error::wrong_state(format!(
-                "{} because their steps are being undone",
-                count(self.undone)
-            ))
-            .detail("A job in the place of such a letter begins from the start.")
-            .hint("Requeue each: select trax.requeue_dead_letter(id, fresh => true)")
-            .warn();
-        }
-        if self.without_role > 0 {
-            Error::wrong_state(format!(
-                "{} because the role of the statement is not known",
-                count(self.without_role)
-            ))
-            .detail("The cycle wrote such a dead letter from the history, which has no roles.")
-            .hint("Queue each statement again: select trax.enqueue_sql('...'); and resolve the dead letter: select trax.acknowledge_dead_letter(id)")
-            .warn();
-        }
     }
 }
 

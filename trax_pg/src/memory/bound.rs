@@ -315,11 +315,6 @@ impl Bound {
         self.raise(reading, now + GATE_MICROS);
     }
 
-    /// Closes this gate until a time at which a rate has room again.
-    pub(crate) fn close_until(self, until: i64) {
-        self.raise(self.read(), until);
-    }
-
     /// Opens this gate: makes it void, because the group may have room, and adds the opening to the
     /// list that sessions read ([`opened_since`]).
     pub(crate) fn open(self) {
@@ -385,7 +380,7 @@ pub(crate) fn resume() {
 }
 
 /// Makes all bounds of this database void, which opens all its gates.
-pub(crate) fn void_all() {
+pub(super) fn void_all() {
     if let Some(memory) = BOUNDS.get() {
         memory.of_databases[this_database()].void();
         // More than the openings that a session can read.

@@ -26,7 +26,7 @@ pub(crate) mod worker_slot;
 pub(crate) use bell::{Bell, CANCELS_AT_MOST, bell, has_rung};
 pub(crate) use bound::{
     Bound, GATE_MICROS, Reading, opened_since, resume as resume_bounds,
-    suspend_all as suspend_bounds, void_all as void_bounds,
+    suspend_all as suspend_bounds,
 };
 pub(crate) use lane::{
     Finding, LanesState, Peek, Section, all, end_skips, has_skips, lanes, lower, lowered_since,
@@ -265,6 +265,13 @@ pub(crate) enum Reservation {
 pub(crate) fn forget() {
     lane::forget();
     void_bounds();
+}
+
+/// Makes all bounds of this database void, which opens all its gates: also those that a claim which
+/// has begun is about to close.
+pub(crate) fn void_bounds() {
+    rate_gate::any_first_may_differ();
+    bound::void_all();
 }
 
 /// Frees the bells, lanes and tallies of dropped databases. Call it inside a transaction.

@@ -3,7 +3,8 @@
 //! Words: a key is *used* until one start has room again. It is *saved* while the first job that
 //! waits for it costs more than may start now: until there is room for that job, no other starts,
 //! or cheaper ones would keep it waiting for ever. Holds:
-//! - Nothing but a change of the rate shortens the time until which a key is used.
+//! - Nothing shortens the time until which a key is used but a change of the rate and a start that
+//!   is given back; these open the gate. A claim that closes it has read it before the start.
 //! - A key may be saved for less long if another job becomes the first one: the first has left its
 //!   lane, or a more urgent one has come. Each change of a job in a lane of the key opens the gate,
 //!   after its commit ([`first_may_differ`]). The lanes of a key share the first bits of their
@@ -56,7 +57,7 @@ impl RateGates {
             return false;
         };
         let index = self.saved.index();
-        self.saved.close_until(until);
+        self.saved.raise(self.saved.read(), until);
         saved.closed[index].store(true, Ordering::SeqCst);
         let now = saved.changes[index % NUMBERS].load(Ordering::SeqCst);
         let holds = before.0[index % NUMBERS] == now;
@@ -76,6 +77,16 @@ impl Changes {
         Self(std::array::from_fn(|number| {
             saved.map_or(0, |saved| saved.changes[number].load(Ordering::SeqCst))
         }))
+    }
+}
+
+/// Lets no claim that has begun keep a gate closed.
+pub(super) fn any_first_may_differ() {
+    if let Some(saved) = SAVED.get() {
+        let changes = saved.changes.iter();
+        changes.for_each(|number| {
+            number.fetch_add(1, Ordering::SeqCst);
+        });
     }
 }
 

@@ -33,7 +33,7 @@ use crate::server::quote::literal;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
 use pgrx::Uuid;
-pub(crate) use settings::{Settings, lock_use, remove, store};
+pub(crate) use settings::{Settings, adopt, lock_use, remove, store};
 pub(crate) use start::{Rates, Start, Use};
 
 /// After how long a rate that is being configured is asked again.
@@ -113,10 +113,7 @@ sql_function!(trax_close_rate, pg_finfo_trax_close_rate, |call| {
     let key = call.optional_name(1, "key")?.unwrap_or_default();
     let until = call.required::<Timestamp>(2, "until")?;
     spi::connected(|spi| {
-        let rates = Rates::open();
-        let known = rates.require(spi, &name);
-        rates.close();
-        known?;
+        require(spi, &name)?;
         let note = (!key.is_empty()).then(|| format!("key {key}"));
         if until > Timestamp::now() {
             close(spi, &name, &key, until);
@@ -137,6 +134,7 @@ sql_function!(trax_close_rate, pg_finfo_trax_close_rate, |call| {
 });
 
 fn close(spi: &Spi, name: &str, key: &str, until: Timestamp) {
+    changes::rate_closed();
     spi.execute(RateClose {
         name: arg(name),
         key: arg(key),
@@ -222,6 +220,15 @@ impl OfJob {
         require_cost(&name, limit, cost)?;
         let cost = cost as i32;
         Ok(Some(Self { name, key, cost }))
+    }
+
+    /// Returns the rate of a job that is queued again, which must exist and have so high a burst.
+    pub(crate) fn of_ended(
+        name: Option<String>,
+        key: Option<String>,
+        cost: Option<i32>,
+    ) -> Result<Option<Self>> {
+        Self::checked(name, key, cost.unwrap_or(1).into())
     }
 
     /// Returns its name and its key, empty if it has none.

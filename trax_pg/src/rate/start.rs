@@ -103,6 +103,9 @@ impl Rates {
 
     /// Uses all of these rates, or none.
     pub(crate) fn start(&mut self, uses: &[Use]) -> Start {
+        if self.known.len() + uses.len() > LOCKED_AT_MOST {
+            self.unlock();
+        }
         let mut demands = Vec::with_capacity(uses.len());
         for (number, wanted) in uses.iter().enumerate() {
             let Some(limit) = self.limit(wanted.rate) else {
@@ -175,9 +178,6 @@ impl Rates {
     fn limit(&mut self, name: &str) -> Option<Option<Limit>> {
         if let Some(known) = self.known.get(name) {
             return Some(*known);
-        }
-        if self.known.len() >= LOCKED_AT_MOST {
-            self.unlock();
         }
         if !Lock::Rate(name).take_if_free(Mode::Share) {
             return None;

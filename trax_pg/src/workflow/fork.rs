@@ -94,7 +94,7 @@ fn fork(
         concurrency_key: ended.concurrency_key,
         trace: ended.trace,
         version: ended.version,
-        rate: rate::OfJob::stored(ended.rate, ended.rate_key, ended.cost),
+        rate: rate::OfJob::of_ended(ended.rate, ended.rate_key, ended.cost)?,
         ..NewJob::plain(ended.task, ended.group_name, now)
     };
     let id = work_queue::next_id();

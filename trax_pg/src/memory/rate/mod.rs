@@ -61,6 +61,15 @@ impl Moment {
         }
     }
 
+    /// Returns an earlier moment, seen from this one, by what the clock showed.
+    fn at(self, shown: i64) -> Self {
+        let since = self.shown.saturating_sub(shown).max(0);
+        Self {
+            shown,
+            uptime: self.uptime.saturating_sub(since),
+        }
+    }
+
     fn latest(self, other: Self) -> Self {
         Self {
             shown: self.shown.max(other.shown),
@@ -124,12 +133,7 @@ impl Limit {
 
     /// Returns when the rate was last changed.
     fn changed(self, now: Moment) -> Moment {
-        let shown = nanos(self.changed_at);
-        let since = now.shown.saturating_sub(shown).max(0);
-        Moment {
-            shown,
-            uptime: now.uptime.saturating_sub(since),
-        }
+        now.at(nanos(self.changed_at))
     }
 }
 
@@ -292,8 +296,15 @@ impl Memory {
         let was_in_use = |until: Moment| until.ahead_of(changed) > 0;
         match bucket.entries.iter().find(|entry| entry.is(key)) {
             Some(entry) if entry.changed_at == limit.changed_at.0 => entry.until,
-            Some(entry) if was_in_use(entry.until) => used_up,
-            Some(_) => Moment::PAST,
+            Some(entry) => {
+                // The change of the entry may have been rolled back since.
+                let shown = nanos(Timestamp(entry.changed_at));
+                let changed = changed.latest(now.at(shown));
+                match entry.until.ahead_of(changed) > 0 {
+                    true => changed.plus(limit.full()),
+                    false => Moment::PAST,
+                }
+            }
             None => {
                 let floor = bucket.floor;
                 let floor = if was_in_use(floor) {
