@@ -82,8 +82,8 @@ begin
 end;
 $$;
 
--- The highest level of which each role has all functions, and whether it has other rights. Rights on
--- functions of no level come from default privileges, and not from trax.grant_access().
+-- The highest level of which each role has all functions, and whether it has other rights. Rights
+-- on functions of no level come from default privileges, and not from trax.grant_access().
 create table trax.level_before as
 with level as (
     select
