@@ -230,6 +230,16 @@ where not exists (
     where s.manifest_id = m.manifest_id
 )
 union all
+select 'the times of a job are finite', format('job %s', q.job_id)
+from trax.work_queue q
+where not isfinite(q.queued_at)
+    or not isfinite(q.run_at)
+union all
+select 'the times of a job are finite', format('job %s', l.job_id)
+from trax.lease l
+where not isfinite(l.lease_expires_at)
+    or not isfinite(l.reap_at)
+union all
 select 'a dependency has both manifests', format('manifest %s depends on manifest %s', d.child_id, d.parent_id)
 from trax.manifest_dependency d
 where not exists (

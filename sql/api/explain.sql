@@ -1,5 +1,22 @@
 -- Why a job waits, in words.
 
+create function trax.limit_locks(
+    group_name text,
+    concurrency_key text,
+    manifest_id bigint
+)
+returns table (
+    name text,
+    classid oid,
+    objid oid,
+    objsubid smallint
+)
+language c stable parallel restricted
+set search_path = pg_catalog, pg_temp
+as 'MODULE_PATHNAME', 'trax_limit_locks';
+comment on function trax.limit_locks(text, text, bigint) is
+    'Internal. Returns the locks on the limits of a job as pg_locks shows them: while another transaction holds such a lock, no claim takes the job.';
+
 create function trax.reasons_of_job(
     job_id bigint
 )
@@ -94,6 +111,34 @@ select
 from waiting w
 where coalesce(w.waits_for, 'time') = 'time'
     and w.group_full
+union all
+select
+    'locked',
+    format(
+        'Job %s waits for %s, which has locked %s since %s: no other claim takes its jobs.', w.job_id,
+        coalesce('process ' || l.pid, format('prepared transaction "%s"', p.gid)), k.name,
+        date_trunc('second', coalesce(a.xact_start, p.prepared))
+    ),
+    coalesce(a.xact_start, p.prepared),
+    'End that transaction, or type: '
+        || coalesce(
+            'select pg_terminate_backend(' || l.pid || ')',
+            format('commit prepared %1$s; or: rollback prepared %1$s', quote_literal(p.gid))
+        )
+from waiting w
+cross join lateral trax.limit_locks(w.group_name, w.concurrency_key, w.manifest_id) k
+join pg_locks l on l.classid = k.classid
+    and l.objid = k.objid
+    and l.objsubid = k.objsubid
+left join pg_stat_activity a on a.pid = l.pid
+left join pg_prepared_xacts p on l.pid is null and l.virtualtransaction = '-1/' || p.transaction
+where w.waits_for is null
+    and l.locktype = 'advisory'
+    and l.database = (select d.oid from pg_database d where d.datname = current_database())
+    and l.mode = 'ExclusiveLock'
+    and l.granted
+    and l.pid is distinct from pg_backend_pid()
+    and coalesce(a.xact_start, p.prepared) < clock_timestamp() - interval '1 s'
 union all
 select
     'delayed',

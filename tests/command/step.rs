@@ -331,6 +331,23 @@ trax step order --signal order --json"#,
     flow.s.assert_healthy().await;
 }
 
+/// The work was done: its output cannot be kept.
+#[tokio::test]
+async fn a_step_whose_output_cannot_be_kept_is_undone() {
+    for (command, option) in [
+        (r"printf '\351'", ""),
+        (r"printf 'a\000b'", ""),
+        ("echo hello", "--json"),
+    ] {
+        let script = format!("trax step charge {option} --undo card.refund -- sh -c \"{command}\"");
+        let flow = Flow::of(&script).await;
+        flow.enqueue("").await;
+        flow.work();
+        let queued = "select task from trax.work_queue";
+        assert_eq!(flow.s.get(queued).await, "card.refund", "{command}");
+    }
+}
+
 #[tokio::test]
 async fn a_step_of_a_job_that_fails_for_good_is_undone() {
     let flow = Flow::of(

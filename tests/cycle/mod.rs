@@ -283,7 +283,15 @@ async fn status_says_what_to_type() {
 /// Statements that break each invariant, and the rule that must report it. Each starts with a
 /// waiting job 1, an executing job 2, a completed job 3, a job 4 that failed for good, and the
 /// manifest `m`.
-const BREAKAGES: [(&str, &str); 32] = [
+const BREAKAGES: [(&str, &str); 34] = [
+    (
+        "the times of a job are finite",
+        "update trax.work_queue set waits_for = 'time', run_at = 'infinity' where job_id = 1",
+    ),
+    (
+        "the times of a job are finite",
+        "update trax.lease set lease_expires_at = 'infinity', reap_at = 'infinity' where job_id = 2",
+    ),
     (
         "a dependency has both manifests",
         "insert into trax.manifest_dependency (child_id, parent_id) select manifest_id, 99 from trax.manifest limit 1",

@@ -49,6 +49,54 @@ async fn a_ready_job_waits_for_a_worker_and_says_who_takes_its_task() {
 }
 
 #[tokio::test]
+async fn a_job_waits_for_the_transaction_that_has_locked_its_limit() {
+    let (db, s) = session().await;
+    let other = Session::of(&db).await;
+    s.get("select trax.configure_group('full', max_active_jobs => 5)")
+        .await;
+    for (way, lock) in [
+        (
+            "select trax.configure_group('g', priority => 3)",
+            "the group \"g\"",
+        ),
+        (
+            "select from trax.claim_next(groups => '{full}')",
+            "the group \"full\"",
+        ),
+        (
+            "select from trax.claim_next(tasks => '{keyed}')",
+            "the concurrency key \"k\"",
+        ),
+    ] {
+        let group = if lock.contains("full") { "full" } else { "g" };
+        s.get(&format!(
+            "select trax.enqueue('{}', group_name => '{group}', concurrency_key => {}) from generate_series(1, 2)",
+            if lock.contains("key") { "keyed" } else { "t" },
+            if lock.contains("key") { "'k'" } else { "null" },
+        ))
+        .await;
+        let last = s.number("select max(job_id) from trax.work_queue").await;
+        other.get(&format!("begin; {way}")).await;
+        let why =
+            format!("select detail, action from trax.explain_job({last}) where reason = 'locked'");
+        let pid = other.pid();
+        harness::eventually("the reason", harness::PATIENCE, async || {
+            let said = s.get(&why).await;
+            let wanted =
+                format!("Job {last} waits for process {pid}, which has locked {lock} since ");
+            let action = format!("select pg_terminate_backend({pid})");
+            match said.starts_with(&wanted) && said.ends_with(&action) {
+                true => Ok(()),
+                false => Err(said),
+            }
+        })
+        .await;
+        other.get("commit").await;
+        assert_eq!(s.get(&why).await, "");
+    }
+}
+
+#[tokio::test]
 async fn a_job_of_a_version_waits_for_a_worker_that_takes_it() {
     let (_db, s) = session().await;
     let job = s.enqueue("'mail', version => 'v1'").await;

@@ -33,6 +33,31 @@ pub(crate) use key_and_manifest::{
 };
 pub(crate) use repair::repair;
 
+use crate::server::call::sql_function;
+use crate::server::lock::Lock;
+use crate::server::spi::arg;
+
+// Returns the locks without which no claim takes a job, as `pg_locks` shows them.
+sql_function!(trax_limit_locks, pg_finfo_trax_limit_locks, |call| {
+    let (group, key) = (
+        call.name(0, "group_name")?,
+        call.optional_text(1, "concurrency_key")?,
+    );
+    let manifest = call.optional::<i64>(2);
+    let locks = [
+        Some((format!("the group \"{group}\""), Lock::Group(&group))),
+        key.as_deref()
+            .map(|key| (format!("the concurrency key \"{key}\""), Lock::Key(key))),
+        manifest.map(|id| ("the manifest of the job".to_owned(), Lock::Manifest(id))),
+    ];
+    let mut rows = call.rows();
+    for (name, lock) in locks.into_iter().flatten() {
+        let (class, object, part) = lock.columns();
+        rows.push(&[arg(name), arg(class), arg(object), arg(part)]);
+    }
+    Ok(rows.end())
+});
+
 /// How many more jobs a claim may take under a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {

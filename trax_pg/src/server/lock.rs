@@ -189,6 +189,14 @@ impl Lock<'_> {
         unsafe { pg_sys::LockRelease(&raw const tag, mode.number(), for_session) };
     }
 
+    /// Returns the columns `classid`, `objid` and `objsubid` with which `pg_locks` shows it.
+    pub(crate) fn columns(self) -> (pg_sys::Oid, pg_sys::Oid, i16) {
+        let tag = self.tag();
+        let oid = |field| pg_sys::Oid::from(field);
+        let (class, object) = (oid(tag.locktag_field2), oid(tag.locktag_field3));
+        (class, object, tag.locktag_field4.cast_signed())
+    }
+
     fn tag(self) -> pg_sys::LOCKTAG {
         // A kind with a single lock has 1 in the first field.
         let only = |number: u64| (0, 1 << 32 | number);

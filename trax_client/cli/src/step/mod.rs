@@ -110,9 +110,14 @@ pub(crate) async fn run(_: Option<String>, arguments: Arguments) -> Result<ExitC
     let answer = match wire::read(&mut worker).await.map_err(ended)? {
         Answer::Run => match printed_by(&arguments.command).await? {
             Ok(out) => {
-                let output = kept(&out, arguments.json)?;
-                wire::write(&mut worker, &output).await.map_err(ended)?;
-                wire::read(&mut worker).await.map_err(ended)?
+                let output = kept(&out, arguments.json);
+                let sent = output.as_ref().map_err(Failure::to_string);
+                wire::write(&mut worker, &sent).await.map_err(ended)?;
+                let answer = wire::read(&mut worker).await.map_err(ended)?;
+                match (answer, output) {
+                    (Answer::Failed { .. }, Err(refused)) => return Err(refused),
+                    (answer, _) => answer,
+                }
             }
             Err(code) => return Ok(code),
         },

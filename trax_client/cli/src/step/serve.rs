@@ -10,7 +10,8 @@ use std::io;
 use std::os::unix::net;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::ser::Error;
+use serde::{Deserialize, Serialize, Serializer};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -112,7 +113,7 @@ async fn answer(stream: &mut UnixStream, ctx: &Context) -> io::Result<Option<Ans
             // Fails if the caller ends without an output: its command has failed.
             let work = move || async move {
                 wire::write(stream, &Answer::Run).await?;
-                wire::read::<Json>(stream).await
+                wire::read(stream).await.map(Output)
             };
             let undo = undo.map(|(task, input)| Undo::new(task, input)).transpose();
             let kept = match undo {
@@ -120,7 +121,11 @@ async fn answer(stream: &mut UnixStream, ctx: &Context) -> io::Result<Option<Ans
                 Ok(Some(undo)) => ctx.step_with_undo(&name, undo, work).await,
                 Err(error) => Err(error.into()),
             };
-            Some(kept.map_or_else(failed, Answer::Kept))
+            Some(match kept {
+                Ok(Output(Ok(output))) => Answer::Kept(output),
+                Ok(Output(Err(reason))) => failed(JobError::permanent(reason)),
+                Err(error) => failed(error),
+            })
         }
         Request::Sleep { name, time } => {
             let slept = ctx.begin_sleep(&name, time).await;
@@ -140,6 +145,27 @@ async fn answer(stream: &mut UnixStream, ctx: &Context) -> io::Result<Option<Ans
             waited(ctx.begin_children(&name, Children::All, timeout).await)
         }
     })
+}
+
+/// The output of a command, or the reason why it cannot be kept: then it has no JSON, and the work
+/// that was done is undone.
+#[derive(Deserialize)]
+#[serde(from = "Json")]
+struct Output(Result<Json, String>);
+
+impl From<Json> for Output {
+    fn from(kept: Json) -> Self {
+        Output(Ok(kept))
+    }
+}
+
+impl Serialize for Output {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.0 {
+            Ok(output) => output.serialize(serializer),
+            Err(reason) => Err(S::Error::custom(reason)),
+        }
+    }
 }
 
 fn waited<T: Serialize>(waited: HandlerResult<Waited<T>>) -> Option<Answer> {

@@ -25,7 +25,8 @@ const LONGEST_MESSAGE: usize = 6 * LIMIT + 4096;
 /// The first message of `trax step`.
 #[derive(Deserialize, Serialize)]
 pub(crate) enum Request {
-    /// Run a command unless its output is kept. The output follows as another message.
+    /// Run a command unless its output is kept. Another message follows: the output, or the reason
+    /// why it cannot be kept.
     Step {
         name: String,
         undo: Option<(String, Json)>,
