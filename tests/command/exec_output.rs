@@ -76,10 +76,38 @@ async fn a_character_that_cannot_be_stored_costs_a_program_neither_its_output_no
         &["worker", "--until-empty", "--all-tasks", "--exec", exec],
     ));
     assert_eq!(code, Some(0), "{errors}");
+    assert_eq!(
+        errors.matches("U+FFFD replaces them").count(),
+        2,
+        "{errors}"
+    );
     let sql = "select string_agg(concat_ws(' ', task, state, coalesce(output, detail) ->> 'a'), ', ' order by task) from trax.run";
     assert_eq!(
         text(&client, sql).await,
         "bad failed \u{fffd}|\u{fffd}|é, good completed \u{fffd}|\u{fffd}|é"
+    );
+}
+
+#[tokio::test]
+async fn a_string_of_a_mebibyte_is_an_output_or_its_end_is() {
+    let database = database().await;
+    let client = connect(&database).await;
+    execute(
+        &client,
+        "select trax.enqueue(n::text) from unnest('{1048566,1048576}'::int[]) n",
+    )
+    .await;
+    let exec = r#"printf '"'; head -c $((TRAX_TASK - 2)) /dev/zero | tr '\0' x; printf '"'"#;
+    let (code, _, errors) = run(&mut trax(
+        &database,
+        &["worker", "--until-empty", "--all-tasks", "--exec", exec],
+    ));
+    assert_eq!(code, Some(0), "{errors}");
+    let kept = "select string_agg(concat_ws(' ', task, length(output #>> '{}'), detail), ', ' order by task) from trax.run";
+    let end = 4096 + "(1044480 bytes left out)\n".len();
+    assert_eq!(
+        text(&client, kept).await,
+        format!("1048566 1048564, 1048576 {end}")
     );
 }
 

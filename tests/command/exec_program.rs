@@ -19,6 +19,7 @@ async fn a_program_that_does_not_exist_is_refused_before_it_costs_a_job_an_attem
     for exec in [
         "no-such-program --fast",
         "A=b exec ./no-such-program",
+        "'./no such program' --fast",
         &plain,
     ] {
         let errors = refused(

@@ -84,3 +84,19 @@ async fn what_toml_cannot_say_is_exported_as_json() {
     let path = path.display().to_string();
     assert_eq!(said(&db, &["manifest", "apply", &path]), "1 unchanged\n");
 }
+
+#[tokio::test]
+async fn a_null_input_is_refused_with_its_manifest() {
+    let (db, s) = session().await;
+    s.get("select trax.schedule('a', 't'), trax.schedule('m', 't', 'null')")
+        .await;
+    for format in ["toml", "json"] {
+        let errors = refused(&db, 1, &["manifest", "export", "--format", format]);
+        let words = "manifest \"m\": its input is null";
+        assert!(errors.contains(words), "{errors}");
+    }
+    let one = said(&db, &["manifest", "export", "a"]);
+    assert!(one.contains("name = \"a\""), "{one}");
+    let names = said(&db, &["manifest", "export", "--quiet"]);
+    assert_eq!(names, "a\nm\n");
+}

@@ -31,6 +31,31 @@ fn the_exit_codes_are_in_the_help() {
 }
 
 #[test]
+fn the_page_of_the_command_has_the_exit_codes_of_every_command() {
+    let page = include_str!("../../docs/command.md");
+    for (words, codes) in [
+        (&["jobs", "watch"][..], &["4"][..]),
+        (&["lock"], &["64", "74", "75", "126", "127"]),
+        (&["step"], &["3", "64", "65", "74", "75", "126", "127"]),
+    ] {
+        let (_, output, _) = run(at_80_columns(words).arg("--help"));
+        let (_, told) = output.split_once("Exit codes:").expect("its exit codes");
+        for code in codes {
+            let is_there = |text: &str| {
+                let mut words = text.split(|c: char| !c.is_alphanumeric());
+                words.any(|word| word == *code)
+            };
+            assert!(is_there(told), "{code}: {told}");
+            let lists = page.split_once("Exit codes:").expect("a list").1;
+            assert!(
+                is_there(lists.split("## ").next().unwrap_or_default()),
+                "{code}"
+            );
+        }
+    }
+}
+
+#[test]
 fn completions_know_every_command_and_are_scripts_of_their_shell() {
     for shell in ["bash", "zsh", "fish"] {
         let (code, script, _) = run(bare().args(["completions", shell]));

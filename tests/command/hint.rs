@@ -48,6 +48,22 @@ async fn a_hint_names_what_its_command_takes() {
     }
     for (arguments, tip) in [
         (&["staus"][..], "'status'"),
+        (
+            &[
+                "worker",
+                "--task",
+                "t",
+                "--exec",
+                "true",
+                "--pass-env",
+                "HOME",
+            ],
+            "a program gets every other variable",
+        ),
+        (
+            &["lock", "l", "--pass-env", "PGSSLKEY", "--", "true"],
+            "the environment does not have it",
+        ),
         (&["manifests", "list"], "'manifest'"),
         (
             &["enqueue", "t", "--timeout", "-5"],
@@ -184,6 +200,21 @@ async fn a_mistake_in_a_graph_has_its_line_and_a_hint_in_toml() {
 }
 
 #[tokio::test]
+async fn a_number_that_json_lacks_is_refused_with_its_line() {
+    let database = database().await;
+    let files = Scratch::new("nan");
+    let path = files.path().join("m.toml");
+    for (command, list) in [("manifest", "manifests"), ("graph", "jobs")] {
+        let text = format!("[[{list}]]\nname = \"a\"\ntask = \"t\"\ninput = {{ n = [1, nan] }}\n");
+        std::fs::write(&path, text).expect("a file can be written");
+        let (code, _, errors) = run(trax(&database, &[command, "apply"]).arg(&path));
+        assert_eq!(code, Some(64), "{errors}");
+        let words = "m.toml:4: input.n: nan is no number of JSON";
+        assert!(errors.contains(words), "{errors}");
+    }
+}
+
+#[tokio::test]
 async fn a_line_that_is_not_text_is_named() {
     let database = database().await;
     let files = Scratch::new("lines");
@@ -194,6 +225,17 @@ async fn a_line_that_is_not_text_is_named() {
         .arg(&path));
     assert_eq!(code, Some(64), "{errors}");
     assert!(errors.contains("bl: line 2: not UTF-8"), "{errors}");
+    for (line, words) in [
+        (r#"{"n": "a\u0000"}"#, "bl: line 3: the character NUL"),
+        (r#"{"n": "\ud83d"}"#, "bl: line 3: not JSON"),
+    ] {
+        std::fs::write(&path, format!("{{\"n\": 1}}\n\n{line}\n")).expect("a file can be written");
+        let (code, _, errors) = run(on(shared_server(), &database)
+            .args(["enqueue", "t", "--file"])
+            .arg(&path));
+        assert_eq!(code, Some(64), "{errors}");
+        assert!(errors.contains(words), "{errors}");
+    }
 }
 
 #[tokio::test]

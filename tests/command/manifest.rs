@@ -242,6 +242,12 @@ async fn a_mistake_in_a_file_is_reported_with_its_place_and_nothing_is_applied()
             1,
             "l.toml:3: task: ",
         ),
+        (
+            "m.toml",
+            "[[manifests]]\nname = \"x\"\nsql = \"select 1\"\nrun_as = \"no_such_role\"\n",
+            1,
+            "hint: List the roles",
+        ),
     ] {
         let path = file(&files, name, text);
         let errors = refused(&db, code, &["manifest", "apply", &path, "--yes"]);

@@ -143,3 +143,39 @@ async fn every_waits_its_interval_and_a_new_delay_after_a_success() {
     assert_eq!(s.get(counted).await, "t");
     s.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn a_time_after_which_no_delay_fits_is_refused() {
+    let (_db, s) = session().await;
+    let last = "'199999-12-31 23:59:59.999999Z'";
+    s.get(&format!(
+        "select trax.schedule('m', 'm', run_at => {last}, variance => '10 years', exclusions => '{{\"days_of_week\": [\"FRI\"]}}');
+         select trax.schedule('e', 'e', every => '10 years', starts_at => {last}, variance => '10 years');
+         select trax.enqueue('j', run_at => {last}, unique_key => 'k', unique_for => '10 years')"
+    ))
+    .await;
+    let finite = "select bool_and(isfinite(next_run_at) and next_run_at >= next_scheduled_for) from trax.manifest_state";
+    assert_eq!(s.get(finite).await, "t");
+    s.enqueue("'w'").await;
+    let job = s.claim_one("tasks => '{w}'").await;
+    for call in [
+        "trax.enqueue('j', run_at => $)".to_owned(),
+        "trax.change_job(1, run_at => $)".to_owned(),
+        "trax.schedule('n', 'n', run_at => $)".to_owned(),
+        "trax.schedule('n', 'n', every => '1 h', starts_at => $)".to_owned(),
+        "trax.schedule('n', 'n', every => '1 h', ends_at => $)".to_owned(),
+        r#"trax.enqueue_graph('{"jobs": [{"name": "a", "task": "a", "run_at": "200000-01-01 UTC"}]}')"#.to_owned(),
+        r#"trax.apply('{"manifests": [{"name": "a", "task": "a", "run_at": "200000-01-01 UTC"}]}')"#.to_owned(),
+        format!("trax.sleep({}, 's', $)", job.key()),
+        format!("trax.await_signal({}, 's', 'go', until => $)", job.key()),
+    ] {
+        for time in ["'200000-01-01 00:00Z'", "'294276-12-31 23:59Z'"] {
+            let refusal = s.refusal(&format!("select {}", call.replace('$', time))).await;
+            assert_eq!(refusal.code, "22023", "{call}");
+            let words = "must be a finite time before the year 200000";
+            assert!(refusal.message.ends_with(words), "{refusal}");
+            assert!(refusal.hint.starts_with("Specify a time"), "{refusal}");
+        }
+    }
+    s.assert_healthy().await;
+}

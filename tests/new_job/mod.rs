@@ -218,7 +218,7 @@ async fn a_key_whose_job_is_being_completed_is_alive_and_nobody_waits() {
 }
 
 /// The values of the last of 1,500 rows, the SQLSTATE, and text that the message contains.
-const MISTAKES: [(&str, &str, &str); 14] = [
+const MISTAKES: [(&str, &str, &str); 15] = [
     ("(task) values (null)", "22004", "task"),
     ("(input) values ('1')", "22004", "task"),
     ("(task) values ('')", "22023", "task"),
@@ -246,6 +246,11 @@ const MISTAKES: [(&str, &str, &str); 14] = [
         "retry_delay",
     ),
     ("(task, run_at) values ('t', 'infinity')", "22023", "run_at"),
+    (
+        "(task, run_at) values ('t', '200000-01-01Z')",
+        "22023",
+        "year",
+    ),
     ("(task, unique_key) values ('t', '')", "22023", "unique_key"),
     (
         "(task, input) values ('t', to_jsonb(repeat('x', 2000000)))",

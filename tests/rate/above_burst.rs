@@ -1,7 +1,9 @@
 //! Jobs that cost more than the burst of their rate, which was lowered: they do not start.
 
 use super::enqueue_of;
+use harness::process::run;
 use harness::session::session;
+use harness::shared_server;
 
 #[tokio::test]
 async fn a_job_above_the_burst_does_not_start_and_says_so_and_others_pass_it() {
@@ -41,6 +43,27 @@ async fn a_job_above_the_burst_does_not_start_and_says_so_and_others_pass_it() {
         .await;
     s.becomes("select job_id from trax.claim_next()", &dear.to_string())
         .await;
+}
+
+#[tokio::test]
+async fn who_lowers_a_burst_below_a_waiting_job_gets_a_notice() {
+    let (db, s) = session().await;
+    s.get("select trax.configure_rate('api', 20, '1 h')").await;
+    s.enqueue("'t', rate => 'api', cost => 9").await;
+    s.enqueue("'t', rate => 'api', cost => 20").await;
+    let said = |burst: i32| {
+        let sql = format!("select trax.configure_rate('api', 20, '1 h', burst => {burst})");
+        let mut psql = shared_server().command("psql");
+        let (code, _, errors) = run(psql.args(["-Xqd", db.name(), "-c", &sql]));
+        assert_eq!(code, Some(0), "{errors}");
+        errors
+    };
+    assert_eq!(said(20), "");
+    let notice = said(8);
+    let words =
+        "NOTICE:  2 jobs that wait cost up to 20 of rate \"api\", more than its burst of 8,";
+    assert!(notice.starts_with(words), "{notice}");
+    assert!(said(9).starts_with("NOTICE:  1 jobs that wait cost up to 20"));
 }
 
 #[tokio::test]

@@ -45,6 +45,7 @@ async fn what_the_extension_refuses_the_outbox_refuses_with_the_same_words() {
         "'sql'",
         "'t', run_at => 'infinity'",
         "'t', run_at => '-infinity'",
+        "'t', run_at => '200000-01-01 00:00Z'",
         "'t', group_name => ''",
         "'t', group_name => repeat('x', 256)",
         "'t', group_name => 'it''s '",

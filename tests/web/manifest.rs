@@ -167,6 +167,15 @@ async fn what_is_exported_is_applied_elsewhere_and_is_the_same() {
     assert_eq!(web.get("/export?manifest=nothing").await.status, 404);
     let page = web.page("/manifests/mail").await;
     assert!(page.contains("href=\"/export?manifest=mail\""), "{page}");
+    s.get("select trax.schedule('nothing', task => 't', input => 'null')")
+        .await;
+    let refused = web.get("/export").await;
+    assert_eq!(refused.status, 400, "{}", refused.body);
+    assert!(
+        refused.body.contains("its input is null"),
+        "{}",
+        refused.body
+    );
 }
 
 #[tokio::test]

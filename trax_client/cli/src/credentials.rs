@@ -33,8 +33,24 @@ pub(crate) struct PassedVariables {
     /// Also pass this variable to the program, one of DATABASE_URL, PGPASSWORD, PGPASSFILE,
     /// PGSERVICE, PGSERVICEFILE, PGSSLCERT, PGSSLKEY and PGSSLPASSWORD, which are otherwise
     /// withheld; may be repeated
-    #[arg(long = "pass-env", value_name = "NAME")]
+    #[arg(long = "pass-env", value_name = "NAME", value_parser = withheld)]
     names: Vec<String>,
+}
+
+/// Returns the name of a variable that a program does not get anyway.
+fn withheld(name: &str) -> Result<String, String> {
+    if !OURS.contains(&name) {
+        return Err(format!(
+            "only {} are withheld; a program gets every other variable without this option",
+            OURS.join(", ")
+        ));
+    }
+    match std::env::var_os(name) {
+        Some(_) => Ok(name.to_owned()),
+        None => {
+            Err("the environment does not have it; set it, or leave this option out".to_owned())
+        }
+    }
 }
 
 impl PassedVariables {
@@ -51,7 +67,7 @@ mod tests {
 
     #[test]
     fn what_is_passed_is_not_withheld() {
-        let names = vec!["PGPASSWORD".to_owned(), "HOME".to_owned()];
+        let names = vec!["PGPASSWORD".to_owned()];
         let withheld: Vec<&str> = PassedVariables { names }.withheld().collect();
         assert!(withheld.contains(&"DATABASE_URL"));
         assert!(!withheld.contains(&"PGPASSWORD"));

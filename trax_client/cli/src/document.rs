@@ -6,6 +6,8 @@ use std::path::Path;
 use serde_json::Value;
 use trax_terminal::Failure;
 
+use crate::place::not_finite;
+
 /// Examples of a document, for the hints of errors.
 pub(crate) struct Kind {
     pub(crate) json: &'static str,
@@ -49,6 +51,11 @@ pub(crate) fn parse(file: &str, text: &str, kind: &Kind) -> Result<Value, Failur
         ))
         .hint(kind.toml)
     })?;
+    if let Some((line, key, number)) = not_finite(text) {
+        return Err(Failure::usage(format!("{number} is no number of JSON"))
+            .hint(format!("write a finite number, or a text: \"{number}\""))
+            .at(&format!("{file}:{line}: {key}")));
+    }
     Ok(json_of(toml::Value::Table(table)))
 }
 
@@ -57,8 +64,6 @@ pub(crate) fn json_of(value: toml::Value) -> Value {
     match value {
         toml::Value::String(text) => Value::String(text),
         toml::Value::Integer(number) => number.into(),
-        // JSON has no number for these, and a null counts as omitted.
-        toml::Value::Float(number) if !number.is_finite() => Value::String(number.to_string()),
         toml::Value::Float(number) => number.into(),
         toml::Value::Boolean(value) => value.into(),
         toml::Value::Datetime(at) => Value::String(at.to_string()),

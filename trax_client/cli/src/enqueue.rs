@@ -282,8 +282,14 @@ fn value(line: &[u8]) -> Result<Option<Json>, String> {
     if line.trim().is_empty() {
         return Ok(None);
     }
-    let value = line.parse().map(Some);
-    value.map_err(|error| format!("not JSON: {error}"))
+    let not_json = |error: serde_json::Error| format!("not JSON: {error}");
+    let value: Json = line.parse().map_err(not_json)?;
+    if line.contains("\\u") {
+        // The server would refuse half a character, or a NUL, without naming the line.
+        let read: Value = value.read().map_err(not_json)?;
+        Json::of(&read).map_err(|error| error.to_string())?;
+    }
+    Ok(Some(value))
 }
 
 fn refused(cause: &str, stream: bool) -> Failure {

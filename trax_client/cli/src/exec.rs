@@ -166,6 +166,12 @@ impl Program {
                 "standard output is longer than 1 MiB; its end is kept",
             );
         }
+        if out.is_replaced() {
+            note(
+                &ctx,
+                "its output has characters that PostgreSQL cannot store; U+FFFD replaces them",
+            );
+        }
         if matches!(code(status), Some(NOT_EXECUTABLE | NOT_FOUND))
             && let Some(program) = &self.executable
             && !program.exists()

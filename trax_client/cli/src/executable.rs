@@ -12,16 +12,18 @@ pub(crate) struct Executable(String);
 
 impl Executable {
     /// Returns `None` if only the shell can tell which one it is: what stands before its end has a
-    /// variable, a quote or a bracket.
+    /// variable, an escape or a bracket.
     pub(crate) fn of(command: &str) -> Option<Self> {
-        for word in command.split([' ', '\t']).filter(|word| !word.is_empty()) {
-            if is_assignment(word) || word == "exec" {
-                continue;
+        let mut rest = command;
+        loop {
+            let (word, after) = Word::read(rest.trim_start_matches([' ', '\t']))?;
+            match word.assigned() {
+                // Where the shell looks for it.
+                Some("PATH") => return None,
+                None if word.text != "exec" => return Some(Executable(word.text)),
+                _ => rest = after,
             }
-            let word = word.trim_end_matches([';', '\n']);
-            return is_plain(word).then(|| Executable(word.to_owned()));
         }
-        None
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -43,20 +45,61 @@ impl Executable {
     }
 }
 
-/// Returns whether a word sets a variable for the command to a plain value: `A=b`.
-fn is_assignment(word: &str) -> bool {
-    word.split_once('=').is_some_and(|(name, value)| {
-        let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-        is_name && !name.is_empty() && (value.is_empty() || is_plain(value))
-    })
+/// A word of a shell command that contains nothing to expand, without its quotes.
+struct Word {
+    text: String,
+    /// The length of its part before the first quote.
+    bare: usize,
 }
 
-/// Returns whether the shell takes a word as it is.
-fn is_plain(word: &str) -> bool {
-    !word.is_empty()
-        && word
-            .chars()
-            .all(|c| c.is_alphanumeric() || "_./+:@%,-".contains(c))
+impl Word {
+    /// Reads the word at the beginning of a text; returns also the rest.
+    fn read(text: &str) -> Option<(Self, &str)> {
+        let (mut word, mut bare) = (String::new(), None);
+        let mut rest = text;
+        while let Some(letter) = rest.chars().next() {
+            let after = &rest[letter.len_utf8()..];
+            match letter {
+                ' ' | '\t' => break,
+                ';' | '\n' if after.trim_start().is_empty() || after.starts_with([' ', '\t']) => {
+                    break;
+                }
+                '\'' | '"' => {
+                    bare.get_or_insert(word.len());
+                    let (quoted, behind) = after.split_once(letter)?;
+                    if letter == '"' && quoted.contains(['$', '`', '\\']) {
+                        return None;
+                    }
+                    word.push_str(quoted);
+                    rest = behind;
+                    continue;
+                }
+                _ if is_plain(letter) || letter == '=' => word.push(letter),
+                _ => return None,
+            }
+            rest = after;
+        }
+        if word.is_empty() && bare.is_none() {
+            return None;
+        }
+        let bare = bare.unwrap_or(word.len());
+        let word = Word { text: word, bare };
+        // Otherwise a shell could read it in another way.
+        let is_known = word.assigned().is_some() || !word.text[..bare].contains('=');
+        is_known.then_some((word, rest))
+    }
+
+    /// Returns the variable that it sets for the command: `A=b`.
+    fn assigned(&self) -> Option<&str> {
+        let (name, _) = self.text[..self.bare].split_once('=')?;
+        let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        (is_name && !name.is_empty()).then_some(name)
+    }
+}
+
+/// Returns whether the shell takes a character as it is.
+fn is_plain(c: char) -> bool {
+    c.is_alphanumeric() || "_./+:@%,-".contains(c)
 }
 
 fn may_execute(path: &str) -> bool {
@@ -78,18 +121,26 @@ mod tests {
             ("./handle-job --fast", "./handle-job"),
             ("  A=b C= exec sh -c 'x y'", "sh"),
             ("true; exit 3", "true"),
+            ("'./a b' c", "./a b"),
+            ("\"no such\"'.sh'", "no such.sh"),
+            ("A='b c' D=\"e\" date +%s", "date"),
+            ("'A=b' c", "A=b"),
+            ("'' x", ""),
             ("case $TRAX_TASK in a) b ;; esac", "case"),
         ] {
             assert_eq!(of(command).as_deref(), Some(name), "{command}");
         }
         for command in [
             "$HOME/x",
-            "'a b' c",
+            "'a b c",
+            "\"$HOME/x\"",
+            "\"a\\b\"",
+            "a\\ b",
+            "PATH=/opt x",
             "(a; b)",
             "~/x",
             "A=b",
             "A=$(date +%s) date",
-            "A='b c' date",
             "A=`date +%s` date",
             "echo\ndate",
             "f() { a; }",

@@ -72,6 +72,40 @@ pub(crate) fn line_of(text: &str, key: &str) -> Option<usize> {
     Some(line_at(text, key.span().start))
 }
 
+/// Returns the line, the key and the text of a number in a TOML document that is not finite, which
+/// JSON cannot represent.
+pub(crate) fn not_finite(text: &str) -> Option<(usize, String, String)> {
+    let document = DeValue::Table(DeTable::parse(text).ok()?.into_inner());
+    let (keys, at, number) = infinite(&document, 0)?;
+    // A place is within a manifest, group or job.
+    let keys = match keys.len() {
+        1 => keys,
+        _ => keys[1..].to_vec(),
+    };
+    Some((line_at(text, at), keys.join("."), number))
+}
+
+/// Returns the keys, the offset and the text of a number that is not finite in a value at `at`.
+fn infinite<'v>(value: &'v DeValue<'_>, at: usize) -> Option<(Vec<&'v str>, usize, String)> {
+    match value {
+        DeValue::Float(number) => {
+            let is_infinite = |number: f64| !number.is_finite();
+            let number = number.as_str();
+            let found = number.parse().is_ok_and(is_infinite);
+            found.then(|| (Vec::new(), at, number.to_owned()))
+        }
+        DeValue::Array(values) => values
+            .iter()
+            .find_map(|value| infinite(value.get_ref(), value.span().start)),
+        DeValue::Table(members) => members.iter().find_map(|(key, value)| {
+            let (mut keys, at, number) = infinite(value.get_ref(), value.span().start)?;
+            keys.insert(0, key.get_ref());
+            Some((keys, at, number))
+        }),
+        _ => None,
+    }
+}
+
 /// Returns the named objects in a JSON file, without their members: the parser does
 /// not locate them, so the line is that of the name.
 fn in_json(file: &str, text: &str) -> Vec<Place> {
@@ -342,6 +376,22 @@ size = \"25:00\"
         assert_eq!(at("group \"m\": no").as_deref(), Some("x.json:1"));
         // The second is the duplicate.
         assert_eq!(places.len(), 4);
+    }
+
+    #[test]
+    fn a_number_that_is_not_finite_has_its_line_and_key() {
+        let of = |text: &str| {
+            not_finite(text).map(|(line, key, number)| format!("{line} {key} {number}"))
+        };
+        let text =
+            "[[manifests]]\nname = \"m\"\n[manifests.input]\na = [1.5, { \"b c\" = [\n  -inf] }]\n";
+        assert_eq!(of(text).as_deref(), Some("5 input.a.b c -inf"));
+        assert_eq!(
+            of("[[jobs]]\ninput = { n = nan }").as_deref(),
+            Some("2 input.n nan")
+        );
+        assert_eq!(of("x = 1e999").as_deref(), Some("1 x 1e999"));
+        assert_eq!(of("x = [1_000.5, 1, \"inf\"]\n[inf]\nnan = 2"), None);
     }
 
     #[test]

@@ -10,8 +10,9 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use trax_client::Json;
 
-/// JSON that is longer is kept as text.
-pub(crate) const JSON_LIMIT: usize = 1 << 20;
+/// JSON that is longer is kept as text. The server takes 1 MiB by default, and stores a string in
+/// ten bytes more than its text.
+pub(crate) const JSON_LIMIT: usize = (1 << 20) - 10;
 /// The number of bytes kept of a text, from its end.
 pub(crate) const END: usize = 4096;
 /// How long pipes may stay open after the program has ended, held by background processes.
@@ -61,12 +62,23 @@ impl Printed {
 
     /// Returns the JSON, or a string of the end of the text; null for white space.
     pub(crate) fn json(&self) -> Json {
-        let whole = self.whole().and_then(|all| std::str::from_utf8(all).ok());
-        match whole.and_then(|text| cleaned(text).parse().ok()) {
-            Some(json) => json,
+        match self.as_json() {
+            Some((json, _)) => json,
             None if self.is_whole() && self.end().trim().is_empty() => Json::default(),
             None => Value::from(self.marked_end()).into(),
         }
+    }
+
+    /// Returns whether it is JSON with characters that PostgreSQL cannot store, which are replaced.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.as_json().is_some_and(|(_, is_replaced)| is_replaced)
+    }
+
+    /// Returns the text as JSON, if it is JSON, and whether characters in it are replaced.
+    fn as_json(&self) -> Option<(Json, bool)> {
+        let text = std::str::from_utf8(self.whole()?).ok()?;
+        let clean = cleaned(text);
+        Some((clean.parse().ok()?, clean != text))
     }
 
     /// Returns the end of the text, after the number of bytes left out before it.
@@ -202,6 +214,8 @@ pub(crate) mod tests {
         ] {
             assert_eq!(printed(said.as_bytes()).json().text(), kept, "{said}");
         }
+        assert!(printed(br#""\u0000""#).is_replaced());
+        assert!(!printed(br#""\\u0000 \u00e9""#).is_replaced() && !printed(b"\0").is_replaced());
     }
 
     #[test]

@@ -28,8 +28,9 @@ not answer. The passwords of this worker are withheld (see --pass-env).
 It can call trax step (TRAX_STEP_SOCKET) to run a command once, whatever the
 number of attempts, to sleep for days, or to wait for a signal.
 Its exit code is the outcome:
-  0      completed; standard output is the output: as it is if it is JSON (up to
-         1 MiB), or else the last 4 KiB as a text; one that the database refuses
+  0      completed; standard output is the output: as it is if it is JSON (of
+         less than 1 MiB), or else the last 4 KiB as a text; U+FFFD replaces
+         characters that PostgreSQL cannot store; one that the database refuses
          is left out, as the job's detail says
   65     failed for good: a retry would fail again (EX_DATAERR)
   75     failed temporarily: retried, after --retry-delay if set (EX_TEMPFAIL)

@@ -126,7 +126,13 @@ impl Typed {
     }
 
     fn place(&self, name: &str) -> Place {
-        let option = option(name);
+        let option = match name {
+            // The name of a worker is its own option there.
+            "worker" if !self.options.iter().any(|option| option == "--worker") => {
+                "--name".to_owned()
+            }
+            name => option(name),
+        };
         let name = option[2..].replace('-', "_");
         let is_alone = |known: &String| *known == name || known.strip_suffix('s') == Some(&name);
         if self.options.contains(&option) {
@@ -180,6 +186,7 @@ fn option(name: &str) -> String {
         "job_id" => "id",
         "period" => "per",
         "tasks" => "task",
+        "versions" => "version",
         name => name,
     };
     format!("--{}", name.replace('_', "-"))

@@ -93,7 +93,12 @@ impl fmt::Display for Failure {
 /// Returns the failure for an unknown object, with the command that lists such objects in place of
 /// the server's SQL.
 fn unknown(report: &Report) -> Option<Failure> {
-    let command = match report.message.split(' ').next()? {
+    // After the manifest that it is about: manifest "m": role "r" does not exist.
+    let message = match report.message.rsplit_once("\": ") {
+        Some((_, message)) => message,
+        None => &report.message,
+    };
+    let command = match message.split(' ').next()? {
         "manifest" => "trax manifest list",
         "dead" => "trax dead list --status any",
         _ => return None,

@@ -285,11 +285,8 @@ fn job(
         rate: rate::OfJob::checked(rate, rate_key, i64::from(cost))?,
         ..NewJob::plain(task, group.unwrap_or(DEFAULT_GROUP.to_owned()), now)
     };
-    if !job.run_at.is_finite() {
-        return Err(Error::invalid("member \"run_at\" must be a finite time")
-            .detail("run_at is infinity.")
-            .hint(r#"Specify a time, for example: "run_at": "2026-12-24 18:00 UTC""#));
-    }
+    job.run_at
+        .bounded("member \"run_at\"", r#""run_at": "2026-12-24 18:00 UTC""#)?;
     Ok((job, input))
 }
 

@@ -186,19 +186,16 @@ impl Change {
         ];
         for (name, time) in times {
             let Some(time) = time else { continue };
-            let (words, is) = match time.is_finite() {
-                false => ("a finite time", "infinity or -infinity"),
-                // The zero of a program's type for times.
-                true if time < Timestamp::UNIX_EPOCH => ("a time after 1970", "earlier"),
-                true => continue,
-            };
-            return Err(
-                Error::invalid(format!("argument \"{name}\" must be {words}"))
-                    .detail(format!("{name} is {is}."))
-                    .hint(format!(
-                        "Specify a time, for example: {name} => now() + interval '1 day'"
-                    )),
-            );
+            let example = format!("{name} => now() + interval '1 day'");
+            time.bounded(&format!("argument \"{name}\""), &example)?;
+            // The zero of a program's type for times.
+            if time < Timestamp::UNIX_EPOCH {
+                return Err(Error::invalid(format!(
+                    "argument \"{name}\" must be a time after 1970"
+                ))
+                .detail(format!("{name} is earlier."))
+                .hint(format!("Specify a time, for example: {example}")));
+            }
         }
         refuse_end_before_start(self.starts_at, self.ends_at)?;
         if let Some(name) = &self.timezone {

@@ -37,6 +37,23 @@ impl Timestamp {
         Self(self.0.saturating_add(micros))
     }
 
+    /// The end of the times that callers may specify: 200000-01-01 UTC. The longest variance, wait
+    /// or interval after an earlier time is within PostgreSQL's range, which ends in 294276.
+    const END: Self = Self(72_318_015 * MICROS_PER_DAY);
+
+    /// Returns the time, or an error if it is infinite or after all that callers may specify.
+    /// `what` is the argument or member, as in `argument "run_at"`.
+    pub(crate) fn bounded(self, what: &str, example: &str) -> Result<Self> {
+        if self.0 != i64::MIN && self < Self::END {
+            return Ok(self);
+        }
+        Err(Error::invalid(format!(
+            "{what} must be a finite time before the year 200000"
+        ))
+        .detail("It is infinity, -infinity or a later time.")
+        .hint(format!("Specify a time, for example: {example}")))
+    }
+
     /// Returns false for `infinity` and `-infinity`.
     pub(crate) fn is_finite(self) -> bool {
         self.0 != i64::MAX && self.0 != i64::MIN

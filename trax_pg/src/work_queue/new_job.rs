@@ -186,12 +186,9 @@ impl NewJob {
     /// Returns the argument `run_at`.
     pub(super) fn finite_time(call: &Call, index: usize) -> Result<Option<Timestamp>> {
         let run_at = call.optional::<Timestamp>(index);
-        if run_at.is_some_and(|run_at| !run_at.is_finite()) {
-            return Err(Error::invalid("argument \"run_at\" must be a finite time")
-                .detail("run_at is infinity or -infinity.")
-                .hint("Specify a time, for example: run_at => now() + interval '5 min'"));
-        }
-        Ok(run_at)
+        run_at
+            .map(|at| at.bounded("argument \"run_at\"", "run_at => now() + interval '5 min'"))
+            .transpose()
     }
 
     /// Returns its options that its task may have defaults of.

@@ -19,12 +19,9 @@ sql_function!(trax_sleep, pg_finfo_trax_sleep, |call| {
 /// Returns the time at which a wait ends.
 pub(super) fn until(call: &Call, index: usize) -> Result<Option<Timestamp>> {
     let until = call.optional::<Timestamp>(index);
-    if until.is_some_and(|until| !until.is_finite()) {
-        return Err(Error::invalid("argument \"until\" must be a finite time")
-            .detail("until is infinity or -infinity.")
-            .hint("Specify a time, for example: until => now() + interval '3 days'"));
-    }
-    Ok(until)
+    until
+        .map(|at| at.bounded("argument \"until\"", "until => now() + interval '3 days'"))
+        .transpose()
 }
 
 fn sleep(spi: &Spi, place: &Place, until: Timestamp) -> Result<&'static str> {

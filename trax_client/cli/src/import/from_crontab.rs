@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::apply::{Import, preview_and_apply};
 use super::crontab::{self, CrontabLine, Form, Job};
-use super::proposal::{ImportOptions, Proposal, UniqueNames, manifest};
+use super::proposal::{Former, ImportOptions, Proposal, UniqueNames, manifest};
 use super::run::Input;
 use crate::host;
 use crate::session::Session;
@@ -144,8 +144,11 @@ impl Arguments {
             Err(reason) => {
                 // No manifest has ever come from a line for the start of the machine.
                 let is_at_start = line.text.trim_start().starts_with("@reboot");
-                let name = is_at_start.then(String::new);
-                return Proposal::left_out(source, line.text, reason, name);
+                let former = match is_at_start {
+                    true => Former::None,
+                    false => Former::Any,
+                };
+                return Proposal::left_out(source, line.text, reason, former);
             }
         };
         let mut notes = notes(&mut job);

@@ -10,7 +10,7 @@ use tokio_postgres::{Config, Row};
 
 use super::apply::{Import, preview_and_apply};
 use super::pg_cron_schedule::{When, read};
-use super::proposal::{ImportOptions, Proposal, UniqueNames, manifest, statement};
+use super::proposal::{Former, ImportOptions, Proposal, UniqueNames, manifest, statement};
 use super::run::Input;
 use crate::session::Session;
 use trax_client::Neighbor;
@@ -138,7 +138,7 @@ fn proposal(how: &ImportOptions, names: &mut UniqueNames, place: Place<'_>, job:
     let name = names.of("pg_cron", job.name.as_deref().unwrap_or(&job.command));
     let (when, ignored) = match read(&job.schedule, job.both_days) {
         Ok(read) => read,
-        Err(reason) => return Proposal::left_out(source, line, reason, Some(name)),
+        Err(reason) => return Proposal::left_out(source, line, reason, Former::Named(name)),
     };
     let (mut manifest, note) = match place {
         Place::Here => {

@@ -41,6 +41,14 @@ pub(super) struct ImportOptions {
     pub(super) output: Options,
 }
 
+/// The manifest that an earlier import may have made of a line that is left out.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Former {
+    Any,
+    None,
+    Named(String),
+}
+
 /// The conversion of a line.
 #[derive(Debug, Serialize)]
 pub(super) struct Proposal {
@@ -56,9 +64,8 @@ pub(super) struct Proposal {
     pub(super) next_runs: Vec<Moment>,
     #[serde(skip)]
     pub(super) local_times: Vec<String>,
-    /// The name of the manifest of a line that is left out; `None` when it cannot be told.
     #[serde(skip)]
-    left_out_name: Option<String>,
+    former: Former,
 }
 
 impl Proposal {
@@ -71,26 +78,21 @@ impl Proposal {
             notes: Vec::new(),
             next_runs: Vec::new(),
             local_times: Vec::new(),
-            left_out_name: None,
+            former: Former::None,
         }
     }
 
-    pub(super) fn left_out(
-        source: String,
-        line: String,
-        reason: String,
-        name: Option<String>,
-    ) -> Self {
+    pub(super) fn left_out(source: String, line: String, reason: String, former: Former) -> Self {
         Proposal {
             left_out: Some(reason),
-            left_out_name: name,
+            former,
             ..Proposal::of(source, line, Value::Null)
         }
     }
 
     pub(super) fn leave_out(&mut self, reason: String) {
         self.left_out = Some(reason);
-        self.left_out_name = Some(self.name().to_owned());
+        self.former = Former::Named(self.name().to_owned());
         self.manifest = Value::Null;
     }
 
@@ -109,8 +111,11 @@ impl Proposal {
 
     /// Returns whether the line is left out, and may be that of a manifest.
     pub(super) fn may_be_of(&self, manifest: &str) -> bool {
-        let of = self.left_out_name.as_deref();
-        self.left_out.is_some() && of.is_none_or(|name| name == manifest)
+        match &self.former {
+            Former::Any => true,
+            Former::None => false,
+            Former::Named(name) => name == manifest,
+        }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -259,9 +264,21 @@ mod tests {
             "a".to_owned(),
             "b".to_owned(),
             "c\ntrax: d".to_owned(),
-            None,
+            Former::Any,
         );
         assert_eq!(left_out.text().lines().count(), 2);
+        for (former, may_be) in [
+            (Former::Any, true),
+            (Former::None, false),
+            (Former::Named("m".to_owned()), true),
+            (Former::Named("n".to_owned()), false),
+        ] {
+            let text = String::new;
+            let line = Proposal::left_out(text(), text(), text(), former.clone());
+            assert_eq!(line.may_be_of("m"), may_be, "{former:?}");
+        }
+        let kept = Proposal::of("a".to_owned(), "b".to_owned(), Value::Null);
+        assert!(!kept.may_be_of(""));
     }
 
     #[test]

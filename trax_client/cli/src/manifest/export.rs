@@ -77,6 +77,9 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let tasks: Vec<Entry> = by_name(&rows)?.iter().map(task).collect();
     let manifests: Vec<Entry> = stored.iter().map(manifest).collect();
     let output = arguments.output;
+    if !output.quiet {
+        refuse_null_input(&stored)?;
+    }
     if output.quiet {
         let names = manifests.iter().map(|entry| name(entry).to_owned());
         output.keys(names)?;
@@ -112,6 +115,21 @@ fn by_name(rows: &[Row]) -> Result<Vec<Value>, Failure> {
     });
     let described: BTreeMap<String, Value> = described.collect::<Result<_, Failure>>()?;
     Ok(described.into_values().collect())
+}
+
+/// Refuses a manifest whose input is null: a null member of a document counts as left out.
+fn refuse_null_input(manifests: &[Value]) -> Result<(), Failure> {
+    let has_null = |manifest: &&Value| manifest.get("input").is_some_and(Value::is_null);
+    let Some(manifest) = manifests.iter().find(has_null) else {
+        return Ok(());
+    };
+    Err(Failure::new(format!(
+        "manifest {}: its input is null, which no document can contain",
+        manifest["name"]
+    ))
+    .hint(
+        "give it another: select trax.schedule('NAME', input => '{}'); or name the others: trax manifest export NAME ...",
+    ))
 }
 
 /// Returns the groups to export: all, unless manifests are selected.

@@ -139,6 +139,24 @@ fn a_call_that_is_a_command_is_shown_as_one() {
         assert_eq!(typed.rewritten(sql), option);
         assert_eq!(as_commands(sql), member);
     }
+    let worker = Typed {
+        options: ["--name", "--version", "--lease"]
+            .map(str::to_owned)
+            .to_vec(),
+        alone: Vec::new(),
+    };
+    for (sql, option) in [
+        (
+            "Specify a name: worker => 'web 1'",
+            "Specify a name: --name 'web 1'",
+        ),
+        (
+            "Name them: versions => array['2', '3']",
+            "Name them: --version 2 --version 3",
+        ),
+    ] {
+        assert_eq!(worker.rewritten(sql), option);
+    }
     for sql in [
         "select trax.adopt()",
         "select trax.adopt(keep => true)",

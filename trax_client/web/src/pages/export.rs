@@ -27,6 +27,13 @@ pub(super) async fn document(work: &Work<'_>, name: Option<&str>) -> Result<Stri
             grouped(MOST)
         ))
         .hint("Type: trax manifest export --format json")),
-        _ => Ok(row.try_get("document")?),
+        _ => match row.try_get::<_, Option<&str>>("with_null_input")? {
+            // A null member of a document counts as left out.
+            Some(name) => Err(Trouble::invalid(format!(
+                "manifest \"{name}\": its input is null, which no document can contain"
+            ))
+            .hint("Give it another: select trax.schedule('NAME', input => '{}')")),
+            None => Ok(row.try_get("document")?),
+        },
     }
 }

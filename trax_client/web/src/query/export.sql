@@ -81,4 +81,5 @@ select
             coalesce((select jsonb_agg(e.entry order by e.name) from entry e where e.list = 'tasks'), '[]')
         )
     ) as document,
-    (select count(*) from chosen) as count
+    (select count(*) from chosen) as count,
+    (select min(c.name) from chosen c where c.run_as is null and c.input = 'null') as with_null_input
