@@ -127,7 +127,7 @@ async fn nobody_adds_to_a_sealed_batch_except_its_running_jobs() {
         let refusal = s.refusal(&sql).await;
         assert_eq!(
             (refusal.code.as_str(), refusal.message.as_str()),
-            ("22023", format!("batch {batch} is sealed").as_str()),
+            ("55000", format!("batch {batch} is sealed").as_str()),
             "{sql}"
         );
         assert!(refusal.hint.contains("trax.spawn("), "{refusal}");
@@ -236,7 +236,7 @@ async fn a_cancelled_batch_leaves_its_jobs() {
     let refusal = s
         .refusal(&format!("select trax.enqueue('mail', batch => {batch})"))
         .await;
-    assert_eq!(refusal.code, "22023");
+    assert_eq!(refusal.code, "55000");
     complete(&s, "mail").await;
     s.get("select * from trax.tick()").await;
     assert_no_needs(&s).await;

@@ -134,7 +134,7 @@ async fn a_seal_waits_for_the_transaction_that_is_adding_a_job() {
 #[tokio::test]
 async fn who_adds_to_a_batch_that_is_being_sealed_is_refused_or_adds_it() {
     let (db, s) = session().await;
-    for (end, wanted) in [("commit", Err("22023")), ("rollback", Ok(()))] {
+    for (end, wanted) in [("commit", Err("55000")), ("rollback", Ok(()))] {
         let batch = s.number("select trax.open_batch('report')").await;
         s.get(&format!("begin; select trax.seal_batch({batch})"))
             .await;

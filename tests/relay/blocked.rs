@@ -1,13 +1,12 @@
 //! Causes that stop the relay, and ones that do not: an unreachable router, missing rights or
 //! extension, and a row that is refused, blocked or too large. All of them are reported.
 
-use super::{JOBS, Side, WAITING, pair, play, trax_relay, url};
+use super::{JOBS, Side, WAITING, pair, trax_relay, url};
 use crate::router::{Cluster, has_plproxy};
 use harness::PATIENCE;
 use harness::process::{run, trax_binary};
 use harness::scheduler::new_name;
 use harness::session::Session;
-use harness::shared_server;
 use std::process::Command;
 
 const TROUBLE: &str = "select waiting, held, trouble from trax_relay.source";
@@ -185,7 +184,7 @@ async fn a_full_group_holds_up_its_rows_and_a_sealed_batch_refuses_them() {
     let carried = "select count(*) from trax.job where task = 'other'";
     target.reaches(&relay, carried, "1").await;
     let refused = "select string_agg(concat_ws(' ', entry ->> 'task', sqlstate), ', ') from trax_outbox.refused";
-    source.reaches(&relay, refused, "sealed 22023").await;
+    source.reaches(&relay, refused, "sealed 55000").await;
     target
         .get("select trax.configure_group('full', max_waiting => 0)")
         .await;
@@ -394,22 +393,4 @@ async fn a_look_reads_no_more_than_it_can_carry() {
     trax_relay(&source, &target).once();
     assert_eq!(target.get(JOBS).await, "30 1");
     assert_eq!(source.get(WAITING).await, "0");
-}
-
-#[tokio::test]
-async fn an_outbox_without_its_identity_keeps_its_rows_until_it_is_installed_again() {
-    let (source, target) = pair().await;
-    source
-        .get("select trax_outbox.enqueue('t'); delete from trax_outbox.relay")
-        .await;
-    let relay = trax_relay(&source, &target).start();
-    for words in [
-        "the outbox has lost its row in trax_outbox.relay",
-        "install it again: trax relay --outbox-sql",
-    ] {
-        relay.says(words, PATIENCE).await;
-    }
-    assert_eq!(source.get(WAITING).await, "1");
-    play(shared_server(), source.database(), "outbox.sql");
-    target.reaches(&relay, JOBS, "1 1").await;
 }

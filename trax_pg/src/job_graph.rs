@@ -146,8 +146,8 @@ pub(crate) fn lock(batch: i64) {
 /// known.
 ///
 /// # Errors
-/// 42501 when the caller may not queue the job of the batch, 42704 when there is no such batch,
-/// 22023 when it is sealed: it stays so, and the row of an outbox that names it is refused.
+/// 42501 when the caller may not queue the job of the batch, 42704 when there is no such job, 55000
+/// when it is no batch, or was sealed.
 pub(crate) fn keep_open(spi: &Spi, scope: &Scope, batch: i64, adding: Option<i64>) -> Result<()> {
     lock(batch);
     scope.require_job_as(spi, batch, || format!("batch {batch}"))?;
@@ -157,7 +157,7 @@ pub(crate) fn keep_open(spi: &Spi, scope: &Scope, batch: i64, adding: Option<i64
         return Ok(());
     }
     require_batch(spi, batch)?;
-    Err(Error::invalid(format!("batch {batch} is sealed"))
+    Err(Error::wrong_state(format!("batch {batch} is sealed"))
         .detail("No job is added to a batch that is sealed, except by a job of it that is executed.")
         .hint(format!(
             "In a job of the batch: select trax.spawn(job_id, token, step, task, input, batch => {batch}); otherwise open another: select trax.open_batch('...')"

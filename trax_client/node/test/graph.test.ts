@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Graph, InvalidArgumentError, UsageError } from "../src/index.js";
+import { Graph, InvalidArgumentError, UsageError, WrongStateError } from "../src/index.js";
 import { database, eventually } from "./database.js";
 
 const { client, db } = await database();
@@ -57,7 +57,7 @@ test("a batch waits for its jobs", async () => {
   await complete("graph.mail", null);
   await ready(batch);
   assert.deepEqual((await client.readNeeds(batch)).map(({ jobId }) => jobId), [job]);
-  await assert.rejects(client.enqueue("graph.mail", {}, { batch }), InvalidArgumentError);
+  await assert.rejects(client.enqueue("graph.mail", {}, { batch }), WrongStateError);
 });
 
 test("wrong use is refused", async () => {

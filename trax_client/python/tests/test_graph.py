@@ -59,7 +59,7 @@ def test_a_batch_waits_for_its_jobs(
     complete(db, task)
     eventually(lambda: client.read_graph(batch)[0].waits_for is None)
     assert [need.job_id for need in client.read_needs(batch)] == [job]
-    with pytest.raises(trax.InvalidArgumentError, match="is sealed"):
+    with pytest.raises(trax.WrongStateError, match="is sealed"):
         client.enqueue(task, batch=batch)
 
 

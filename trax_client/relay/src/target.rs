@@ -52,6 +52,12 @@ pub(crate) struct Target {
 /// Sorts before every time and key.
 const BEGINNING: (&str, &str) = ("-infinity", "00000000-0000-0000-0000-000000000000");
 
+/// Whether the batch of a row is sealed, and stays so.
+fn is_sealed(report: &Report) -> bool {
+    let message = &report.message;
+    report.sqlstate == "55000" && message.starts_with("batch ") && message.ends_with(" is sealed")
+}
+
 fn read(error: tokio_postgres::Error) -> Trouble {
     Trouble::of(SIDE, error)
 }
@@ -162,11 +168,13 @@ impl Target {
             // Revoked rights and a missing extension are not caused by a row.
             self.ready().await?;
         }
-        Ok(if is(&ROW_ERRORS) || is(&ROW_ERROR_CODES) {
-            Outcome::Refused(report)
-        } else {
-            Outcome::Held(report)
-        })
+        Ok(
+            if is(&ROW_ERRORS) || is(&ROW_ERROR_CODES) || is_sealed(&report) {
+                Outcome::Refused(report)
+            } else {
+                Outcome::Held(report)
+            },
+        )
     }
 
     async fn carry_together(
