@@ -41,8 +41,8 @@ use crate::error::Result;
 use crate::lease::Held;
 use crate::limit;
 use crate::limit::{Blocked, Counter, Room, Shared, group};
-use crate::memory::Bound;
 use crate::memory::left::Left;
+use crate::memory::{Bound, RateGates};
 use crate::rate::Rates;
 use crate::server::backend::session_name;
 use crate::server::call::{Call, sql_function};
@@ -333,8 +333,8 @@ struct Picked {
 /// A group that a claim has checked.
 struct PickedGroup {
     room: Room,
-    /// The rate under which its jobs start.
-    rate: Option<String>,
+    /// The rate under which its jobs start, and its gates.
+    rate: Option<(String, RateGates)>,
     /// Jobs of the group are taken.
     is_used: bool,
 }

@@ -201,6 +201,7 @@ impl Pick {
         };
         if !queue.table.delete_if_free(scan.tid(), &queue.view) {
             grant.iter().for_each(|grant| self.give_back(lane, grant));
+            self.passed_jobs = true;
             return Taken::Next;
         }
         for shared in &shares {
@@ -245,29 +246,35 @@ impl Pick {
         memory::rate::give_back(grant);
         let own = lane.rate.as_ref().map(|rate| rate.gates);
         let of_group = self.groups.get(&lane.group);
-        let of_group = of_group.and_then(|group| group.rate.as_deref());
-        let of_group = of_group.map(|rate| RateGates::of(rate, ""));
+        let of_group = of_group.and_then(|group| group.rate.as_ref());
+        let of_group = of_group.map(|&(_, gates)| gates);
         own.into_iter().chain(of_group).for_each(RateGates::open);
         wake::mark(wake::WORK);
     }
 
     /// Uses the rates under which the job that `scan` shows starts; `None` if it has none.
     fn start(&mut self, lane: &Lane, scan: &Scan) -> std::result::Result<Option<Grant>, Taken> {
-        let own = lane.rate.as_ref().map(|rate| Use {
-            rate: &rate.name,
-            key: rate.key.as_deref().unwrap_or(""),
-            cost: scan.number(Waiting::Cost),
+        let own = lane.rate.as_ref().map(|rate| {
+            let wanted = Use {
+                rate: &rate.name,
+                key: rate.key.as_deref().unwrap_or(""),
+                cost: scan.number(Waiting::Cost),
+            };
+            (wanted, rate.gates)
         });
         let of_group = self.groups.get(&lane.group);
-        let of_group = of_group.and_then(|group| group.rate.as_deref());
-        let of_group = of_group.map(|rate| Use {
-            rate,
-            key: "",
-            cost: 1,
+        let of_group = of_group.and_then(|group| group.rate.as_ref());
+        let of_group = of_group.map(|(rate, gates)| {
+            let wanted = Use {
+                rate,
+                key: "",
+                cost: 1,
+            };
+            (wanted, *gates)
         });
         // A job that names the rate of its group uses it once.
-        let of_group = of_group.filter(|group| own.is_none_or(|own| !own.is_of(group)));
-        let uses: Vec<Use> = own.into_iter().chain(of_group).collect();
+        let of_group = of_group.filter(|(group, _)| own.is_none_or(|(own, _)| !own.is_of(group)));
+        let (uses, gates): (Vec<Use>, Vec<RateGates>) = own.into_iter().chain(of_group).unzip();
         if uses.is_empty() {
             return Ok(None);
         }
@@ -277,19 +284,15 @@ impl Pick {
         }
         // Another claim takes it, for which this one need not use the rate.
         if scan.is_changing() {
+            self.passed_jobs = true;
             return Err(Taken::Next);
         }
         // Read before the settings and closures: a change of these opens the gates.
-        let gates: Vec<(RateGates, Reading)> = uses
-            .iter()
-            .map(Use::gates)
-            .map(|gates| (gates, gates.used.read()))
-            .collect();
+        let used: Vec<Reading> = gates.iter().map(|gates| gates.used.read()).collect();
         let full = |number: usize, at, one_at| {
-            let (gates, used) = gates[number];
             Taken::Later(Full {
-                gates,
-                used,
+                gates: gates[number],
+                used: used[number],
                 at,
                 one_at,
             })
@@ -302,7 +305,7 @@ impl Pick {
             } => Err(full(number, at, one_at)),
             // The next row of the lane follows, unless the claim has passed many of this key.
             Start::AboveBurst => {
-                let passed = self.above_burst.entry(gates[0].0.used).or_default();
+                let passed = self.above_burst.entry(gates[0].used).or_default();
                 *passed += 1;
                 if *passed <= ABOVE_BURST_AT_MOST {
                     return Err(Taken::Next);
@@ -343,7 +346,10 @@ impl Pick {
             lane.group.clone(),
             PickedGroup {
                 room,
-                rate,
+                rate: rate.map(|rate| {
+                    let gates = RateGates::of(&rate, "");
+                    (rate, gates)
+                }),
                 is_used,
             },
         );

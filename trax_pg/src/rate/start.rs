@@ -4,7 +4,6 @@ use super::unknown;
 use crate::columns::{Closure, Rate};
 use crate::error::Result;
 use crate::memory;
-use crate::memory::RateGates;
 use crate::memory::rate::{Answer, Demand, Grant, Limit};
 use crate::server::clock::{Timestamp, interval_micros};
 use crate::server::hash::name_hash;
@@ -69,11 +68,6 @@ impl Use<'_> {
     /// Returns the number that identifies the key.
     fn key(&self) -> u128 {
         name_hash(&["rate", self.rate, self.key])
-    }
-
-    /// Returns the gates of the lanes that wait for it.
-    pub(crate) fn gates(&self) -> RateGates {
-        RateGates::of(self.rate, self.key)
     }
 }
 
