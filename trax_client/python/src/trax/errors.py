@@ -35,7 +35,7 @@ _KINDS = {str: "a text", type(None): "None", bool: "True or False", bytes: "byte
 def kind_of(value: object) -> str:
     """Return the kind of a value, in the words of messages."""
     kind = type(value).__name__
-    article = "an" if kind[0] in "aeiouAEIOU" else "a"
+    article = "an" if kind[:1] in "aeiouAEIOU" else "a"
     return _KINDS.get(type(value), f"{article} {kind}")
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from . import argument, telemetry
+from .attempt import Attempt
 from .context import AsyncContext, BaseContext, Context
 from .errors import UsageError, WrongTypeError, WrongValueError, kind_of
 from .handler import Handler
@@ -90,10 +91,10 @@ class ManyHandler(Handler):
         else:
             self._run = telemetry.around(_ThreadGatherer(task, call, many).run)
 
-    def bind(self, text: str, context: BaseContext) -> Callable[[], Any]:
-        """Return a call of the function, whose job cannot be suspended: the others would wait."""
+    def run(self, attempt: Attempt, context: BaseContext) -> Any:
+        """Call the function for a job, which cannot be suspended: the others would wait."""
         context.refuse_waits()
-        return super().bind(text, context)
+        return super().run(attempt, context)
 
     def _read_signature(
         self, function: Callable[..., Any], plain: Callable[..., Any], given: Collection[str]
