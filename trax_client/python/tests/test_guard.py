@@ -177,6 +177,33 @@ def test_an_exception_that_cannot_be_printed_is_logged_by_its_class(
     assert end.verdict.error.partition("\n")[0] in caplog.text
 
 
+class Longer(list[Any]):
+    def __len__(self) -> int:
+        return 3
+
+
+@pytest.mark.parametrize(
+    ("results", "errors"),
+    [
+        (
+            [Attributes(a=1), NoName(), Raising(), 7],
+            [None, "the output is a NoName", "Raising", None],
+        ),
+        (Longer([1, 2, 3, 4, 5]), ["5 results for 4 jobs"] * 4),
+    ],
+    ids=["results", "length"],
+)
+def test_every_job_of_a_call_ends_whatever_the_results_are(
+    fleet: Fleet, client: trax.Client, results: list[Any], errors: list[str | None]
+) -> None:
+    ids = client.enqueue_many(fleet.task, range(4), max_retries=0)
+    fleet.start(lambda jobs: results, many={"max_jobs": 4, "max_wait": PATIENCE})
+    for job_id, said in zip(ids, errors, strict=True):
+        result = ended(client, job_id)
+        assert result.state == ("failed" if said else "completed")
+        assert (said or "") in str(result.error)
+
+
 @dataclasses.dataclass
 class Exits:
     code: int

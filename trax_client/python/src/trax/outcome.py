@@ -247,7 +247,7 @@ def on_error(error: BaseException, reason: Reason | None) -> Verdict:
         )
     if isinstance(error, Permanent):
         return fail(_text(error), permanent=True, detail=_detail(error.detail))
-    return fail(described(error), detail=_trace(error))
+    return fail(_with_class(error), detail=_trace(error))
 
 
 def _unreadable(error: BaseException | None, mistake: BaseException) -> Verdict:
@@ -330,11 +330,12 @@ def _text(error: BaseException) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Return an exception with its class, but an error of this package as its text."""
+    """Return an exception with its class, but a mistake that this package names as its text."""
+    return _text(error) if issubclass(type(error), UsageError) else _with_class(error)
 
+
+def _with_class(error: BaseException) -> str:
     def lines() -> str:
-        if isinstance(error, UsageError):
-            return sendable(str(error))
         return sendable("".join(traceback.format_exception_only(type(error), error)).strip())
 
     return _first(lines, lambda: _class_of(error))
