@@ -82,7 +82,7 @@ def _is_no_secret(address: str) -> bool:
 
 
 def bounded(address: str, name: str, lease: float) -> dict[str, Any]:
-    """Return connection parameters: the caller's, with a limit on every wait."""
+    """Return connection parameters: the caller's, in UTF-8 and with a limit on every wait."""
     # Linux refuses more than 32,767 s.
     probe = max(1, int(min(120.0, lease) / 4))
     defaults: dict[str, Any] = {
@@ -96,7 +96,8 @@ def bounded(address: str, name: str, lease: float) -> dict[str, Any]:
     # Of several hosts only the primary can claim.
     if "PGTARGETSESSIONATTRS" not in os.environ:
         defaults["target_session_attrs"] = "read-write"
-    return {**defaults, **conninfo_to_dict(address)}
+    # Every job can be read in UTF-8, whatever the database, PGOPTIONS or the address say.
+    return {**defaults, **conninfo_to_dict(address), "client_encoding": "UTF8"}
 
 
 class Bell:

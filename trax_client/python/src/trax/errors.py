@@ -144,6 +144,7 @@ _BY_CODE: dict[str, type[ServerError]] = {
 }
 _OURS = re.compile(r"(?<!\w)trax\.")
 _INSTALL = "Type: create extension trax;"
+WRITE_UTF8 = 'Write client_encoding="UTF8" in psycopg.connect().'
 
 
 # The driver has no SQLSTATE for a connection that the server refused.
@@ -220,6 +221,8 @@ def translated(error: psycopg.Error, statement: str = "") -> ServerError:
         hint = _INSTALL
     if kind is NotInstalledError and code == "42883":
         hint = "Type: alter extension trax update; or: create extension trax;"
+    if code == "22P05" and "in encoding" in message:
+        hint = WRITE_UTF8
     if kind is NotPermittedError and hint is None:
         hint = level.advice(statement)
     return kind(message, sqlstate=code, detail=error.diag.message_detail, hint=hint)
