@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import time
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,6 +68,14 @@ def test_a_database_that_lets_nobody_in_ends_the_run() -> None:
         assert isinstance(refused, trax.ServerError)
         assert refused.sqlstate == code
         assert hint in str(refused)
+
+
+def test_a_long_lease_is_kept(client: trax.Client, url: str, task: str) -> None:
+    job_id = client.enqueue(task)
+    worker = trax.Worker(url, lease=timedelta(days=90))
+    worker.task(task)(lambda job: time.sleep(0.5))
+    worker.run(until_empty=True)
+    assert ended(client, job_id).state == "completed"
 
 
 def test_a_wrong_password_is_a_refusal_unless_another_host_may_take_it() -> None:
