@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import dataclasses
 import sys
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pydantic
 import pytest
 from conftest import PATIENCE, Fleet, ended, in_state
+from opentelemetry import trace as otel
+from opentelemetry.sdk.trace import TracerProvider
 from test_steps import start
 from test_undo import undo_of
 
 import trax
+from trax import telemetry
 from trax.outcome import judged
 from trax.record import failed
 
@@ -164,6 +169,32 @@ def test_what_cannot_be_read_fails_its_job_alone(
     go.set()
     assert ended(client, other).output == "fine"
     assert ended(client, client.enqueue(fleet.task, None)).output == "fine"
+
+
+@pytest.mark.parametrize("error", [one[0] for one in ERRORS])
+def test_a_span_does_not_change_what_a_handler_raises(error: Any, monkeypatch: Any) -> None:
+    tracer = TracerProvider().get_tracer("trax")
+    monkeypatch.setattr(otel, "get_tracer", lambda _: tracer)
+    context = SimpleNamespace(task="a", job_id=1, trace=None)
+    given = error()
+
+    def handler() -> None:
+        raise given
+
+    async def on_a_loop() -> None:
+        raise given
+
+    async def raised() -> BaseException | None:
+        try:
+            await telemetry.around_async(on_a_loop)(context, {})
+        except BaseException as error:  # noqa: BLE001 - each of the table
+            return error
+        return None
+
+    with pytest.raises(BaseException) as in_a_thread:  # noqa: PT011 - each of the table
+        telemetry.around(handler)(context, {})
+    assert in_a_thread.value is given
+    assert asyncio.run(raised()) is given
 
 
 @pytest.mark.parametrize("error", [one[0] for one in ERRORS])
