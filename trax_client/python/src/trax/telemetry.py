@@ -97,7 +97,10 @@ def _execution(context: Traced) -> Iterator[None]:
             raise
     if failure is not None:
         # The span may have raised another one, as it describes what the handler has raised.
-        raise failure
+        try:
+            raise failure
+        finally:
+            failure = None  # Its traceback has this frame.
 
 
 def _links(trace: dict[str, Any] | None) -> list[Any]:
