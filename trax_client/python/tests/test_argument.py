@@ -439,9 +439,9 @@ def test_a_long_lease_has_keepalives_that_the_system_takes() -> None:
 
 
 def test_a_refused_failure_loses_its_detail_and_then_its_delay() -> None:
-    failure = Verdict(Kind.FAIL, error="oops", detail='{"a":1}', delay=5.0)
+    failure = Verdict(Kind.FAIL, error="oops", detail='{"a":1}', delay=timedelta(seconds=5))
     first = instead(failure, "why")
-    assert (first.error, first.delay) == ("oops", 5.0)
+    assert (first.error, first.delay) == ("oops", timedelta(seconds=5))
     assert "why" in (first.detail or "")
     second = instead(first, "still", again=True)
     assert (second.error, second.detail, second.delay) == ("oops", first.detail, None)

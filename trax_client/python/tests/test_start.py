@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import time
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,10 +40,42 @@ def test_a_refused_login_ends_the_run_with_what_to_correct(url: str, until_empty
         assert hint in str(refused.value)
 
 
-def test_a_wrong_option_of_the_address_ends_the_run(url: str) -> None:
-    for changes in ({"port": "abc"}, {"sslmode": "bogus"}, {"options": "-c nonsense=1"}):
-        with pytest.raises(trax.UsageError, match="the address of the database is invalid: "):
-            worker_at(url, **changes).run(until_empty=True)
+@pytest.mark.parametrize("change", [{"port": "abc"}, {"sslmode": "bogus"}], ids=["port", "ssl"])
+def test_a_wrong_option_of_the_address_ends_the_run(url: str, change: dict[str, str]) -> None:
+    with pytest.raises(trax.UsageError, match="the address of the database is invalid: "):
+        worker_at(url, **change).run(until_empty=True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["-c nonsense=1", "-c foo", "foo", "-c work_mem=1", "-c port=3", "-c statement_timeout=abc"],
+)
+@pytest.mark.parametrize("until_empty", [True, False])
+def test_wrong_options_of_the_session_end_the_run(
+    url: str, monkeypatch: Any, options: str, until_empty: bool
+) -> None:
+    monkeypatch.setenv("PGOPTIONS", options)
+    with pytest.raises(trax.UsageError, match="correct the option, in the address or in PGOPTIONS"):
+        worker_at(url).run(until_empty=until_empty)
+
+
+def test_a_database_that_lets_nobody_in_ends_the_run() -> None:
+    for message, code, hint in [
+        ('FATAL:  permission denied for database "a"', "42501", "grant connect on database"),
+        ('FATAL:  database "a" is not currently accepting connections', "55000", "alter database"),
+    ]:
+        refused = login_refusal(psycopg.OperationalError(message), "localhost")
+        assert isinstance(refused, trax.ServerError)
+        assert refused.sqlstate == code
+        assert hint in str(refused)
+
+
+def test_a_long_lease_is_kept(client: trax.Client, url: str, task: str) -> None:
+    job_id = client.enqueue(task)
+    worker = trax.Worker(url, lease=timedelta(days=90))
+    worker.task(task)(lambda job: time.sleep(0.5))
+    worker.run(until_empty=True)
+    assert ended(client, job_id).state == "completed"
 
 
 def test_a_wrong_password_is_a_refusal_unless_another_host_may_take_it() -> None:

@@ -51,7 +51,8 @@ def items(name: str, value: Iterable[Any], example: str) -> list[Any]:
 
     Python also iterates over texts, mappings and pydantic models, which are never meant as lists.
     """
-    is_single = isinstance(value, str | bytes | bytearray | Mapping) or hasattr(value, "model_dump")
+    is_model = hasattr(type(value), "model_dump")
+    is_single = is_model or isinstance(value, str | bytes | bytearray | Mapping)
     if is_single or not isinstance(value, Iterable):
         raise _wrong(name, value, example)
     return list(value)

@@ -18,7 +18,15 @@ from . import argument, results, sql, telemetry, typed
 from . import graph as graph_rows
 from .clock import Seconds
 from .context import BaseContext
-from .errors import UsageError, WrongTypeError, WrongValueError, kind_of, translated
+from .errors import (
+    WRITE_UTF8,
+    InvalidArgumentError,
+    UsageError,
+    WrongTypeError,
+    WrongValueError,
+    kind_of,
+    translated,
+)
 from .graph import Graph, Member, Need
 from .options import (
     EMPTY,
@@ -198,7 +206,7 @@ class Client:
             _translating(statement),
             psycopg.Cursor(self._connection, row_factory=tuple_row) as cursor,
         ):
-            cursor.adapters.register_loader("jsonb", TextLoader)
+            _read_texts(cursor)
             return cursor.execute(statement, parameters).fetchall()
 
 
@@ -362,8 +370,21 @@ class AsyncClient:
     async def _all(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
         with _translating(statement):
             async with psycopg.AsyncCursor(self._connection, row_factory=tuple_row) as cursor:
-                cursor.adapters.register_loader("jsonb", TextLoader)
+                _read_texts(cursor)
                 return await (await cursor.execute(statement, parameters)).fetchall()
+
+
+class _Texts(TextLoader):
+    """Reads texts as UTF-8 where the encoding of the session is none, SQL_ASCII."""
+
+    def load(self, data: Any) -> str:
+        text = super().load(data)
+        return text if isinstance(text, str) else text.decode("utf-8", "replace")
+
+
+def _read_texts(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> None:
+    for kind in ("text", "jsonb"):
+        cursor.adapters.register_loader(kind, _Texts)
 
 
 @contextlib.contextmanager
@@ -372,6 +393,8 @@ def _translating(statement: str) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise translated(error, statement) from error
+    except UnicodeError as error:
+        raise InvalidArgumentError(str(error), hint=WRITE_UTF8) from error
 
 
 def _check_autocommit(autocommit: bool, call: str) -> None:

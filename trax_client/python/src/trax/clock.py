@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 
 Seconds = float | timedelta
 """A duration: a number of seconds (int or float), or a timedelta; finite and not negative."""
@@ -19,6 +19,11 @@ def now() -> float:
 def span(value: Seconds) -> timedelta:
     """Return a span of time in the form that the driver sends."""
     return value if isinstance(value, timedelta) else timedelta(seconds=value)
+
+
+def time_of(epoch: str | None) -> datetime | None:
+    """Return a time from the seconds that the server sends."""
+    return None if epoch is None else datetime.fromtimestamp(float(epoch), timezone.utc)
 
 
 def millis(seconds: float) -> str:

@@ -32,6 +32,8 @@ _OF_NAME = re.compile(r'invalid (?:URI query parameter:|connection option) ".*"'
 CONNECT_SECONDS = 2
 WATCH_SECONDS = 0.25
 BACKOFF_SECONDS = 0.1
+# The longest wait in one piece: a selector takes no more than 24 days.
+LONGEST_WAIT_SECONDS = 3600.0
 # The maximum pause between attempts, and so the time within which a recovered server is found.
 LONGEST_BACKOFF_SECONDS = 1.0
 
@@ -82,7 +84,7 @@ def _is_no_secret(address: str) -> bool:
 
 
 def bounded(address: str, name: str, lease: float) -> dict[str, Any]:
-    """Return connection parameters: the caller's, with a limit on every wait."""
+    """Return connection parameters: the caller's, in UTF-8 and with a limit on every wait."""
     # Linux refuses more than 32,767 s.
     probe = max(1, int(min(120.0, lease) / 4))
     defaults: dict[str, Any] = {
@@ -96,7 +98,8 @@ def bounded(address: str, name: str, lease: float) -> dict[str, Any]:
     # Of several hosts only the primary can claim.
     if "PGTARGETSESSIONATTRS" not in os.environ:
         defaults["target_session_attrs"] = "read-write"
-    return {**defaults, **conninfo_to_dict(address)}
+    # Every job can be read in UTF-8, whatever the database, PGOPTIONS or the address say.
+    return {**defaults, **conninfo_to_dict(address), "client_encoding": "UTF8"}
 
 
 class Bell:
@@ -116,15 +119,16 @@ class Bell:
                 self._sender.send(b"!")
 
     def wait(self, link: Link | None, timeout: float) -> None:
-        """Wait for a ring, for data on the link, or for the timeout.
+        """Wait for a ring, for data on the link, or for the timeout, an hour at most.
 
         Raise psycopg.OperationalError if the link is broken.
         """
+        seconds = min(max(0.0, timeout), LONGEST_WAIT_SECONDS)
         with selectors.DefaultSelector() as selector:
             selector.register(self._receiver, selectors.EVENT_READ)
             if link is not None:
                 selector.register(link.fileno(), selectors.EVENT_READ)
-            ready = {key.fd for key, _ in selector.select(max(0.0, timeout))}
+            ready = {key.fd for key, _ in selector.select(seconds)}
         if self._receiver.fileno() in ready:
             with contextlib.suppress(BlockingIOError):
                 while self._receiver.recv(64):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime, timedelta
@@ -249,8 +248,8 @@ class Context(BaseContext):
         if isinstance(request, Call):
             return self._calls.start(self._attempt, request).result()
         result = request.function()
-        if inspect.isawaitable(result):
-            if isinstance(result, Coroutine):
+        if issubclass(type(result), Awaitable):
+            if issubclass(type(result), Coroutine):
                 result.close()
             raise UsageError("the function of a step is async: use trax.AsyncWorker")
         return result
@@ -344,7 +343,7 @@ class AsyncContext(BaseContext):
         if isinstance(request, Call):
             return await self._answer(request)
         result = request.function()
-        return await result if isinstance(result, Awaitable) else result
+        return await result if issubclass(type(result), Awaitable) else result
 
     async def _answer(self, call: Call) -> Rows:
         answer = asyncio.wrap_future(self._calls.start(self._attempt, call))

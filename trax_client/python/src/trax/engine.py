@@ -8,9 +8,8 @@ then in the outbox until the server has answered. Its lease is extended all that
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import logging
-import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any, Protocol
 
 import psycopg
 
-from . import sql
+from . import record, sql
 from .attempt import Attempt, HeldAttempts
 from .calls import Calls
 from .clock import now
@@ -36,22 +35,10 @@ from .errors import (
 from .exchange import BATCH, Claim, Exchange, Outcome
 from .handler import Handler
 from .heartbeat import Heartbeat, extend
-from .outcome import (
-    Kind,
-    Reason,
-    RetryIn,
-    Suspended,
-    Verdict,
-    complete,
-    decisive,
-    fail,
-    on_error,
-    on_stop,
-)
+from .outcome import End, Kind, Reason, Verdict, on_stop
 from .polling import Polling
 from .shutdown import Phase
 from .steps import unreached
-from .typed import MisfitError
 from .version import __version__
 
 log = logging.getLogger("trax")
@@ -68,10 +55,6 @@ REPORT_PATIENCE = 10.0
 CHECK_PERIOD = 1.0
 # The pauses before a failure that lasts is logged again.
 COMPLAIN_PAUSE, LONGEST_COMPLAIN_PAUSE = 5.0, 60.0
-# The maximum number of characters of an error, and of its traceback, in the log.
-LOGGED_AT_MOST = 10_000
-# The maximum number of tasks named in a line.
-TASKS_SHOWN = 10
 
 
 class Runner(Protocol):
@@ -136,7 +119,7 @@ class Engine:
             ask=self._heartbeat.begun,
         )
         self._running: set[Attempt] = set()
-        self._ended: deque[tuple[Attempt, Any, BaseException | None]] = deque()
+        self._ended: deque[tuple[Attempt, End]] = deque()
         self._link: Link | None = None
         self._is_checked = self._has_claimed = self._is_announced = False
         # The last failure logged, until the database is reached again; when to log it again, and
@@ -158,9 +141,9 @@ class Engine:
         # on.
         self._ask_at = self._abandon_at = self._give_up_at = float("inf")
 
-    def ended(self, attempt: Attempt, value: Any, error: BaseException | None) -> None:
-        """Accept the result of a handler; called by the runner, from any thread."""
-        self._ended.append((attempt, value, error))
+    def ended(self, attempt: Attempt, end: End) -> None:
+        """Accept the end of a handler; called by the runner, from any thread."""
+        self._ended.append((attempt, end))
         self._phase.bell.ring()
 
     def run(self) -> None:
@@ -306,7 +289,7 @@ class Engine:
         self._is_announced = True
         tasks, name = sorted(self._handlers), self._settings.name
         text = 'worker "%s" runs %d jobs at once in database "%s", of the tasks %s'
-        log.info(text, name, self._settings.concurrency, self._database, _few(tasks))
+        log.info(text, name, self._settings.concurrency, self._database, record.few(tasks))
         try:
             groups = None if self._settings.groups is None else list(self._settings.groups)
             rows = link.call(sql.WAITING_TASKS, {"groups": groups}, self._exchange.limit)
@@ -316,83 +299,51 @@ class Engine:
             self._is_announced = False
             raise
         if others := [task for (task,) in rows if task not in self._handlers]:
-            log.warning("jobs are waiting for which this worker has no handler: %s", _few(others))
+            text = "jobs are waiting for which this worker has no handler: %s"
+            log.warning(text, record.few(others))
 
     def _start(self, claimed: Sequence[Attempt]) -> None:
         self._held.insert(claimed)
         calls: list[tuple[Attempt, Callable[[], Any]]] = []
         for attempt in claimed:
             if self._phase.value != Phase.RUNNING:
-                self._report(attempt, Verdict(Kind.RELEASE))
+                self._report(attempt, End(Verdict(Kind.RELEASE)))
                 continue
-            try:
-                handler = self._handlers[attempt.task]
-                context = handler.context_type(attempt, self._heartbeat.progressed, self._calls)
-                call = handler.bind(attempt.input, context)
-            except MisfitError as misfit:
-                # Not permanent: during a rolling deployment the next attempt may run in newer code.
-                self._report(attempt, fail(f"the input does not fit this handler: {misfit}"))
-            except (ValueError, RecursionError) as error:
-                failure = fail(f"the input cannot be decoded: {error}", permanent=True)
-                self._report(attempt, failure)
-            except Exception as error:  # noqa: BLE001 - what a model's own validator raises
-                self._report(attempt, on_error(error, None))
-            else:
-                attempt.input = ""
-                attempt.begin()
-                self._running.add(attempt)
-                calls.append((attempt, call))
+            attempt.begin()
+            self._running.add(attempt)
+            calls.append((attempt, functools.partial(self._handle, attempt)))
         if calls:
             self._runner.start(calls)
             self._heartbeat.begun()
 
+    def _handle(self, attempt: Attempt) -> Any:
+        """Run the handler of an attempt; called by the runner."""
+        handler = self._handlers[attempt.task]
+        context = handler.context_type(attempt, self._heartbeat.progressed, self._calls)
+        return handler.run(attempt, context)
+
     def _take_ended(self) -> None:
         while self._ended:
-            attempt, value, error = self._ended.popleft()
+            attempt, end = self._ended.popleft()
             if attempt not in self._running:
                 continue  # abandoned
             self._running.remove(attempt)
             if attempt.failure is not None:
-                self._log_failure(attempt, attempt.failure, error)
-                continue
-            if attempt.is_suspended:
-                self._check_unwound(attempt, error)
-                continue
-            verdict = complete(value) if error is None else on_error(error, attempt.reason)
-            if verdict.kind in (Kind.COMPLETE, Kind.RECORDED) and (missed := unreached(attempt)):
-                text = "job %d (%s) completed without %s: was its code changed meanwhile?"
-                log.warning(text, attempt.job_id, attempt.task, missed)
-            self._report(attempt, verdict, error)
+                record.failed(attempt, end)
+            elif attempt.is_suspended:
+                if not end.is_unwound:
+                    record.went_on(attempt, end)
+            else:
+                if end.verdict.kind in (Kind.COMPLETE, Kind.RECORDED):
+                    record.missed(attempt, unreached(attempt))
+                self._report(attempt, end)
 
-    @staticmethod
-    def _check_unwound(attempt: Attempt, error: BaseException | None) -> None:
-        if error is None or not isinstance(decisive(error), Suspended | asyncio.CancelledError):
-            text = "job %d (%s) is suspended, but its handler went on: let trax.Suspended pass"
-            log.warning(text, attempt.job_id, attempt.task, exc_info=error)
-
-    def _report(
-        self, attempt: Attempt, verdict: Verdict, error: BaseException | None = None
-    ) -> None:
+    def _report(self, attempt: Attempt, end: End) -> None:
         if attempt.is_over:
             return
-        if verdict.kind in (Kind.FAIL, Kind.TIMED_OUT):
-            self._log_failure(attempt, verdict.error, error)
-        self._exchange.outbox.append(Outcome(attempt, verdict))
-
-    @staticmethod
-    def _log_failure(attempt: Attempt, text: str, error: BaseException | None) -> None:
-        job = (attempt.job_id, attempt.task, attempt.attempt, attempt.max_attempts)
-        line = _cut(text.partition("\n")[0])
-        if isinstance(error, RetryIn):
-            log.info("job %d (%s) asks in attempt %d of %d to be retried: %s", *job, line)
-        else:
-            text = "job %d (%s) failed in attempt %d of %d: %s"
-            trace = "" if error is None else "".join(traceback.format_exception(error))
-            if len(trace) > LOGGED_AT_MOST:
-                text += "\n%s"
-                log.warning(text, *job, line, _cut(trace))
-            else:
-                log.warning(text, *job, line, exc_info=error)
+        if end.verdict.kind in (Kind.FAIL, Kind.TIMED_OUT):
+            record.failed(attempt, end)
+        self._exchange.outbox.append(Outcome(attempt, end.verdict))
 
     def _heard(self, channel: str, _payload: str) -> None:
         if channel == "trax_work":
@@ -470,7 +421,7 @@ class Engine:
             for attempt in self._running:
                 text = "job %d (%s) is given up: its handler does not stop%s"
                 log.warning(text, attempt.job_id, attempt.task, self._runner.consequence)
-                self._report(attempt, on_stop(attempt.reason or Reason.SHUTDOWN))
+                self._report(attempt, End(on_stop(attempt.reason or Reason.SHUTDOWN)))
             self._running.clear()
 
     def _is_over(self) -> bool:
@@ -483,18 +434,3 @@ class Engine:
             log.warning("%d outcomes could not be told", len(self._exchange.outbox))
             return True
         return is_done
-
-
-def _cut(text: str) -> str:
-    """Return the beginning of a text, and how long it is if that is not all."""
-    if len(text) <= LOGGED_AT_MOST:
-        return text
-    return f"{text[:LOGGED_AT_MOST]}... (the first {LOGGED_AT_MOST} of {len(text)} characters)"
-
-
-def _few(tasks: Sequence[str]) -> str:
-    """Return the first of some names on a line, without characters that steer a terminal."""
-    shown = ", ".join(tasks[:TASKS_SHOWN])
-    line = "".join(one if one.isprintable() else "\N{MIDDLE DOT}" for one in shown)
-    more = len(tasks) - TASKS_SHOWN
-    return f"{line} and {more} more" if more > 0 else line

@@ -35,7 +35,7 @@ _KINDS = {str: "a text", type(None): "None", bool: "True or False", bytes: "byte
 def kind_of(value: object) -> str:
     """Return the kind of a value, in the words of messages."""
     kind = type(value).__name__
-    article = "an" if kind[0] in "aeiouAEIOU" else "a"
+    article = "an" if kind[:1] in "aeiouAEIOU" else "a"
     return _KINDS.get(type(value), f"{article} {kind}")
 
 
@@ -144,6 +144,7 @@ _BY_CODE: dict[str, type[ServerError]] = {
 }
 _OURS = re.compile(r"(?<!\w)trax\.")
 _INSTALL = "Type: create extension trax;"
+WRITE_UTF8 = 'Write client_encoding="UTF8" in psycopg.connect().'
 
 
 # The driver has no SQLSTATE for a connection that the server refused.
@@ -151,11 +152,22 @@ _OF_LOGIN = {
     "28P01": r"password authentication failed|no password supplied|no password was provided",
     "28000": r"role .* does not exist|not permitted to log in|pg_hba\.conf|authentication failed",
     "3D000": r"database .* does not exist",
+    "42501": r"permission denied for database",
+    "55000": r"database .* is not currently accepting connections",
 }
 _OF_ADDRESS = (
     r"invalid [a-z_ ]*(value|number|option)|unrecognized configuration parameter|could not match \d"
+    r"|invalid command-line argument|requires a value|outside the valid range for parameter"
+    r"|parameter \S+ cannot be|permission denied to set parameter"
 )
 _CREDENTIALS = "Correct user and password (PGUSER, PGPASSWORD), or the server's pg_hba.conf."
+_LOGIN_HINTS = {
+    "28P01": _CREDENTIALS,
+    "28000": _CREDENTIALS,
+    "3D000": "Correct the name of the database, or create it.",
+    "42501": "Type: grant connect on database ... to ...;",
+    "55000": "Type: alter database ... allow_connections true;",
+}
 
 
 def login_refusal(error: psycopg.Error, host: object) -> TraxError | None:
@@ -168,12 +180,10 @@ def login_refusal(error: psycopg.Error, host: object) -> TraxError | None:
         return None
     for code, pattern in _OF_LOGIN.items():
         if re.search(pattern, message):
-            named = "Correct the name of the database, or create it."
-            return ServerError(
-                message, sqlstate=code, hint=named if code == "3D000" else _CREDENTIALS
-            )
+            return _BY_CODE.get(code, ServerError)(message, sqlstate=code, hint=_LOGIN_HINTS[code])
     if isinstance(error, psycopg.ProgrammingError) or re.search(_OF_ADDRESS, message):
-        return UsageError(f"the address of the database is invalid: {message}; correct the option")
+        said = f"the address of the database is invalid: {message}"
+        return UsageError(f"{said}; correct the option, in the address or in PGOPTIONS")
     return None
 
 
@@ -220,6 +230,8 @@ def translated(error: psycopg.Error, statement: str = "") -> ServerError:
         hint = _INSTALL
     if kind is NotInstalledError and code == "42883":
         hint = "Type: alter extension trax update; or: create extension trax;"
+    if code == "22P05" and "in encoding" in message:
+        hint = WRITE_UTF8
     if kind is NotPermittedError and hint is None:
         hint = level.advice(statement)
     return kind(message, sqlstate=code, detail=error.diag.message_detail, hint=hint)

@@ -21,7 +21,7 @@ import psycopg
 
 from . import sql
 from .attempt import Attempt
-from .clock import millis, now, span
+from .clock import millis, now, span, time_of
 from .connection import Link
 from .errors import Blame, blame, is_of_the_values
 from .outcome import NOT_RETURNED, Kind, Verdict, instead
@@ -240,7 +240,7 @@ class Exchange:
             "output": verdict.output,
             "error": verdict.error,
             "detail": verdict.detail,
-            "delay": None if verdict.delay is None else span(verdict.delay),
+            "delay": verdict.delay,
             "permanent": verdict.permanent,
             "close_rate": verdict.close_rate,
         }
@@ -291,12 +291,15 @@ def _first_batch(outcomes: Sequence[Outcome]) -> list[Outcome]:
     return batch
 
 
-def _time(epoch: float | None) -> datetime | None:
-    return None if epoch is None else datetime.fromtimestamp(epoch, timezone.utc)
+def _trace(text: str | None) -> dict[str, Any] | None:
+    try:
+        trace = json.loads(text or "null")
+    except (ValueError, RecursionError):  # a number with more digits than Python reads
+        return None
+    return trace if isinstance(trace, dict) else None
 
 
 def _attempt(row: Sequence[Any], sent: float, lease: float) -> Attempt:
-    trace = None if row[11] is None else json.loads(row[11])
     return Attempt(
         job_id=row[0],
         token=row[1],
@@ -306,10 +309,10 @@ def _attempt(row: Sequence[Any], sent: float, lease: float) -> Attempt:
         input=row[5],
         manifest=row[6],
         group_name=row[7],
-        scheduled_for=_time(row[8]),
-        queued_at=datetime.fromtimestamp(row[9], timezone.utc),
-        timeout=row[10],
-        trace=trace if isinstance(trace, dict) else None,
+        scheduled_for=time_of(row[8]),
+        queued_at=datetime.fromtimestamp(float(row[9]), timezone.utc),
+        timeout=None if row[10] is None else float(row[10]),
+        trace=_trace(row[11]),
         valid_until=sent + lease,
         steps=row[12],
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Any, Literal, NoReturn
 
 from . import argument, typed
+from .clock import time_of
 from .errors import WrongTypeError, WrongValueError
 from .options import EMPTY, JobOptions, SqlOptions, checked_options, checked_sql_options, input_text
 
@@ -170,14 +171,10 @@ def member(row: Sequence[Any]) -> Member:
         condition=condition,
         waits_for=waits_for,
         attempt=attempt,
-        started_at=_time(started),
-        finished_at=_time(finished),
+        started_at=time_of(started),
+        finished_at=time_of(finished),
         error=error,
     )
-
-
-def _time(epoch: float | None) -> datetime | None:
-    return None if epoch is None else datetime.fromtimestamp(epoch, timezone.utc)
 
 
 def _written(value: Any) -> Any:

@@ -9,9 +9,11 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from . import telemetry
+from .attempt import Attempt
 from .context import AsyncContext, BaseContext, Context
 from .errors import UsageError, kind_of
-from .typed import Decoder, decoder, loads, names_decimal
+from .outcome import Refused, fail
+from .typed import Decoder, MisfitError, decoder, loads, names_decimal
 
 
 class Handler:
@@ -38,19 +40,27 @@ class Handler:
         self._decimals = False
         self._read_signature(function, plain, given)
 
-    def bind(self, text: str, context: BaseContext) -> Callable[[], Any]:
-        """Return a call of the function for an input given as JSON text.
-
-        Raise MisfitError if the input does not fit the annotation.
-        """
-        value = loads(text, decimals=self._decimals)
-        arguments: dict[str, Any] = {}
-        if self._input is not None:
-            name, decode = self._input
-            arguments[name] = decode(value, "input")
+    def run(self, attempt: Attempt, context: BaseContext) -> Any:
+        """Call the function for an attempt, which loses its input; raise `Refused` if it cannot."""
+        arguments = self._arguments(attempt.input)
+        attempt.input = ""
         if self._context is not None:
             arguments[self._context] = context
-        return functools.partial(self._run, context, arguments)
+        return self._run(context, arguments)
+
+    def _arguments(self, text: str) -> dict[str, Any]:
+        try:
+            value = loads(text, decimals=self._decimals)
+            if self._input is None:
+                return {}
+            name, decode = self._input
+            return {name: decode(value, "input")}
+        except MisfitError as misfit:
+            # Not permanent: during a rolling deployment the next attempt may run in newer code.
+            raise Refused(fail(f"the input does not fit this handler: {misfit}")) from None
+        except (ValueError, RecursionError) as error:
+            said = f"the input cannot be decoded: {error}"
+            raise Refused(fail(said, permanent=True)) from None
 
     def _read_signature(
         self, function: Callable[..., Any], plain: Callable[..., Any], given: Collection[str]

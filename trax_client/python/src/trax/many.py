@@ -20,12 +20,15 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from . import argument, telemetry
+from .attempt import Attempt
 from .context import AsyncContext, BaseContext, Context
 from .errors import UsageError, WrongTypeError, WrongValueError, kind_of
 from .handler import Handler
 from .outcome import Snooze, Stopped, decisive
 
 Input = TypeVar("Input")
+# The attribute itself, which a subclass may hide.
+_TRACE: Any = BaseException.__dict__["__traceback__"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,10 +93,10 @@ class ManyHandler(Handler):
         else:
             self._run = telemetry.around(_ThreadGatherer(task, call, many).run)
 
-    def bind(self, text: str, context: BaseContext) -> Callable[[], Any]:
-        """Return a call of the function, whose job cannot be suspended: the others would wait."""
+    def run(self, attempt: Attempt, context: BaseContext) -> Any:
+        """Call the function for a job, which cannot be suspended: the others would wait."""
         context.refuse_waits()
-        return super().bind(text, context)
+        return super().run(attempt, context)
 
     def _read_signature(
         self, function: Callable[..., Any], plain: Callable[..., Any], given: Collection[str]
@@ -175,12 +178,13 @@ class _Gatherer:
             return [None] * wanted
         said = f'the handler of "{self._task}" returned'
         if not isinstance(returned, list | tuple):
-            results = _numbered(wanted, "result")
-            raise UsageError(f"{said} {kind_of(returned)}, not a list of {results}")
-        if len(returned) != wanted:
-            results = _numbered(len(returned), "result")
-            raise UsageError(f"{said} {results} for {_numbered(wanted, 'job')}")
-        return list(returned)
+            said = f"{said} {kind_of(returned)}"
+            raise UsageError(f"{said}, not a list of {_numbered(wanted, 'result')}")
+        results = list(returned)
+        if len(results) != wanted:
+            said = f"{said} {_numbered(len(results), 'result')}"
+            raise UsageError(f"{said} for {_numbered(wanted, 'job')}")
+        return results
 
 
 class _ThreadGatherer(_Gatherer):
@@ -259,14 +263,19 @@ class _LoopGatherer(_Gatherer):
 
 
 def _settle(seats: Iterable[Any], results: Sequence[Any]) -> None:
+    """End each seat, whatever its result is: nothing of a result is run here."""
     for seat, result in zip(seats, results, strict=True):
-        seat.set_result((result, getattr(result, "__traceback__", None)))
+        seat.set_result((result, _TRACE.__get__(result) if _is_raised(result) else None))
+
+
+def _is_raised(result: object) -> bool:
+    return issubclass(type(result), BaseException)
 
 
 def _unwrapped(ctx: Context | AsyncContext, outcome: tuple[Any, Any]) -> Any:
     """Return the result of a job, or raise it if it is an exception."""
     result, trace = outcome
-    if not isinstance(result, BaseException):
+    if not _is_raised(result):
         return result
     if isinstance(decisive(result), Stopped) and not ctx.is_stopped:
         # The stop of another job has ended the call: this one begins anew, its attempt not spent.

@@ -3,20 +3,30 @@
 Input: the value that a handler returned or the exception that it raised, and the reason for which
 it was asked to stop. Output: a `Verdict` to report to the server. A stop that the job did not cause
 never uses up an attempt.
+
+Values and exceptions run code of the program when they are read. So `judged` reads all that the
+worker needs of them, in the thread of the handler, and what they raise fails their own job.
 """
 
 from __future__ import annotations
 
 import asyncio
+import builtins
+import contextlib
+import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from . import typed
 from .argument import duration
 from .clock import Seconds
-from .errors import UsageError
+from .errors import UsageError, kind_of
+
+Value = TypeVar("Value")
 
 
 class Reason(str, Enum):
@@ -72,6 +82,10 @@ class RetryIn(Exception):
     and key starts before, as an API asks for with `Retry-After`.
     """
 
+    # For a subclass that sets less.
+    detail: Any = None
+    close_rate: bool = False
+
     def __init__(
         self, delay: Seconds, message: str = "", *, detail: Any = None, close_rate: bool = False
     ) -> None:
@@ -84,6 +98,8 @@ class RetryIn(Exception):
 
 class Permanent(Exception):
     """Raise it to fail permanently: no attempt follows."""
+
+    detail: Any = None
 
     def __init__(self, message: str = "failed for good", *, detail: Any = None) -> None:
         super().__init__(message)
@@ -125,7 +141,7 @@ class Verdict:
     output: str | None = None
     error: str = ""
     detail: str | None = None
-    delay: Seconds | None = None
+    delay: timedelta | None = None
     permanent: bool = False
     close_rate: bool = False
 
@@ -133,6 +149,42 @@ class Verdict:
     def size(self) -> int:
         """Return the approximate number of bytes that it sends."""
         return len(self.output or "") + len(self.error) + len(self.detail or "")
+
+
+class Refused(Exception):
+    """Raised for an input that its handler cannot take."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.error)
+        self.verdict = verdict
+
+
+@dataclass(frozen=True)
+class End:
+    """The end of a handler: its verdict, and the exception for the log, if it can be printed."""
+
+    verdict: Verdict
+    error: BaseException | None = None
+    trace: str = ""
+    # Whether the exception is of those that end a handler whose job is suspended.
+    is_unwound: bool = False
+
+
+def judged(value: object, error: BaseException | None, reason: Reason | None) -> End:
+    """Return the end of a handler that returned the value or raised the error; never raise."""
+    try:
+        verdict = complete(value) if error is None else on_error(error, reason)
+    except BaseException as mistake:  # noqa: BLE001 - whatever it is, it is the job's
+        verdict = _unreadable(error, mistake)
+    if error is None:
+        return End(verdict)
+    is_unwound = _first(
+        lambda: isinstance(decisive(error), Suspended | asyncio.CancelledError), lambda: False
+    )
+    if verdict.kind not in (Kind.FAIL, Kind.TIMED_OUT) or type(error) is Refused:
+        return End(verdict, is_unwound=is_unwound)
+    trace = _first(lambda: "".join(traceback.format_exception(error)), lambda: "")
+    return End(verdict, error if trace else None, trace, is_unwound)
 
 
 def complete(output: object) -> Verdict:
@@ -174,28 +226,36 @@ def instead(refused: Verdict, why: object, *, again: bool = False) -> Verdict:
 
 def on_error(error: BaseException, reason: Reason | None) -> Verdict:
     """Return the verdict on an exception that a handler raised."""
+    if isinstance(error, Refused):
+        return error.verdict
     error = decisive(error)
     if isinstance(error, Cancel):
-        return Verdict(Kind.CANCEL_OWN, error=sendable(str(error)))
+        return Verdict(Kind.CANCEL_OWN, error=_text(error))
     if reason is not None:
         return on_stop(reason)
     if isinstance(error, Snooze):
-        return Verdict(Kind.RELEASE, delay=error.delay)
+        return Verdict(Kind.RELEASE, delay=duration("delay", error.delay))
     if isinstance(error, asyncio.CancelledError):
         return fail("the handler was cancelled by its own program")
     if isinstance(error, RetryIn):
-        detail = _detail(error.detail)
         return Verdict(
             Kind.FAIL,
-            error=sendable(str(error)),
-            detail=detail,
-            delay=error.delay,
-            close_rate=error.close_rate,
+            error=_text(error),
+            detail=_detail(error.detail),
+            delay=duration("delay", error.delay),
+            close_rate=bool(error.close_rate),
         )
     if isinstance(error, Permanent):
-        return fail(str(error), permanent=True, detail=_detail(error.detail))
-    text = "".join(traceback.format_exception_only(type(error), error)).strip()
-    return fail(text, detail=_detail({"traceback": _trace(error)}))
+        return fail(_text(error), permanent=True, detail=_detail(error.detail))
+    return fail(_with_class(error), detail=_trace(error))
+
+
+def _unreadable(error: BaseException | None, mistake: BaseException) -> Verdict:
+    """Return the verdict on an output or exception that raised a mistake when it was read."""
+    if error is None:
+        return fail(f"the output cannot be kept: {described(mistake)}", permanent=True)
+    is_permanent = issubclass(type(error), Permanent)
+    return fail(f"{_class_of(error)}: {described(mistake)}", permanent=is_permanent)
 
 
 def decisive(error: BaseException) -> BaseException:
@@ -212,11 +272,30 @@ def decisive(error: BaseException) -> BaseException:
 
 
 def _leaves(error: BaseException) -> list[BaseException]:
-    # Python 3.10 has no class for groups.
-    inner = getattr(error, "exceptions", None)
-    if not isinstance(inner, tuple):
-        return [error]
-    return [leaf for one in inner for leaf in _leaves(one)]
+    """Return the exceptions of a group and of the groups in it, each once, in their order."""
+    leaves: list[BaseException] = []
+    seen: set[int] = set()
+    left = [error]
+    while left:
+        one = left.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        inner = _members(one)
+        left.extend(reversed(inner))
+        if not inner:
+            leaves.append(one)
+    return leaves
+
+
+def _members(error: BaseException) -> tuple[BaseException, ...]:
+    # Python 3.10 has no class for groups; a package has, which whoever raises one has imported.
+    module = builtins if sys.version_info >= (3, 11) else sys.modules.get("exceptiongroup")
+    group = getattr(module, "BaseExceptionGroup", None)
+    if group is None or not issubclass(type(error), group):
+        return ()
+    members: tuple[BaseException, ...] = group.exceptions.__get__(error)
+    return members
 
 
 def on_stop(reason: Reason) -> Verdict:
@@ -234,13 +313,45 @@ def sendable(text: str) -> str:
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
-def _trace(error: BaseException) -> str:
-    frames = traceback.format_exception(type(error), error, error.__traceback__, limit=-20)
-    return sendable("".join(frames))[-4000:]
+def _first(*ways: Callable[[], Value]) -> Value:
+    """Return the result of the first way that raises nothing, whatever it is; the last has to."""
+    for way in ways[:-1]:
+        with contextlib.suppress(BaseException):
+            return way()
+    return ways[-1]()
+
+
+def _class_of(error: BaseException) -> str:
+    return _first(lambda: sendable(type(error).__name__), lambda: "an exception")
+
+
+def _text(error: BaseException) -> str:
+    return _first(lambda: sendable(str(error)), lambda: _class_of(error))
+
+
+def described(error: BaseException) -> str:
+    """Return an exception with its class, but a mistake that this package names as its text."""
+    return _text(error) if issubclass(type(error), UsageError) else _with_class(error)
+
+
+def _with_class(error: BaseException) -> str:
+    def lines() -> str:
+        return sendable("".join(traceback.format_exception_only(type(error), error)).strip())
+
+    return _first(lines, lambda: _class_of(error))
+
+
+def _trace(error: BaseException) -> str | None:
+    def detail() -> str | None:
+        frames = traceback.format_exception(type(error), error, error.__traceback__, limit=-20)
+        return typed.dumps({"traceback": sendable("".join(frames))[-4000:]})
+
+    return _first(detail, lambda: None)
 
 
 def _detail(value: Any) -> str | None:
-    try:
-        return typed.dumps(value)
-    except UsageError:
-        return typed.dumps(sendable(repr(value)))
+    return _first(
+        lambda: typed.dumps(value),
+        lambda: typed.dumps(sendable(repr(value))),
+        lambda: typed.dumps(f"{kind_of(value)} without a text"),
+    )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any
 
 from . import typed
+from .clock import time_of
 
 
 @dataclass(frozen=True)
@@ -82,15 +83,11 @@ def step(row: tuple[Any, ...], *, decimals: bool) -> Step:
         kind=kind,
         output=loads(output, decimals=decimals),
         attempt=attempt,
-        recorded_at=_time(recorded_at),
+        recorded_at=time_of(recorded_at),
         timed_out=timed_out,
         wait=loads(wait, decimals=decimals),
         undo=loads(undo, decimals=decimals),
     )
-
-
-def _time(epoch: float | None) -> datetime | None:
-    return None if epoch is None else datetime.fromtimestamp(epoch, timezone.utc)
 
 
 def loads(text: str | None, *, decimals: bool) -> Any:
@@ -118,7 +115,7 @@ def job(rows: Sequence[tuple[Any, ...]], *, decimals: bool) -> Job | None:
         return None
     values = dict(zip((field.name for field in fields(Job)), rows[0], strict=True))
     for name in ("run_at", "scheduled_for", "queued_at", "started_at", "finished_at"):
-        values[name] = _time(values[name])
+        values[name] = time_of(values[name])
     for name in ("output", "progress"):
         values[name] = loads(values[name], decimals=decimals)
     return Job(**values)

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .attempt import Attempt
+from .outcome import End, judged
 
 Call = tuple[Attempt, Callable[[], Any]]
-Ended = Callable[[Attempt, Any, BaseException | None], None]
+Ended = Callable[[Attempt, End], None]
 
 
 class ThreadRunner:
@@ -61,9 +62,10 @@ class ThreadRunner:
                 value = call()
             except BaseException as raised:  # noqa: BLE001 - whatever it is, it is the job's
                 error = raised
+            end = judged(value, error, attempt.reason)
             with self._lock:
                 self._busy -= 1
-            self.on_ended(attempt, value, error)
+            self.on_ended(attempt, end)
 
 
 class LoopRunner:
@@ -88,7 +90,7 @@ class LoopRunner:
     def _create(self, calls: Sequence[Call]) -> None:
         for attempt, call in calls:
             if attempt.reason is not None:
-                self.on_ended(attempt, None, asyncio.CancelledError())
+                self._end(attempt, None, asyncio.CancelledError())
                 continue
             task = self._loop.create_task(_contained(call), name=f"trax job {attempt.job_id}")
             self._tasks[attempt] = task
@@ -102,12 +104,15 @@ class LoopRunner:
     def _done(self, attempt: Attempt, task: asyncio.Task[Any]) -> None:
         del self._tasks[attempt]
         if task.cancelled():
-            self.on_ended(attempt, None, asyncio.CancelledError())
+            self._end(attempt, None, asyncio.CancelledError())
         elif (error := task.exception()) is not None:
-            exits = isinstance(error, _ExitError)
-            self.on_ended(attempt, None, error.__cause__ if exits else error)
+            exits = type(error) is _ExitError
+            self._end(attempt, None, error.__cause__ if exits else error)
         else:
-            self.on_ended(attempt, task.result(), None)
+            self._end(attempt, task.result(), None)
+
+    def _end(self, attempt: Attempt, value: Any, error: BaseException | None) -> None:
+        self.on_ended(attempt, judged(value, error, attempt.reason))
 
 
 class _ExitError(Exception):

@@ -1,8 +1,9 @@
 """The statements of the contract, with named arguments.
 
-JSON is sent as text, and times and spans as seconds. Rows therefore do not depend on connection
-settings or loaders of the caller, and a value that Python cannot represent affects no other row. A
-lock timeout is set in the statement itself, for its transaction alone, before the function begins.
+JSON is sent as text, and times and spans as the text of their seconds. Rows therefore do not depend
+on connection settings or loaders of the caller, and a value that Python cannot represent affects no
+other row. A lock timeout is set in the statement itself, for its transaction alone, before the
+function begins.
 """
 
 _LOCK = """case when pg_catalog.set_config('lock_timeout', %(lock_timeout)s, true) is not null
@@ -20,8 +21,8 @@ _OPTIONS = f"""{_SHARED_OPTIONS},
     rate => %(rate)s::text, rate_key => %(rate_key)s::text, cost => %(cost)s::int"""
 
 _CLAIMED = """job_id, token::text, attempt, max_attempts, task, input::text, manifest, group_name,
-    extract(epoch from scheduled_for)::float8, extract(epoch from queued_at)::float8,
-    extract(epoch from timeout)::float8, trace::text, coalesce(steps, 0)"""
+    extract(epoch from scheduled_for)::text, extract(epoch from queued_at)::text,
+    extract(epoch from timeout)::text, trace::text, coalesce(steps, 0)"""
 
 # With places, no job counts as begun before a heartbeat reports it, so a lost answer uses up no
 # attempt. All jobs that are claimed begin at once.
@@ -48,16 +49,16 @@ from trax.enqueue_graph(document => %(document)s::jsonb, unique_key => %(unique_
 READ_NEEDS = """select name, job_id, state, output::text, error
 from trax.read_needs(id => %(job_id)s::bigint)"""
 READ_GRAPH = """select name, job_id, task, state, needs, condition, waits_for, attempt,
-    extract(epoch from started_at)::float8, extract(epoch from finished_at)::float8, error
+    extract(epoch from started_at)::text, extract(epoch from finished_at)::text, error
 from trax.read_graph(id => %(job_id)s::bigint)"""
 AWAIT_JOB = "call trax.await_job(%(job_id)s::bigint, %(timeout)s::interval, null, null, null)"
 AWAIT_JOBS = "call trax.await_jobs(%(job_ids)s::bigint[], %(timeout)s::interval, null)"
 JOB_RESULTS = """select job_id, state, output::text, error
 from trax.get_jobs(%(job_ids)s::bigint[])"""
 JOB = """select job_id, state, attempt, task, manifest, group_name, priority,
-    extract(epoch from run_at)::float8, extract(epoch from scheduled_for)::float8,
-    extract(epoch from queued_at)::float8, extract(epoch from started_at)::float8,
-    extract(epoch from finished_at)::float8, worker, error, output::text, progress::text
+    extract(epoch from run_at)::text, extract(epoch from scheduled_for)::text,
+    extract(epoch from queued_at)::text, extract(epoch from started_at)::text,
+    extract(epoch from finished_at)::text, worker, error, output::text, progress::text
 from trax.get_jobs(array[%(job_id)s::bigint])"""
 CANCEL = "select trax.cancel(%(job_id)s::bigint)"
 CANCEL_ALONE = "select trax.cancel(job_id => %(job_id)s::bigint, tree => false)"
@@ -68,7 +69,7 @@ CHANGE_JOB = """select trax.change_job(job_id => %(job_id)s::bigint, input => %(
 SEND_SIGNAL = """select trax.send_signal(job_id => %(job_id)s::bigint, name => %(name)s::text,
     payload => %(payload)s::jsonb, signal_id => %(signal_id)s::text)"""
 READ_STEPS = """select step, kind, output::text, attempt,
-    extract(epoch from recorded_at)::float8, timed_out, wait::text, undo::text
+    extract(epoch from recorded_at)::text, timed_out, wait::text, undo::text
 from trax.read_steps(job_id => %(job_id)s::bigint)"""
 FORK = """select trax.fork(job_id => %(job_id)s::bigint, from_step => %(from_step)s::text,
     input => %(input)s::jsonb)"""

@@ -22,7 +22,7 @@ from .calls import Call, Rows
 from .clock import Seconds, span
 from .errors import ServerError, TimedOutError, UsageError, WrongValueError, is_of_the_values
 from .options import JobOptions, enqueue_parameters, input_text
-from .outcome import Permanent, sendable
+from .outcome import Permanent, described, sendable
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,10 @@ class Steps:
         # Permanent, as another attempt would run the function again.
         try:
             output = typed.dumps(value, "its result")
-        except UsageError as error:
-            yield from self._fail(f'step "{step}" cannot be recorded: {error}', step, undoing)
-            raise Permanent(f'step "{step}" cannot be recorded: {error}') from error
+        except BaseException as error:
+            said = f'step "{step}" cannot be recorded: {described(error)}'
+            yield from self._fail(said, step, undoing)
+            raise Permanent(said) from error
         parameters = {"output": output, "undo": undoing}
         try:
             rows = yield self._call(sql.RECORD_STEP, step, parameters)

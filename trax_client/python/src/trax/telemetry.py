@@ -78,14 +78,29 @@ def _execution(context: Traced) -> Iterator[None]:
     attributes = _attributes("process", "process", context.task)
     attributes["messaging.message.id"] = str(context.job_id)
     tracer = otel.get_tracer("trax")
-    with tracer.start_as_current_span(
-        f"process {context.task}",
-        context=OtelContext(),
-        kind=otel.SpanKind.CONSUMER,
-        attributes=attributes,
-        links=_links(context.trace),
-    ):
-        yield
+    failure: BaseException | None = None
+    try:
+        with tracer.start_as_current_span(
+            f"process {context.task}",
+            context=OtelContext(),
+            kind=otel.SpanKind.CONSUMER,
+            attributes=attributes,
+            links=_links(context.trace),
+        ):
+            try:
+                yield
+            except BaseException as error:
+                failure = error
+                raise
+    except BaseException:
+        if failure is None:
+            raise
+    if failure is not None:
+        # The span may have raised another one, as it describes what the handler has raised.
+        try:
+            raise failure
+        finally:
+            failure = None  # Its traceback has this frame.
 
 
 def _links(trace: dict[str, Any] | None) -> list[Any]:

@@ -74,8 +74,8 @@ def dumps(value: object, name: str = "value") -> str | None:
         return None
     try:
         text = _dumps(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise _misplaced(value, name, error) from error
+    except Exception as error:
+        raise _refusal(value, name, error) from error
     # The encoder writes only its own numbers: a text with the mark is replaced by the number in it.
     return _MARKED.sub(r"\1", text) if _MARK in text else text
 
@@ -104,6 +104,14 @@ def _check_keys(pairs: list[tuple[str, Any]]) -> None:
         seen.add(key)
 
 
+def _refusal(value: object, name: str, error: Exception) -> UsageError:
+    """Return the error about a value that has no form in JSON, whatever its parts raise."""
+    try:
+        return _misplaced(value, name, error)
+    except Exception:  # noqa: BLE001 - the value runs code of the program
+        return WrongValueError(f"{name} is {kind_of(value)} that cannot be read")
+
+
 def _misplaced(value: object, path: str, error: Exception) -> UsageError:
     """Return the error about the first part of a value that has no form in JSON."""
     around: list[object] = []
@@ -118,21 +126,26 @@ def _misplaced(value: object, path: str, error: Exception) -> UsageError:
         inner = _first_wrong(value, path)
     if isinstance(error, _UnstorableError):
         return WrongValueError(f"{path} has {error}")
-    if isinstance(value, dict):
-        wrong = next((key for key in value if not isinstance(key, _KEYS)), None)
-        return WrongTypeError(f"{path} has the key {wrong!r}; the keys of JSON are texts")
+    if isinstance(value, dict) and (wrong := [k for k in value if not isinstance(k, _KEYS)]):
+        return WrongTypeError(f"{path} has the key {wrong[0]!r}; the keys of JSON are texts")
     if isinstance(value, float | Decimal):
         return WrongValueError(f"{path} is {value}, not JSON; write a finite number or None")
-    if hasattr(value, "model_dump"):
-        return WrongValueError(f"{path} is {kind_of(value)} that cannot be dumped: {error}")
+    is_of_encoder = isinstance(error, TypeError | ValueError | RecursionError)
+    if not is_of_encoder or isinstance(value, dict) or hasattr(type(value), "model_dump"):
+        said = f"{type(error).__name__}: {error}"
+        return WrongValueError(f"{path} is {kind_of(value)} that cannot be read: {said}")
     return WrongTypeError(f"{path} is {kind_of(value)}, not JSON; write a text, a list or a dict")
 
 
 def _first_wrong(value: object, path: str) -> tuple[str, object, Exception] | None:
-    for place, part in _parts(value):
+    try:
+        parts = _parts(value)
+    except Exception:  # noqa: BLE001 - the value runs code of the program
+        return None
+    for place, part in parts:
         try:
             _dumps(part)
-        except (TypeError, ValueError, RecursionError) as error:
+        except Exception as error:  # noqa: BLE001 - the value runs code of the program
             return f"{path}{place}", part, error
     return None
 
@@ -145,7 +158,8 @@ def _parts(value: object) -> list[tuple[str, object]]:
         keys = [(f".{key!a}", key) for key in value if isinstance(key, str)]
         return [*keys, *((f".{key}", one) for key, one in value.items())]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [(f".{f.name}", getattr(value, f.name)) for f in dataclasses.fields(value)]
+        names = [field.name for field in dataclasses.fields(value)]
+        return [(f".{name}", getattr(value, name)) for name in names if hasattr(value, name)]
     if isinstance(value, Enum):
         return [(".value", value.value)]
     return []
@@ -326,9 +340,8 @@ def _encode(value: Any) -> Any:
     """Return the JSON form of a value that the encoder does not support."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-    dump = getattr(value, "model_dump", None)
-    if dump is not None:
-        return dump(mode="json")
+    if hasattr(type(value), "model_dump"):
+        return value.model_dump(mode="json")
     if isinstance(value, Decimal):
         if not value.is_finite():
             raise ValueError(f"{value} is not JSON")
