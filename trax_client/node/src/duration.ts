@@ -57,10 +57,11 @@ export function milliseconds<Name extends string>(
 /** Refuses the delay of a job that the server would refuse when the attempt has ended. */
 export function checkDelay(delay: unknown, remedy: string): asserts delay is Duration {
   checkSpan("delay", delay, remedy);
-  if ((millisecondsOf(delay) ?? 0) > longestDelay) throw new UsageError(`delay is ${delay}; write at most "3650 days"`);
+  if (estimated(delay) > longestDelay) throw new UsageError(`delay is ${delay}; write at most "3650 days"`);
 }
 
-const longestDelay = 3650 * 86_400_000;
+const day = 86_400_000;
+const longestDelay = 3650 * day;
 
 /** Timers of Node take 32 bits; a longer one would end at once. */
 const longestTimer = 2 ** 31 - 1;
@@ -71,25 +72,48 @@ const units = new Map([
   ...each(1000, "s", "sec", "second"),
   ...each(60_000, "m", "min", "minute"),
   ...each(3_600_000, "h", "hr", "hour"),
-  ...each(86_400_000, "d", "day"),
-  ...each(604_800_000, "w", "week"),
+  ...each(day, "d", "day"),
+  ...each(7 * day, "w", "week"),
+]);
+
+/** Units whose length varies; the server compares a month as 30 days. */
+const calendar = new Map([
+  ...each(30 * day, "mon", "month"),
+  ...each(360 * day, "y", "yr", "year"),
+  ...each(3600 * day, "dec", "decade"),
+  ...each(36_000 * day, "c", "cent", "century", "centuries"),
+  ...each(360_000 * day, "mil", "millennium", "millennia"),
 ]);
 
 function each(length: number, ...names: string[]): [string, number][] {
   return names.map((name) => [name, length]);
 }
 
-/** Units whose length varies, and the exponent of a number. */
-const further = /^(e|mons?|months?|y|yrs?|years?|decs?|decades?|c|cent|century|centuries|mil|mils|millennia|millenniums?)$/;
+/** Returns the length of a unit, which may have an s at its end. */
+const found = (known: Map<string, number>, unit: string): number | undefined =>
+  known.get(unit) ?? known.get(unit.replace(/(?<=..)s$/, ""));
 
-const lengthOf = (unit: string): number | undefined => units.get(unit) ?? units.get(unit.replace(/(?<=..)s$/, ""));
+const lengthOf = (unit: string): number | undefined => found(units, unit);
+const estimateOf = (unit: string): number | undefined => lengthOf(unit) ?? found(calendar, unit);
 
 /** Returns whether a text may be a span of time from 0; the server decides about the rest. */
 function isSpan(text: string): boolean {
   const plain = text.trim().toLowerCase();
   if (!/\d/.test(plain) || plain.startsWith("-")) return false;
   // A P begins the format of ISO 8601.
-  return plain.startsWith("p") || (plain.match(/[a-z]+/g) ?? []).every((unit) => further.test(unit) || lengthOf(unit) !== undefined);
+  return plain.startsWith("p") || (plain.match(/[a-z]+/g) ?? []).every((unit) => estimateOf(unit) !== undefined);
+}
+
+/** Returns the milliseconds of a span of time that PostgreSQL reads, as the server compares them. */
+function estimated(text: string): number {
+  const plain = text.trim().toLowerCase();
+  const [, date, time = ""] = /^p([^t]*)(?:t(.*))?$/.exec(plain) ?? [];
+  const words = date === undefined ? plain : `${date.replace(/m/g, "mon")} ${time.replace(/m/g, "min")}`;
+  const spelled = words
+    .replace(/(\d+)-(\d+)(?:-(\d+))?/g, "$1y $2mon $3d")
+    .replace(/(\d+):(\d+)(?::([\d.]+))?/g, "$1h $2min $3s");
+  const parts = spelled.matchAll(/([+-]?[\d.]+(?:e[+-]?\d+)?)\s*([a-z]*)/g);
+  return [...parts].reduce((sum, [, number, unit = ""]) => sum + Number(number) * (estimateOf(unit || "s") ?? 0), 0);
 }
 
 /** Returns the milliseconds of an interval as PostgreSQL reads it: `1 h 30 min`, `00:01:30`, or seconds without a unit.

@@ -218,6 +218,14 @@ test("a time without a unit is refused, and milliseconds are named", async () =>
     await refused('delay is 3651 days; write at most "3650 days"', () => new Delay("3651 days"));
     assert.equal(new Delay("3650 days").delay, "3650 days");
   }
+  const limits = `3650 days;3651 days;10 years;10 years 51 days;11 years;1 decade 2 mons;1 century;P5E3D;P3E3D;520 weeks;522 weeks;P20Y;P10Y
+    P121M;P122M;P3650D;P3651DT1H;PT87600H;PT87601H;PT99M;P0011-00-00;P0009-11-30T10:00:00;9-11;11-0;@ 1 mil;87601:00:00;1 day 87600:00
+    12 years -30 mons;12 years;3651 days -50 h;315360001;315360000`;
+  for (const delay of limits.split(/;|\n */)) {
+    const isLonger = await it.value("select $1::interval > interval '3650 days'", delay);
+    if (isLonger) await refused(`delay is ${delay}; write at most "3650 days"`, () => new RetryIn(delay));
+    else assert.equal(new Snooze(delay).delay, delay);
+  }
   await refused('lease is 500 ms; write at least lease: "1000 ms"', () => it.worker({ leaseMs: 500 }));
   await refused('pollInterval is 0; write at least pollInterval: "1 ms" or pollIntervalMs: 1', () => it.worker({ pollInterval: "0", pollIntervalMs: any(null) }));
   await refused("pollInterval is 0.5 ms; write at least", () => it.worker({ pollIntervalMs: 0.5 }));
