@@ -10,7 +10,7 @@ import { UsageError, translated } from "./errors.js";
 import { Graph, type Member, type Need, memberOf, needOf } from "./graph.js";
 import { dateOf, fromJson, toJson } from "./json.js";
 import { kindOf } from "./kind.js";
-import { anything, checkId, checkList, checkOptions, checkText, flag, nearest, noOption, text } from "./options.js";
+import { anything, checkId, checkList, checkName, checkOptions, checkText, flag, key, nearest, noOption } from "./options.js";
 import { noteCompletion } from "./outcome.js";
 import * as sql from "./sql.js";
 import { type Undo, reach, undoOf } from "./steps.js";
@@ -219,8 +219,8 @@ export class Client {
     options: { signalId?: string } = {},
   ): Promise<"sent" | "duplicate" | "ended" | "unknown"> {
     checkId("jobId", jobId, 'sendSignal(jobId, "paid")');
-    checkText("name", name, 'sendSignal(jobId, "paid")');
-    checkOptions(options, { signalId: text("click 1") }, 'sendSignal(jobId, "paid", {}, { signalId: "click 1" })');
+    checkName("name", name, 'sendSignal(jobId, "paid")');
+    checkOptions(options, { signalId: key("click 1") }, 'sendSignal(jobId, "paid", {}, { signalId: "click 1" })');
     const named = {
       job_id: ["bigint", jobId],
       name: ["text", name],
@@ -240,7 +240,7 @@ export class Client {
    * already recorded. The input is that of the ended job if none is given. */
   async fork(jobId: number, options: { fromStep?: string; input?: unknown } = {}): Promise<number> {
     checkId("jobId", jobId, "fork(jobId)");
-    checkOptions(options, { fromStep: text("charge"), input: anything }, 'fork(jobId, { fromStep: "charge" })');
+    checkOptions(options, { fromStep: key("charge"), input: anything }, 'fork(jobId, { fromStep: "charge" })');
     const named = {
       job_id: ["bigint", jobId],
       from_step: ["text", options?.fromStep],
@@ -258,7 +258,7 @@ export class Client {
     options: { undo?: Undo } = {},
   ): Promise<{ recorded: boolean; output: Output } | undefined> {
     checkAttempt(attempt, "recordStep(ctx, name, output)");
-    checkText("name", name, 'recordStep(ctx, "charge")');
+    checkName("name", name, 'recordStep(ctx, "charge")');
     checkOptions(options, { undo: anything }, 'recordStep(ctx, "charge", 7, { undo: { task: "card.refund" } })');
     reach(attempt, name);
     const named = {
@@ -292,7 +292,7 @@ export class Client {
     options: EnqueueOptions,
     run: (rest: Record<string, sql.Argument>) => Promise<T>,
   ): Promise<T> {
-    checkText("task", task, 'enqueue("mail.send", { to: "ada" })');
+    checkName("task", task, 'enqueue("mail.send", { to: "ada" })');
     checkOptions(options, optionKinds, 'enqueue("mail.send", { to: "ada" }, { priority: 7 })');
     this.#telemetry ??= Telemetry.load();
     const telemetry = await this.#telemetry;

@@ -10,7 +10,7 @@ import { type EnqueueOptions, argumentsOf, inputOf, optionKinds, timeOf } from "
 import { ServerError, TimedOutError, UsageError, isOfTheValues } from "./errors.js";
 import type { Claimed } from "./exchange.js";
 import { fromJson, sendable, toJson } from "./json.js";
-import { type Kinds, anything, checkName, checkOptions, checkText, oneOf, text, time } from "./options.js";
+import { type Kinds, anything, checkName, checkOptions, nameLike, oneOf, time } from "./options.js";
 import { Permanent } from "./outcome.js";
 import * as sql from "./sql.js";
 import type { Telemetry } from "./telemetry.js";
@@ -142,8 +142,8 @@ export class Steps {
   }
 
   async #signal(name: string, options: WaitOptions & { step?: string }): Promise<unknown> {
-    checkText("name", name, 'awaitSignal("paid")');
-    checkOptions(options, { step: text("paid"), ...waitKinds }, 'awaitSignal("paid", { timeout: "3 days" })');
+    checkName("name", name, 'awaitSignal("paid")');
+    checkOptions(options, { step: nameLike("paid"), ...waitKinds }, 'awaitSignal("paid", { timeout: "3 days" })');
     const named = { name: ["text", name], until: untilOf(options) } as const;
     const step = this.#named(options.step ?? name);
     const kept = await this.#wait(step, "signal", () => sql.awaitSignal(this.#of(step, named), this.#lockTimeout));
@@ -152,7 +152,7 @@ export class Steps {
   }
 
   async #spawn(name: string, task: string, input: unknown = {}, options: EnqueueOptions): Promise<number> {
-    checkText("task", task, 'spawn("letter", "letter.send", { to: "ada" })');
+    checkName("task", task, 'spawn("letter", "letter.send", { to: "ada" })');
     checkOptions(options, optionKinds, 'spawn("letter", "letter.send", { to: "ada" }, { priority: 7 })');
     const text = inputOf(input);
     const step = this.#named(name);
@@ -167,7 +167,7 @@ export class Steps {
   }
 
   async #children(options: WaitOptions & { name?: string; mode?: "all" | "any" }): Promise<Child[]> {
-    checkOptions(options, { name: text("letters"), mode: oneOf("all", "any"), ...waitKinds }, 'children({ mode: "any" })');
+    checkOptions(options, { name: nameLike("letters"), mode: oneOf("all", "any"), ...waitKinds }, 'children({ mode: "any" })');
     const [name, mode] = [options.name ?? "children", options.mode ?? "all"];
     const named = { mode: ["text", mode], until: untilOf(options) } as const;
     const step = this.#named(name);

@@ -9,7 +9,7 @@ import type { Handler, Registered } from "./execution.js";
 import { kindOf } from "./kind.js";
 import { type Logger, standardError } from "./logger.js";
 import { Many, type ManyHandler, type ManyOptions } from "./many.js";
-import { type Kinds, address, checkOptions, flag, logger, text, texts, whole } from "./options.js";
+import { type Kinds, address, checkName, checkOptions, flag, key, logger, namesLike, whole } from "./options.js";
 import { Run, type Setup, type Summary } from "./run.js";
 import { Telemetry } from "./telemetry.js";
 import { version } from "./version.js";
@@ -50,7 +50,7 @@ export interface WorkerOptions {
 }
 
 const optionKinds = {
-  connection: address, name: text("mail 1"), concurrency: whole(20, 1), groups: texts("mail"), versions: texts("v2"),
+  connection: address, name: key("mail 1"), concurrency: whole(20, 1), groups: namesLike("mail"), versions: namesLike("v2"),
   lease: span, leaseMs: spanMs, pollInterval: span, pollIntervalMs: spanMs, grace: span, graceMs: spanMs, cancelPatience: span,
   cancelPatienceMs: spanMs, signals: flag, untilEmpty: flag, logger,
 } satisfies Kinds<WorkerOptions>;
@@ -105,11 +105,11 @@ export class Worker {
   /** Adds the handler of a task, from a decoder, if given, and a function. */
   #add<Given>(name: string, given: unknown[], usage: string, handlerOf: (given: Given) => Handler): this {
     const [decoder, handler] = (given.length === 2 ? given : [undefined, ...given]) as [Decoder<unknown> | undefined, Given];
-    if (typeof name !== "string" || name === "" || typeof handler !== "function") throw new UsageError(usage);
+    if (typeof name !== "string" || typeof handler !== "function") throw new UsageError(usage);
+    checkName("the name of the task", name, 'task("mail.send", function)');
     if (decoder !== undefined && decoder !== null && !isDecoder(decoder)) {
       throw new UsageError(`the decoder of "${name}" is ${kindOf(decoder)}; write a function, an object with parse, or a Standard Schema`);
     }
-    if (name !== name.trim()) throw new UsageError(`the task "${name}" begins or ends with a space; write "${name.trim()}"`);
     if (/Generator/.test(Object.prototype.toString.call(handler))) {
       throw new UsageError(`the handler of "${name}" yields; return the output instead`);
     }

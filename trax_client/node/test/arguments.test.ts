@@ -64,11 +64,49 @@ test("a list is no text, and a text no list", async () => {
   await refused('task is a list; write enqueue("', () => client.enqueue(any(["a", "b"])));
   await refused("task has a NUL (\\0), which PostgreSQL cannot store; leave it out", () => client.enqueue("a\0b"));
   await refused("task() takes a name", () => it.worker().task(any(["a", "b"]), () => 1));
-  await refused("task() takes a name", () => it.worker().task("", () => 1));
   const ofServer = `task "sql" is that of SQL jobs, which the server runs: enqueue them with enqueueSql("...")`;
   await refused(ofServer, () => it.worker().task("sql", () => 1));
   await refused(ofServer, () => it.worker().handleMany("sql", { maxJobs: 2 }, () => []));
-  await refused('the task " mail" begins or ends with a space; write "mail"', () => it.worker().task(" mail", () => 1));
+});
+
+test("a name that the server would refuse is refused before it is sent", async () => {
+  const attempt = { jobId: 1, token };
+  const takers: Record<string, (name: string) => unknown> = {
+    task: (name) => it.worker().task(name, () => 1),
+    handleMany: (name) => it.worker().handleMany(name, { maxJobs: 2 }, () => []),
+    enqueue: (name) => client.enqueue(name),
+    group: (name) => client.enqueue("a", 1, { groupName: name }),
+    version: (name) => client.enqueue("a", 1, { version: name }),
+    groups: (name) => it.worker({ groups: ["a", name] }),
+    versions: (name) => it.worker({ versions: [name] }),
+    graph: (name) => new Graph().add(name, "a"),
+    graphTask: (name) => new Graph().add("a", name),
+    signal: (name) => client.sendSignal(1, name),
+    step: (name) => client.recordStep(attempt, name),
+  };
+  const keys: Record<string, (key: string) => unknown> = {
+    unique: (key) => client.enqueue("a", 1, { uniqueKey: key }),
+    concurrency: (key) => client.enqueue("a", 1, { concurrencyKey: key }),
+    rate: (key) => client.enqueue("a", 1, { rate: key }),
+    rateKey: (key) => client.enqueue("a", 1, { rate: "a", rateKey: key }),
+    ofGraph: (key) => new Graph({ uniqueKey: key }),
+    worker: (key) => it.worker({ name: key }),
+    signalId: (key) => client.sendSignal(1, "a", 1, { signalId: key }),
+    fromStep: (key) => client.fork(1, { fromStep: key }),
+  };
+  for (const take of Object.values({ ...takers, ...keys })) {
+    await refused('has a NUL (\\0), which PostgreSQL cannot store', () => take("a\0b"));
+    await refused("has half of a surrogate pair, which", () => take("\ud800"));
+    await refused("of 256 bytes; write at most 255", () => take("é".repeat(128)));
+  }
+  for (const take of Object.values(takers)) {
+    for (const name of ["", " a", "a\n"]) await refused("; write a name that neither is empty nor begins or ends with a space: ", () => take(name));
+  }
+  for (const take of Object.values(keys)) await refused(" is empty; write ", () => take(""));
+  for (const option of ["groups", "versions"]) await refused(`${option} is empty; write ${option}: ["`, () => it.worker({ [option]: [] }));
+  const [longest, job] = ["x".repeat(255), await client.enqueue("a")];
+  assert.equal(await client.enqueue(longest, 1, { groupName: longest, version: longest, uniqueKey: longest, concurrencyKey: " " }), job + 1);
+  for (const id of ["9223372036854775808", 2n ** 64n]) await refused("jobId is ", () => client.job(any(id)));
 });
 
 test("an option that does not exist is refused by name, with the nearest", async () => {
