@@ -4,7 +4,8 @@ import type pg from "pg";
 
 import { type Duration, checkSpan } from "./duration.js";
 import {
-  type EnqueueOptions, type EnqueueSqlOptions, type JobChange, argumentsOf, changeKinds, changesOf, inputOf, optionKinds, sqlKinds,
+  type EnqueueOptions, type EnqueueSqlOptions, type JobChange, argumentsOf, changeKinds, changesOf, inputOf, newInputOf,
+  optionKinds, sqlKinds,
 } from "./enqueue.js";
 import { UsageError, translated } from "./errors.js";
 import { Graph, type Member, type Need, memberOf, needOf } from "./graph.js";
@@ -244,7 +245,7 @@ export class Client {
     const named = {
       job_id: ["bigint", jobId],
       from_step: ["text", options?.fromStep],
-      input: ["jsonb", toJson("input", options?.input)],
+      input: ["jsonb", newInputOf(options?.input)],
     } as const;
     return Number(await this.#value("fork", named));
   }

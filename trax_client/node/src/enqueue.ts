@@ -100,7 +100,7 @@ export const changeKinds = {
 /** Returns the arguments of `trax.change_job` for a change. */
 export function changesOf(change: JobChange): Record<string, sql.Argument> {
   return {
-    input: ["jsonb", toJson("input", change.input)],
+    input: ["jsonb", newInputOf(change.input)],
     run_at: ["timestamptz", timeOf(change.runAt)],
     priority: ["int", change.priority],
     group_name: ["text", change.groupName],
@@ -113,6 +113,9 @@ export function changesOf(change: JobChange): Record<string, sql.Argument> {
 export function inputOf(input: unknown, name = "input"): string {
   return toJson(name, input) ?? "null";
 }
+
+/** Returns the input that replaces another one as JSON; null is an input, too. */
+export const newInputOf = (input: unknown): string | undefined => (input === undefined ? undefined : inputOf(input));
 
 /** Returns a time as the server reads it. */
 export const timeOf = (time: Date | string | undefined): string | undefined => (time instanceof Date ? time.toISOString() : time);
