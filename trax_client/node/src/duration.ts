@@ -29,13 +29,23 @@ export function checkSpan(name: string, value: unknown, remedy: string): asserts
   if (!isSpan(value)) throw new UsageError(`${name} is ${JSON.stringify(value)}; write ${remedy}`);
 }
 
-/** Returns the interval of an option that has been checked, or undefined if it is left out. */
-export function interval<Name extends string>(options: With<Name>, name: Name): string | undefined {
+/** Returns the text or the milliseconds of an option that has been checked, or undefined if it is left
+ * out. */
+function chosen<Name extends string>(options: With<Name>, name: Name): string | number | undefined {
   const inMs = `${name}Ms` as const;
   const [text, ms] = [options[name] ?? undefined, options[inMs] ?? undefined];
   if (ms === undefined) return text as string | undefined;
   if (text !== undefined) throw new UsageError(`${name} and ${inMs} are both given; write ${remedy(name)}`);
-  return `${String(ms)} ms`;
+  return Number(ms);
+}
+
+/** Returns the interval of an option that has been checked, or undefined if it is left out. */
+export function interval<Name extends string>(options: With<Name>, name: Name): string | undefined {
+  const given = chosen(options, name);
+  if (typeof given !== "number") return given;
+  if (given > longest) throw new UsageError(`${name}Ms is ${given}; write at most ${name}Ms: ${longest}`);
+  // PostgreSQL takes microseconds, and no exponent.
+  return `${Number(given.toFixed(3))} ms`;
 }
 
 /** Returns the milliseconds of an option of the worker, which the worker measures itself. */
@@ -44,12 +54,13 @@ export function milliseconds<Name extends string>(
   name: Name,
   { otherwise, least = 0 }: { otherwise: number; least?: number },
 ): number {
-  const text = interval(options, name);
-  if (text === undefined) return otherwise;
-  const read = millisecondsOf(text);
+  const given = chosen(options, name);
+  if (given === undefined) return otherwise;
+  const read = typeof given === "number" ? given : millisecondsOf(given);
   if (read === undefined) {
-    throw new UsageError(`${name} is "${text}"; write a number with its unit, such as ${remedy(name)}`);
+    throw new UsageError(`${name} is "${given}"; write a number with its unit, such as ${remedy(name)}`);
   }
+  const text = typeof given === "number" ? `${given} ms` : given;
   if (read < least) throw new UsageError(`${name} is ${text}; write at least ${name}: "${least} ms" or ${name}Ms: ${least}`);
   return Math.min(read, longestTimer);
 }
@@ -57,11 +68,11 @@ export function milliseconds<Name extends string>(
 /** Refuses the delay of a job that the server would refuse when the attempt has ended. */
 export function checkDelay(delay: unknown, remedy: string): asserts delay is Duration {
   checkSpan("delay", delay, remedy);
-  if (estimated(delay) > longestDelay) throw new UsageError(`delay is ${delay}; write at most "3650 days"`);
+  if (estimated(delay) > longest) throw new UsageError(`delay is ${delay}; write at most "3650 days"`);
 }
 
 const day = 86_400_000;
-const longestDelay = 3650 * day;
+const longest = 3650 * day;
 
 /** Timers of Node take 32 bits; a longer one would end at once. */
 const longestTimer = 2 ** 31 - 1;

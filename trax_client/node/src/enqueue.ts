@@ -53,8 +53,8 @@ export interface EnqueueSqlOptions extends Omit<EnqueueOptions, "version" | "bat
 
 const sharedKinds = {
   runAt: time, groupName: nameLike("mail"), priority: whole(7), maxRetries: whole(3), timeout: span, timeoutMs: spanMs,
-  uniqueKey: key("order 7"), uniqueFor: span, uniqueForMs: spanMs, onDuplicate: oneOf("keep", "replace", "postpone"), concurrencyKey: key("customer 7"),
-  retryDelay: span, retryDelayMs: spanMs,
+  uniqueKey: key("order 7"), uniqueFor: span, uniqueForMs: spanMs, onDuplicate: oneOf("keep", "replace", "postpone"),
+  concurrencyKey: key("customer 7"), retryDelay: span, retryDelayMs: spanMs,
 };
 
 export const optionKinds = {
@@ -117,5 +117,6 @@ export function inputOf(input: unknown, name = "input"): string {
 /** Returns the input that replaces another one as JSON; null is an input, too. */
 export const newInputOf = (input: unknown): string | undefined => (input === undefined ? undefined : inputOf(input));
 
-/** Returns a time as the server reads it. */
-export const timeOf = (time: Date | string | undefined): string | undefined => (time instanceof Date ? time.toISOString() : time);
+/** Returns a time as the server reads it: without the sign of years from 10000. */
+export const timeOf = (time: Date | string | undefined): string | undefined =>
+  time instanceof Date ? time.toISOString().replace(/^\+0*/, "") : time;

@@ -74,10 +74,16 @@ export const namesLike = (example: string): Kind =>
     for (const [at, item] of value.entries()) checkName(`${name}[${at}]`, item, remedy);
   });
 
+/** The largest integer of PostgreSQL. */
+const LARGEST = 2 ** 31 - 1;
+
 /** A whole number; the server knows how large it may be. */
-export const whole = (example: number, least = -Infinity): Kind => ({
-  ...fitting(String(example), (value) => Number.isInteger(value) && Number(value) >= least),
-  remedy: (name) => `a whole number${least > -Infinity ? ` from ${least}` : ""}, such as ${name}: ${example}`,
+export const whole = (example: number, least = -LARGEST): Kind => ({
+  check: (name, value, remedy) => {
+    if (!Number.isInteger(value) || Number(value) < least) throw new UsageError(`${name} is ${said(value)}; write ${remedy}`);
+    if (Number(value) > LARGEST) throw new UsageError(`${name} is ${String(value)}; write at most ${LARGEST}`);
+  },
+  remedy: (name) => `a whole number${least > -LARGEST ? ` from ${least}` : ""}, such as ${name}: ${example}`,
 });
 
 /** Returns whether a value is an object with members of its own names, not a list, a map or a date. */
@@ -87,7 +93,8 @@ export const anything = kind("", () => undefined);
 export const id = kind("7", checkId);
 export const flag = fitting("true or false", (value) => typeof value === "boolean");
 export const time = kind('new Date("2030-01-31T09:00Z")', (name, value, remedy) => {
-  const fits = value instanceof Date ? !Number.isNaN(value.getTime()) : typeof value === "string" && !value.includes("\0");
+  // PostgreSQL has no year 0, and writes years before it in words.
+  const fits = value instanceof Date ? value.getUTCFullYear() >= 1 : typeof value === "string" && !value.includes("\0");
   if (!fits) throw new UsageError(`${name} is ${said(value)}; write ${remedy}`);
   if (typeof value !== "string" || hasZone(value)) return;
   throw new UsageError(`${name} has no time zone: write new Date(...) or "2030-01-01T09:00:00Z"`);

@@ -189,11 +189,23 @@ test("a value of another kind is refused by the name of its option", async () =>
     }
   }
   await refused("priority is 5.5; write a whole number, such as priority: 7", () => calls["enqueue"]?.({ priority: 5.5 }));
+  await refused("maxRetries is 2147483648; write at most 2147483647", () => calls["enqueue"]?.({ maxRetries: 2 ** 31 }));
+  await refused("timeoutMs is 1e+21; write at most timeoutMs: 315360000000", () => calls["enqueue"]?.({ timeoutMs: 1e21 }));
+  await refused('runAt is a Date; write runAt: new Date("', () => calls["enqueue"]?.({ runAt: new Date("0000-12-31") }));
   await refused('runAt is an invalid Date; write runAt: new Date("', () => calls["enqueue"]?.({ runAt: new Date(NaN) }));
   await refused("tree is 0; write tree: true or false", () => calls["cancel"]?.({ tree: 0 }));
   for (const delay of ["abc", "-5 s"]) await refused(`delay is "${delay}"; write new RetryIn("90 s")`, () => new RetryIn(delay));
   await refused("the detail has the option closeRate; write new RetryIn(", () => new RetryIn("300 s", "429", { closeRate: true }));
   await refused('the decoder of "a" is an object; write a function', () => it.worker().task("a", any({ parser: 1 }), () => 1));
+  for (const [options, words] of [
+    [{ timeoutMs: 1e-9 }, "timeout: '30 s'"], [{ runAt: "foo+bar" }, 'HINT: Write a time such as new Date("'],
+  ] as const) {
+    await assert.rejects(client.enqueue("a", {}, options), (error: Error) => error.message.includes(words));
+  }
+  for (const runAt of [new Date(8.64e15), new Date("+010000-01-01")]) {
+    const job = await client.enqueue("a", {}, { runAt });
+    assert.deepEqual(await it.value("select extract(epoch from run_at)::float8 from trax.job where job_id = $1", job), runAt.getTime() / 1000);
+  }
   for (const timeout of ["1 month", "P1DT2H", "1-2", "@ 3 4:05:06", "1 decade -3 mons", "5"]) {
     await client.enqueue("a", {}, { timeout, uniqueKey: "u" });
   }
