@@ -15,6 +15,7 @@ import { anything, checkId, checkList, checkName, checkOptions, checkText, flag,
 import { noteCompletion } from "./outcome.js";
 import * as sql from "./sql.js";
 import { type Undo, reach, undoOf } from "./steps.js";
+import type { Stored } from "./stored.js";
 import { Telemetry } from "./telemetry.js";
 
 /** Runs statements with numbered parameters: a `Client`, `PoolClient` or `Pool` of `pg`, or an adapter for the
@@ -257,7 +258,7 @@ export class Client {
     name: string,
     output?: Output,
     options: { undo?: Undo } = {},
-  ): Promise<{ recorded: boolean; output: Output } | undefined> {
+  ): Promise<{ recorded: boolean; output: Stored<Output> } | undefined> {
     checkAttempt(attempt, "recordStep(ctx, name, output)");
     checkName("name", name, 'recordStep(ctx, "charge")');
     checkOptions(options, { undo: anything }, 'recordStep(ctx, "charge", 7, { undo: { task: "card.refund" } })');
@@ -270,7 +271,7 @@ export class Client {
       undo: ["jsonb", undoOf(options?.undo)],
     } as const;
     const [row] = await this.#rows(sql.recordStep(named));
-    return row && { recorded: Boolean(row["state"]), output: fromJson(row["output"]) as Output };
+    return row && { recorded: Boolean(row["state"]), output: fromJson(row["output"]) as Stored<Output> };
   }
 
   /** Records the completion of an attempt in the caller's transaction, so that its effects happen exactly once. The

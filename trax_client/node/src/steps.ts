@@ -60,7 +60,7 @@ export class Steps {
   methods(): Durable {
     return {
       // As in the calls of the extension, null leaves an option out.
-      step: (name, run, options) => this.#step(name, run, options ?? {}),
+      step: (name, run, options) => this.#step(name, run, options ?? {}) as Promise<never>,
       sleep: (name, until) => this.#sleep(name, until),
       awaitSignal: (name, options) => this.#signal(name, options ?? {}) as Promise<never>,
       spawn: (name, task, input, options) => this.#spawn(name, task, input, options ?? {}),
@@ -84,14 +84,14 @@ export class Steps {
     return names.length === 0 ? undefined : `its recorded steps ${names.map((name) => `"${name}"`).join(", ")}`;
   }
 
-  async #step<Output>(name: string, run: () => Output | Promise<Output>, options: { undo?: Undo }): Promise<Output> {
+  async #step(name: string, run: () => unknown, options: { undo?: Undo }): Promise<unknown> {
     if (typeof run !== "function") throw new UsageError(`step "${name}" has no function; write step("${name}", () => ...)`);
     checkOptions(options, { undo: anything }, 'step("charge", charge, { undo: { task: "card.refund" } })');
     const undo = undoOf(options.undo);
     const step = this.#named(name);
     const kept = await this.#find(step, "step");
-    if (kept !== undefined) return fromJson(kept.output) as Output;
-    let result: Output;
+    if (kept !== undefined) return fromJson(kept.output);
+    let result: unknown;
     try {
       result = await run();
     } catch (error) {
@@ -108,7 +108,7 @@ export class Steps {
     try {
       const named = { output: ["jsonb", output], undo: ["jsonb", undo] } as const;
       const [row] = await this.#send(sql.recordStep(this.#of(step, named), this.#lockTimeout), "record");
-      return fromJson(row?.["output"]) as Output;
+      return fromJson(row?.["output"]);
     } catch (error) {
       if (!(error instanceof ServerError) || !isOfTheValues(error)) throw error;
       return this.#fail(`the result of step "${step}" was refused: ${error.message}`, step, undo);

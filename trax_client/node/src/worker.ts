@@ -11,6 +11,7 @@ import { type Logger, standardError } from "./logger.js";
 import { Many, type ManyHandler, type ManyOptions } from "./many.js";
 import { type Kinds, address, checkName, checkOptions, flag, key, logger, namesLike, whole } from "./options.js";
 import { Run, type Setup, type Summary } from "./run.js";
+import type { IfJson } from "./stored.js";
 import { Telemetry } from "./telemetry.js";
 import { version } from "./version.js";
 
@@ -78,8 +79,8 @@ export class Worker {
   /** Runs a function for every job of a task; only tasks with a handler are claimed. The input is the job's JSON, or
    * the result of the decoder.
    * @throws UsageError if the task has a handler already. */
-  task<Input = unknown, Output = unknown>(name: string, handler: Handler<Input, Output>): this;
-  task<Input, Output = unknown>(name: string, decoder: Decoder<Input>, handler: Handler<Input, Output>): this;
+  task<Input = unknown, Output = unknown>(name: string, handler: Handler<Input, Output> & IfJson<Output>): this;
+  task<Input, Output = unknown>(name: string, decoder: Decoder<Input>, handler: Handler<Input, Output> & IfJson<Output>): this;
   task(name: string, ...rest: unknown[]): this {
     return this.#add(name, rest, "task() takes a name, a decoder if you like, and a function", (handler: Handler) => handler);
   }
@@ -91,10 +92,10 @@ export class Worker {
    *
    * @throws UsageError if the task has a handler already, or if `maxJobs` is more than the worker runs at once. */
   handleMany<Input = unknown, Output = unknown>(
-    name: string, options: ManyOptions<Input>, handler: ManyHandler<Input, Output>,
+    name: string, options: ManyOptions<Input>, handler: ManyHandler<Input, Output> & IfJson<Output>,
   ): this;
   handleMany<Input, Output = unknown>(
-    name: string, options: ManyOptions<Input>, decoder: Decoder<Input>, handler: ManyHandler<Input, Output>,
+    name: string, options: ManyOptions<Input>, decoder: Decoder<Input>, handler: ManyHandler<Input, Output> & IfJson<Output>,
   ): this;
   handleMany(name: string, options: ManyOptions, ...rest: unknown[]): this {
     const usage = "handleMany() takes a name, options such as { maxJobs: 10 }, a decoder if you like, and a function";

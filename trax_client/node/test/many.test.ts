@@ -338,7 +338,7 @@ test("mistakes in a handler of many jobs are said in words", async () => {
   const usage = "handleMany() takes a name, options such as { maxJobs: 10 }, a decoder if you like, and a function";
   refused(usage, { maxJobs: 3 }, it.worker(), "index");
   assert.throws(() => it.worker().handleMany("index", any(doubled), ...(any([]) as [never])), new UsageError(usage));
-  assert.throws(() => it.worker().handleMany("", { maxJobs: 3 }, any(doubled)), new UsageError(usage));
+  assert.throws(() => it.worker().handleMany("", { maxJobs: 3 }, any(doubled)), /the name of the task is ""; write a name/);
   function* generator(): Generator<number> {
     yield 1;
   }
