@@ -200,7 +200,7 @@ export class Steps {
     const kept = (await (this.#kept ??= this.#read())).get(step);
     if (kept === undefined || kept.kind === kind) return kept;
     const what = `step "${step}" of job ${this.#claimed.jobId} was recorded as ${kept.kind}, not as ${kind}`;
-    throw new UsageError(`${what}: give each step of a job a name of its own`);
+    throw new Permanent(`${what}; give each step of a job a name of its own`);
   }
 
   async #read(): Promise<Map<string, Kept>> {
