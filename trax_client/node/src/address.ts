@@ -60,6 +60,7 @@ export function hosts(address: Address | undefined, env: Record<string, string |
 }
 
 function ofText(text: string, env: Record<string, string | undefined>): HostConfig[] {
+  if (/\0|%00/.test(text)) throw unreadable("it has a NUL, \\0 or %00");
   if (text.startsWith("/") || text.startsWith("socket:")) return [{ config: { connectionString: text, ssl: false } }];
   const [, before, authority, after] = url.exec(text) ?? [];
   if (before === undefined || authority === undefined || after === undefined) {
@@ -82,7 +83,7 @@ function ofOptions(options: ConnectionOptions, env: Record<string, string | unde
     if (!isKnown && nearest(name, optionNames) !== undefined) throw new UsageError(noOption(name, optionNames));
   }
   const { connectionString, ...rest } = options as HostConfig["config"];
-  if (connectionString !== undefined && options.ssl === undefined) {
+  if (typeof connectionString === "string" && options.ssl === undefined) {
     return ofText(connectionString, env).map((one) => ({ ...one, config: { ...rest, ...one.config } }));
   }
   const tls = (): Pick<HostConfig, "tls"> => (options.ssl === undefined ? { tls: completed({}, env) } : {});

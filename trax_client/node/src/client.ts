@@ -11,7 +11,9 @@ import { UsageError, translated } from "./errors.js";
 import { Graph, type Member, type Need, memberOf, needOf } from "./graph.js";
 import { dateOf, fromJson, toJson } from "./json.js";
 import { kindOf } from "./kind.js";
-import { anything, checkId, checkList, checkName, checkOptions, checkText, flag, key, nearest, noOption } from "./options.js";
+import {
+  anything, checkId, checkList, checkName, checkOptions, checkText, flag, key, nearest, noOption,
+} from "./options.js";
 import { noteCompletion } from "./outcome.js";
 import * as sql from "./sql.js";
 import { type Undo, reach, undoOf } from "./steps.js";

@@ -23,7 +23,8 @@ export interface WaitOptions {
  * no code of the handler runs after it (also no `finally`), and the next attempt gets past the wait. */
 export interface Durable {
   /** Runs a function once and returns its result as it is recorded, now and in later attempts: JSON, undefined for
-   * null, a text for a Date. `undo` is the job that is queued to undo the step if the job fails for good or is cancelled. */
+   * null, a text for a Date. `undo` is the job that is queued to undo the step if the job fails for
+   * good or is cancelled. */
   step<Output>(
     name: string, run: (() => Output | Promise<Output>) & IfJson<Output>, options?: { undo?: Undo },
   ): Promise<Stored<Output>>;

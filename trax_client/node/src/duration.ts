@@ -29,8 +29,7 @@ export function checkSpan(name: string, value: unknown, remedy: string): asserts
   if (!isSpan(value)) throw new UsageError(`${name} is ${JSON.stringify(value)}; write ${remedy}`);
 }
 
-/** Returns the text or the milliseconds of an option that has been checked, or undefined if it is left
- * out. */
+/** Returns the text or the milliseconds of an option that has been checked; undefined without it. */
 function chosen<Name extends string>(options: With<Name>, name: Name): string | number | undefined {
   const inMs = `${name}Ms` as const;
   const [text, ms] = [options[name] ?? undefined, options[inMs] ?? undefined];
@@ -115,7 +114,7 @@ function isSpan(text: string): boolean {
   return plain.startsWith("p") || (plain.match(/[a-z]+/g) ?? []).every((unit) => estimateOf(unit) !== undefined);
 }
 
-/** Returns the milliseconds of a span of time that PostgreSQL reads, as the server compares them. */
+/** Returns the milliseconds of a span that PostgreSQL reads, as the server compares them. */
 function estimated(text: string): number {
   const plain = text.trim().toLowerCase();
   const [, date, time = ""] = /^p([^t]*)(?:t(.*))?$/.exec(plain) ?? [];

@@ -145,7 +145,8 @@ export function notInstalled(database: string): NotInstalledError {
 }
 
 const hintOfTime = 'Write a time such as new Date("2030-01-31T09:00Z"), or a length of time such as "90 s".';
-const hintOfRole = "Correct user and password in the address, or PGUSER and PGPASSWORD; pg_hba.conf of the server says who may connect.";
+const hintOfRole =
+  "Correct user and password in the address, or PGUSER and PGPASSWORD; pg_hba.conf of the server says who may connect.";
 
 /** The hints for errors of PostgreSQL itself, by SQLSTATE. */
 const hints: Record<string, string> = {

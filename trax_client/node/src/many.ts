@@ -141,8 +141,8 @@ export class Many {
   }
 }
 
-/** Refuses the waits that suspend a job: their promises never settle, and a function that awaits one would never end.
- * Another attempt would come to the same wait, so the job fails for good. */
+/** Refuses the waits that suspend a job: their promises never settle, and a function that awaits one
+ * would never end. Another attempt would come to the same wait, so the job fails for good. */
 function refuseWaits(ctx: Context): void {
   for (const name of ["sleep", "awaitSignal", "children"] as const) {
     const words = `ctx.${name}() cannot suspend a job of a call of many; give "${ctx.task}" a handler with task() instead`;

@@ -20,7 +20,8 @@ export function checkKey(name: string, value: unknown, remedy: string): asserts 
   checkText(name, value, remedy);
   if (value === "") throw new UsageError(`${name} is empty; write ${remedy}`);
   const size = Buffer.byteLength(value);
-  if (size > LONGEST_NAME) throw new UsageError(`${name} is ${shortened(value)} of ${size} bytes; write at most ${LONGEST_NAME}`);
+  if (size <= LONGEST_NAME) return;
+  throw new UsageError(`${name} is ${shortened(value)} of ${size} bytes; write at most ${LONGEST_NAME}`);
 }
 
 /** Refuses a name of a task, a step, a group or a version that the server would refuse. */
@@ -43,7 +44,9 @@ export function checkList(name: string, value: unknown, remedy: string): asserts
 /** Refuses a value that is not the id of a job; the driver returns ids as texts. */
 export function checkId(name: string, value: unknown, remedy: string): void {
   const isWhole = Number.isSafeInteger(value) || typeof value === "bigint" || /^\d+$/.test(typeof value === "string" ? value : "");
-  if (!isWhole || BigInt.asIntN(64, BigInt(value as bigint)) !== BigInt(value as bigint)) throw new UsageError(`${name} is ${said(value)}; write ${remedy}`);
+  if (!isWhole) throw new UsageError(`${name} is ${said(value)}; write ${remedy}`);
+  const id = BigInt(value as bigint);
+  if (BigInt.asIntN(64, id) !== id) throw new UsageError(`${name} is ${id}, more than an id can be; write ${remedy}`);
 }
 
 /** The values of an option: the check of a value, and what to write instead of a wrong one. */

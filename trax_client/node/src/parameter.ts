@@ -71,8 +71,8 @@ export type Given = Record<string, string>;
 
 type Environment = Record<string, string | undefined>;
 
-/** Removes the parameters from an address that the driver does not read, and completes them from the
- * environment. */
+/** Removes the parameters that the driver does not read from an address, and completes them from
+ * the environment. */
 export function taken(text: string, env: Environment): { rest: string; given: Given } {
   const [, path = text, query = ""] = /^([^?]*)\?(.*)$/s.exec(text) ?? [];
   // Of a password that is not encoded, a part may stand here.
@@ -84,10 +84,11 @@ export function taken(text: string, env: Environment): { rest: string; given: Gi
     const parameter = parameters.get(name);
     if (parameter === undefined) throw unknown(isSecret ? undefined : name);
     if (value === undefined) throw new UsageError(`${name} has no value; write ${name}=...`);
-    if (more !== undefined) throw new UsageError(`the value of ${name} has a second =; write it as %3D`);
     check(name, value, parameter, isSecret);
-    if (!parameter.isOfDriver) own[name] = value;
-    return parameter.isOfDriver;
+    if (parameter.isOfDriver) return true;
+    if (more !== undefined) throw new UsageError(`the value of ${name} has a second =; write it as %3D`);
+    own[name] = value;
+    return false;
   });
   const { dbname, ssl, ...given } = completed(own, env);
   // The stronger of the two modes applies.
@@ -131,7 +132,8 @@ function unknown(name: string | undefined): UsageError {
   const has = "the address of the database has an unknown parameter";
   if (name === undefined) return new UsageError(`${has}; write ? in a password as %3F, and @ as %40`);
   const meant = nearest(name, [...parameters.keys()]);
-  return new UsageError(`${has} ${JSON.stringify(name)}; ${meant === undefined ? "leave it out" : `did you mean "${meant}"?`}`);
+  const remedy = meant === undefined ? "leave it out" : `did you mean "${meant}"?`;
+  return new UsageError(`${has} ${JSON.stringify(name)}; ${remedy}`);
 }
 
 function decoded(text: string): string {

@@ -23,8 +23,8 @@ export type Stored<T> = unknown extends T
         ? NotJson
         : { [Key in keyof T]: Stored<T[Key]> };
 
-/** Every name if a type is refused, and none otherwise; the compiler takes none for a type parameter. */
+/** Every name if a type is refused, and none otherwise, as for a type parameter of a caller. */
 type NameIfRefused<T> = [T] extends [never] ? never : [Exclude<T, Refused>] extends [never] ? any : never;
 
-/** Beside the type of a value, or of the function that returns it: refuses what is refused at run time. */
+/** Beside the type of a function that returns a value: refuses what is refused at run time. */
 export type IfJson<T> = { [Name in NameIfRefused<T>]: NotJson };

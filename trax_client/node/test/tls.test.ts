@@ -45,7 +45,7 @@ test("what is left of an address is the driver's, and options with TLS of their 
   const [one, two] = hosts("postgres://u@a:1,b/shop?sslmode=require&application_name=x%20y&channel_binding=prefer", home);
   assert.equal(one?.config.connectionString, "postgres://u@a:1/shop?application_name=x%20y");
   assert.equal(two?.config.connectionString, "postgres://u@b/shop?application_name=x%20y");
-  const free = "user=u&port=7&options=-c%20x&statement_timeout=0&fallback_application_name=y";
+  const free = "user=u&port=7&options=-c%20x=y&statement_timeout=0&fallback_application_name=y";
   const idle = "connect_timeout=5&keepalives=1&tcp_user_timeout=0&load_balance_hosts=random&target_session_attrs=read-write&client_encoding=UTF8";
   const [other] = hosts(`postgresql://a/?${free}&${idle}&dbname=the%20shop&`, home);
   assert.equal(other?.config.connectionString, `postgresql://a/the%20shop?${free}`);
@@ -71,6 +71,7 @@ test("what the driver cannot do, and what is no value, is refused with what to t
     ["?sslmode=no-verify", "use one of disable, allow"],
     ["?sslmode", "sslmode has no value; write sslmode=..."],
     ...["sslmod", "SSLMODE", "ssl_mode"].map((name) => [`?${name}=verify-full`, `"${name}"; did you mean "sslmode"?`]),
+    ["?application_name=a%00b", "it has a NUL"],
     ["?foo=bar", 'has an unknown parameter "foo"; leave it out'],
     ["?application_name=a&aplication_name=b", 'did you mean "application_name"?'],
     ["?word@h/shop", "has an unknown parameter; write ? in a password as %3F"],
