@@ -4,7 +4,8 @@ import pg from "pg";
 
 import { UsageError } from "./errors.js";
 import { nearest, noOption } from "./options.js";
-import { type Tls, completed, encryptions, taken } from "./tls.js";
+import { type Given, completed, taken } from "./parameter.js";
+import { encryptions } from "./tls.js";
 
 /** How to reach the server, in the form that `pg` takes. */
 export interface ConnectionOptions {
@@ -23,10 +24,10 @@ export interface ConnectionOptions {
 /** `postgresql://user@host1,host2:5432/database?sslmode=verify-full`, or options. */
 export type Address = string | ConnectionOptions;
 
-/** A host: the configuration for `pg`, and the TLS parameters of the address if they are not part of it. */
+/** A host: the configuration for `pg`, and the parameters for TLS if they are not part of it. */
 export interface HostConfig {
   config: ConnectionOptions & { connectionString?: string };
-  tls?: Tls;
+  tls?: Given;
   /** The name or IP address that the certificate must match. */
   name?: string;
   /** Neither the program nor the environment names a host: the driver takes its own default. */
@@ -59,13 +60,14 @@ export function hosts(address: Address | undefined, env: Record<string, string |
 }
 
 function ofText(text: string, env: Record<string, string | undefined>): HostConfig[] {
+  if (/\0|%00/.test(text)) throw unreadable("it has a NUL, \\0 or %00");
   if (text.startsWith("/") || text.startsWith("socket:")) return [{ config: { connectionString: text, ssl: false } }];
   const [, before, authority, after] = url.exec(text) ?? [];
   if (before === undefined || authority === undefined || after === undefined) {
     throw unreadable("it does not begin with postgresql://");
   }
-  const { rest, tls } = taken(after, env);
-  return authority.split(",").map((host) => ({ config: { connectionString: before + host + rest }, tls: { ...tls } }));
+  const { rest, given } = taken(after, env);
+  return authority.split(",").map((host) => ({ config: { connectionString: before + host + rest }, tls: { ...given } }));
 }
 
 /** The names of all options of `ConnectionOptions`, and similar names that `pg` knows. */
@@ -79,6 +81,10 @@ function ofOptions(options: ConnectionOptions, env: Record<string, string | unde
     // Other names may be options of `pg`, which gets them.
     const isKnown = optionNames.includes(name) || similar.includes(name);
     if (!isKnown && nearest(name, optionNames) !== undefined) throw new UsageError(noOption(name, optionNames));
+  }
+  const { connectionString, ...rest } = options as HostConfig["config"];
+  if (typeof connectionString === "string" && options.ssl === undefined) {
+    return ofText(connectionString, env).map((one) => ({ ...one, config: { ...rest, ...one.config } }));
   }
   const tls = (): Pick<HostConfig, "tls"> => (options.ssl === undefined ? { tls: completed({}, env) } : {});
   const names = (options.host ?? env["PGHOST"] ?? "").split(",");

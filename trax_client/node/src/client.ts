@@ -4,16 +4,20 @@ import type pg from "pg";
 
 import { type Duration, checkSpan } from "./duration.js";
 import {
-  type EnqueueOptions, type EnqueueSqlOptions, type JobChange, argumentsOf, changeKinds, changesOf, inputOf, optionKinds, sqlKinds,
+  type EnqueueOptions, type EnqueueSqlOptions, type JobChange, argumentsOf, changeKinds, changesOf, inputOf, newInputOf,
+  optionKinds, sqlKinds,
 } from "./enqueue.js";
 import { UsageError, translated } from "./errors.js";
 import { Graph, type Member, type Need, memberOf, needOf } from "./graph.js";
 import { dateOf, fromJson, toJson } from "./json.js";
 import { kindOf } from "./kind.js";
-import { anything, checkId, checkList, checkOptions, checkText, flag, nearest, noOption, text } from "./options.js";
+import {
+  anything, checkId, checkList, checkName, checkOptions, checkText, flag, key, nearest, noOption,
+} from "./options.js";
 import { noteCompletion } from "./outcome.js";
 import * as sql from "./sql.js";
 import { type Undo, reach, undoOf } from "./steps.js";
+import type { Stored } from "./stored.js";
 import { Telemetry } from "./telemetry.js";
 
 /** Runs statements with numbered parameters: a `Client`, `PoolClient` or `Pool` of `pg`, or an adapter for the
@@ -219,8 +223,8 @@ export class Client {
     options: { signalId?: string } = {},
   ): Promise<"sent" | "duplicate" | "ended" | "unknown"> {
     checkId("jobId", jobId, 'sendSignal(jobId, "paid")');
-    checkText("name", name, 'sendSignal(jobId, "paid")');
-    checkOptions(options, { signalId: text("click 1") }, 'sendSignal(jobId, "paid", {}, { signalId: "click 1" })');
+    checkName("name", name, 'sendSignal(jobId, "paid")');
+    checkOptions(options, { signalId: key("click 1") }, 'sendSignal(jobId, "paid", {}, { signalId: "click 1" })');
     const named = {
       job_id: ["bigint", jobId],
       name: ["text", name],
@@ -240,11 +244,11 @@ export class Client {
    * already recorded. The input is that of the ended job if none is given. */
   async fork(jobId: number, options: { fromStep?: string; input?: unknown } = {}): Promise<number> {
     checkId("jobId", jobId, "fork(jobId)");
-    checkOptions(options, { fromStep: text("charge"), input: anything }, 'fork(jobId, { fromStep: "charge" })');
+    checkOptions(options, { fromStep: key("charge"), input: anything }, 'fork(jobId, { fromStep: "charge" })');
     const named = {
       job_id: ["bigint", jobId],
       from_step: ["text", options?.fromStep],
-      input: ["jsonb", toJson("input", options?.input)],
+      input: ["jsonb", newInputOf(options?.input)],
     } as const;
     return Number(await this.#value("fork", named));
   }
@@ -256,9 +260,9 @@ export class Client {
     name: string,
     output?: Output,
     options: { undo?: Undo } = {},
-  ): Promise<{ recorded: boolean; output: Output } | undefined> {
+  ): Promise<{ recorded: boolean; output: Stored<Output> } | undefined> {
     checkAttempt(attempt, "recordStep(ctx, name, output)");
-    checkText("name", name, 'recordStep(ctx, "charge")');
+    checkName("name", name, 'recordStep(ctx, "charge")');
     checkOptions(options, { undo: anything }, 'recordStep(ctx, "charge", 7, { undo: { task: "card.refund" } })');
     reach(attempt, name);
     const named = {
@@ -269,7 +273,7 @@ export class Client {
       undo: ["jsonb", undoOf(options?.undo)],
     } as const;
     const [row] = await this.#rows(sql.recordStep(named));
-    return row && { recorded: Boolean(row["state"]), output: fromJson(row["output"]) as Output };
+    return row && { recorded: Boolean(row["state"]), output: fromJson(row["output"]) as Stored<Output> };
   }
 
   /** Records the completion of an attempt in the caller's transaction, so that its effects happen exactly once. The
@@ -292,7 +296,7 @@ export class Client {
     options: EnqueueOptions,
     run: (rest: Record<string, sql.Argument>) => Promise<T>,
   ): Promise<T> {
-    checkText("task", task, 'enqueue("mail.send", { to: "ada" })');
+    checkName("task", task, 'enqueue("mail.send", { to: "ada" })');
     checkOptions(options, optionKinds, 'enqueue("mail.send", { to: "ada" }, { priority: 7 })');
     this.#telemetry ??= Telemetry.load();
     const telemetry = await this.#telemetry;

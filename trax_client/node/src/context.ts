@@ -2,6 +2,7 @@ import type { Child } from "./child.js";
 import type { Duration } from "./duration.js";
 import type { EnqueueOptions, Trace } from "./enqueue.js";
 import type { Reason } from "./outcome.js";
+import type { IfJson, Stored } from "./stored.js";
 
 /** The job that undoes a step. */
 export interface Undo {
@@ -22,8 +23,11 @@ export interface WaitOptions {
  * no code of the handler runs after it (also no `finally`), and the next attempt gets past the wait. */
 export interface Durable {
   /** Runs a function once and returns its result as it is recorded, now and in later attempts: JSON, undefined for
-   * null. `undo` is the job that is queued to undo the step if the job fails for good or is cancelled. */
-  step<Output>(name: string, run: () => Output | Promise<Output>, options?: { undo?: Undo }): Promise<Output>;
+   * null, a text for a Date. `undo` is the job that is queued to undo the step if the job fails for
+   * good or is cancelled. */
+  step<Output>(
+    name: string, run: (() => Output | Promise<Output>) & IfJson<Output>, options?: { undo?: Undo },
+  ): Promise<Stored<Output>>;
   /** Suspends the job for a length of time (`3 days`), or until a time. */
   sleep(name: string, until: Duration | Date): Promise<void>;
   /** Returns the payload of the next signal of a name; suspends the job until one is sent. The step has the name of

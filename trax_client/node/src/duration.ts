@@ -29,13 +29,22 @@ export function checkSpan(name: string, value: unknown, remedy: string): asserts
   if (!isSpan(value)) throw new UsageError(`${name} is ${JSON.stringify(value)}; write ${remedy}`);
 }
 
-/** Returns the interval of an option that has been checked, or undefined if it is left out. */
-export function interval<Name extends string>(options: With<Name>, name: Name): string | undefined {
+/** Returns the text or the milliseconds of an option that has been checked; undefined without it. */
+function chosen<Name extends string>(options: With<Name>, name: Name): string | number | undefined {
   const inMs = `${name}Ms` as const;
   const [text, ms] = [options[name] ?? undefined, options[inMs] ?? undefined];
   if (ms === undefined) return text as string | undefined;
   if (text !== undefined) throw new UsageError(`${name} and ${inMs} are both given; write ${remedy(name)}`);
-  return `${String(ms)} ms`;
+  return Number(ms);
+}
+
+/** Returns the interval of an option that has been checked, or undefined if it is left out. */
+export function interval<Name extends string>(options: With<Name>, name: Name): string | undefined {
+  const given = chosen(options, name);
+  if (typeof given !== "number") return given;
+  if (given > longest) throw new UsageError(`${name}Ms is ${given}; write at most ${name}Ms: ${longest}`);
+  // PostgreSQL takes microseconds, and no exponent.
+  return `${Number(given.toFixed(3))} ms`;
 }
 
 /** Returns the milliseconds of an option of the worker, which the worker measures itself. */
@@ -44,12 +53,13 @@ export function milliseconds<Name extends string>(
   name: Name,
   { otherwise, least = 0 }: { otherwise: number; least?: number },
 ): number {
-  const text = interval(options, name);
-  if (text === undefined) return otherwise;
-  const read = millisecondsOf(text);
+  const given = chosen(options, name);
+  if (given === undefined) return otherwise;
+  const read = typeof given === "number" ? given : millisecondsOf(given);
   if (read === undefined) {
-    throw new UsageError(`${name} is "${text}"; write a number with its unit, such as ${remedy(name)}`);
+    throw new UsageError(`${name} is "${given}"; write a number with its unit, such as ${remedy(name)}`);
   }
+  const text = typeof given === "number" ? `${given} ms` : given;
   if (read < least) throw new UsageError(`${name} is ${text}; write at least ${name}: "${least} ms" or ${name}Ms: ${least}`);
   return Math.min(read, longestTimer);
 }
@@ -57,10 +67,11 @@ export function milliseconds<Name extends string>(
 /** Refuses the delay of a job that the server would refuse when the attempt has ended. */
 export function checkDelay(delay: unknown, remedy: string): asserts delay is Duration {
   checkSpan("delay", delay, remedy);
-  if ((millisecondsOf(delay) ?? 0) > longestDelay) throw new UsageError(`delay is ${delay}; write at most "3650 days"`);
+  if (estimated(delay) > longest) throw new UsageError(`delay is ${delay}; write at most "3650 days"`);
 }
 
-const longestDelay = 3650 * 86_400_000;
+const day = 86_400_000;
+const longest = 3650 * day;
 
 /** Timers of Node take 32 bits; a longer one would end at once. */
 const longestTimer = 2 ** 31 - 1;
@@ -71,25 +82,48 @@ const units = new Map([
   ...each(1000, "s", "sec", "second"),
   ...each(60_000, "m", "min", "minute"),
   ...each(3_600_000, "h", "hr", "hour"),
-  ...each(86_400_000, "d", "day"),
-  ...each(604_800_000, "w", "week"),
+  ...each(day, "d", "day"),
+  ...each(7 * day, "w", "week"),
+]);
+
+/** Units whose length varies; the server compares a month as 30 days. */
+const calendar = new Map([
+  ...each(30 * day, "mon", "month"),
+  ...each(360 * day, "y", "yr", "year"),
+  ...each(3600 * day, "dec", "decade"),
+  ...each(36_000 * day, "c", "cent", "century", "centuries"),
+  ...each(360_000 * day, "mil", "millennium", "millennia"),
 ]);
 
 function each(length: number, ...names: string[]): [string, number][] {
   return names.map((name) => [name, length]);
 }
 
-/** Units whose length varies, and the exponent of a number. */
-const further = /^(e|mons?|months?|y|yrs?|years?|decs?|decades?|c|cent|century|centuries|mil|mils|millennia|millenniums?)$/;
+/** Returns the length of a unit, which may have an s at its end. */
+const found = (known: Map<string, number>, unit: string): number | undefined =>
+  known.get(unit) ?? known.get(unit.replace(/(?<=..)s$/, ""));
 
-const lengthOf = (unit: string): number | undefined => units.get(unit) ?? units.get(unit.replace(/(?<=..)s$/, ""));
+const lengthOf = (unit: string): number | undefined => found(units, unit);
+const estimateOf = (unit: string): number | undefined => lengthOf(unit) ?? found(calendar, unit);
 
 /** Returns whether a text may be a span of time from 0; the server decides about the rest. */
 function isSpan(text: string): boolean {
   const plain = text.trim().toLowerCase();
   if (!/\d/.test(plain) || plain.startsWith("-")) return false;
   // A P begins the format of ISO 8601.
-  return plain.startsWith("p") || (plain.match(/[a-z]+/g) ?? []).every((unit) => further.test(unit) || lengthOf(unit) !== undefined);
+  return plain.startsWith("p") || (plain.match(/[a-z]+/g) ?? []).every((unit) => estimateOf(unit) !== undefined);
+}
+
+/** Returns the milliseconds of a span that PostgreSQL reads, as the server compares them. */
+function estimated(text: string): number {
+  const plain = text.trim().toLowerCase();
+  const [, date, time = ""] = /^p([^t]*)(?:t(.*))?$/.exec(plain) ?? [];
+  const words = date === undefined ? plain : `${date.replace(/m/g, "mon")} ${time.replace(/m/g, "min")}`;
+  const spelled = words
+    .replace(/(\d+)-(\d+)(?:-(\d+))?/g, "$1y $2mon $3d")
+    .replace(/(\d+):(\d+)(?::([\d.]+))?/g, "$1h $2min $3s");
+  const parts = spelled.matchAll(/([+-]?[\d.]+(?:e[+-]?\d+)?)\s*([a-z]*)/g);
+  return [...parts].reduce((sum, [, number, unit = ""]) => sum + Number(number) * (estimateOf(unit || "s") ?? 0), 0);
 }
 
 /** Returns the milliseconds of an interval as PostgreSQL reads it: `1 h 30 min`, `00:01:30`, or seconds without a unit.

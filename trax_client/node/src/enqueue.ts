@@ -2,7 +2,7 @@
 
 import { type Duration, interval, span, spanMs } from "./duration.js";
 import { toJson } from "./json.js";
-import { type Kinds, anything, id, object, text, time, whole } from "./options.js";
+import { type Kinds, anything, id, key, nameLike, object, oneOf, time, whole } from "./options.js";
 import type * as sql from "./sql.js";
 
 /** The span that enqueued a job, as stored with it. */
@@ -52,17 +52,17 @@ export interface EnqueueSqlOptions extends Omit<EnqueueOptions, "version" | "bat
 }
 
 const sharedKinds = {
-  runAt: time, groupName: text("mail"), priority: whole(7), maxRetries: whole(3), timeout: span, timeoutMs: spanMs,
-  uniqueKey: text("order 7"), uniqueFor: span, uniqueForMs: spanMs, onDuplicate: text("replace"), concurrencyKey: text("customer 7"),
-  retryDelay: span, retryDelayMs: spanMs,
+  runAt: time, groupName: nameLike("mail"), priority: whole(7), maxRetries: whole(3), timeout: span, timeoutMs: spanMs,
+  uniqueKey: key("order 7"), uniqueFor: span, uniqueForMs: spanMs, onDuplicate: oneOf("keep", "replace", "postpone"),
+  concurrencyKey: key("customer 7"), retryDelay: span, retryDelayMs: spanMs,
 };
 
 export const optionKinds = {
-  ...sharedKinds, version: text("v2"), batch: id, rate: text("api"), rateKey: text("customer 7"), cost: whole(2),
+  ...sharedKinds, version: nameLike("v2"), batch: id, rate: key("api"), rateKey: key("customer 7"), cost: whole(2),
   trace: object('{ traceparent: "00-..." }'),
 } satisfies Kinds<EnqueueOptions>;
 
-export const sqlKinds = { ...sharedKinds, runAs: text("reporter") } satisfies Kinds<EnqueueSqlOptions>;
+export const sqlKinds = { ...sharedKinds, runAs: key("reporter") } satisfies Kinds<EnqueueSqlOptions>;
 
 /** Returns the arguments of `trax.enqueue` for the options. */
 export function argumentsOf(options: EnqueueOptions): Record<string, sql.Argument> {
@@ -100,7 +100,7 @@ export const changeKinds = {
 /** Returns the arguments of `trax.change_job` for a change. */
 export function changesOf(change: JobChange): Record<string, sql.Argument> {
   return {
-    input: ["jsonb", toJson("input", change.input)],
+    input: ["jsonb", newInputOf(change.input)],
     run_at: ["timestamptz", timeOf(change.runAt)],
     priority: ["int", change.priority],
     group_name: ["text", change.groupName],
@@ -114,5 +114,9 @@ export function inputOf(input: unknown, name = "input"): string {
   return toJson(name, input) ?? "null";
 }
 
-/** Returns a time as the server reads it. */
-export const timeOf = (time: Date | string | undefined): string | undefined => (time instanceof Date ? time.toISOString() : time);
+/** Returns the input that replaces another one as JSON; null is an input, too. */
+export const newInputOf = (input: unknown): string | undefined => (input === undefined ? undefined : inputOf(input));
+
+/** Returns a time as the server reads it: without the sign of years from 10000. */
+export const timeOf = (time: Date | string | undefined): string | undefined =>
+  time instanceof Date ? time.toISOString().replace(/^\+0*/, "") : time;

@@ -144,9 +144,24 @@ export function notInstalled(database: string): NotInstalledError {
   });
 }
 
+const hintOfTime = 'Write a time such as new Date("2030-01-31T09:00Z"), or a length of time such as "90 s".';
+const hintOfRole =
+  "Correct user and password in the address, or PGUSER and PGPASSWORD; pg_hba.conf of the server says who may connect.";
+
+/** The hints for errors of PostgreSQL itself, by SQLSTATE. */
+const hints: Record<string, string> = {
+  "22007": hintOfTime,
+  "22008": hintOfTime,
+  "22009": hintOfTime,
+  "22015": hintOfTime,
+  "28000": hintOfRole,
+  "28P01": hintOfRole,
+  "3D000": "Name a database that exists, in the address or as PGDATABASE; psql --list shows them.",
+};
+
 function hintOf(kind: typeof ServerError, sqlstate: string, statement: string): string | undefined {
   if (kind === NotInstalledError) return hintToInstall(sqlstate);
-  return kind === NotPermittedError ? hintToGrant(statement) : undefined;
+  return kind === NotPermittedError ? hintToGrant(statement) : hints[sqlstate];
 }
 
 function hintToInstall(sqlstate: string): string {

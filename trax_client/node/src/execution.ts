@@ -6,9 +6,10 @@ import type { Called, Calls } from "./calls.js";
 import type { Row } from "./connection.js";
 import type { Context } from "./context.js";
 import { type Decoder, decode } from "./decoder.js";
+import { describe } from "./describe.js";
 import type { Claimed } from "./exchange.js";
 import { toJson } from "./json.js";
-import { Permanent, type Reason, Stopped, TIMED_OUT, type Verdict, describe, failure, noting, onError, onOutput, onStop } from "./outcome.js";
+import { Permanent, type Reason, Stopped, TIMED_OUT, type Verdict, failure, noting, onError, onOutput, onStop } from "./outcome.js";
 import type { Statement } from "./sql.js";
 import { type Effect, Steps } from "./steps.js";
 import type { Telemetry } from "./telemetry.js";
@@ -134,7 +135,7 @@ export class Execution {
     try {
       return onOutput(await handler(input, this.#ctx));
     } catch (error) {
-      return this.#verdictOn(error);
+      return onError(error, this.#reason);
     }
   }
 
@@ -182,15 +183,6 @@ export class Execution {
     if (signal.aborted) return;
     this.#ask();
     await pause(ANSWER_LIMIT, undefined, { signal, ref: false }).catch(() => undefined);
-  }
-
-  #verdictOn(error: unknown): Verdict {
-    try {
-      return onError(error, this.#reason);
-    } catch (mistake) {
-      // The thrown value has no text.
-      return failure(describe(mistake));
-    }
   }
 }
 

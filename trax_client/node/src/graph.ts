@@ -4,7 +4,7 @@ import { interval } from "./duration.js";
 import { type EnqueueOptions, inputOf, optionKinds, timeOf } from "./enqueue.js";
 import { UsageError } from "./errors.js";
 import { dateOf, fromJson, toJson } from "./json.js";
-import { type Kinds, checkOptions, checkText, list, oneOf, text } from "./options.js";
+import { type Kinds, checkName, checkOptions, checkText, key, list, oneOf } from "./options.js";
 
 /** How the jobs must end that another needs: `completed` (the default; else it is cancelled), `ended` (whatever they
  * became) or `failed` (as soon as one has failed for good or was cancelled; else it is cancelled). */
@@ -78,20 +78,20 @@ export class Graph {
 
   /** Adds a job of workers, which runs after the jobs that it needs. */
   add(name: string, task: string, input: unknown = {}, options: GraphJobOptions = {}): Node {
-    checkText("task", task, 'graph.add("load", "etl.load")');
+    checkName("task", task, 'graph.add("load", "etl.load")');
     return this.#add(name, { task: JSON.stringify(task), input: inputOf(input) }, options);
   }
 
   /** Adds a statement that the server runs. */
   addSql(name: string, command: string, options: GraphJobOptions & { runAs?: string } = {}): Node {
     checkText("command", command, 'graph.addSql("sum", "call rollup()")');
-    checkOptions(options, { ...jobKinds, runAs: text("reporter") }, 'graph.addSql("sum", "call rollup()", { runAs: "reporter" })');
+    checkOptions(options, { ...jobKinds, runAs: key("reporter") }, 'graph.addSql("sum", "call rollup()", { runAs: "reporter" })');
     const { runAs, ...rest } = options ?? {};
     return this.#add(name, { sql: JSON.stringify(command), run_as: textOf(runAs) }, rest);
   }
 
   #add(name: string, work: Record<string, string | undefined>, given: GraphJobOptions): Node {
-    checkText("name", name, 'graph.add("load", "etl.load")');
+    checkName("name", name, 'graph.add("load", "etl.load")');
     checkOptions(given, jobKinds, 'graph.add("sum", "etl.sum", {}, { needs: [load] })');
     const options = given ?? {};
     const needed = (options.needs ?? []).map((node) => {

@@ -27,5 +27,6 @@ export { Graph, type GraphJobOptions, type GraphOptions, type Member, type Need,
 export type { Logger } from "./logger.js";
 export type { GatheredJob, Key, ManyHandler, ManyOptions } from "./many.js";
 export { Cancel, Permanent, RECORDED, type Reason, RetryIn, Snooze, Stopped } from "./outcome.js";
+export type { Stored } from "./stored.js";
 export type { Summary } from "./run.js";
 export { Worker, type WorkerOptions } from "./worker.js";

@@ -1,6 +1,7 @@
 // Values as JSON. JSON.stringify writes {} or null for a value that JSON cannot represent, or leaves
 // the value out; here it is refused.
 
+import { describe } from "./describe.js";
 import { UsageError } from "./errors.js";
 import { said } from "./kind.js";
 
@@ -8,15 +9,16 @@ import { said } from "./kind.js";
  * @throws UsageError with the path, from `name`, of a part that JSON cannot represent or PostgreSQL
  * cannot store. */
 export function toJson(name: string, value: unknown): string | undefined {
+  let wrong: Wrong | undefined;
+  let text: string | undefined;
   try {
-    const wrong = wrongIn(value, "", new Set());
-    if (wrong !== undefined) throw new UsageError(`${name}${wrong.path} ${wrong.why}`);
-    const text: string | undefined = JSON.stringify(value);
-    return text === "null" ? undefined : text;
+    wrong = wrongIn(value, "", new Set());
+    if (wrong === undefined) text = JSON.stringify(value);
   } catch (error) {
-    if (error instanceof UsageError) throw error;
-    throw new UsageError(`${name} is not JSON: ${String(error)}`, { cause: error });
+    throw new UsageError(`${name} is not JSON: ${describe(error)}`, { cause: error });
   }
+  if (wrong !== undefined) throw new UsageError(`${name}${wrong.path} ${wrong.why}`);
+  return text === "null" ? undefined : text;
 }
 
 /** A part of a value, by its path, and what is wrong with it. */

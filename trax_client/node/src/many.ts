@@ -9,6 +9,7 @@ import { UsageError } from "./errors.js";
 import type { Handler } from "./execution.js";
 import { kindOf } from "./kind.js";
 import { type Kinds, callback, checkOptions, whole } from "./options.js";
+import { Permanent } from "./outcome.js";
 
 /** One of the jobs of a call. */
 export interface GatheredJob<Input = unknown> {
@@ -140,11 +141,12 @@ export class Many {
   }
 }
 
-/** Refuses the waits that suspend a job: their promises never settle, and a function that awaits one would never end. */
+/** Refuses the waits that suspend a job: their promises never settle, and a function that awaits one
+ * would never end. Another attempt would come to the same wait, so the job fails for good. */
 function refuseWaits(ctx: Context): void {
   for (const name of ["sleep", "awaitSignal", "children"] as const) {
     const words = `ctx.${name}() cannot suspend a job of a call of many; give "${ctx.task}" a handler with task() instead`;
-    ctx[name] = () => Promise.reject(new UsageError(words));
+    ctx[name] = () => Promise.reject(new Permanent(words));
   }
 }
 

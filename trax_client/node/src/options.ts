@@ -15,16 +15,26 @@ export function checkText(name: string, value: unknown, remedy: string): asserts
 /** The server refuses names of more bytes. */
 const LONGEST_NAME = 255;
 
-/** Refuses a name of a task or a step that the server would refuse. */
+/** Refuses a key, or the name of something, that the server would refuse. */
+export function checkKey(name: string, value: unknown, remedy: string): asserts value is string {
+  checkText(name, value, remedy);
+  if (value === "") throw new UsageError(`${name} is empty; write ${remedy}`);
+  const size = Buffer.byteLength(value);
+  if (size <= LONGEST_NAME) return;
+  throw new UsageError(`${name} is ${shortened(value)} of ${size} bytes; write at most ${LONGEST_NAME}`);
+}
+
+/** Refuses a name of a task, a step, a group or a version that the server would refuse. */
 export function checkName(name: string, value: unknown, remedy: string): asserts value is string {
   checkText(name, value, remedy);
-  const shown = JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}...` : value);
   if (value === "" || value !== value.trim()) {
-    throw new UsageError(`${name} is ${shown}; write a name that neither is empty nor begins or ends with a space: ${remedy}`);
+    const words = "write a name that neither is empty nor begins or ends with a space";
+    throw new UsageError(`${name} is ${shortened(value)}; ${words}: ${remedy}`);
   }
-  const size = Buffer.byteLength(value);
-  if (size > LONGEST_NAME) throw new UsageError(`${name} is ${shown} of ${size} bytes; write at most ${LONGEST_NAME}`);
+  checkKey(name, value, remedy);
 }
+
+const shortened = (text: string): string => JSON.stringify(text.length > 40 ? `${text.slice(0, 40)}...` : text);
 
 /** Refuses a value that is not a list. */
 export function checkList(name: string, value: unknown, remedy: string): asserts value is unknown[] {
@@ -33,8 +43,10 @@ export function checkList(name: string, value: unknown, remedy: string): asserts
 
 /** Refuses a value that is not the id of a job; the driver returns ids as texts. */
 export function checkId(name: string, value: unknown, remedy: string): void {
-  const isId = Number.isSafeInteger(value) || typeof value === "bigint" || /^\d+$/.test(typeof value === "string" ? value : "");
-  if (!isId) throw new UsageError(`${name} is ${said(value)}; write ${remedy}`);
+  const isWhole = Number.isSafeInteger(value) || typeof value === "bigint" || /^\d+$/.test(typeof value === "string" ? value : "");
+  if (!isWhole) throw new UsageError(`${name} is ${said(value)}; write ${remedy}`);
+  const id = BigInt(value as bigint);
+  if (BigInt.asIntN(64, id) !== id) throw new UsageError(`${name} is ${id}, more than an id can be; write ${remedy}`);
 }
 
 /** The values of an option: the check of a value, and what to write instead of a wrong one. */
@@ -54,18 +66,27 @@ const fitting = (example: string, fits: (value: unknown) => boolean): Kind =>
     if (!fits(value)) throw new UsageError(`${name} is ${said(value)}; write ${remedy}`);
   });
 
-export const text = (example: string): Kind => kind(JSON.stringify(example), checkText);
+export const key = (example: string): Kind => kind(JSON.stringify(example), checkKey);
+export const nameLike = (example: string): Kind => kind(JSON.stringify(example), checkName);
 
-export const texts = (example: string): Kind =>
+/** The names that a worker is limited to. */
+export const namesLike = (example: string): Kind =>
   kind(JSON.stringify([example]), (name, value, remedy) => {
     checkList(name, value, remedy);
-    for (const [at, item] of value.entries()) checkText(`${name}[${at}]`, item, remedy);
+    if (value.length === 0) throw new UsageError(`${name} is empty; write ${remedy}, or leave it out for all`);
+    for (const [at, item] of value.entries()) checkName(`${name}[${at}]`, item, remedy);
   });
 
+/** The largest integer of PostgreSQL. */
+const LARGEST = 2 ** 31 - 1;
+
 /** A whole number; the server knows how large it may be. */
-export const whole = (example: number, least = -Infinity): Kind => ({
-  ...fitting(String(example), (value) => Number.isInteger(value) && Number(value) >= least),
-  remedy: (name) => `a whole number${least > -Infinity ? ` from ${least}` : ""}, such as ${name}: ${example}`,
+export const whole = (example: number, least = -LARGEST): Kind => ({
+  check: (name, value, remedy) => {
+    if (!Number.isInteger(value) || Number(value) < least) throw new UsageError(`${name} is ${said(value)}; write ${remedy}`);
+    if (Number(value) > LARGEST) throw new UsageError(`${name} is ${String(value)}; write at most ${LARGEST}`);
+  },
+  remedy: (name) => `a whole number${least > -LARGEST ? ` from ${least}` : ""}, such as ${name}: ${example}`,
 });
 
 /** Returns whether a value is an object with members of its own names, not a list, a map or a date. */
@@ -75,7 +96,8 @@ export const anything = kind("", () => undefined);
 export const id = kind("7", checkId);
 export const flag = fitting("true or false", (value) => typeof value === "boolean");
 export const time = kind('new Date("2030-01-31T09:00Z")', (name, value, remedy) => {
-  const fits = value instanceof Date ? !Number.isNaN(value.getTime()) : typeof value === "string" && !value.includes("\0");
+  // PostgreSQL has no year 0, and writes years before it in words.
+  const fits = value instanceof Date ? value.getUTCFullYear() >= 1 : typeof value === "string" && !value.includes("\0");
   if (!fits) throw new UsageError(`${name} is ${said(value)}; write ${remedy}`);
   if (typeof value !== "string" || hasZone(value)) return;
   throw new UsageError(`${name} has no time zone: write new Date(...) or "2030-01-01T09:00:00Z"`);

@@ -3,6 +3,7 @@
 // Input: the value that a handler returned or threw, and the reason for which it was asked to stop. Output: a verdict
 // to report to the server. A stop that the job did not cause never uses up an attempt.
 
+import { describe, messageOf } from "./describe.js";
 import { type Duration, checkDelay } from "./duration.js";
 import { UsageError } from "./errors.js";
 import { sendable, toJson } from "./json.js";
@@ -116,23 +117,31 @@ export function onOutput(output: unknown): Verdict {
   try {
     return { kind: "complete", output: toJson("the output", output) };
   } catch (error) {
-    return failure((error as Error).message, { permanent: true });
+    return failure(messageOf(error as Error), { permanent: true });
   }
 }
 
-/** Returns the verdict on a thrown value. `reason` is that for which the handler was asked to stop. */
+/** Returns the verdict on a thrown value, which may be anything. `reason` is that for which the
+ * handler was asked to stop. */
 export function onError(error: unknown, reason: Reason | undefined): Verdict {
-  if (error instanceof Cancel) return { kind: "cancel own", reason: sendable(error.message) };
+  try {
+    return verdictOn(error, reason);
+  } catch {
+    return reason === undefined ? failure(describe(error)) : onStop(reason);
+  }
+}
+
+function verdictOn(error: unknown, reason: Reason | undefined): Verdict {
+  if (error instanceof Cancel) return { kind: "cancel own", reason: sendable(messageOf(error)) };
   if (reason !== undefined) return onStop(reason);
-  if (error instanceof Snooze) return { kind: "release", delay: error.delay };
+  if (error instanceof Snooze) return { kind: "release", delay: String(error.delay) };
   if (error instanceof RetryIn) {
-    return failure(error.message, { detail: detailOf(error.detail), retryIn: error.delay, closeRate: error.closeRate });
+    const { delay, closeRate } = error;
+    return failure(messageOf(error), { detail: detailOf(error), retryIn: String(delay), closeRate: Boolean(closeRate) });
   }
-  if (error instanceof Permanent) {
-    return failure(error.message, { detail: detailOf(error.detail), permanent: true });
-  }
+  if (error instanceof Permanent) return failure(messageOf(error), { detail: detailOf(error), permanent: true });
   const stack = error instanceof Error ? error.stack : undefined;
-  return failure(describe(error), { detail: stack && detailOf({ stack: sendable(stack).slice(0, 4000) }) });
+  return failure(describe(error), { detail: stack && JSON.stringify({ stack: sendable(stack).slice(0, 4000) }) });
 }
 
 /** Returns the verdict on a handler that gave up, or was abandoned, because it was asked to stop. */
@@ -160,25 +169,17 @@ export function instead(refused: Verdict, why: string, again = false): Verdict &
   if (detail === undefined || again) return failure(error, { ...stays, detail });
   const leftOut = sendable(`left out, ${detail.length} bytes: ${why}`);
   const delayed = retryIn === undefined ? {} : { retryIn, closeRate: closeRate ?? false };
-  return failure(error, { ...stays, ...delayed, detail: detailOf({ detail: leftOut }) });
+  return failure(error, { ...stays, ...delayed, detail: JSON.stringify({ detail: leftOut }) });
 }
 
 /** The error of an attempt that exceeded its timeout, with the same text as the server's. */
 export const TIMED_OUT = "it ran longer than its timeout";
 
-/** Returns an error and at most five causes on one line, without causes that the error already contains. */
-export function describe(error: unknown, causes = 5): string {
-  if (!(error instanceof Error)) return String(error);
-  const text = error.name === "Error" && error.message ? error.message : `${error.name}: ${error.message}`;
-  const { cause } = error;
-  const named = !(cause instanceof Error) || text.includes(cause.message);
-  return named || causes === 0 ? text : `${text}: ${describe(cause, causes - 1)}`;
-}
-
-function detailOf(detail: unknown): string | undefined {
+/** Returns the detail of an error as JSON, or as the text that says why it is left out. */
+function detailOf(error: { detail?: unknown }): string | undefined {
   try {
-    return toJson("the detail", detail);
-  } catch (error) {
-    return JSON.stringify(sendable((error as Error).message));
+    return toJson("the detail", error.detail);
+  } catch (mistake) {
+    return JSON.stringify(sendable(messageOf(mistake as Error)));
   }
 }

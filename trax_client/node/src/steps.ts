@@ -10,7 +10,7 @@ import { type EnqueueOptions, argumentsOf, inputOf, optionKinds, timeOf } from "
 import { ServerError, TimedOutError, UsageError, isOfTheValues } from "./errors.js";
 import type { Claimed } from "./exchange.js";
 import { fromJson, sendable, toJson } from "./json.js";
-import { type Kinds, anything, checkName, checkOptions, checkText, oneOf, text, time } from "./options.js";
+import { type Kinds, anything, checkName, checkOptions, nameLike, oneOf, time } from "./options.js";
 import { Permanent } from "./outcome.js";
 import * as sql from "./sql.js";
 import type { Telemetry } from "./telemetry.js";
@@ -60,7 +60,7 @@ export class Steps {
   methods(): Durable {
     return {
       // As in the calls of the extension, null leaves an option out.
-      step: (name, run, options) => this.#step(name, run, options ?? {}),
+      step: (name, run, options) => this.#step(name, run, options ?? {}) as Promise<never>,
       sleep: (name, until) => this.#sleep(name, until),
       awaitSignal: (name, options) => this.#signal(name, options ?? {}) as Promise<never>,
       spawn: (name, task, input, options) => this.#spawn(name, task, input, options ?? {}),
@@ -84,14 +84,14 @@ export class Steps {
     return names.length === 0 ? undefined : `its recorded steps ${names.map((name) => `"${name}"`).join(", ")}`;
   }
 
-  async #step<Output>(name: string, run: () => Output | Promise<Output>, options: { undo?: Undo }): Promise<Output> {
+  async #step(name: string, run: () => unknown, options: { undo?: Undo }): Promise<unknown> {
     if (typeof run !== "function") throw new UsageError(`step "${name}" has no function; write step("${name}", () => ...)`);
     checkOptions(options, { undo: anything }, 'step("charge", charge, { undo: { task: "card.refund" } })');
     const undo = undoOf(options.undo);
     const step = this.#named(name);
     const kept = await this.#find(step, "step");
-    if (kept !== undefined) return fromJson(kept.output) as Output;
-    let result: Output;
+    if (kept !== undefined) return fromJson(kept.output);
+    let result: unknown;
     try {
       result = await run();
     } catch (error) {
@@ -108,7 +108,7 @@ export class Steps {
     try {
       const named = { output: ["jsonb", output], undo: ["jsonb", undo] } as const;
       const [row] = await this.#send(sql.recordStep(this.#of(step, named), this.#lockTimeout), "record");
-      return fromJson(row?.["output"]) as Output;
+      return fromJson(row?.["output"]);
     } catch (error) {
       if (!(error instanceof ServerError) || !isOfTheValues(error)) throw error;
       return this.#fail(`the result of step "${step}" was refused: ${error.message}`, step, undo);
@@ -142,8 +142,8 @@ export class Steps {
   }
 
   async #signal(name: string, options: WaitOptions & { step?: string }): Promise<unknown> {
-    checkText("name", name, 'awaitSignal("paid")');
-    checkOptions(options, { step: text("paid"), ...waitKinds }, 'awaitSignal("paid", { timeout: "3 days" })');
+    checkName("name", name, 'awaitSignal("paid")');
+    checkOptions(options, { step: nameLike("paid"), ...waitKinds }, 'awaitSignal("paid", { timeout: "3 days" })');
     const named = { name: ["text", name], until: untilOf(options) } as const;
     const step = this.#named(options.step ?? name);
     const kept = await this.#wait(step, "signal", () => sql.awaitSignal(this.#of(step, named), this.#lockTimeout));
@@ -152,7 +152,7 @@ export class Steps {
   }
 
   async #spawn(name: string, task: string, input: unknown = {}, options: EnqueueOptions): Promise<number> {
-    checkText("task", task, 'spawn("letter", "letter.send", { to: "ada" })');
+    checkName("task", task, 'spawn("letter", "letter.send", { to: "ada" })');
     checkOptions(options, optionKinds, 'spawn("letter", "letter.send", { to: "ada" }, { priority: 7 })');
     const text = inputOf(input);
     const step = this.#named(name);
@@ -167,7 +167,7 @@ export class Steps {
   }
 
   async #children(options: WaitOptions & { name?: string; mode?: "all" | "any" }): Promise<Child[]> {
-    checkOptions(options, { name: text("letters"), mode: oneOf("all", "any"), ...waitKinds }, 'children({ mode: "any" })');
+    checkOptions(options, { name: nameLike("letters"), mode: oneOf("all", "any"), ...waitKinds }, 'children({ mode: "any" })');
     const [name, mode] = [options.name ?? "children", options.mode ?? "all"];
     const named = { mode: ["text", mode], until: untilOf(options) } as const;
     const step = this.#named(name);
@@ -200,7 +200,7 @@ export class Steps {
     const kept = (await (this.#kept ??= this.#read())).get(step);
     if (kept === undefined || kept.kind === kind) return kept;
     const what = `step "${step}" of job ${this.#claimed.jobId} was recorded as ${kept.kind}, not as ${kind}`;
-    throw new UsageError(`${what}: give each step of a job a name of its own`);
+    throw new Permanent(`${what}; give each step of a job a name of its own`);
   }
 
   async #read(): Promise<Map<string, Kept>> {

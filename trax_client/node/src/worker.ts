@@ -9,8 +9,9 @@ import type { Handler, Registered } from "./execution.js";
 import { kindOf } from "./kind.js";
 import { type Logger, standardError } from "./logger.js";
 import { Many, type ManyHandler, type ManyOptions } from "./many.js";
-import { type Kinds, address, checkOptions, flag, logger, text, texts, whole } from "./options.js";
+import { type Kinds, address, checkName, checkOptions, flag, key, logger, namesLike, whole } from "./options.js";
 import { Run, type Setup, type Summary } from "./run.js";
+import type { IfJson } from "./stored.js";
 import { Telemetry } from "./telemetry.js";
 import { version } from "./version.js";
 
@@ -50,7 +51,7 @@ export interface WorkerOptions {
 }
 
 const optionKinds = {
-  connection: address, name: text("mail 1"), concurrency: whole(20, 1), groups: texts("mail"), versions: texts("v2"),
+  connection: address, name: key("mail 1"), concurrency: whole(20, 1), groups: namesLike("mail"), versions: namesLike("v2"),
   lease: span, leaseMs: spanMs, pollInterval: span, pollIntervalMs: spanMs, grace: span, graceMs: spanMs, cancelPatience: span,
   cancelPatienceMs: spanMs, signals: flag, untilEmpty: flag, logger,
 } satisfies Kinds<WorkerOptions>;
@@ -78,8 +79,8 @@ export class Worker {
   /** Runs a function for every job of a task; only tasks with a handler are claimed. The input is the job's JSON, or
    * the result of the decoder.
    * @throws UsageError if the task has a handler already. */
-  task<Input = unknown, Output = unknown>(name: string, handler: Handler<Input, Output>): this;
-  task<Input, Output = unknown>(name: string, decoder: Decoder<Input>, handler: Handler<Input, Output>): this;
+  task<Input = unknown, Output = unknown>(name: string, handler: Handler<Input, Output> & IfJson<Output>): this;
+  task<Input, Output = unknown>(name: string, decoder: Decoder<Input>, handler: Handler<Input, Output> & IfJson<Output>): this;
   task(name: string, ...rest: unknown[]): this {
     return this.#add(name, rest, "task() takes a name, a decoder if you like, and a function", (handler: Handler) => handler);
   }
@@ -91,10 +92,10 @@ export class Worker {
    *
    * @throws UsageError if the task has a handler already, or if `maxJobs` is more than the worker runs at once. */
   handleMany<Input = unknown, Output = unknown>(
-    name: string, options: ManyOptions<Input>, handler: ManyHandler<Input, Output>,
+    name: string, options: ManyOptions<Input>, handler: ManyHandler<Input, Output> & IfJson<Output>,
   ): this;
   handleMany<Input, Output = unknown>(
-    name: string, options: ManyOptions<Input>, decoder: Decoder<Input>, handler: ManyHandler<Input, Output>,
+    name: string, options: ManyOptions<Input>, decoder: Decoder<Input>, handler: ManyHandler<Input, Output> & IfJson<Output>,
   ): this;
   handleMany(name: string, options: ManyOptions, ...rest: unknown[]): this {
     const usage = "handleMany() takes a name, options such as { maxJobs: 10 }, a decoder if you like, and a function";
@@ -105,11 +106,11 @@ export class Worker {
   /** Adds the handler of a task, from a decoder, if given, and a function. */
   #add<Given>(name: string, given: unknown[], usage: string, handlerOf: (given: Given) => Handler): this {
     const [decoder, handler] = (given.length === 2 ? given : [undefined, ...given]) as [Decoder<unknown> | undefined, Given];
-    if (typeof name !== "string" || name === "" || typeof handler !== "function") throw new UsageError(usage);
+    if (typeof name !== "string" || typeof handler !== "function") throw new UsageError(usage);
+    checkName("the name of the task", name, 'task("mail.send", function)');
     if (decoder !== undefined && decoder !== null && !isDecoder(decoder)) {
       throw new UsageError(`the decoder of "${name}" is ${kindOf(decoder)}; write a function, an object with parse, or a Standard Schema`);
     }
-    if (name !== name.trim()) throw new UsageError(`the task "${name}" begins or ends with a space; write "${name.trim()}"`);
     if (/Generator/.test(Object.prototype.toString.call(handler))) {
       throw new UsageError(`the handler of "${name}" yields; return the output instead`);
     }

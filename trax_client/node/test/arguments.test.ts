@@ -64,11 +64,49 @@ test("a list is no text, and a text no list", async () => {
   await refused('task is a list; write enqueue("', () => client.enqueue(any(["a", "b"])));
   await refused("task has a NUL (\\0), which PostgreSQL cannot store; leave it out", () => client.enqueue("a\0b"));
   await refused("task() takes a name", () => it.worker().task(any(["a", "b"]), () => 1));
-  await refused("task() takes a name", () => it.worker().task("", () => 1));
   const ofServer = `task "sql" is that of SQL jobs, which the server runs: enqueue them with enqueueSql("...")`;
   await refused(ofServer, () => it.worker().task("sql", () => 1));
   await refused(ofServer, () => it.worker().handleMany("sql", { maxJobs: 2 }, () => []));
-  await refused('the task " mail" begins or ends with a space; write "mail"', () => it.worker().task(" mail", () => 1));
+});
+
+test("a name that the server would refuse is refused before it is sent", async () => {
+  const attempt = { jobId: 1, token };
+  const takers: Record<string, (name: string) => unknown> = {
+    task: (name) => it.worker().task(name, () => 1),
+    handleMany: (name) => it.worker().handleMany(name, { maxJobs: 2 }, () => []),
+    enqueue: (name) => client.enqueue(name),
+    group: (name) => client.enqueue("a", 1, { groupName: name }),
+    version: (name) => client.enqueue("a", 1, { version: name }),
+    groups: (name) => it.worker({ groups: ["a", name] }),
+    versions: (name) => it.worker({ versions: [name] }),
+    graph: (name) => new Graph().add(name, "a"),
+    graphTask: (name) => new Graph().add("a", name),
+    signal: (name) => client.sendSignal(1, name),
+    step: (name) => client.recordStep(attempt, name),
+  };
+  const keys: Record<string, (key: string) => unknown> = {
+    unique: (key) => client.enqueue("a", 1, { uniqueKey: key }),
+    concurrency: (key) => client.enqueue("a", 1, { concurrencyKey: key }),
+    rate: (key) => client.enqueue("a", 1, { rate: key }),
+    rateKey: (key) => client.enqueue("a", 1, { rate: "a", rateKey: key }),
+    ofGraph: (key) => new Graph({ uniqueKey: key }),
+    worker: (key) => it.worker({ name: key }),
+    signalId: (key) => client.sendSignal(1, "a", 1, { signalId: key }),
+    fromStep: (key) => client.fork(1, { fromStep: key }),
+  };
+  for (const take of Object.values({ ...takers, ...keys })) {
+    await refused('has a NUL (\\0), which PostgreSQL cannot store', () => take("a\0b"));
+    await refused("has half of a surrogate pair, which", () => take("\ud800"));
+    await refused("of 256 bytes; write at most 255", () => take("é".repeat(128)));
+  }
+  for (const take of Object.values(takers)) {
+    for (const name of ["", " a", "a\n"]) await refused("; write a name that neither is empty nor begins or ends with a space: ", () => take(name));
+  }
+  for (const take of Object.values(keys)) await refused(" is empty; write ", () => take(""));
+  for (const option of ["groups", "versions"]) await refused(`${option} is empty; write ${option}: ["`, () => it.worker({ [option]: [] }));
+  const [longest, job] = ["x".repeat(255), await client.enqueue("a")];
+  assert.equal(await client.enqueue(longest, 1, { groupName: longest, version: longest, uniqueKey: longest, concurrencyKey: " " }), job + 1);
+  for (const id of ["9223372036854775808", 2n ** 64n]) await refused("jobId is ", () => client.job(any(id)));
 });
 
 test("an option that does not exist is refused by name, with the nearest", async () => {
@@ -151,11 +189,23 @@ test("a value of another kind is refused by the name of its option", async () =>
     }
   }
   await refused("priority is 5.5; write a whole number, such as priority: 7", () => calls["enqueue"]?.({ priority: 5.5 }));
+  await refused("maxRetries is 2147483648; write at most 2147483647", () => calls["enqueue"]?.({ maxRetries: 2 ** 31 }));
+  await refused("timeoutMs is 1e+21; write at most timeoutMs: 315360000000", () => calls["enqueue"]?.({ timeoutMs: 1e21 }));
+  await refused('runAt is a Date; write runAt: new Date("', () => calls["enqueue"]?.({ runAt: new Date("0000-12-31") }));
   await refused('runAt is an invalid Date; write runAt: new Date("', () => calls["enqueue"]?.({ runAt: new Date(NaN) }));
   await refused("tree is 0; write tree: true or false", () => calls["cancel"]?.({ tree: 0 }));
   for (const delay of ["abc", "-5 s"]) await refused(`delay is "${delay}"; write new RetryIn("90 s")`, () => new RetryIn(delay));
   await refused("the detail has the option closeRate; write new RetryIn(", () => new RetryIn("300 s", "429", { closeRate: true }));
   await refused('the decoder of "a" is an object; write a function', () => it.worker().task("a", any({ parser: 1 }), () => 1));
+  for (const [options, words] of [
+    [{ timeoutMs: 1e-9 }, "timeout: '30 s'"], [{ runAt: "foo+bar" }, 'HINT: Write a time such as new Date("'],
+  ] as const) {
+    await assert.rejects(client.enqueue("a", {}, options), (error: Error) => error.message.includes(words));
+  }
+  for (const runAt of [new Date(8.64e15), new Date("+010000-01-01")]) {
+    const job = await client.enqueue("a", {}, { runAt });
+    assert.deepEqual(await it.value("select extract(epoch from run_at)::float8 from trax.job where job_id = $1", job), runAt.getTime() / 1000);
+  }
   for (const timeout of ["1 month", "P1DT2H", "1-2", "@ 3 4:05:06", "1 decade -3 mons", "5"]) {
     await client.enqueue("a", {}, { timeout, uniqueKey: "u" });
   }
@@ -217,6 +267,14 @@ test("a time without a unit is refused, and milliseconds are named", async () =>
   for (const Delay of [Snooze, RetryIn]) {
     await refused('delay is 3651 days; write at most "3650 days"', () => new Delay("3651 days"));
     assert.equal(new Delay("3650 days").delay, "3650 days");
+  }
+  const limits = `3650 days;3651 days;10 years;10 years 51 days;11 years;1 decade 2 mons;1 century;P5E3D;P3E3D;520 weeks;522 weeks;P20Y;P10Y
+    P121M;P122M;P3650D;P3651DT1H;PT87600H;PT87601H;PT99M;P0011-00-00;P0009-11-30T10:00:00;9-11;11-0;@ 1 mil;87601:00:00;1 day 87600:00
+    12 years -30 mons;12 years;3651 days -50 h;315360001;315360000`;
+  for (const delay of limits.split(/;|\n */)) {
+    const isLonger = await it.value("select $1::interval > interval '3650 days'", delay);
+    if (isLonger) await refused(`delay is ${delay}; write at most "3650 days"`, () => new RetryIn(delay));
+    else assert.equal(new Snooze(delay).delay, delay);
   }
   await refused('lease is 500 ms; write at least lease: "1000 ms"', () => it.worker({ leaseMs: 500 }));
   await refused('pollInterval is 0; write at least pollInterval: "1 ms" or pollIntervalMs: 1', () => it.worker({ pollInterval: "0", pollIntervalMs: any(null) }));

@@ -73,6 +73,12 @@ test("a waiting job is replaced, postponed and changed", async () => {
   await assert.rejects(client.changeJob(job, {}), InvalidArgumentError);
   const row = (await db.query("select * from trax.work_queue where job_id = $1", [job])).rows[0] as Record<string, unknown>;
   assert.deepEqual([row["input"], row["run_at"], row["priority"]], [4, runAt, 5]);
+  const input = (id: number): Promise<unknown> => value("select input::text from trax.job where job_id = $1", id);
+  assert.equal(await client.changeJob(job, { input: null }), "changed");
+  assert.equal(await input(job), "null", "null is an input");
+  assert.equal(await client.changeJob(job, { input: [5] }), "changed");
+  await client.cancel(job);
+  assert.deepEqual([await input(await client.fork(job, { input: null })), await input(await client.fork(job))], ["null", "[5]"]);
 });
 
 test("many jobs have their ids in the order of their inputs", async () => {

@@ -210,8 +210,12 @@ test("a job of a call records steps, and a wait that would suspend it is refused
     jobs.map(({ input, ctx }) => (waits[input] as (ctx: Context) => Promise<unknown>)(ctx));
   const { runs } = await ran(Object.keys(waits), handler, { maxJobs: 4, maxWait: "1 hour" });
   const refused = (wait: string): string =>
-    `failed error: UsageError: ctx.${wait}() cannot suspend a job of a call of many; give "many.${tasks}" a handler with task() instead`;
+    `failed error: ctx.${wait}() cannot suspend a job of a call of many; give "many.${tasks}" a handler with task() instead`;
   assert.deepEqual(runs, [refused("sleep"), refused("awaitSignal"), refused("children"), "completed: true"]);
+  const { worker, task } = many(handler, { maxJobs: 1, untilEmpty: true });
+  const job = await client.enqueue(task, "sleep", { maxRetries: 5 });
+  await worker.run();
+  assert.equal((await client.job(job))?.state, "failed", "no attempt follows");
 });
 
 test("results that are no list of one for each job fail all jobs of the call", async () => {
@@ -338,7 +342,7 @@ test("mistakes in a handler of many jobs are said in words", async () => {
   const usage = "handleMany() takes a name, options such as { maxJobs: 10 }, a decoder if you like, and a function";
   refused(usage, { maxJobs: 3 }, it.worker(), "index");
   assert.throws(() => it.worker().handleMany("index", any(doubled), ...(any([]) as [never])), new UsageError(usage));
-  assert.throws(() => it.worker().handleMany("", { maxJobs: 3 }, any(doubled)), new UsageError(usage));
+  assert.throws(() => it.worker().handleMany("", { maxJobs: 3 }, any(doubled)), /the name of the task is ""; write a name/);
   function* generator(): Generator<number> {
     yield 1;
   }

@@ -256,14 +256,17 @@ test("recorded steps that newer code does not reach are logged", async () => {
   );
 });
 
-test("a result that cannot be recorded fails the job for good, and a step of another kind is refused", async () => {
+test("a result that cannot be recorded fails the job for good, and so does a step of another kind", async () => {
   await handled(
     async (input, ctx) => {
-      if (input === "kind" && ctx.attempt === 1) {
+      if (["signal", "sleep", "child", "jobs"].includes(input) && ctx.attempt === 1) {
         await ctx.step("go", () => 1);
         throw new Error("once");
       }
-      if (input === "kind") return ctx.awaitSignal("go");
+      if (input === "signal") return ctx.awaitSignal("go");
+      if (input === "sleep") return ctx.sleep("go", "1 day");
+      if (input === "child") return ctx.spawn("go", ctx.task);
+      if (input === "jobs") return ctx.children({ name: "go" });
       return ctx.step("work", () => (input === "large" ? "x".repeat(2_000_000) : 7n));
     },
     async (task) => {
@@ -271,7 +274,9 @@ test("a result that cannot be recorded fails the job for good, and a step of ano
         String(await ended(await client.enqueue(task, input, { maxRetries, retryDelayMs: 0 })));
       assert.match(await error("large", 5), /failed: the result of step "work" was refused: the output is too large/);
       assert.match(await error("bigint", 5), /failed: the result of step "work" cannot be recorded: result is a bigint/);
-      assert.match(await error("kind", 1), /was recorded as step, not as signal: give each/);
+      for (const kind of ["signal", "sleep", "child", "jobs"]) {
+        assert.match(await error(kind, 5), new RegExp(`failed: .* was recorded as step, not as ${kind}; give each`));
+      }
     },
   );
 });
@@ -335,7 +340,7 @@ test("a step that is done but cannot be recorded is undone", async () => {
 
 test("a refused undo is named in the error", async () => {
   await handled(
-    (_input, ctx) => ctx.step("work", () => 7n, { undo: { task: "card.refund", input: "x".repeat(2_000_000) } }),
+    (_input, ctx) => ctx.step("work", () => 7n as unknown, { undo: { task: "card.refund", input: "x".repeat(2_000_000) } }),
     async (task) => {
       const job = await client.enqueue(task, {}, { maxRetries: 5 });
       assert.match(String(await ended(job)), /failed: the result of step "work" cannot be recorded: .*its undo was refused, too: the undo is too large/);

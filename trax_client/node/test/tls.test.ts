@@ -45,6 +45,13 @@ test("what is left of an address is the driver's, and options with TLS of their 
   const [one, two] = hosts("postgres://u@a:1,b/shop?sslmode=require&application_name=x%20y&channel_binding=prefer", home);
   assert.equal(one?.config.connectionString, "postgres://u@a:1/shop?application_name=x%20y");
   assert.equal(two?.config.connectionString, "postgres://u@b/shop?application_name=x%20y");
+  const free = "user=u&port=7&options=-c%20x=y&statement_timeout=0&fallback_application_name=y";
+  const idle = "connect_timeout=5&keepalives=1&tcp_user_timeout=0&load_balance_hosts=random&target_session_attrs=read-write&client_encoding=UTF8";
+  const [other] = hosts(`postgresql://a/?${free}&${idle}&dbname=the%20shop&`, home);
+  assert.equal(other?.config.connectionString, `postgresql://a/the%20shop?${free}`);
+  assert.equal(hosts("postgresql://a?", home)[0]?.config.connectionString, "postgresql://a");
+  const [given] = hosts({ connectionString: "postgresql://a/b?sslmode=require", user: "u" } as object, home);
+  assert.deepEqual([given?.config, given?.tls], [{ user: "u", connectionString: "postgresql://a/b" }, { sslmode: "require" }]);
   assert.equal(hosts({ host: "a", ssl: true }, { PGSSLMODE: "verify-full" })[0]?.tls, undefined);
   assert.deepEqual(hosts({ host: "a" }, { PGSSLMODE: "require" })[0]?.tls, { sslmode: "require" });
 });
@@ -62,13 +69,31 @@ test("what the driver cannot do, and what is no value, is refused with what to t
     ["?ssl=false", "use sslmode"],
     ["?sslpassword=a=b", "%3D"],
     ["?sslmode=no-verify", "use one of disable, allow"],
+    ["?sslmode", "sslmode has no value; write sslmode=..."],
+    ...["sslmod", "SSLMODE", "ssl_mode"].map((name) => [`?${name}=verify-full`, `"${name}"; did you mean "sslmode"?`]),
+    ["?application_name=a%00b", "it has a NUL"],
+    ["?foo=bar", 'has an unknown parameter "foo"; leave it out'],
+    ["?application_name=a&aplication_name=b", 'did you mean "application_name"?'],
+    ["?word@h/shop", "has an unknown parameter; write ? in a password as %3F"],
+    ["?port=word@h/shop", "invalid port; use a whole number from 1 to 65535"],
+    ["?connect_timeout=x", 'invalid connect_timeout "x"; use a whole number'],
+    ["?port=99999", "from 1 to 65535"],
+    ["?target_session_attrs=foo", "use one of any, read-write"],
+    ...["read-only", "standby", "prefer-standby"].map((value) => [
+      `?target_session_attrs=${value}`, `${value} is more than a worker, which needs the primary, can do; use any or read-write or primary`,
+    ]),
+    ["?client_encoding=latin1", "use UTF8"],
+    ...["service", "hostaddr", "passfile", "replication"].map((name) => [`?${name}=a`, `${name}=a is more than node-postgres can do`]),
     ["?sslmode=verify-full", "sslrootcert=system"],
     ["?sslmode=require&sslrootcert=system", "use verify-full"],
     ["?sslrootcert=/nowhere", "sslrootcert: ENOENT"],
     [`?sslmode=require&sslrootcert=${root}&sslcrl=/nowhere`, "sslcrl: ENOENT"],
-  ] as const) {
+  ] as [string, string][]) {
     const isRefused = (error: unknown): boolean => error instanceof UsageError && error.message.includes(words);
     assert.throws(() => tried(query), isRefused, query);
   }
   assert.throws(() => tried("", { PGCHANNELBINDING: "require" }), UsageError);
+  assert.throws(() => tried("", { PGTARGETSESSIONATTRS: "standby" }), UsageError);
+  const options = { connectionString: "postgresql://a/shop?sslmod=verify-full" };
+  assert.throws(() => hosts(options as object, home), /did you mean "sslmode"/);
 });

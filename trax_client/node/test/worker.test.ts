@@ -121,7 +121,7 @@ test("what a handler throws says what becomes of its job", async () => {
     plain: new Error("it broke", { cause: new Error("a disk") }),
     permanent: new Permanent("never", { code: 7 }),
     later: new RetryIn("10 min", "not now"),
-    far: new RetryIn("100 years", "too far", { code: 8 }),
+    far: Object.assign(new RetryIn("1 s", "too far", { code: 8 }), { delay: "100 years" }),
     snooze: new Snooze("10 min"),
     cancel: new Cancel("no longer wanted"),
   };
@@ -310,6 +310,13 @@ test("mistakes are said in words", async () => {
   assert.throws(() => it.worker({ connection: "postgresql://u:geheim@[::1/x" }), (error: Error) => error instanceof UsageError && !error.message.includes("geheim"));
   assert.throws(() => it.worker({ concurrency: 0 }), UsageError);
   await assert.rejects(it.worker().run(), /has no handler/);
+  for (const [changed, words] of [
+    [{ pathname: "none_of_these" }, /does not exist \(3D000\)\nHINT: Name a database that exists, in the address or as PGDATABASE/],
+    [{ username: "none_of_these" }, /does not exist \(28000\)\nHINT: Correct user and password in the address, or PGUSER/],
+  ] as [Partial<URL>, RegExp][]) {
+    const connection = Object.assign(new URL(it.url), changed).href;
+    await assert.rejects(it.worker({ connection }).task("a", () => 1).run(), words);
+  }
   const empty = await database({ empty: true });
   await assert.rejects(empty.worker().task("a", () => 1).run(), (error: Error) => {
     assert.equal(error.name, "NotInstalledError");

@@ -1,0 +1,26 @@
+// The text of a value that was thrown, which may be anything: each look at it may throw, too.
+
+const NO_TEXT = "a value without a text was thrown; throw an Error";
+
+/** Returns an error and at most five causes on one line, without causes that it already names. */
+export function describe(error: unknown, causes = 5): string {
+  if (!isError(error)) return read(() => String(error), NO_TEXT);
+  const message = messageOf(error);
+  const text = read(() => (error.name === "Error" && message !== "" ? message : `${error.name}: ${message}`), message);
+  const cause = read(() => error.cause, undefined);
+  const named = !isError(cause) || text.includes(messageOf(cause));
+  return named || causes === 0 ? text : `${text}: ${describe(cause, causes - 1)}`;
+}
+
+/** Returns the message of an error alone. */
+export const messageOf = (error: Error): string => read(() => String(error.message), NO_TEXT);
+
+const isError = (value: unknown): value is Error => read(() => value instanceof Error, false);
+
+function read<T>(look: () => T, otherwise: T): T {
+  try {
+    return look();
+  } catch {
+    return otherwise;
+  }
+}
