@@ -40,7 +40,7 @@ statement!(InstanceLoading, "instance/loading.sql" -> bool);
 statement!(InstanceAttach, "instance/attach.sql" -> i32);
 statement!(
     InstanceAdopt, "instance/adopt.sql",
-    { system_identifier: INT8OID, database_oid: OIDOID, now: TIMESTAMPTZOID, home: TEXTOID } -> bool
+    { system_identifier: INT8OID, database_oid: OIDOID, now: TIMESTAMPTZOID, home: TEXTOID }
 );
 statement!(InstancePause, "instance/pause.sql", { reason: TEXTOID, now: TIMESTAMPTZOID });
 statement!(InstanceResume, "instance/resume.sql");
@@ -93,17 +93,12 @@ pub(crate) fn adopt(spi: &Spi, now: Timestamp) {
     spi.execute(InstanceEnable);
     spi.execute(InstanceNumber);
     spi.execute(InstanceAttach);
-    let is_paused = spi.query(InstanceAdopt {
+    spi.execute(InstanceAdopt {
         system_identifier,
         database_oid,
         now: arg(now),
         home: setting::home().and_then(arg),
     });
-    if is_paused.one() {
-        pgrx::notice!(
-            "the scheduler is paused, as it was in the original; to resume it: select trax.resume()"
-        );
-    }
 }
 
 /// The state of trax in this database.
