@@ -93,7 +93,7 @@ begin
 end;
 $$;
 comment on function trax.adopt(boolean) is
-    'Makes the jobs in a copy (a restored dump, a clone) run in this database of this server, also if the original was paused; stores trax.home. A copy of a shard of a router is refused unless keep is true, as groups may have moved to other shards.';
+    'Makes the jobs in a copy (a restored dump, a clone) run here, also if the original was paused; stores trax.home. A copy of a shard of a router is refused unless keep is true, as groups may have moved to other shards.';
 
 create function trax.adoption_changed()
 returns trigger
