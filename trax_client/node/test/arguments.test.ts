@@ -199,13 +199,13 @@ test("a value of another kind is refused by the name of its option", async () =>
   await refused('the decoder of "a" is an object; write a function', () => it.worker().task("a", any({ parser: 1 }), () => 1));
   for (const [options, words] of [
     [{ timeoutMs: 1e-9 }, "timeout: '30 s'"], [{ runAt: "foo+bar" }, 'HINT: Write a time such as new Date("'],
+    [{ runAt: new Date(8.64e15) }, "before the year 200000"],
   ] as const) {
     await assert.rejects(client.enqueue("a", {}, options), (error: Error) => error.message.includes(words));
   }
-  for (const runAt of [new Date(8.64e15), new Date("+010000-01-01")]) {
-    const job = await client.enqueue("a", {}, { runAt });
-    assert.deepEqual(await it.value("select extract(epoch from run_at)::float8 from trax.job where job_id = $1", job), runAt.getTime() / 1000);
-  }
+  const runAt = new Date("+010000-01-01");
+  const job = await client.enqueue("a", {}, { runAt });
+  assert.deepEqual(await it.value("select extract(epoch from run_at)::float8 from trax.job where job_id = $1", job), runAt.getTime() / 1000);
   for (const timeout of ["1 month", "P1DT2H", "1-2", "@ 3 4:05:06", "1 decade -3 mons", "5"]) {
     await client.enqueue("a", {}, { timeout, uniqueKey: "u" });
   }
