@@ -21,7 +21,7 @@ use crate::work_queue;
 use crate::work_queue::NewJob;
 use pgrx::pg_sys;
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 columns!(
     /// Columns of a signal.
@@ -222,8 +222,19 @@ pub(crate) fn pass_on_signals(spi: &Spi, replaced_job_id: i64, job_id: i64) {
     });
 }
 
-/// Returns the children of jobs: those that live, and of the others those that may have children.
-pub(crate) fn children_of(spi: &Spi, job_ids: &[i64]) -> Vec<i64> {
+/// Returns jobs and their descendants in the order of their ids: those that live, and of the others
+/// those that may have children.
+pub(crate) fn trees(spi: &Spi, roots: &[i64]) -> Vec<i64> {
+    let mut all: BTreeSet<i64> = roots.iter().copied().collect();
+    let mut level = roots.to_vec();
+    while !level.is_empty() {
+        level = children_of(spi, &level);
+        level.retain(|&job_id| all.insert(job_id));
+    }
+    all.into_iter().collect()
+}
+
+fn children_of(spi: &Spi, job_ids: &[i64]) -> Vec<i64> {
     let having = having_steps(job_ids);
     let ended = not_living(job_ids);
     if having.is_empty() && ended.is_empty() {
