@@ -317,3 +317,41 @@ async fn of_two_waits_for_each_other_that_begin_at_once_one_is_refused() {
     assert_eq!(circle.code, "55000", "{circle}");
     s.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn the_end_of_a_job_that_another_just_begins_to_await_is_not_missed() {
+    let (db, s) = session().await;
+    let ending = Session::of(&db).await;
+    let first = running(&s).await;
+    s.get(&spawn(&first, "a")).await;
+    assert_eq!(s.get(&wait(&first, "w", "")).await, "suspended|");
+    s.tick("promote_delayed").await;
+    s.get("select trax.configure_group('g', max_waiting => 1, overflow => 'drop_oldest')")
+        .await;
+    for is_dropped in [false, true] {
+        s.enqueue("'shared', group_name => 'g', unique_key => 'k'")
+            .await;
+        let job = running(&s).await;
+        s.get(&format!(
+            "select trax.spawn({}, 'u', 'shared', unique_key => 'k')",
+            job.key()
+        ))
+        .await;
+        let end = match is_dropped {
+            true => "select trax.enqueue('next', group_name => 'g')".to_owned(),
+            false => {
+                let shared = s.claim_one("tasks => '{shared}'").await;
+                format!("select trax.complete({})", shared.key())
+            }
+        };
+        ending.get(&format!("begin; {end}")).await;
+        assert_eq!(s.get(&wait(&job, "w", "")).await, "suspended|");
+        assert_eq!(s.tick("promote_delayed").await, 0);
+        ending.get("commit").await;
+        assert_eq!(s.tick("promote_delayed").await, 1, "{end}");
+        let woken = s.claim_one("tasks => '{flow}'").await;
+        s.get(&format!("select trax.complete({})", woken.key()))
+            .await;
+    }
+    s.assert_healthy().await;
+}

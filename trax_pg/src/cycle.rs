@@ -61,7 +61,8 @@ struct Report {
     more: bool,
     /// A step failed.
     failed: bool,
-    /// Another transaction has locked a job that waits for others no longer.
+    /// Another transaction has locked a job that waits for others no longer, or some events were
+    /// not read.
     is_held: bool,
 }
 
@@ -147,7 +148,7 @@ fn run(spi: &Spi, now: Timestamp, jump: Jump, reap_from: ReapFrom) -> Result<Opt
     Ok(Some(Report {
         steps,
         failed,
-        is_held: needy.is_held,
+        is_held: needy.is_held || needy.reads_again,
         more: more_due
             || needy.more
             || reaped.more

@@ -11,6 +11,7 @@
 use crate::columns::{Leased, Step, Waiting};
 use crate::error::{Error, Result};
 use crate::job_needs;
+use crate::job_needs::End;
 use crate::manifest_state::job_ended::Ended;
 use crate::server::call::{checked_name, new_name};
 use crate::server::clock::Timestamp;
@@ -106,18 +107,12 @@ pub(crate) fn kept(spi: &Spi, job_ids: &[i64]) -> HashMap<i64, pg_sys::Datum> {
 /// that have not succeeded, and tells the jobs that need their end.
 pub(crate) fn ended(spi: &Spi, ended: &[Ended], now: Timestamp) {
     let job_ids: Vec<i64> = ended.iter().map(|job| job.job_id).collect();
-    // A job that others need without having spawned it is found by their needs. Of one that ends
-    // while another begins to wait for it, the repair adds the event.
-    let mut needed = job_needs::needed(&job_ids);
-    needed.extend(
-        ended
-            .iter()
-            .filter(|job| job.parent_job_id.is_some())
-            .map(|job| job.job_id),
-    );
-    needed.sort_unstable();
-    needed.dedup();
-    job_needs::add_events(&needed);
+    let ends = ended.iter().map(|job| End {
+        job_id: job.job_id,
+        has_parent: job.parent_job_id.is_some(),
+        has_unique_key: job.unique_key.is_some(),
+    });
+    job_needs::ended(&ends.collect::<Vec<End>>());
     let mut having = having_steps(&job_ids);
     let signals = Table::open(Signal::TABLE, Signal::ALL);
     having.extend(job_needs::having_rows(signals, c"signal_pkey", &job_ids));

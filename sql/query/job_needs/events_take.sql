@@ -1,8 +1,9 @@
--- Takes recorded events.
+-- Takes recorded events, from a place in the table on.
 delete from trax.need_event e
 where e.ctid = any (array(
     select t.ctid
     from trax.need_event t
+    where t.ctid >= $from
     limit $at_most
     for update skip locked
 ))
