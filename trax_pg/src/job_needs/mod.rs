@@ -11,13 +11,14 @@
 //!   another begins to wait for it, the event that is committed last is taken by a cycle that sees
 //!   both, and no wait is missed.
 //! - The end of a job changes no row that the end of another changes, and adds no event if nobody
-//!   needs it. A job that needs many others is not looked at through its needs: each of their ends
-//!   deletes one.
+//!   needs it, or may just begin to. A job that needs many others is not looked at through its
+//!   needs: each of their ends deletes one.
 //! - What happens next is decided once: the cycle that decides has locked the waiting job, and the
 //!   decision commits with its effect. A cycle waits for no row; what another transaction has
 //!   locked keeps its event.
 //!
-//! The repair adds an event for jobs that wait, for rows that were deleted by hand.
+//! The repair adds an event for jobs that wait: for rows that were deleted by hand, and for a job
+//! that ended, in a transaction of its own, while another added the first row of `trax.need`.
 
 mod decide;
 
@@ -150,7 +151,7 @@ pub(crate) struct End {
 /// Tells the jobs that need others of their ends. A job may just begin to wait for one that has a
 /// unique key without having spawned it, in a transaction that is not seen here.
 pub(crate) fn ended(ends: &[End]) {
-    let are_any = are_any();
+    let are_any = ends.iter().any(|end| end.has_unique_key) && are_any();
     let mut needed = needed(&ends.iter().map(|end| end.job_id).collect::<Vec<i64>>());
     let may_be = |end: &&End| end.has_parent || are_any && end.has_unique_key;
     needed.extend(ends.iter().filter(may_be).map(|end| end.job_id));
