@@ -144,9 +144,12 @@ pub(crate) fn acknowledge_cancel(
 
 /// Locks jobs and their descendants, and returns all of them, also some that have ended. A job that
 /// is executed spawns no child while it is locked, and none after it was asked to stop: once the
-/// tree is as it was before the locks, no descendant is missed.
+/// tree is as it was before the locks, no descendant is missed. Children have larger ids than their
+/// parents, so that those found later are locked in order too.
 pub(crate) fn lock_trees(spi: &Spi, roots: &[i64]) -> Vec<i64> {
-    let mut locked = Vec::new();
+    // The first root, often the only job, is locked before the first read.
+    let mut locked: Vec<i64> = roots.iter().min().copied().into_iter().collect();
+    lock_jobs(spi, &locked);
     loop {
         let tree = job_steps::trees(spi, roots);
         if tree == locked {
