@@ -1,4 +1,5 @@
--- Takes recorded events, from a place in the table on.
+-- Takes recorded events, from a place in the table on; returns for each whether it is at $last or
+-- behind it.
 delete from trax.need_event e
 where e.ctid = any (array(
     select t.ctid
@@ -7,4 +8,4 @@ where e.ctid = any (array(
     limit $at_most
     for update skip locked
 ))
-returning e.job_id, e.waits
+returning e.job_id, e.waits, e.ctid >= $last as is_last

@@ -1,9 +1,9 @@
 //! The decision of a cycle on the jobs whose wait for others is over.
 //!
 //! Taken events leave dead rows until a vacuum, all those of a long load while a snapshot is held.
-//! After a read of all pages that was slow, a session reads only the last ones for a second, or
-//! longer if all pages take long. An event that a transaction added to an earlier page and
-//! committed late is found by the next read of all pages.
+//! After a read of all pages that was slow, and found events on the last ones only, a session reads
+//! only these for a second, or longer if all pages take long. An event that a transaction added to
+//! an earlier page and committed late is found by the next read of all pages.
 
 use super::{Event, forget, keep_events};
 use crate::changes;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// at once.
 pub(crate) const EVENTS_AT_MOST: i64 = 10_000;
 /// A read of all pages that takes longer is slow.
-const SLOW: Duration = Duration::from_millis(5);
+const SLOW: Duration = Duration::from_millis(10);
 /// Shortest pause between two slow reads of all pages, and the inverse of the share of time that
 /// they may take.
 const FROM_BEGINNING: Duration = Duration::from_secs(1);
@@ -37,6 +37,7 @@ row! {
     struct Taken {
         job_id: i64,
         waits: bool,
+        is_last: bool,
     }
 }
 row! {
@@ -66,7 +67,7 @@ row! {
 }
 statement!(
     EventsTake, "job_needs/events_take.sql",
-    { from: TIDOID, at_most: INT8OID } -> Taken
+    { from: TIDOID, last: TIDOID, at_most: INT8OID } -> Taken
 );
 statement!(
     NeedsJudge, "job_needs/judge.sql",
@@ -168,6 +169,13 @@ pub(crate) fn decide(spi: &Spi, now: Timestamp) -> Decided {
     }
 }
 
+/// Returns the place of the first row of a page.
+fn start_of(page: u32) -> pg_sys::ItemPointerData {
+    let mut place = pg_sys::ItemPointerData::default();
+    pgrx::itemptr::item_pointer_set_all(&mut place, page, 1);
+    place
+}
+
 /// Takes recorded events, at most [`EVENTS_AT_MOST`].
 fn take_events(spi: &Spi) -> Events {
     let table = Table::open(Event::TABLE, Event::ALL);
@@ -180,10 +188,10 @@ fn take_events(spi: &Spi) -> Events {
     let began = Instant::now();
     let hint = READ_FROM.get().filter(|&(_, until)| began < until);
     let block = hint.map_or(0, |(block, _)| block.min(last));
-    let mut from = pg_sys::ItemPointerData::default();
-    pgrx::itemptr::item_pointer_set_all(&mut from, block, 1);
+    let (from, end) = (start_of(block), start_of(last));
     let take = EventsTake {
         from: ctid_of(&from),
+        last: ctid_of(&end),
         at_most: arg(EVENTS_AT_MOST),
     };
     let taken: Vec<Taken> = spi.query(take).iter().collect();
@@ -192,7 +200,7 @@ fn take_events(spi: &Spi) -> Events {
         // More may be left on the pages that were read.
     } else if block > 0 {
         READ_FROM.set(hint.map(|(_, until)| (last, until)));
-    } else if pause > SLOW {
+    } else if pause > SLOW && taken.iter().all(|event| event.is_last) {
         let pause = FROM_BEGINNING.max(pause * FROM_BEGINNING_SHARE);
         READ_FROM.set(Some((last, Instant::now() + pause)));
     }
