@@ -1,6 +1,6 @@
 //! The limits of a role, and what a job leads to: its children, and the jobs that undo its steps.
 
-use super::{assert_denied, limited};
+use super::{MAIL, assert_denied, limited};
 use harness::session::{Session, session};
 
 #[tokio::test]
@@ -63,6 +63,25 @@ async fn a_tree_belongs_to_its_root_when_a_limited_producer_cancels_it() {
     let cancel = format!("select trax.cancel({})", job.id);
     assert_eq!(them.get(&cancel).await, "requested");
     assert_eq!(state(&s, child).await, "cancelled");
+}
+
+#[tokio::test]
+async fn a_limited_producer_does_not_wait_for_the_jobs_of_others() {
+    let (db, s) = session().await;
+    let (_, them) = limited(&db, &s, "mailer", &format!("'producer', {MAIL}")).await;
+    let job = s.enqueue("'bill.pay'").await;
+    s.get(&format!(
+        "begin; select from trax.work_queue where job_id = {job} for update"
+    ))
+    .await;
+    them.get("set lock_timeout = '1 s'").await;
+    for tree in ["true", "false"] {
+        assert_denied(
+            &them,
+            &[&format!("select trax.cancel({job}, tree => {tree})")],
+        )
+        .await;
+    }
 }
 
 async fn state(s: &Session, job_id: i64) -> String {

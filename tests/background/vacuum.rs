@@ -62,6 +62,21 @@ async fn what_is_dead_is_removed_without_autovacuum_and_the_worker_ends() {
 }
 
 #[tokio::test]
+async fn dead_events_of_needs_are_removed_too() {
+    let (_db, s) = alone().await;
+    s.get(
+        "alter table trax.need_event set (autovacuum_enabled = off);
+         insert into trax.need_event (job_id) select n from generate_series(1000001, 1110000) n;
+         delete from trax.need_event;
+         select pg_stat_force_next_flush()",
+    )
+    .await;
+    let vacuumed = "select n_dead_tup < 1000 and vacuum_count > 0 from pg_stat_all_tables
+        where relid = 'trax.need_event'::regclass";
+    s.becomes(vacuumed, "t").await;
+}
+
+#[tokio::test]
 async fn a_held_snapshot_is_not_vacuumed_against_again_and_again() {
     let (db, s) = alone().await;
     let holder = Session::of(&db).await;

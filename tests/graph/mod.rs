@@ -3,6 +3,7 @@
 mod batch;
 mod decide;
 mod document;
+mod event;
 mod letter;
 mod overflow;
 mod race;

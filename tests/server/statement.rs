@@ -26,6 +26,7 @@ fn type_of(oid: &str) -> Type {
         "INT4ARRAYOID" => Type::INT4_ARRAY,
         "INT8ARRAYOID" => Type::INT8_ARRAY,
         "OIDARRAYOID" => Type::OID_ARRAY,
+        "TIDOID" => Type::TID,
         "TIDARRAYOID" => Type::TID_ARRAY,
         "TEXTARRAYOID" => Type::TEXT_ARRAY,
         "UUIDARRAYOID" => Type::UUID_ARRAY,

@@ -1,7 +1,7 @@
 //! The order of locks: all calls lock in the same order, so none fails with a deadlock.
 
 use harness::limit::waits_or_ends;
-use harness::session::{Refusal, Session, session};
+use harness::session::{Claimed, Refusal, Session, session};
 use harness::{PATIENCE, eventually};
 use tokio::task::JoinHandle;
 
@@ -262,4 +262,41 @@ async fn the_log_of_the_server_names_the_statements_of_a_deadlock() {
         let line = format!("Process {pid}: {statement}");
         assert!(log.contains(&line), "{line}");
     }
+}
+
+#[tokio::test]
+async fn cancelling_a_tree_and_completions_in_it_do_not_deadlock() {
+    let (db, s) = session().await;
+    let (canceller, completer, holder) = (
+        Session::of(&db).await,
+        Session::of(&db).await,
+        Session::of(&db).await,
+    );
+    let pids = (canceller.pid(), completer.pid());
+    let spawn = async |parent: &Claimed, step: &str| {
+        let sql = format!("select trax.spawn({}, '{step}', 'a')", parent.key());
+        s.number(&sql).await;
+        s.claim_one("lease => '1 h'").await
+    };
+    s.enqueue("'a'").await;
+    let root = s.claim_one("lease => '1 h'").await;
+    let first = spawn(&root, "first").await;
+    let grandchild = spawn(&first, "child").await;
+    let second = spawn(&root, "second").await;
+    assert!(grandchild.id < second.id);
+    let lock = "begin; select from trax.lease where job_id = $ for update";
+    holder
+        .get(&lock.replace('$', &grandchild.id.to_string()))
+        .await;
+    let completion = completer.spawn(format!(
+        "select count(*) from trax.complete_many(array[{}, {}], array['{}', '{}']::uuid[])",
+        grandchild.id, second.id, grandchild.token, second.token
+    ));
+    s.sees_waiting(pids.1).await;
+    let cancelling = canceller.spawn(format!("select trax.cancel({})", root.id));
+    s.sees_waiting(pids.0).await;
+    holder.get("commit").await;
+    assert_eq!(succeeds("completions", completion).await, "2");
+    assert_eq!(succeeds("a cancellation", cancelling).await, "requested");
+    s.assert_healthy().await;
 }

@@ -1,6 +1,7 @@
 //! Children: spawned once, and awaited.
 
 use super::{place, running, steps};
+use harness::limit::waits_or_ends;
 use harness::session::{Claimed, Session, session};
 
 fn spawn(job: &Claimed, step: &str) -> String {
@@ -254,9 +255,8 @@ async fn a_job_that_waits_for_another_is_not_its_child() {
     s.assert_healthy().await;
 }
 
-#[tokio::test]
-async fn of_two_jobs_that_are_children_of_each_other_only_one_waits() {
-    let (_db, s) = session().await;
+/// Two executed jobs, each of which is a child of the other.
+async fn of_each_other(s: &Session) -> Vec<Claimed> {
     let mut jobs = Vec::new();
     for key in ["one", "other"] {
         s.enqueue(&format!("'flow', unique_key => '{key}'")).await;
@@ -269,10 +269,89 @@ async fn of_two_jobs_that_are_children_of_each_other_only_one_waits() {
         ))
         .await;
     }
-    assert_eq!(s.get(&wait(&jobs[0], "w", "")).await, "suspended|");
-    let circle = s.refusal(&wait(&jobs[1], "w", "")).await;
-    assert_eq!(circle.code, "55000", "{circle}");
+    jobs
+}
+
+#[tokio::test]
+async fn of_two_jobs_that_are_children_of_each_other_only_one_waits() {
+    let (_db, s) = session().await;
+    let jobs = of_each_other(&s).await;
+    let (one, other) = (&jobs[0], &jobs[1]);
+    assert_eq!(s.get(&wait(one, "w", "")).await, "suspended|");
+    for mode in ["", ", 'any'"] {
+        let circle = s.refusal(&wait(other, "w", mode)).await;
+        assert_eq!(circle.code, "55000", "{circle}");
+    }
     let until = ", until => now() + interval '1 h'";
-    assert_eq!(s.get(&wait(&jobs[1], "w", until)).await, "suspended|");
+    assert_eq!(s.get(&wait(other, "w", until)).await, "suspended|");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn a_wait_for_any_may_be_in_a_circle_if_a_child_is_in_none() {
+    let (_db, s) = session().await;
+    let jobs = of_each_other(&s).await;
+    let (one, other) = (&jobs[0], &jobs[1]);
+    assert_eq!(s.get(&wait(one, "w", "")).await, "suspended|");
+    s.get(&spawn(other, "own")).await;
+    assert_eq!(s.get(&wait(other, "w", ", 'any'")).await, "suspended|");
+    complete_child(&s, "1").await;
+    assert_eq!(s.tick("promote_delayed").await, 1);
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn of_two_waits_for_each_other_that_begin_at_once_one_is_refused() {
+    let (db, s) = session().await;
+    let jobs = of_each_other(&s).await;
+    let (one, other) = (&jobs[0], &jobs[1]);
+    let second = Session::of(&db).await;
+    let pid = second.pid();
+    s.get("begin").await;
+    assert_eq!(s.get(&wait(one, "w", "")).await, "suspended|");
+    let waiting = second.spawn(wait(other, "w", ""));
+    waits_or_ends(&s, pid, &waiting).await;
+    s.get("commit").await;
+    let (_, refused) = waiting.await.expect("it ends");
+    let circle = refused.expect_err("each would wait for the other");
+    assert_eq!(circle.code, "55000", "{circle}");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
+async fn the_end_of_a_job_that_another_just_begins_to_await_is_not_missed() {
+    let (db, s) = session().await;
+    let ending = Session::of(&db).await;
+    let first = running(&s).await;
+    s.get(&spawn(&first, "a")).await;
+    assert_eq!(s.get(&wait(&first, "w", "")).await, "suspended|");
+    s.tick("promote_delayed").await;
+    s.get("select trax.configure_group('g', max_waiting => 1, overflow => 'drop_oldest')")
+        .await;
+    for is_dropped in [false, true] {
+        s.enqueue("'shared', group_name => 'g', unique_key => 'k'")
+            .await;
+        let job = running(&s).await;
+        s.get(&format!(
+            "select trax.spawn({}, 'u', 'shared', unique_key => 'k')",
+            job.key()
+        ))
+        .await;
+        let end = match is_dropped {
+            true => "select trax.enqueue('next', group_name => 'g')".to_owned(),
+            false => {
+                let shared = s.claim_one("tasks => '{shared}'").await;
+                format!("select trax.complete({})", shared.key())
+            }
+        };
+        ending.get(&format!("begin; {end}")).await;
+        assert_eq!(s.get(&wait(&job, "w", "")).await, "suspended|");
+        assert_eq!(s.tick("promote_delayed").await, 0);
+        ending.get("commit").await;
+        assert_eq!(s.tick("promote_delayed").await, 1, "{end}");
+        let woken = s.claim_one("tasks => '{flow}'").await;
+        s.get(&format!("select trax.complete({})", woken.key()))
+            .await;
+    }
     s.assert_healthy().await;
 }

@@ -87,20 +87,21 @@ pub(crate) fn checks_everything(now: Timestamp, jump: Jump, went_back: bool) -> 
 }
 
 /// Deletes rows that have been kept long enough; `everything` also corrects what a clock that was
-/// ahead and `went_back` has left.
+/// ahead and `went_back` has left. With `keeps_runs`, no history is dropped.
 pub(crate) fn clean_up(
     spi: &Spi,
     now: Timestamp,
     jump: Jump,
     went_back: bool,
     everything: bool,
+    keeps_runs: bool,
 ) -> Cleaned {
     if everything {
         sweep(spi, now, jump, went_back);
     }
     // Last: dropping a partition locks the whole of history until the cycle has committed.
     isolated(spi, now, everything, "retention", || {
-        retain(spi, now, jump, everything)
+        retain(spi, now, jump, everything, keeps_runs)
     })
     .unwrap_or_default()
 }
@@ -148,10 +149,19 @@ fn sweep(spi: &Spi, now: Timestamp, jump: Jump, went_back: bool) {
 /// Removes history, resolved dead letters and unique keys whose time is over. Unless `everything`
 /// is set, partitions are checked only when there are old runs, or when their number or their
 /// retention has changed, and not after a failure.
-fn retain(spi: &Spi, now: Timestamp, jump: Jump, everything: bool) -> Result<Cleaned> {
+fn retain(
+    spi: &Spi,
+    now: Timestamp,
+    jump: Jump,
+    everything: bool,
+    keeps_runs: bool,
+) -> Result<Cleaned> {
     let over_by = jump.earlier(now);
     let retention = micros(setting::run_retention());
-    let runs_before = over_by.plus(-retention);
+    let runs_before = match keeps_runs {
+        true => Timestamp(i64::MIN),
+        false => over_by.plus(-retention),
+    };
     let letters_before = over_by.plus(-micros(setting::dead_letter_retention()));
     let look = CleanupLook {
         runs_before: arg(runs_before),

@@ -61,7 +61,8 @@ struct Report {
     more: bool,
     /// A step failed.
     failed: bool,
-    /// Another transaction has locked a job that waits for others no longer.
+    /// Another transaction has locked a job that waits for others no longer, or some events were
+    /// not read.
     is_held: bool,
 }
 
@@ -127,7 +128,9 @@ fn run(spi: &Spi, now: Timestamp, jump: Jump, reap_from: ReapFrom) -> Result<Opt
     let needy = steps.run("jobs that waited for others", || graph::decide(spi, now))?;
     let promoted = steps.run("promote_delayed", || work_queue::promote_delayed(spi, now))?;
     let failed = steps.failed;
-    let cleaned = cleanup::clean_up(spi, now, jump, went_back, everything);
+    // How a job ended is read when its event is taken.
+    let keeps_runs = needy.more || needy.is_held || needy.reads_again;
+    let cleaned = cleanup::clean_up(spi, now, jump, went_back, everything, keeps_runs);
     metrics::cycle(now);
     let mut steps = vec![
         ("cancel_timed_out", cancelled as i64),
@@ -147,7 +150,7 @@ fn run(spi: &Spi, now: Timestamp, jump: Jump, reap_from: ReapFrom) -> Result<Opt
     Ok(Some(Report {
         steps,
         failed,
-        is_held: needy.is_held,
+        is_held: needy.is_held || needy.reads_again,
         more: more_due
             || needy.more
             || reaped.more

@@ -8,9 +8,10 @@
 //! undone. A job without steps costs two probes of an index at its end, and none while no job has
 //! a step or a signal.
 
-use crate::columns::{Leased, Step, Waiting};
+use crate::columns::Step;
 use crate::error::{Error, Result};
 use crate::job_needs;
+use crate::job_needs::End;
 use crate::manifest_state::job_ended::Ended;
 use crate::server::call::{checked_name, new_name};
 use crate::server::clock::Timestamp;
@@ -21,7 +22,7 @@ use crate::work_queue;
 use crate::work_queue::NewJob;
 use pgrx::pg_sys;
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 columns!(
     /// Columns of a signal.
@@ -70,10 +71,7 @@ statement!(
 );
 statement!(StepsSetCount, "job_steps/set_count.sql", { job_id: INT8OID, steps: INT4OID });
 statement!(StepsEndedJob, "job_steps/ended_job.sql", { job_id: INT8OID } -> EndedJob);
-statement!(
-    StepsChildren, "job_steps/children_of.sql",
-    { job_ids: INT8ARRAYOID, ended_job_ids: INT8ARRAYOID } -> i64
-);
+statement!(StepsTrees, "job_steps/trees.sql", { job_ids: INT8ARRAYOID } -> i64);
 statement!(
     SignalsPassOn, "job_steps/pass_on_signals.sql",
     { replaced_job_id: INT8OID, job_id: INT8OID }
@@ -106,18 +104,12 @@ pub(crate) fn kept(spi: &Spi, job_ids: &[i64]) -> HashMap<i64, pg_sys::Datum> {
 /// that have not succeeded, and tells the jobs that need their end.
 pub(crate) fn ended(spi: &Spi, ended: &[Ended], now: Timestamp) {
     let job_ids: Vec<i64> = ended.iter().map(|job| job.job_id).collect();
-    // A job that others need without having spawned it is found by their needs. Of one that ends
-    // while another begins to wait for it, the repair adds the event.
-    let mut needed = job_needs::needed(&job_ids);
-    needed.extend(
-        ended
-            .iter()
-            .filter(|job| job.parent_job_id.is_some())
-            .map(|job| job.job_id),
-    );
-    needed.sort_unstable();
-    needed.dedup();
-    job_needs::add_events(&needed);
+    let ends = ended.iter().map(|job| End {
+        job_id: job.job_id,
+        has_parent: job.parent_job_id.is_some(),
+        has_unique_key: job.unique_key.is_some(),
+    });
+    job_needs::ended(&ends.collect::<Vec<End>>());
     let mut having = having_steps(&job_ids);
     let signals = Table::open(Signal::TABLE, Signal::ALL);
     having.extend(job_needs::having_rows(signals, c"signal_pkey", &job_ids));
@@ -222,30 +214,13 @@ pub(crate) fn pass_on_signals(spi: &Spi, replaced_job_id: i64, job_id: i64) {
     });
 }
 
-/// Returns the children of jobs: those that live, and of the others those that may have children.
-pub(crate) fn children_of(spi: &Spi, job_ids: &[i64]) -> Vec<i64> {
-    let having = having_steps(job_ids);
-    let ended = not_living(job_ids);
-    if having.is_empty() && ended.is_empty() {
-        return Vec::new();
-    }
-    spi.query_latest(StepsChildren {
-        job_ids: arg(having),
-        ended_job_ids: arg(ended),
-    })
-    .iter()
-    .collect()
-}
-
-/// Returns those of some jobs that neither wait nor are executed.
-fn not_living(job_ids: &[i64]) -> Vec<i64> {
-    let waiting = Table::open(Waiting::TABLE, Waiting::ALL);
-    let mut living = job_needs::having_rows(waiting, c"work_queue_pkey", job_ids);
-    let leases = Table::open(Leased::TABLE, Leased::ALL);
-    living.extend(job_needs::having_rows(leases, c"lease_pkey", job_ids));
-    let living: HashSet<i64> = living.into_iter().collect();
-    let ended = job_ids.iter().filter(|job_id| !living.contains(job_id));
-    ended.copied().collect()
+/// Returns jobs and their descendants in the order of their ids: those that live, and of the others
+/// those that may have children.
+pub(crate) fn trees(spi: &Spi, roots: &[i64]) -> Vec<i64> {
+    let trees = StepsTrees {
+        job_ids: arg(roots.to_vec()),
+    };
+    spi.query_latest(trees).iter().collect()
 }
 
 thread_local! {

@@ -1,7 +1,7 @@
--- Returns whether the dead rows of the queue and the leases, at least $dead_rows, are worth a
--- vacuum, and whether one is running; the number of dead rows, and of vacuums that have ended.
--- After a crash the server has lost the count of dead rows: a large table is then vacuumed once, if
--- the server counts and records vacuums.
+-- Returns whether the dead rows of the queue, the leases and the events of needs, at least
+-- $dead_rows, are worth a vacuum, and whether one is running; the number of dead rows, and of
+-- vacuums that have ended. After a crash the server has lost the count of dead rows: a large table
+-- is then vacuumed once, if the server counts and records vacuums.
 select
     c.relname::text as name,
     pg_catalog.pg_stat_get_dead_tuples(c.oid) >= $dead_rows + pg_catalog.pg_stat_get_live_tuples(c.oid) / 5
@@ -20,4 +20,4 @@ select
     pg_catalog.pg_stat_get_dead_tuples(c.oid) as dead_rows,
     pg_catalog.pg_stat_get_vacuum_count(c.oid) as vacuums
 from pg_catalog.pg_class c
-where c.oid in ('trax.work_queue'::regclass, 'trax.lease'::regclass)
+where c.oid in ('trax.work_queue'::regclass, 'trax.lease'::regclass, 'trax.need_event'::regclass)

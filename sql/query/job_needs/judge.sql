@@ -1,7 +1,9 @@
 -- Judges at most $at_most needs for the end of these jobs, and all that the jobs of $waiting have,
--- and deletes those that are met. Returns each job that has needed a job that has ended: the
--- verdict on it if one need was enough, or cannot be met any more (doomed), with that job; and
--- whether another transaction has locked a need. A needed job without a run was deleted by hand.
+-- and deletes those that are met. One need of each job comes before the second of any: a locked job
+-- that keeps its needs leaves room for others. Returns each job that has needed a job that has
+-- ended: the verdict on it if one need was enough, or cannot be met any more (doomed), with that
+-- job; and whether another transaction has locked a need. A needed job without a run was deleted by
+-- hand.
 with concerned as materialized (
     select n.needed_job_id, n.job_id, n.one_is_enough, n.awaits_requeue, n.condition
     from trax.need n
@@ -10,9 +12,13 @@ with concerned as materialized (
     select n.needed_job_id, n.job_id, n.one_is_enough, n.awaits_requeue, n.condition
     from trax.need n
     where n.job_id = any ($waiting)
+), in_turn as materialized (
+    select c.needed_job_id, c.job_id, c.one_is_enough, c.awaits_requeue, c.condition
+    from concerned c
+    order by row_number() over (partition by c.job_id)
 ), judged as materialized (
     select c.needed_job_id, c.job_id, e.state, v.verdict
-    from concerned c
+    from in_turn c
     cross join lateral (
         select case
             when c.condition <> 'ended' then (

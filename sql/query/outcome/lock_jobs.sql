@@ -15,14 +15,14 @@ left join lateral (
     where l.job_id = j.job_id
     for update
 ) executed on true
-where waiting.job_id is null
-    and executed.job_id is null
-    -- Not a join, which the planner could put before the locks.
-    and (
-        select r.job_id
-        from trax.run r
-        where r.job_id = j.job_id
-            and r.final
-        limit 1
-    ) is null
+-- The history is read only for a job that is in neither table.
+where case
+        when waiting.job_id is null and executed.job_id is null then (
+            select r.job_id
+            from trax.run r
+            where r.job_id = j.job_id
+                and r.final
+            limit 1
+        ) is null
+    end
 limit 1

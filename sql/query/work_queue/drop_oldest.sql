@@ -39,7 +39,6 @@ with victim as materialized (
     from dropped d
 )
 select
-    d.job_id, d.task, d.unique_key, d.concurrency_key,
-    d.parent_job_id is not null or exists (select from trax.need n where n.needed_job_id = d.job_id) as is_needed,
+    d.job_id, d.task, d.unique_key, d.concurrency_key, d.parent_job_id,
     case when d.rate is not null then d.lane_id end as rate_lane
 from dropped d

@@ -1,10 +1,11 @@
-//! Vacuum of the work queue and of leases: a short-lived worker when enough of their rows are dead.
+//! Vacuum of the work queue, of leases and of the events of needs: a short-lived worker when enough
+//! of their rows are dead.
 //!
-//! At 60,000 jobs a second, both leave a gigabyte of dead rows per minute, the interval at which
-//! autovacuum looks. The scheduler looks every two seconds, and starts a worker for a table with
-//! many dead rows, or when a crash has lost the server's count of them. The worker vacuums without
-//! delays, then ends: an idle database needs no worker slot. Each table has its own worker: at that
-//! rate a vacuum of the queue takes so long that leases would grow behind it.
+//! At 60,000 jobs a second, the first two leave a gigabyte of dead rows per minute, the interval at
+//! which autovacuum looks. The scheduler looks every two seconds, and starts a worker for a table
+//! with many dead rows, or when a crash has lost the server's count of them. The worker vacuums
+//! without delays, then ends: an idle database needs no worker slot. Each table has its own worker:
+//! at that rate a vacuum of the queue takes so long that leases would grow behind it.
 //!
 //! Holds, for each table: while a snapshot keeps the horizon where it was at the last vacuum, no
 //! other vacuum starts. After a vacuum that failed or left half of the dead rows, the pause is
@@ -50,6 +51,10 @@ const COMMANDS: [(&str, &CStr); memory::VACUUMS] = [
         c"vacuum (skip_locked, truncate false) trax.work_queue",
     ),
     ("lease", c"vacuum (skip_locked, truncate false) trax.lease"),
+    (
+        "need_event",
+        c"vacuum (skip_locked, truncate false) trax.need_event",
+    ),
 ];
 
 /// A scheduler's state of its database's vacuums, by table.

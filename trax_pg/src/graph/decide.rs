@@ -18,6 +18,7 @@ pub(crate) fn decide(spi: &Spi, now: Timestamp) -> Decided {
         let decided = job_needs::decide(spi, now);
         sum.woken += decided.woken;
         sum.is_held |= decided.is_held;
+        sum.reads_again |= decided.reads_again;
         sum.more = decided.more && !sum.is_held;
         if decided.to_cancel.is_empty() {
             return sum;

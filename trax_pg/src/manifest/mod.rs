@@ -44,7 +44,7 @@ statement!(
 );
 statement!(ManifestRemove, "manifest/remove.sql", { manifest_id: INT8OID });
 statement!(ManifestLockToRemove, "manifest/lock_to_remove.sql", { names: TEXTARRAYOID } -> i64);
-statement!(ManifestLockWaiting, "manifest/lock_waiting.sql", { manifest_ids: INT8ARRAYOID } -> i64);
+statement!(ManifestWaitingJobs, "manifest/waiting_jobs.sql", { manifest_ids: INT8ARRAYOID } -> i64);
 statement!(ManifestLockFree, "manifest/lock_free.sql", { manifest_id: INT8OID } -> i64);
 statement!(GroupManifests, "manifest/group_manifests.sql", { group: TEXTOID } -> String);
 
@@ -132,7 +132,7 @@ sql_function!(
         let count = spi::connected(|spi| {
             let definition = find(spi, &name).ok_or_else(|| Error::unknown_manifest(&name))?;
             let jobs = outcome::jobs_of_manifest(spi, definition.id);
-            let count = outcome::cancel_trees(spi, jobs, Timestamp::now());
+            let count = outcome::cancel_trees(spi, &jobs, Timestamp::now());
             let note = format!("{count} jobs");
             audit::record(spi, "cancel", Kind::Manifest, &name, Some(&note));
             Ok(count as i64)
@@ -180,10 +180,10 @@ fn lock_to_remove(spi: &Spi, names: Vec<String>) -> Vec<i64> {
 /// Locks the waiting jobs of manifests, and their descendants.
 fn lock_waiting(spi: &Spi, ids: Vec<i64>) {
     if !ids.is_empty() {
-        let rows = spi.query(ManifestLockWaiting {
+        let rows = spi.query(ManifestWaitingJobs {
             manifest_ids: arg(ids),
         });
-        outcome::lock_trees(spi, rows.iter().collect());
+        outcome::lock_trees(spi, &rows.iter().collect::<Vec<i64>>());
     }
 }
 
@@ -202,7 +202,7 @@ fn remove(spi: &Spi, id: i64, name: &str, now: Timestamp) -> Result<()> {
     let rows = spi.query(ManifestLockFree {
         manifest_id: arg(id),
     });
-    outcome::cancel_trees(spi, rows.iter().collect(), now);
+    outcome::cancel_trees(spi, &rows.iter().collect::<Vec<i64>>(), now);
     Ok(())
 }
 

@@ -32,10 +32,12 @@ pub(crate) struct Bell {
     /// The latch of the database's scheduler, which is in shared memory and never freed; null while
     /// there is none.
     scheduler: AtomicPtr<pg_sys::Latch>,
-    /// The jobs whose workers must stop, since the scheduler last looked, and their number; an id
-    /// of 0 is still being written.
+    /// The last jobs whose workers must stop, each at the place of its number: the numbers that are
+    /// assigned, how many are written, and the first that the scheduler has not taken.
     cancelled: [AtomicI64; CANCELS_AT_MOST],
     cancels: AtomicU32,
+    cancels_written: AtomicU32,
+    cancels_taken: AtomicU32,
     /// There may be transactions that were prepared before the start of the server; their names
     /// are not known here.
     older_prepared: AtomicBool,
@@ -45,6 +47,8 @@ pub(crate) struct Bell {
 pub(super) const BELLS_AT_MOST: usize = 1024;
 /// Most jobs whose workers must stop that one notification names.
 pub(crate) const CANCELS_AT_MOST: usize = 32;
+/// More jobs than have a place.
+const TOO_MANY: u32 = CANCELS_AT_MOST as u32 + 1;
 
 /// The bells, by number.
 pub(super) type Bells = [Bell; BELLS_AT_MOST];
@@ -79,6 +83,8 @@ fn silent_bell(number: usize) -> Bell {
         scheduler: AtomicPtr::new(std::ptr::null_mut()),
         cancelled: std::array::from_fn(|_| AtomicI64::new(0)),
         cancels: AtomicU32::new(0),
+        cancels_written: AtomicU32::new(0),
+        cancels_taken: AtomicU32::new(0),
         older_prepared: AtomicBool::new(true),
     }
 }
@@ -182,6 +188,8 @@ impl Bell {
         self.rung.store(0, Ordering::Relaxed);
         self.full.store(false, Ordering::Relaxed);
         self.cancels.store(0, Ordering::Relaxed);
+        self.cancels_written.store(0, Ordering::Relaxed);
+        self.cancels_taken.store(0, Ordering::Relaxed);
         self.older_prepared.store(true, Ordering::Relaxed);
         self.limit.store(0, Ordering::Relaxed);
         self.limit_published_at.store(0, Ordering::Relaxed);
@@ -239,8 +247,9 @@ impl Bell {
     /// were stored at `read_at`; returns true if an earlier value was different.
     pub(crate) fn publish_limit(&self, limit: Option<usize>, read_at: i64, now: i64) -> bool {
         let limit = limit.map_or(0, |limit| limit as i64);
-        self.limit_read_at.store(read_at, Ordering::SeqCst);
         let before = self.limit.swap(limit, Ordering::SeqCst);
+        // After the limit: who sees this time also sees the limit that was read then.
+        self.limit_read_at.store(read_at, Ordering::SeqCst);
         let first = self.limit_published_at.swap(now, Ordering::SeqCst) == 0;
         !first && before != limit
     }
@@ -293,28 +302,52 @@ impl Bell {
     /// Adds jobs whose workers must stop. The caller rings afterwards.
     pub(crate) fn add_cancelled(&self, job_ids: &[i64]) {
         for &job_id in job_ids {
-            let index = self.cancels.fetch_add(1, Ordering::SeqCst) as usize;
-            if let Some(cancelled) = self.cancelled.get(index) {
-                cancelled.store(job_id, Ordering::SeqCst);
-            }
+            let number = self.cancels.fetch_add(1, Ordering::SeqCst);
+            self.write_cancelled(number, job_id);
         }
+    }
+
+    fn place_of(&self, number: u32) -> &AtomicI64 {
+        &self.cancelled[number as usize % CANCELS_AT_MOST]
+    }
+
+    fn write_cancelled(&self, number: u32, job_id: i64) {
+        self.place_of(number).store(job_id, Ordering::SeqCst);
+        self.cancels_written.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Takes the jobs that were added since the last call; `None` if some of them are unknown. For
     /// the scheduler.
     pub(crate) fn take_cancelled(&self) -> Option<Vec<i64>> {
-        let count = self.cancels.swap(0, Ordering::SeqCst) as usize;
-        let written = self.cancelled.iter().take(count);
-        let all: Vec<i64> = written
-            .map(|job_id| job_id.swap(0, Ordering::SeqCst))
-            .collect();
-        (all.len() == count && !all.contains(&0)).then_some(all)
+        let written = self.cancels_written.load(Ordering::SeqCst);
+        let added = self.cancels.load(Ordering::SeqCst);
+        // Equal if no job was being written between the two reads.
+        let are_written = written == added;
+        // A job that is written from here on may take the place of one that is added later: the
+        // next call then returns `None` too.
+        let taken = match are_written {
+            true => added,
+            false => added.wrapping_sub(TOO_MANY),
+        };
+        let first = self.cancels_taken.swap(taken, Ordering::SeqCst);
+        let fits = |end: u32| end.wrapping_sub(first) < TOO_MANY;
+        if !are_written || !fits(added) {
+            return None;
+        }
+        let mut jobs = Vec::new();
+        let mut number = first;
+        while number != added {
+            jobs.push(self.place_of(number).load(Ordering::SeqCst));
+            number = number.wrapping_add(1);
+        }
+        // A later job may have taken the place of one of these.
+        fits(self.cancels.load(Ordering::SeqCst)).then_some(jobs)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Bell, Ordering, of, of_any, silence, silent_bell};
+    use super::{AtomicBool, Bell, Ordering, of, of_any, silence, silent_bell};
 
     #[test]
     fn a_dropped_database_leaves_its_bell_to_others() {
@@ -330,5 +363,55 @@ mod tests {
         let free = of(&bells, 0).expect("one is free");
         assert_eq!(free.number(), 1);
         assert_eq!(free.limit.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_limit_is_not_older_than_the_time_of_its_read() {
+        let bell = silent_bell(0);
+        bell.publish_limit(Some(1), 1, 1);
+        let is_done = AtomicBool::new(false);
+        let is_older = |_: &u32| {
+            let read_at = bell.limit_read_at.load(Ordering::SeqCst);
+            let limit = bell.published_limit(1, read_at - 1).flatten();
+            limit.is_none_or(|limit| (limit as i64) < read_at)
+        };
+        std::thread::scope(|threads| {
+            let older = threads.spawn(|| {
+                let older = (0..1_000_000).filter(is_older).count();
+                is_done.store(true, Ordering::SeqCst);
+                older
+            });
+            for time in (2..).take_while(|_| !is_done.load(Ordering::SeqCst)) {
+                bell.publish_limit(Some(time), time as i64, 1);
+            }
+            assert_eq!(older.join().expect("it ends"), 0);
+        });
+    }
+
+    #[test]
+    fn cancelled_jobs_are_named_unless_one_is_being_written() {
+        let bell = silent_bell(0);
+        assert_eq!(bell.take_cancelled(), Some(vec![]));
+        bell.add_cancelled(&[3, 4]);
+        assert_eq!(bell.take_cancelled(), Some(vec![3, 4]));
+        let slow = bell.cancels.fetch_add(1, Ordering::SeqCst);
+        assert_eq!(bell.take_cancelled(), None, "the first is being written");
+        // The second has the number of the first's place, and is being written.
+        let next = bell.cancels.fetch_add(1, Ordering::SeqCst);
+        bell.write_cancelled(slow, 7);
+        assert_eq!(bell.take_cancelled(), None, "the second is being written");
+        bell.write_cancelled(next, 8);
+        bell.add_cancelled(&[9]);
+        assert_eq!(bell.take_cancelled(), None, "its place may have another");
+        bell.add_cancelled(&[5]);
+        assert_eq!(bell.take_cancelled(), Some(vec![5]));
+        let many: Vec<i64> = (1..=32).collect();
+        bell.add_cancelled(&many);
+        assert_eq!(bell.take_cancelled(), Some(many.clone()));
+        bell.add_cancelled(&many);
+        bell.add_cancelled(&[33]);
+        assert_eq!(bell.take_cancelled(), None, "more than have a place");
+        bell.add_cancelled(&[34]);
+        assert_eq!(bell.take_cancelled(), Some(vec![34]));
     }
 }

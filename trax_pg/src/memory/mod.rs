@@ -106,7 +106,7 @@ pub(crate) struct Slot {
 }
 
 /// Number of tables that are vacuumed.
-pub(crate) const VACUUMS: usize = 2;
+pub(crate) const VACUUMS: usize = 3;
 
 const FREE: Slot = Slot {
     database: Oid::INVALID,

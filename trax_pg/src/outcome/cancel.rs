@@ -73,15 +73,18 @@ sql_function!(trax_cancel, pg_finfo_trax_cancel, |call| {
         let tree = call.optional::<bool>(1).unwrap_or(true);
         let outcome = spi::connected(|spi| {
             let now = Timestamp::now();
-            let descendants = match tree {
-                true => lock_trees(spi, vec![job_id]),
-                false => Vec::new(),
-            };
-            let outcome = cancel(spi, job_id, now);
             // A tree belongs to its root: descendants may be outside the caller's limits.
             let scope = access_scope::of_caller(spi, caller);
             scope.require_job(spi, job_id)?;
-            let count = cancel_all(spi, descendants, now);
+            let mut descendants = match tree {
+                true => lock_trees(spi, &[job_id]),
+                false => Vec::new(),
+            };
+            descendants.retain(|&descendant| descendant != job_id);
+            let outcome = cancel(spi, job_id, now);
+            // The job may have been queued, or moved to another group, since the first look.
+            scope.require_job(spi, job_id)?;
+            let count = cancel_locked(spi, &descendants, now);
             if count > 0 || matches!(outcome, "cancelled" | "requested") {
                 let name = job_id.to_string();
                 let note = match count {
@@ -105,7 +108,7 @@ sql_function!(trax_cancel_group, pg_finfo_trax_cancel_group, |call| {
             group: arg(name.as_str()),
         });
         let jobs: Vec<i64> = rows.iter().collect();
-        let count = cancel_trees(spi, jobs, Timestamp::now());
+        let count = cancel_trees(spi, &jobs, Timestamp::now());
         let note = format!("{count} jobs");
         audit::record(spi, "cancel", audit::Kind::Group, &name, Some(&note));
         Ok(count as i64)
@@ -139,27 +142,29 @@ pub(crate) fn acknowledge_cancel(
     true
 }
 
-/// Locks jobs and their descendants, and returns these, also some that have ended. A job that is
-/// executed spawns no child while it is locked, and none after it was asked to stop: so no
-/// descendant is missed.
-pub(crate) fn lock_trees(spi: &Spi, roots: Vec<i64>) -> Vec<i64> {
-    let mut descendants = Vec::new();
-    let mut level = roots;
-    while !level.is_empty() {
-        level.sort_unstable();
-        level.dedup();
-        lock_jobs(spi, &level);
-        level = job_steps::children_of(spi, &level);
-        descendants.extend(level.iter().copied());
+/// Locks jobs and their descendants, and returns all of them, also some that have ended. A job that
+/// is executed spawns no child while it is locked, and none after it was asked to stop: once the
+/// tree is as it was before the locks, no descendant is missed. Children have larger ids than their
+/// parents, so that those found later are locked in order too.
+pub(crate) fn lock_trees(spi: &Spi, roots: &[i64]) -> Vec<i64> {
+    // The first root, often the only job, is locked before the first read.
+    let mut locked: Vec<i64> = roots.iter().min().copied().into_iter().collect();
+    lock_jobs(spi, &locked);
+    loop {
+        let tree = job_steps::trees(spi, roots);
+        if tree == locked {
+            return tree;
+        }
+        lock_jobs(spi, &tree);
+        locked = tree;
     }
-    descendants
 }
 
 /// Cancels waiting and executed jobs and their descendants; returns how many were cancelled or
 /// asked to stop.
-pub(crate) fn cancel_trees(spi: &Spi, mut roots: Vec<i64>, now: Timestamp) -> usize {
-    roots.extend(lock_trees(spi, roots.clone()));
-    cancel_all(spi, roots, now)
+pub(crate) fn cancel_trees(spi: &Spi, roots: &[i64], now: Timestamp) -> usize {
+    // All jobs before the locks that an outcome takes after its lease.
+    cancel_locked(spi, &lock_trees(spi, roots), now)
 }
 
 /// Cancels a waiting or executed job.
@@ -193,13 +198,9 @@ pub(crate) fn jobs_of_manifest(spi: &Spi, manifest_id: i64) -> Vec<i64> {
     .collect()
 }
 
-/// Cancels waiting and executed jobs; returns how many were cancelled or asked to stop.
-fn cancel_all(spi: &Spi, mut job_ids: Vec<i64>, now: Timestamp) -> usize {
-    job_ids.sort_unstable();
-    job_ids.dedup();
-    // All jobs before the locks that an outcome takes after its lease.
-    lock_jobs(spi, &job_ids);
-    cancel_queued(spi, &job_ids, now) + lease::request_cancel(spi, &job_ids)
+/// Cancels locked jobs; returns how many were cancelled or asked to stop.
+fn cancel_locked(spi: &Spi, job_ids: &[i64], now: Timestamp) -> usize {
+    cancel_queued(spi, job_ids, now) + lease::request_cancel(spi, job_ids)
 }
 
 /// Locks jobs in the order of their ids, each in the table that has it: a row of `work_queue` or of

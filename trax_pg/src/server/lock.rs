@@ -10,7 +10,7 @@
 //! | 2 | the edges between manifests | |
 //! | 3 | groups as limits of waiting jobs; all groups, then each group | name |
 //! | 4 | the existence of rates, then their settings | |
-//! | 5 | a batch | |
+//! | 5 | a batch; then waits for children that belong to others | |
 //! | 6 | rows of `work_queue` | job |
 //! | 7 | rows of `lease` | job |
 //! | 8 | concurrency keys, and manifests as limits: by outcomes, one at a time, not kept | |
@@ -89,6 +89,9 @@ pub(crate) enum Lock<'a> {
     Step(i64, &'a str),
     /// A batch: shared by those who add to it, alone for the one who seals it.
     Batch(i64),
+    /// Waits of jobs for jobs that they have not spawned: two that each begin half of a circle must
+    /// see each other.
+    Circles,
     /// The signals to a part of all jobs: shared by their senders, alone for the one who takes such
     /// jobs to another shard.
     Signals(u64),
@@ -207,6 +210,7 @@ impl Lock<'_> {
             Self::AllGroups => only(2),
             Self::Database => only(3),
             Self::Sections => only(4),
+            Self::Circles => only(5),
             Self::Group(name) => (1, name_hash_64(&[name])),
             Self::Key(key) => (2, name_hash_64(&[key])),
             Self::Manifest(id) => (3, id as u64),

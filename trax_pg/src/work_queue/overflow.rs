@@ -17,6 +17,7 @@
 use super::new_job::NewJob;
 use crate::columns::Outcome;
 use crate::error::Error;
+use crate::job_needs::End;
 use crate::memory::left::{Left, Name};
 use crate::metrics;
 use crate::server::clock::Timestamp;
@@ -57,7 +58,7 @@ row! {
         task: String,
         unique_key: Option<String>,
         concurrency_key: Option<String>,
-        is_needed: bool,
+        parent_job_id: Option<i64>,
         /// Its lane, if a rate is that of the lane.
         rate_lane: Option<i64>,
     }
@@ -265,8 +266,12 @@ fn drop_oldest(spi: &Spi, group: &Limited, count: i64, now: Timestamp) -> usize 
         .filter_map(|job| job.unique_key.clone().map(|key| (key, job.job_id)))
         .unzip();
     unique_key::release(spi, keys, owners, now);
-    let needed = dropped.iter().filter(|job| job.is_needed);
-    job_needs::add_events(&needed.map(|job| job.job_id).collect::<Vec<_>>());
+    let ends = dropped.iter().map(|job| End {
+        job_id: job.job_id,
+        has_parent: job.parent_job_id.is_some(),
+        has_unique_key: job.unique_key.is_some(),
+    });
+    job_needs::ended(&ends.collect::<Vec<End>>());
     // The next cycle lets in the jobs behind their keys.
     for key in dropped
         .iter()

@@ -11,6 +11,7 @@ use crate::lease;
 use crate::outcome::Return;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
+use crate::server::lock::{Lock, Mode};
 use crate::server::rights::as_owner;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
@@ -149,11 +150,20 @@ fn refuse_circle(spi: &Spi, job_id: i64, child: i64) -> Result<()> {
     ))
 }
 
-/// Returns 55000 when a child has begun to wait for its parent since it was spawned.
-fn refuse_circles(spi: &Spi, job_id: i64, children: &[Child]) -> Result<()> {
-    let of_others = |child: &&Child| child.is_alive && child.is_of_another;
-    let mut of_others = children.iter().filter(of_others);
-    of_others.try_for_each(|child| refuse_circle(spi, job_id, child.job_id))
+/// Returns 55000 when the wait for these children would wait for its own end: one of them waits for
+/// the job, or, if one is enough, each of them.
+fn refuse_circles(spi: &Spi, job_id: i64, living: &[Child], one_is_enough: bool) -> Result<()> {
+    let mut circle = Ok(());
+    for child in living {
+        circle = match child.is_of_another {
+            true => refuse_circle(spi, job_id, child.job_id),
+            false => Ok(()),
+        };
+        if circle.is_ok() == one_is_enough {
+            break;
+        }
+    }
+    circle
 }
 
 fn child_id(output: pg_sys::Datum) -> Result<i64> {
@@ -178,6 +188,16 @@ fn await_children(
         waited_for: Some(mode),
         ..Contents::default()
     };
+    let list = ChildList {
+        job_id: arg(place.job_id),
+    };
+    let (living, ended): (Vec<Child>, Vec<Child>) = spi
+        .query_latest(list)
+        .iter()
+        .partition(|child: &Child| child.is_alive);
+    if until.is_none() && living.iter().any(|child| child.is_of_another) {
+        Lock::Circles.take(Mode::Alone);
+    }
     let Some(answer) = place.record(spi, contents)? else {
         return Ok(("lost", None));
     };
@@ -190,16 +210,7 @@ fn await_children(
         return Ok((state, answer.output));
     }
     let until = deadline(&answer, until);
-    let list = ChildList {
-        job_id: arg(place.job_id),
-    };
-    let children: Vec<Child> = spi.query_latest(list).iter().collect();
-    let living: Vec<i64> = children
-        .iter()
-        .filter(|child| child.is_alive)
-        .map(|child| child.job_id)
-        .collect();
-    let is_over = living.is_empty() || one_is_enough && living.len() < children.len();
+    let is_over = living.is_empty() || one_is_enough && !ended.is_empty();
     let timed_out = !is_over && until.is_some_and(|until| until <= place.now);
     if is_over || timed_out {
         if !answer.recorded {
@@ -209,9 +220,10 @@ fn await_children(
         place.settle(spi, timed_out, shown);
         return Ok((if timed_out { "timed_out" } else { "ended" }, shown));
     }
-    if !one_is_enough && until.is_none() {
-        refuse_circles(spi, place.job_id, &children)?;
+    if until.is_none() {
+        refuse_circles(spi, place.job_id, &living, one_is_enough)?;
     }
+    let living = living.iter().map(|child| child.job_id).collect();
     job_needs::begin_wait(spi, place.job_id, living, one_is_enough);
     let back = Return {
         run_at: place.now,

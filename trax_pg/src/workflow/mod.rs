@@ -12,7 +12,7 @@
 //!   do not wait for that lock.
 //! - A job is suspended and its wait recorded in one transaction.
 //! - No wait is missed: a job that waits for a signal locks the place that the next signal takes
-//!   (`signal.rs`); a job that waits for others leaves an event (`job_needs.rs`).
+//!   (`signal.rs`); a job that waits for others leaves an event (`job_needs`).
 //!
 //! What a living job remembers, and what happens to it at the end, is `job_steps.rs`.
 

@@ -76,7 +76,7 @@ pub(super) fn delete(table: &Table, ctids: &[pg_sys::ItemPointerData]) {
 }
 
 /// Returns the ctid of a row as a value, which lives as long as the ctid.
-pub(super) fn ctid_of(ctid: &pg_sys::ItemPointerData) -> Option<pg_sys::Datum> {
+pub(crate) fn ctid_of(ctid: &pg_sys::ItemPointerData) -> Option<pg_sys::Datum> {
     Some(pg_sys::Datum::from(&raw const *ctid))
 }
 

@@ -25,6 +25,7 @@ mod unguarded;
 mod update;
 
 use crate::error::Error;
+pub(crate) use by_statement::ctid_of;
 pub(crate) use direct_write::{Write, obstacle_of};
 pub(crate) use insert::Inserter;
 use known::Direct;
@@ -233,11 +234,14 @@ impl Table {
 
     /// Returns whether the table has no page, and so no row that any transaction could see.
     pub(crate) fn has_no_page(&self) -> bool {
+        self.pages() == 0
+    }
+
+    /// Returns the number of its pages.
+    pub(crate) fn pages(&self) -> u32 {
+        let fork = pg_sys::ForkNumber::MAIN_FORKNUM;
         // SAFETY: an open relation with storage.
-        unsafe {
-            let fork = pg_sys::ForkNumber::MAIN_FORKNUM;
-            pg_sys::RelationGetNumberOfBlocksInFork(self.relation, fork) == 0
-        }
+        unsafe { pg_sys::RelationGetNumberOfBlocksInFork(self.relation, fork) }
     }
 
     /// Deletes the rows that are left to a statement, and closes the table.

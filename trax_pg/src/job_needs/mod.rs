@@ -11,23 +11,22 @@
 //!   another begins to wait for it, the event that is committed last is taken by a cycle that sees
 //!   both, and no wait is missed.
 //! - The end of a job changes no row that the end of another changes, and adds no event if nobody
-//!   needs it. A job that needs many others is not looked at through its needs: each of their ends
-//!   deletes one.
+//!   needs it, or may just begin to. A job that needs many others is not looked at through its
+//!   needs: each of their ends deletes one.
 //! - What happens next is decided once: the cycle that decides has locked the waiting job, and the
 //!   decision commits with its effect. A cycle waits for no row; what another transaction has
 //!   locked keeps its event.
 //!
-//! The repair adds an event for jobs that wait, for rows that were deleted by hand.
+//! The repair adds an event for jobs that wait: for rows that were deleted by hand, and for a job
+//! that ended, in a transaction of its own, while another added the first row of `trax.need`.
 
-use crate::changes;
-use crate::changes::Claimable;
-use crate::server::clock::Timestamp;
-use crate::server::spi::{Spi, arg, array_arg, row, statement};
+mod decide;
+
+use crate::server::spi::{Spi, arg, row, statement};
 use crate::server::table::{Index, Inserter, Key, Table, View, columns};
 use crate::wake;
-use pgrx::pg_sys;
+pub(crate) use decide::{Decided, decide};
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
 use std::ffi::CStr;
 
 columns!(
@@ -49,43 +48,9 @@ columns!(
     }
 );
 
-/// The most events that one cycle takes, and the most needs that it judges; the next cycle follows
-/// at once.
-pub(crate) const EVENTS_AT_MOST: i64 = 10_000;
 /// The most waiting jobs, and the most needs, that one repair reads.
 const REPAIR_AT_MOST: i64 = 1000;
 
-row! {
-    struct Taken {
-        job_id: i64,
-        waits: bool,
-    }
-}
-row! {
-    /// A job whose needs were judged.
-    struct JudgedJob {
-        job_id: i64,
-        needs: i64,
-        verdict: Option<String>,
-        doomed_by: Option<i64>,
-        /// A need is locked that is met.
-        is_busy: bool,
-    }
-}
-row! {
-    struct Decision {
-        job_id: i64,
-        decision: String,
-    }
-}
-row! {
-    /// A needed job that has not ended as it should.
-    struct Needed {
-        job_id: i64,
-        state: Option<String>,
-        name: Option<String>,
-    }
-}
 row! {
     struct Read {
         job_id: i64,
@@ -104,20 +69,6 @@ statement!(
 );
 statement!(NeedIs, "job_needs/needs.sql", { needed_job_id: INT8OID, job_id: INT8OID } -> bool);
 statement!(NeedSeal, "job_needs/seal.sql", { batch: INT8OID });
-statement!(EventsTake, "job_needs/events_take.sql", { at_most: INT8OID } -> Taken);
-statement!(
-    NeedsJudge, "job_needs/judge.sql",
-    { job_ids: INT8ARRAYOID, waiting: INT8ARRAYOID, at_most: INT8OID } -> JudgedJob
-);
-statement!(
-    NeedyDecide, "job_needs/decide.sql",
-    { job_ids: INT8ARRAYOID, verdicts: TEXTARRAYOID } -> Decision
-);
-statement!(NeedsDoomed, "job_needs/doomed.sql", { job_ids: INT8ARRAYOID } -> Needed);
-statement!(
-    NeedyWake, "job_needs/wake.sql",
-    { job_ids: INT8ARRAYOID, now: TIMESTAMPTZOID } -> Claimable
-);
 statement!(NeedyList, "job_needs/waiting.sql", { after: INT8OID, at_most: INT8OID } -> i64);
 statement!(NeedsRead, "job_needs/unmet.sql", { after: INT8OID, at_most: INT8OID } -> Read);
 
@@ -177,8 +128,36 @@ pub(crate) fn having_rows(table: Table, index: &'static CStr, job_ids: &[i64]) -
 }
 
 /// Returns those of some jobs that others need.
-pub(crate) fn needed(job_ids: &[i64]) -> Vec<i64> {
+fn needed(job_ids: &[i64]) -> Vec<i64> {
     having_rows(table(), c"need_pkey", job_ids)
+}
+
+/// Returns whether a job may need another.
+fn are_any() -> bool {
+    let table = table();
+    let has_none = table.has_no_page();
+    table.close();
+    !has_none
+}
+
+/// The end of a job.
+pub(crate) struct End {
+    pub(crate) job_id: i64,
+    /// Another job spawned it, or is undone by it.
+    pub(crate) has_parent: bool,
+    pub(crate) has_unique_key: bool,
+}
+
+/// Tells the jobs that need others of their ends. A job may just begin to wait for one that has a
+/// unique key without having spawned it, in a transaction that is not seen here.
+pub(crate) fn ended(ends: &[End]) {
+    let are_any = ends.iter().any(|end| end.has_unique_key) && are_any();
+    let mut needed = needed(&ends.iter().map(|end| end.job_id).collect::<Vec<i64>>());
+    let may_be = |end: &&End| end.has_parent || are_any && end.has_unique_key;
+    needed.extend(ends.iter().filter(may_be).map(|end| end.job_id));
+    needed.sort_unstable();
+    needed.dedup();
+    add_events(&needed);
 }
 
 /// Adds needs of jobs of which none can have ended before this transaction commits.
@@ -246,10 +225,7 @@ pub(crate) fn end_wait(spi: &Spi, job_id: i64) {
 
 /// Forgets what jobs needed that have ended while they waited.
 pub(crate) fn forget(spi: &Spi, job_ids: &[i64]) {
-    let table = table();
-    let has_none = table.has_no_page();
-    table.close();
-    if !has_none && !job_ids.is_empty() {
+    if are_any() && !job_ids.is_empty() {
         spi.execute(NeedsForgetFree {
             job_ids: arg(job_ids.to_vec()),
         });
@@ -290,162 +266,6 @@ pub(crate) fn replace(spi: &Spi, replaced_job_id: i64, job_id: i64) {
 /// Records that no job will be queued in the place of a dead letter's.
 pub(crate) fn given_up(job_id: i64) {
     add_events(&needed(&[job_id]));
-}
-
-/// The result of a look at the recorded events.
-#[derive(Default)]
-pub(crate) struct Decided {
-    pub(crate) woken: usize,
-    /// Jobs that cannot run any more, and why; they are locked.
-    pub(crate) to_cancel: Vec<(i64, String)>,
-    /// More events are left.
-    pub(crate) more: bool,
-    /// Another transaction has locked a job or a need: its event is kept.
-    pub(crate) is_held: bool,
-}
-
-/// Decides what happens to the jobs whose wait for others is over, and makes those claimable that
-/// run now.
-pub(crate) fn decide(spi: &Spi, now: Timestamp) -> Decided {
-    let events = Table::open(Event::TABLE, Event::ALL);
-    let has_none = events.has_no_page();
-    events.close();
-    if has_none {
-        return Decided::default();
-    }
-    let taken: Vec<Taken> = spi
-        .query(EventsTake {
-            at_most: arg(EVENTS_AT_MOST),
-        })
-        .iter()
-        .collect();
-    if taken.is_empty() {
-        return Decided::default();
-    }
-    let waiting = taken.iter().filter(|event| event.waits);
-    let judged: Vec<JudgedJob> = spi
-        .query(NeedsJudge {
-            job_ids: arg(taken.iter().map(|event| event.job_id).collect::<Vec<_>>()),
-            waiting: arg(waiting.map(|event| event.job_id).collect::<Vec<_>>()),
-            at_most: arg(EVENTS_AT_MOST),
-        })
-        .iter()
-        .collect();
-    let is_full = judged.iter().map(|job| job.needs).sum::<i64>() >= EVENTS_AT_MOST;
-    if is_full {
-        // Needs are left that these events concern.
-        for waits in [false, true] {
-            let again = taken.iter().filter(|event| event.waits == waits);
-            keep_events(&again.map(|event| event.job_id).collect::<Vec<_>>(), waits);
-        }
-    }
-    let mut verdicts: HashMap<i64, Option<&str>> =
-        taken.iter().map(|event| (event.job_id, None)).collect();
-    verdicts.extend(
-        judged
-            .iter()
-            .map(|job| (job.job_id, job.verdict.as_deref())),
-    );
-    let (job_ids, verdicts): (Vec<i64>, Vec<Option<&str>>) = verdicts.into_iter().unzip();
-    let verdicts: Vec<_> = verdicts
-        .into_iter()
-        .map(|verdict| verdict.and_then(arg))
-        .collect();
-    let decisions: Vec<Decision> = spi
-        .query(NeedyDecide {
-            job_ids: arg(job_ids),
-            verdicts: array_arg(pg_sys::TEXTOID, &verdicts),
-        })
-        .iter()
-        .collect();
-    let of = |kind: &str| {
-        let jobs = decisions.iter().filter(|job| job.decision == kind);
-        jobs.map(|job| job.job_id).collect::<Vec<i64>>()
-    };
-    let is_held = keep_busy(&of("busy"), &judged);
-    let mut to_cancel = doomed(spi, &judged, of("cancel"));
-    let skipped = of("skip").into_iter();
-    to_cancel
-        .extend(skipped.map(|job_id| (job_id, "none of the jobs that it needs failed".to_owned())));
-    Decided {
-        woken: wake(spi, of("wake"), &judged, now),
-        to_cancel,
-        more: is_full || taken.len() as i64 == EVENTS_AT_MOST,
-        is_held,
-    }
-}
-
-/// Keeps an event for each job that another transaction has locked, or one of whose needs; returns
-/// whether there is one. Needs that are left are read again: the events of the ends are gone.
-fn keep_busy(busy: &[i64], judged: &[JudgedJob]) -> bool {
-    let judged: HashMap<i64, &JudgedJob> = judged.iter().map(|job| (job.job_id, job)).collect();
-    let mut again: Vec<i64> = judged
-        .values()
-        .filter(|job| job.is_busy)
-        .map(|job| job.job_id)
-        .collect();
-    let (verdict, without): (Vec<i64>, Vec<i64>) = busy
-        .iter()
-        .partition(|&job_id| judged.get(job_id).is_some_and(|job| job.verdict.is_some()));
-    again.extend(verdict);
-    keep_events(&again, true);
-    keep_events(&without, false);
-    !again.is_empty() || !without.is_empty()
-}
-
-/// Returns the jobs with the reason why they cannot run.
-fn doomed(spi: &Spi, judged: &[JudgedJob], job_ids: Vec<i64>) -> Vec<(i64, String)> {
-    if job_ids.is_empty() {
-        return Vec::new();
-    }
-    let by: HashMap<i64, i64> = judged
-        .iter()
-        .filter_map(|job| Some((job.job_id, job.doomed_by?)))
-        .collect();
-    let mut needed: Vec<i64> = by.values().copied().collect();
-    needed.sort_unstable();
-    needed.dedup();
-    let rows = spi.query(NeedsDoomed {
-        job_ids: arg(needed),
-    });
-    let reasons: HashMap<i64, String> = rows.iter().map(|job| (job.job_id, job.reason())).collect();
-    let reason = |job_id: &i64| by.get(job_id).and_then(|needed| reasons.get(needed));
-    job_ids
-        .into_iter()
-        .filter_map(|job_id| Some((job_id, reason(&job_id)?.clone())))
-        .collect()
-}
-
-impl Needed {
-    fn reason(&self) -> String {
-        let name = self.name.as_deref();
-        let name = name.map_or(String::new(), |name| format!(" \"{name}\""));
-        let what = match self.state.as_deref() {
-            Some("cancelled") => "which was cancelled",
-            Some(_) => "which failed",
-            None => "which is gone",
-        };
-        format!("needs job {}{name}, {what}", self.job_id)
-    }
-}
-
-/// Makes locked jobs claimable; returns how many.
-fn wake(spi: &Spi, job_ids: Vec<i64>, judged: &[JudgedJob], now: Timestamp) -> usize {
-    if job_ids.is_empty() {
-        return 0;
-    }
-    let woken: HashSet<i64> = job_ids.iter().copied().collect();
-    let enough: Vec<i64> = judged
-        .iter()
-        .filter(|job| job.verdict.is_some() && woken.contains(&job.job_id))
-        .map(|job| job.job_id)
-        .collect();
-    forget(spi, &enough);
-    let woken = NeedyWake {
-        job_ids: arg(job_ids),
-        now: arg(now),
-    };
-    changes::rows_claimable(&spi.query(woken))
 }
 
 thread_local! {

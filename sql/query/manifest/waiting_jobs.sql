@@ -1,6 +1,4 @@
--- Locks the waiting jobs of manifests.
+-- Returns the waiting jobs of manifests.
 select q.job_id
 from trax.work_queue q
 where q.manifest_id = any ($manifest_ids)
-order by q.job_id
-for update
