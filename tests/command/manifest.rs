@@ -168,7 +168,7 @@ async fn a_mistake_in_a_file_is_reported_with_its_place_and_nothing_is_applied()
             "d.toml",
             "\n[[manifest]]\nname = \"x\"\n",
             64,
-            "d.toml:2: the document has an unknown member \"manifest\"\nhint: write \"manifests\"; the members are groups and manifests",
+            "d.toml:2: the document has an unknown member \"manifest\"\nhint: write \"manifests\"; the members are groups, manifests, rates, tasks",
         ),
         (
             "dd.toml",
