@@ -90,6 +90,15 @@ fn kept_if<T>(work: impl FnOnce() -> Result<(T, bool)>) -> Result<T> {
     }
 }
 
+/// Runs `store` and rolls it back if it changed nothing: nothing is written, and no lock stays.
+fn kept_if_changed(store: impl FnOnce() -> Result<Action>) -> Result<Action> {
+    kept_if(|| {
+        let action = store()?;
+        let keep = action.action != UNCHANGED;
+        Ok((action, keep))
+    })
+}
+
 /// The members of a document.
 const LISTS: [&str; 4] = ["groups", "manifests", "rates", "tasks"];
 const UNCHANGED: &str = "unchanged";
@@ -189,7 +198,7 @@ fn about(kind: Kind, value: &Value) -> impl Fn(Error) -> Error {
     }
 }
 
-/// What a document contains.
+/// The contents of a document.
 struct Parts<'a> {
     groups: Vec<group::Settings>,
     manifests: Vec<Entry<'a>>,
@@ -354,12 +363,7 @@ fn stays_the_same(spi: &Spi, entry: &Entry, now: Timestamp) -> bool {
 }
 
 fn apply_manifest(spi: &Spi, entry: &Entry, now: Timestamp) -> Result<Action> {
-    kept_if(|| {
-        let action = store_manifest(spi, entry, now)?;
-        // A definition that stays the same is not written.
-        let keep = action.action != UNCHANGED;
-        Ok((action, keep))
-    })
+    kept_if_changed(|| store_manifest(spi, entry, now))
 }
 
 fn store_manifest(spi: &Spi, entry: &Entry, now: Timestamp) -> Result<Action> {

@@ -2,7 +2,7 @@
 //!
 //! They are stored before the groups that name them, and removed after those that named them.
 
-use super::{Action, UNCHANGED, compared, kept_if, nameless, removed};
+use super::{Action, compared, kept_if_changed, nameless, removed};
 use crate::audit::Kind;
 use crate::document::Object;
 use crate::error::{Error, Result};
@@ -40,13 +40,10 @@ fn missing(key: &str) -> Error {
 /// Stores the rates that have other settings.
 pub(super) fn apply(spi: &Spi, rates: &[Settings], actions: &mut Vec<Action>) -> Result<()> {
     for settings in rates {
-        actions.push(kept_if(|| {
+        actions.push(kept_if_changed(|| {
             let difference =
                 rate::store(spi, settings).map_err(|error| error.about("rate", &settings.name))?;
-            let action = compared(Kind::Rate, settings.name.clone(), difference);
-            // The lock on settings that stay the same is released.
-            let keep = action.action != UNCHANGED;
-            Ok((action, keep))
+            Ok(compared(Kind::Rate, settings.name.clone(), difference))
         })?);
     }
     Ok(())

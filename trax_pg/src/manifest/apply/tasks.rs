@@ -1,7 +1,7 @@
 //! The tasks of the document: their defaults.
 
 use super::source::names_of_tasks;
-use super::{Action, UNCHANGED, compared, kept_if, nameless, removed};
+use super::{Action, compared, kept_if_changed, nameless, removed};
 use crate::audit::Kind;
 use crate::document::Object;
 use crate::error::Result;
@@ -57,12 +57,9 @@ pub(super) fn apply(
     actions: &mut Vec<Action>,
 ) -> Result<()> {
     for settings in tasks {
-        actions.push(kept_if(|| {
+        actions.push(kept_if_changed(|| {
             let difference = task::store(spi, settings, now);
-            let action = compared(Kind::Task, settings.name.clone(), difference);
-            // Settings that stay the same are not written.
-            let keep = action.action != UNCHANGED;
-            Ok((action, keep))
+            Ok(compared(Kind::Task, settings.name.clone(), difference))
         })?);
     }
     if prune {
