@@ -230,7 +230,9 @@ fn refuse(group: &Limited, count: usize, waiting: i64) -> ! {
     .hint(format!(
         "Enqueue later, or let more wait: select trax.configure_group({}, max_waiting => {})",
         literal(name),
-        (2 * i64::from(*max_waiting)).max(waiting + count as i64)
+        (2 * i64::from(*max_waiting))
+            .max(waiting + count as i64)
+            .min(i32::MAX.into())
     ))
     .raise()
 }
