@@ -5,16 +5,14 @@ select
     m.cron, m.every, m.run_at, m.timezone, m.starts_at, m.ends_at, m.disabled_reason,
     m.depends_mode, m.dormant, m.overlap, m.max_concurrency, m.variance, m.exclusions, m.on_dead_letter, m.run_as,
     s.last_success_at, s.next_run_at, s.next_scheduled_for, s.last_scheduled_for,
-    array(
-        select n.name
-        from (
-            select (select p.name from trax.manifest p where p.manifest_id = d.parent_id) as name
+    array_remove(
+        array(
+            select (select p.name from trax.manifest p where p.manifest_id = d.parent_id)
             from trax.manifest_dependency d
             where d.child_id = m.manifest_id
-            offset 0
-        ) n
-        where n.name is not null
-        order by 1
+            order by 1
+        ),
+        null
     ) as parents
 from trax.manifest m
 left join lateral (
