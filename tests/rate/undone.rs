@@ -49,7 +49,7 @@ async fn a_rolled_back_change_gives_no_start_twice() {
     s.assert_healthy().await;
 }
 
-/// The claim cannot see the urgent job, and the worker of a task does not take another.
+/// The snapshot of the claim is older than the urgent job.
 #[tokio::test]
 async fn a_claim_that_does_not_see_the_first_job_keeps_it_back_for_a_second() {
     let (db, s) = session().await;

@@ -1,4 +1,4 @@
-// What the compiler accepts and refuses in the types of results; never run.
+// The types of results that the compiler accepts and refuses. Compiled, and never run.
 
 import { type Client, type Context, type Handler, RECORDED, type Stored, type Worker } from "../src/index.js";
 

@@ -289,7 +289,8 @@ def _leaves(error: BaseException) -> list[BaseException]:
 
 
 def _members(error: BaseException) -> tuple[BaseException, ...]:
-    # Python 3.10 has no class for groups; a package has, which whoever raises one has imported.
+    # Python 3.10 has no class for groups. A program that raises a group has imported the package
+    # that has this class.
     module = builtins if sys.version_info >= (3, 11) else sys.modules.get("exceptiongroup")
     group = getattr(module, "BaseExceptionGroup", None)
     if group is None or not issubclass(type(error), group):
