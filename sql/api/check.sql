@@ -185,10 +185,13 @@ where q.waits_for = 'signal'
             and n.sent_at is null
     )
 union all
+-- The end of the needed job deletes the need of a job that has ended. A job that is added to a
+-- batch leaves such a need when the batch is cancelled before the transaction commits.
 select 'a need has a living job', format('job %s needs job %s', n.job_id, n.needed_job_id)
 from trax.need n
-where not exists (select from trax.work_queue q where q.job_id = n.job_id)
-    and not exists (select from trax.lease l where l.job_id = n.job_id)
+where not exists (select from trax.work_queue q where q.job_id in (n.job_id, n.needed_job_id))
+    and not exists (select from trax.lease l where l.job_id in (n.job_id, n.needed_job_id))
+    and not exists (select from trax.need_event e where e.job_id in (n.job_id, n.needed_job_id))
 union all
 select 'a job that waits for others needs one', format('job %s', q.job_id)
 from trax.work_queue q

@@ -302,7 +302,7 @@ const BREAKAGES: [(&str, &str); 34] = [
     ),
     (
         "a need has a living job",
-        "insert into trax.need (needed_job_id, job_id, one_is_enough) values (1, 99, false)",
+        "insert into trax.need (needed_job_id, job_id, one_is_enough) values (98, 99, false)",
     ),
     (
         "a job that waits for others needs one",

@@ -243,6 +243,26 @@ async fn a_cancelled_batch_leaves_its_jobs() {
 }
 
 #[tokio::test]
+async fn a_job_that_is_added_while_the_batch_is_cancelled_leaves_a_need_until_its_end() {
+    let (db, s) = session().await;
+    let other = Session::of(&db).await;
+    let batch = open(&s).await;
+    other.get("begin").await;
+    let added = add(&other, batch).await;
+    s.get(&format!("select trax.cancel({batch})")).await;
+    other.get("commit").await;
+    assert_eq!(
+        s.get("select needed_job_id, job_id from trax.need").await,
+        format!("{added}|{batch}")
+    );
+    s.assert_healthy().await;
+    complete(&s, "mail").await;
+    s.assert_healthy().await;
+    s.get("select * from trax.tick()").await;
+    assert_no_needs(&s).await;
+}
+
+#[tokio::test]
 async fn its_job_waits_for_a_requeued_job_of_a_batch_that_has_not_begun() {
     let (_db, s) = session().await;
     let batch = open(&s).await;
