@@ -462,6 +462,10 @@ async fn recorded_steps_that_a_changed_script_does_not_reach_are_logged() {
     let log = flow.work();
     let said = "completed without its recorded steps \"old\"";
     assert!(log.contains(said), "{log}");
+    assert_eq!(
+        flow.s.get("select detail from trax.run").await,
+        r#"{"unreached_steps": ["old"]}"#
+    );
 }
 
 #[test]

@@ -47,6 +47,13 @@ pub(super) async fn steps(trial: &Trial) -> Verdict {
     is("results", seen.as_str(), r#"t t t t completed {"n": 1}"#)?;
     let children = "select count(*) from trax.run where task = 'conformance.echo'";
     is("children", trial.value(children).await?.as_str(), "1")?;
+    let note = format!("select detail::text from trax.run where job_id = {job} and final");
+    let note = trial.value(&note).await?;
+    is(
+        "the note of the run",
+        note.as_str(),
+        r#"{"unreached_steps": ["old"]}"#,
+    )?;
     within("a step that was not reached is named", SOON, async || {
         let printed = trial.printed();
         match printed.contains("completed without its recorded steps \"old\"") {

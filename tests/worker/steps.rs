@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use trax_client::{
-    Children, Client as Trax, Context, Event, HandlerResult, NewJob, Sent, Undo, Worker,
+    Children, Client as Trax, Context, Event, HandlerResult, NewJob, Outcome, Sent, Undo, Worker,
 };
 
 /// A database with a scheduler, and a session in it.
@@ -162,6 +162,11 @@ async fn what_a_failed_job_did_is_undone() {
     s.assert_healthy().await;
 }
 
+async fn note(s: &Session, job: i64) -> String {
+    s.get(&format!("select detail from trax.run where job_id = {job}"))
+        .await
+}
+
 #[tokio::test]
 async fn steps_that_changed_code_does_not_reach_are_an_event() {
     let (db, s) = scheduled().await;
@@ -196,6 +201,7 @@ async fn steps_that_changed_code_does_not_reach_are_an_event() {
     .await;
     beside(worker, ends_as(&s, job, "completed")).await;
     assert_eq!(*events.lock().expect("no panic"), [["old".to_owned()]]);
+    assert_eq!(note(&s, job).await, r#"{"unreached_steps": ["old"]}"#);
 }
 
 #[tokio::test]
@@ -219,6 +225,57 @@ async fn steps_of_which_changed_code_has_none_are_an_event() {
     .await;
     beside(worker, ends_as(&s, job, "completed")).await;
     assert_eq!(*events.lock().expect("no panic"), [["old".to_owned()]]);
+    assert_eq!(note(&s, job).await, r#"{"unreached_steps": ["old"]}"#);
+}
+
+#[tokio::test]
+async fn a_completion_in_the_handlers_transaction_notes_the_steps_that_it_has_not_reached() {
+    let (db, s) = scheduled().await;
+    let own = Arc::new(connect(&db).await);
+    let worker = worker(&db).handle("flow", move |(): (), ctx: Context| {
+        let own = Arc::clone(&own);
+        async move {
+            ctx.step("new", || async { Ok::<_, std::io::Error>(1) })
+                .await?;
+            let trax = Trax::new(&*own);
+            assert!(trax.complete(ctx.job_id(), ctx.token(), &1).await?);
+            HandlerResult::Ok(Outcome::Recorded)
+        }
+    });
+    let job = s.enqueue("'flow', 'null'").await;
+    let claimed = s.claim_one("").await;
+    s.get(&format!(
+        "select trax.record_step({0}, 'old', '1'); select trax.record_step({0}, 'older', '1'); select trax.release({0})",
+        claimed.key()
+    ))
+    .await;
+    beside(worker, ends_as(&s, job, "completed")).await;
+    assert_eq!(
+        note(&s, job).await,
+        r#"{"unreached_steps": ["old", "older"]}"#
+    );
+}
+
+#[tokio::test]
+async fn a_note_that_the_server_refuses_is_left_out() {
+    let (db, s) = scheduled().await;
+    let limit = format!(
+        "alter database {} set trax.max_input_bytes = '1kB'",
+        db.name()
+    );
+    s.get(&limit).await;
+    let worker = worker(&db).handle("flow", |(): (), _: Context| async { HandlerResult::Ok(7) });
+    let job = s.enqueue("'flow', 'null'").await;
+    let claimed = s.claim_one("").await;
+    s.get(&format!(
+        "select trax.record_step({0}, n || repeat('s', 200)) from generate_series(1, 6) n;
+        select trax.release({0})",
+        claimed.key()
+    ))
+    .await;
+    beside(worker, ends_as(&s, job, "completed")).await;
+    let kept = format!("select output, detail is null from trax.run where job_id = {job}");
+    assert_eq!(s.get(&kept).await, "7|t");
 }
 
 #[tokio::test]

@@ -85,6 +85,7 @@ mod level;
 mod libpq;
 mod manifest;
 mod neighbor;
+mod note;
 mod open;
 mod operate;
 mod parameter;

@@ -2,7 +2,9 @@
 //! their own clients.
 //!
 //! A handler that records a step or the completion in its own transaction passes by its worker.
-//! Input: the token of each such call, and the step. Output: the calls of one attempt.
+//! Input: the token of each such call, and the step; the names of the steps that earlier attempts
+//! have recorded, once they are read. Output: the calls of one attempt, and the recorded steps that
+//! it has not reached.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -15,6 +17,8 @@ use crate::id::Token;
 #[derive(Default)]
 struct Calls {
     steps: BTreeSet<String>,
+    /// The steps of earlier attempts, as far as they are known.
+    recorded: BTreeSet<String>,
     /// In a transaction that may still roll back.
     has_completed: bool,
 }
@@ -27,11 +31,29 @@ fn attempts() -> MutexGuard<'static, HashMap<Uuid, Calls>> {
     ATTEMPTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Records that a call names a step. Nothing is kept if no attempt of this process has the token.
+/// Records that an attempt has begun a step. Nothing is kept if no attempt of this process has the
+/// token.
 pub(crate) fn reach(token: Token, step: &str) {
     if let Some(calls) = attempts().get_mut(&token.0) {
         calls.steps.insert(step.to_owned());
     }
+}
+
+/// Records the steps of earlier attempts.
+pub(crate) fn were_recorded(token: Token, steps: impl Iterator<Item = String>) {
+    if let Some(calls) = attempts().get_mut(&token.0) {
+        calls.recorded = steps.collect();
+    }
+}
+
+/// Returns the recorded steps that an attempt has not reached: the code has changed under a living
+/// job.
+pub(crate) fn unreached(token: Token) -> Vec<String> {
+    let attempts = attempts();
+    let calls = attempts.get(&token.0);
+    calls.map_or_else(Vec::new, |calls| {
+        calls.recorded.difference(&calls.steps).cloned().collect()
+    })
 }
 
 /// Records that a call has completed the job of an attempt, as [`reach`] records a step.
@@ -56,12 +78,6 @@ impl Reached {
             .map_or(0, |calls| calls.steps.len())
     }
 
-    pub(crate) fn has(&self, step: &str) -> bool {
-        let attempts = attempts();
-        let calls = attempts.get(&self.0.0);
-        calls.is_some_and(|calls| calls.steps.contains(step))
-    }
-
     /// Returns whether the attempt has completed its job.
     pub(crate) fn has_completed(&self) -> bool {
         let attempts = attempts();
@@ -84,10 +100,16 @@ mod tests {
     fn an_attempt_has_the_calls_of_its_token_until_it_ends() {
         let [own, other] = [1, 2].map(|token| Token(Uuid::from_u128(token)));
         let attempt = Reached::of(own);
+        assert!(unreached(own).is_empty());
+        were_recorded(
+            own,
+            ["mail", "charge", "bill"].map(str::to_owned).into_iter(),
+        );
         reach(own, "charge");
         reach(other, "mail");
         complete(other);
-        assert!(attempt.has("charge") && !attempt.has("mail"));
+        assert_eq!(unreached(own), ["bill", "mail"]);
+        assert_eq!(attempt.len(), 1);
         assert!(!attempt.has_completed());
         complete(own);
         assert!(attempt.has_completed());
@@ -95,6 +117,6 @@ mod tests {
         reach(own, "charge");
         complete(own);
         let next = Reached::of(own);
-        assert!(!next.has("charge") && !next.has_completed());
+        assert!(next.len() == 0 && !next.has_completed());
     }
 }

@@ -27,6 +27,7 @@ use crate::job::{NewJob, NewJobs};
 use crate::job_options::JobOptions;
 use crate::json::Json;
 use crate::manifest::utc;
+use crate::note::Note;
 use crate::reached;
 use crate::sql::Interval;
 use crate::telemetry::Enqueueing;
@@ -82,6 +83,9 @@ pub async fn complete<'e, T: Serialize>(
     call.add("job_id", "bigint", job_id.to_string());
     call.add("token", "uuid", token.to_string());
     call.add("output", "jsonb", Json::of(output)?.text().to_owned());
+    if let Some(note) = Note::of(token).json() {
+        call.add("detail", "jsonb", note.text().to_owned());
+    }
     let sql = call.text();
     let held = call.query::<bool>(&sql).fetch_one(db).await;
     let held = held.map_err(error)?;

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::id::{JobId, Token};
 use crate::job::{Beat, ClaimOptions, Claimed, ClaimedPlaces, Failed, Failure};
 use crate::json::Json;
+use crate::note::Note;
 use crate::reached;
 use crate::sql::{Call, Interval};
 
@@ -171,26 +172,29 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         output: &T,
     ) -> Result<bool> {
         let output = Some(Json::of(output)?).filter(|output| !output.is_null());
-        let held = self.record(job_id, token, &output, &None).await?;
+        let held = self
+            .record(job_id, token, &output, &Note::of(token))
+            .await?;
         if held {
             reached::complete(token);
         }
         Ok(held)
     }
 
-    /// Records the completion; the detail names the parts left out of the output.
+    /// Records the completion, with a note in its detail.
     pub(crate) async fn record(
         &self,
         job_id: JobId,
         token: Token,
         output: &Option<Json>,
-        detail: &Option<Json>,
+        note: &Note,
     ) -> Result<bool> {
+        let detail = note.json();
         self.work("complete")
             .arg("job_id", &job_id.0)
             .arg("token", &token.0)
             .option("output", output)
-            .option("detail", detail)
+            .option("detail", &detail)
             .value(self.db)
             .await
     }

@@ -94,6 +94,7 @@ pub(crate) async fn attempt<S>(
             let mut verdict = verdict_on(result, cancellation.reason());
             if let Verdict::Complete(completion) = &mut verdict {
                 completion.is_noted = steps.has_completed();
+                completion.note = steps.note();
             }
             (verdict, panicked)
         }

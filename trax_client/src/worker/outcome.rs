@@ -14,6 +14,7 @@ use super::deadline::LONGEST;
 use super::decided::{self, AnyError, Decision};
 use crate::job::Failure;
 use crate::json::Json;
+use crate::note::Note;
 use crate::sql::Interval;
 
 /// The outcome of an attempt that did not fail.
@@ -233,8 +234,7 @@ pub(crate) const NOT_RETURNED: &str =
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Completion {
     pub(crate) output: Option<Json>,
-    /// Names the part of the output that was left out.
-    pub(crate) detail: Option<Json>,
+    pub(crate) note: Note,
     /// Whether the attempt counts as completed even if the server refuses the output.
     pub(crate) counts_without: bool,
     /// Whether the handler has completed the job itself, in a transaction that may have rolled
@@ -253,7 +253,10 @@ impl Completion {
     /// Returns a completion without output, with the reason.
     pub(crate) fn without_output(why: String) -> Self {
         Completion {
-            detail: Some(serde_json::json!({ "output": why }).into()),
+            note: Note {
+                output: Some(why),
+                ..Note::default()
+            },
             ..Completion::default()
         }
     }

@@ -17,6 +17,8 @@ use crate::error::{Blame, Error, Result};
 use crate::id::{JobId, Token};
 use crate::job::{Claimed, NewJob};
 use crate::json::Json;
+use crate::note::Note;
+use crate::reached;
 use crate::reached::Reached;
 use crate::workflow::{Child, Children, NewStep, Recorded, RecordedStep, Undo, Waited};
 
@@ -81,15 +83,6 @@ impl Request {
 /// The end of the channel for handlers.
 pub(crate) type Caller = mpsc::UnboundedSender<Request>;
 
-/// The steps that an attempt has reached.
-#[derive(Default)]
-struct Used {
-    /// Those in use, or done.
-    taken: HashSet<String>,
-    /// Those that were begun.
-    reached: HashSet<String>,
-}
-
 /// A use of a step's name. If it ends before the step is done, because the work has failed or was
 /// dropped, the next use gets the name.
 pub(crate) struct Use<'steps> {
@@ -113,7 +106,7 @@ impl Use<'_> {
 impl Drop for Use<'_> {
     fn drop(&mut self) {
         if !self.is_done {
-            self.steps.used().taken.remove(&self.step);
+            self.steps.used().remove(&self.step);
         }
     }
 }
@@ -128,7 +121,8 @@ pub(crate) struct Steps {
     by_itself: Reached,
     caller: Caller,
     kept: OnceCell<HashMap<String, RecordedStep>>,
-    used: Mutex<Used>,
+    /// The names that are in use, or done.
+    used: Mutex<HashSet<String>>,
     suspended: Notify,
     /// The job is in a call with others, which a wait would suspend.
     is_in_call: AtomicBool,
@@ -149,7 +143,7 @@ impl Steps {
         }
     }
 
-    fn used(&self) -> MutexGuard<'_, Used> {
+    fn used(&self) -> MutexGuard<'_, HashSet<String>> {
         // No code panics under the lock.
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -159,13 +153,13 @@ impl Steps {
         let mut used = self.used();
         let mut step = name.to_owned();
         let mut number = 1;
-        while used.taken.contains(&step) {
+        while used.contains(&step) {
             number += 1;
             step = format!("{name}#{number}");
         }
         check_name("the name of a step", &step)?;
-        used.taken.insert(step.clone());
-        used.reached.insert(step.clone());
+        reached::reach(self.token, &step);
+        used.insert(step.clone());
         Ok(Use {
             steps: self,
             step,
@@ -206,6 +200,7 @@ impl Steps {
                 return Ok(HashMap::new());
             }
             let steps = self.call(Call::Read).await?;
+            reached::were_recorded(self.token, steps.iter().map(|step| step.step.clone()));
             Ok(steps
                 .into_iter()
                 .map(|step| (step.step.clone(), step))
@@ -218,20 +213,19 @@ impl Steps {
     /// and has reached fewer by its own clients.
     pub(crate) async fn look_back(&self) {
         if self.recorded > self.by_itself.len() {
-            // Without an answer the event is left out.
+            // Without an answer the event and the note are left out.
             self.all_kept().await.ok();
         }
     }
 
-    /// Returns the steps of earlier attempts that this one has not reached: the code has changed
-    /// under a living job.
+    /// Returns the steps of earlier attempts that this one has not reached.
     pub(crate) fn unreached(&self) -> Vec<String> {
-        let used = self.used();
-        let is_reached = |step: &str| used.reached.contains(step) || self.by_itself.has(step);
-        let kept = self.kept.get().into_iter().flat_map(HashMap::keys);
-        let mut left: Vec<String> = kept.filter(|step| !is_reached(step)).cloned().collect();
-        left.sort_unstable();
-        left
+        reached::unreached(self.token)
+    }
+
+    /// Returns the note for the completion of a job.
+    pub(crate) fn note(&self) -> Note {
+        Note::of(self.token)
     }
 
     /// Returns whether the handler has completed the job by its own client.

@@ -2,7 +2,8 @@
 //!
 //! An outcome that the server refuses for its content would be refused each time
 //! (`Error::is_of_the_values`), so at the first refusal a replacement is reported. A completion
-//! that counts without its output is recorded without it, and its detail names the missing part.
+//! loses the note of unreached steps first. If it counts without its output, it is recorded without
+//! it, and its detail names the missing part.
 //! Any other completion becomes a permanent failure, so that finished work does not run again. A
 //! failure loses its detail, and at the second refusal its delay.
 
@@ -52,7 +53,7 @@ impl UnreportedOutcome {
     pub(super) fn is_single(&self) -> bool {
         match &self.verdict {
             Verdict::Complete(completion) => {
-                self.again || completion.is_noted || completion.detail.is_some()
+                self.again || completion.is_noted || !completion.note.is_empty()
             }
             _ => true,
         }
@@ -135,8 +136,13 @@ fn checked(verdict: &Verdict, answer: Answer) -> (Answer, Option<&'static str>) 
 /// Returns the replacement for a refused outcome.
 fn instead(verdict: &Verdict, why: &str) -> Verdict {
     match verdict {
+        Verdict::Complete(completion) if !completion.note.unreached_steps.is_empty() => {
+            let mut completion = completion.clone();
+            completion.note.unreached_steps.clear();
+            Verdict::Complete(completion)
+        }
         Verdict::Complete(completion)
-            if completion.counts_without && completion.detail.is_none() =>
+            if completion.counts_without && completion.note.is_empty() =>
         {
             Verdict::Complete(Completion::without_output(left_out(verdict, why)))
         }
@@ -178,7 +184,7 @@ fn left_out(verdict: &Verdict, why: &str) -> String {
 fn size(verdict: &Verdict) -> usize {
     let of = |json: &Option<Json>| json.as_ref().map_or(0, |json| json.text().len());
     match verdict {
-        Verdict::Complete(completion) => of(&completion.output) + of(&completion.detail),
+        Verdict::Complete(completion) => of(&completion.output) + of(&completion.note.json()),
         Verdict::Fail(failure) => failure.error.len() + of(&failure.detail),
         Verdict::CancelOwn(reason) => reason.len(),
         Verdict::Recorded
@@ -196,8 +202,8 @@ async fn send<C: GenericClient + Sync>(
     verdict: &Verdict,
 ) -> Result<Answer> {
     let (held, answer) = match verdict {
-        Verdict::Complete(Completion { output, detail, .. }) => (
-            client.record(job_id, token, output, detail).await?,
+        Verdict::Complete(Completion { output, note, .. }) => (
+            client.record(job_id, token, output, note).await?,
             Answer::Completed,
         ),
         Verdict::Fail(failure) => {
