@@ -13,7 +13,8 @@ fn root() -> PathBuf {
     here.parent().expect("the workspace").to_path_buf()
 }
 
-/// The program of each package that queues twenty jobs of each of its tasks, and runs them.
+/// The program of each package that queues twenty jobs of each of its tasks, and runs them. Each
+/// job records two steps.
 fn programs() -> [(Command, &'static [&'static str]); 2] {
     let mut build = Command::new(root().join("scripts/node"));
     let (code, output, errors) = run(build.arg("build"));
@@ -40,7 +41,8 @@ async fn work_at(url: &str, database: &Database) {
         assert_eq!(code, Some(0), "{tasks:?}: {output}{errors}");
         for task in tasks {
             let done = format!(
-                "select count(*) from trax.run where task = '{task}' and state = 'completed' and attempt = 1"
+                "select count(*) from trax.run where task = '{task}' and state = 'completed' and attempt = 1
+                    and jsonb_array_length(steps) = 2"
             );
             let done = value::<i64>(&client, &done).await;
             assert_eq!(done, 20, "{task}: {output}{errors}");

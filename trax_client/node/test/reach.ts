@@ -15,8 +15,9 @@ await new Client({ query }).enqueueMany("node", inputs);
 await connection.close();
 
 await new Worker({ untilEmpty: true, lease: "6 s" })
-  .task<{ n: number }>("node", (job, ctx) => {
+  .task<{ n: number }>("node", async (job, ctx) => {
     ctx.progress(0.5);
-    return job.n;
+    await ctx.sleep("nap", "0 s");
+    return ctx.step("number", () => job.n);
   })
   .run();

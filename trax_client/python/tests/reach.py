@@ -25,7 +25,8 @@ worker = trax.Worker(URL, lease=6.0)
 @worker.task("python.sync")
 def in_a_thread(job: Any, ctx: trax.Context) -> Any:
     ctx.progress(0.5)
-    return job["n"]
+    ctx.sleep("nap", 0)
+    return ctx.step("number", lambda: job["n"])
 
 
 worker.run(until_empty=True)
@@ -38,7 +39,8 @@ others = trax.AsyncWorker(URL, lease=6.0)
 async def on_a_loop(job: Any, ctx: trax.AsyncContext) -> Any:
     await asyncio.sleep(0.01)
     ctx.progress(0.5)
-    return job["n"]
+    await ctx.sleep("nap", 0)
+    return await ctx.step("number", lambda: asyncio.sleep(0.01, job["n"]))
 
 
 asyncio.run(others.run(until_empty=True))
