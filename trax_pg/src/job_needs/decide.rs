@@ -5,6 +5,7 @@
 //! only these for a second, or longer if all pages take long. An event that a transaction added to
 //! an earlier page and committed late is found by the next read of all pages.
 
+use super::judge::{Judgement, Taken, Verdict, judge};
 use super::{Event, forget, keep_events};
 use crate::changes;
 use crate::changes::Claimable;
@@ -13,11 +14,10 @@ use crate::server::spi::{Spi, arg, array_arg, row, statement};
 use crate::server::table::{Table, ctid_of};
 use pgrx::pg_sys;
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// The most events that one cycle takes, and the most needs that it judges; the next cycle follows
-/// at once.
+/// The most events that one cycle takes; the next cycle follows at once.
 pub(crate) const EVENTS_AT_MOST: i64 = 10_000;
 /// A read of all pages that takes longer is slow.
 const SLOW: Duration = Duration::from_millis(10);
@@ -34,21 +34,10 @@ thread_local! {
 }
 
 row! {
-    struct Taken {
+    struct TakenEvent {
         job_id: i64,
         waits: bool,
         is_last: bool,
-    }
-}
-row! {
-    /// A job whose needs were judged.
-    struct JudgedJob {
-        job_id: i64,
-        needs: i64,
-        verdict: Option<String>,
-        doomed_by: Option<i64>,
-        /// A need is locked that is met.
-        is_busy: bool,
     }
 }
 row! {
@@ -67,11 +56,7 @@ row! {
 }
 statement!(
     EventsTake, "job_needs/events_take.sql",
-    { from: TIDOID, last: TIDOID, at_most: INT8OID } -> Taken
-);
-statement!(
-    NeedsJudge, "job_needs/judge.sql",
-    { job_ids: INT8ARRAYOID, waiting: INT8ARRAYOID, at_most: INT8OID } -> JudgedJob
+    { from: TIDOID, last: TIDOID, at_most: INT8OID } -> TakenEvent
 );
 statement!(
     NeedyDecide, "job_needs/decide.sql",
@@ -115,29 +100,18 @@ pub(crate) fn decide(spi: &Spi, now: Timestamp) -> Decided {
             ..Decided::default()
         };
     }
-    let waiting = taken.iter().filter(|event| event.waits);
-    let judged: Vec<JudgedJob> = spi
-        .query(NeedsJudge {
-            job_ids: arg(taken.iter().map(|event| event.job_id).collect::<Vec<_>>()),
-            waiting: arg(waiting.map(|event| event.job_id).collect::<Vec<_>>()),
-            at_most: arg(EVENTS_AT_MOST),
-        })
-        .iter()
-        .collect();
-    let is_full = judged.iter().map(|job| job.needs).sum::<i64>() >= EVENTS_AT_MOST;
-    if is_full {
-        // Needs are left that these events concern.
-        for waits in [false, true] {
-            let again = taken.iter().filter(|event| event.waits == waits);
-            keep_events(&again.map(|event| event.job_id).collect::<Vec<_>>(), waits);
-        }
+    let judgement = judge(spi, &taken);
+    for waits in [false, true] {
+        let again = judgement.left.iter().filter(|event| event.waits == waits);
+        keep_events(&again.map(|event| event.job_id).collect::<Vec<_>>(), waits);
     }
-    let mut verdicts: HashMap<i64, Option<&str>> =
-        taken.iter().map(|event| (event.job_id, None)).collect();
+    let waiting = judgement.waiting.iter().copied();
+    let mut verdicts: HashMap<i64, Option<&str>> = waiting.map(|job_id| (job_id, None)).collect();
     verdicts.extend(
-        judged
+        judgement
+            .judged
             .iter()
-            .map(|job| (job.job_id, job.verdict.as_deref())),
+            .map(|(&job_id, job)| (job_id, job.verdict.map(Verdict::name))),
     );
     let (job_ids, verdicts): (Vec<i64>, Vec<Option<&str>>) = verdicts.into_iter().unzip();
     let verdicts: Vec<_> = verdicts
@@ -155,15 +129,15 @@ pub(crate) fn decide(spi: &Spi, now: Timestamp) -> Decided {
         let jobs = decisions.iter().filter(|job| job.decision == kind);
         jobs.map(|job| job.job_id).collect::<Vec<i64>>()
     };
-    let is_held = keep_busy(&of("busy"), &judged);
-    let mut to_cancel = doomed(spi, &judged, of("cancel"));
+    let is_held = keep_busy(&of("busy"), &judgement);
+    let mut to_cancel = doomed(spi, &judgement, of("cancel"));
     let skipped = of("skip").into_iter();
     to_cancel
         .extend(skipped.map(|job_id| (job_id, "none of the jobs that it needs failed".to_owned())));
     Decided {
-        woken: wake(spi, of("wake"), &judged, now),
+        woken: wake(spi, of("wake"), &judgement, now),
         to_cancel,
-        more: is_full || taken.len() as i64 == EVENTS_AT_MOST,
+        more: !judgement.left.is_empty() || taken.len() as i64 == EVENTS_AT_MOST,
         is_held,
         reads_again,
     }
@@ -194,7 +168,7 @@ fn take_events(spi: &Spi) -> Events {
         last: ctid_of(&end),
         at_most: arg(EVENTS_AT_MOST),
     };
-    let taken: Vec<Taken> = spi.query(take).iter().collect();
+    let taken: Vec<TakenEvent> = spi.query(take).iter().collect();
     let pause = began.elapsed();
     if taken.len() as i64 == EVENTS_AT_MOST {
         // More may be left on the pages that were read.
@@ -204,20 +178,24 @@ fn take_events(spi: &Spi) -> Events {
         let pause = FROM_BEGINNING.max(pause * FROM_BEGINNING_SHARE);
         READ_FROM.set(Some((last, Instant::now() + pause)));
     }
+    let taken = taken.iter().map(|event| Taken {
+        job_id: event.job_id,
+        waits: event.waits,
+    });
     Events {
-        taken,
+        taken: taken.collect(),
         reads_again: block > 0,
     }
 }
 
 /// Keeps an event for each job that another transaction has locked, or one of whose needs; returns
 /// whether there is one. Needs that are left are read again: the events of the ends are gone.
-fn keep_busy(busy: &[i64], judged: &[JudgedJob]) -> bool {
-    let judged: HashMap<i64, &JudgedJob> = judged.iter().map(|job| (job.job_id, job)).collect();
+fn keep_busy(busy: &[i64], judgement: &Judgement) -> bool {
+    let judged = &judgement.judged;
     let mut again: Vec<i64> = judged
-        .values()
-        .filter(|job| job.is_busy)
-        .map(|job| job.job_id)
+        .iter()
+        .filter(|(_, job)| job.is_busy)
+        .map(|(&job_id, _)| job_id)
         .collect();
     let (verdict, without): (Vec<i64>, Vec<i64>) = busy
         .iter()
@@ -229,25 +207,24 @@ fn keep_busy(busy: &[i64], judged: &[JudgedJob]) -> bool {
 }
 
 /// Returns the jobs with the reason why they cannot run.
-fn doomed(spi: &Spi, judged: &[JudgedJob], job_ids: Vec<i64>) -> Vec<(i64, String)> {
-    if job_ids.is_empty() {
+fn doomed(spi: &Spi, judgement: &Judgement, job_ids: Vec<i64>) -> Vec<(i64, String)> {
+    let by = |job_id: &i64| match judgement.judged.get(job_id)?.verdict? {
+        Verdict::DoomedBy(needed) => Some(needed),
+        Verdict::Enough => None,
+    };
+    let mut needed: Vec<i64> = job_ids.iter().filter_map(by).collect();
+    if needed.is_empty() {
         return Vec::new();
     }
-    let by: HashMap<i64, i64> = judged
-        .iter()
-        .filter_map(|job| Some((job.job_id, job.doomed_by?)))
-        .collect();
-    let mut needed: Vec<i64> = by.values().copied().collect();
     needed.sort_unstable();
     needed.dedup();
     let rows = spi.query(NeedsDoomed {
         job_ids: arg(needed),
     });
     let reasons: HashMap<i64, String> = rows.iter().map(|job| (job.job_id, job.reason())).collect();
-    let reason = |job_id: &i64| by.get(job_id).and_then(|needed| reasons.get(needed));
-    job_ids
-        .into_iter()
-        .filter_map(|job_id| Some((job_id, reason(&job_id)?.clone())))
+    let doomed = job_ids.iter();
+    doomed
+        .filter_map(|job_id| Some((*job_id, reasons.get(&by(job_id)?)?.clone())))
         .collect()
 }
 
@@ -265,17 +242,15 @@ impl Needed {
 }
 
 /// Makes locked jobs claimable; returns how many.
-fn wake(spi: &Spi, job_ids: Vec<i64>, judged: &[JudgedJob], now: Timestamp) -> usize {
+fn wake(spi: &Spi, job_ids: Vec<i64>, judgement: &Judgement, now: Timestamp) -> usize {
     if job_ids.is_empty() {
         return 0;
     }
-    let woken: HashSet<i64> = job_ids.iter().copied().collect();
-    let enough: Vec<i64> = judged
-        .iter()
-        .filter(|job| job.verdict.is_some() && woken.contains(&job.job_id))
-        .map(|job| job.job_id)
-        .collect();
-    forget(spi, &enough);
+    let enough = job_ids.iter().copied().filter(|job_id| {
+        let judged = judgement.judged.get(job_id);
+        judged.is_some_and(|job| job.verdict.is_some())
+    });
+    forget(spi, &enough.collect::<Vec<i64>>());
     let woken = NeedyWake {
         job_ids: arg(job_ids),
         now: arg(now),

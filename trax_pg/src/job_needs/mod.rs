@@ -21,6 +21,7 @@
 //! that ended, in a transaction of its own, while another added the first row of `trax.need`.
 
 mod decide;
+mod judge;
 
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::server::table::{Index, Inserter, Key, Table, View, columns};

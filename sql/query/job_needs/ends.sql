@@ -1,0 +1,18 @@
+-- Returns how needed jobs have ended, and whether a person may still requeue their dead letters.
+select
+    j.job_id,
+    (
+        select r.state
+        from trax.run r
+        where r.job_id = j.job_id
+            and r.final
+        limit 1
+    ) as state,
+    exists (
+        select
+        from trax.dead_letter d
+        where d.job_id = j.job_id
+            and d.status = 'awaiting_intervention'
+        offset 0
+    ) as may_be_requeued
+from unnest($job_ids) j (job_id)
