@@ -18,7 +18,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import PATIENCE
+from conftest import PATIENCE, eventually
 from psycopg.conninfo import make_conninfo
 from test_steps import Awaitables
 
@@ -370,6 +370,49 @@ def test_an_address_and_an_async_connection_name_the_database_too(
             assert (await testkit.run_one(worker, shop)).output == 1
 
     asyncio.run(everything())
+
+
+def test_a_cycle_that_another_session_keeps_open_is_waited_for(
+    db: psycopg.Connection[Any], shop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def held(connection: psycopg.Connection[Any]) -> bool:
+        connection.rollback()
+        return bool(connection.execute("select step from trax.tick()").fetchall())
+
+    with psycopg.connect(shop) as other:
+        eventually(lambda: held(other))
+        monkeypatch.setattr(testkit, "PATIENCE", 0.2)
+        with pytest.raises(KitError, match="no cycle could run: another session keeps one open"):
+            testkit.pass_time(db, 1)
+        monkeypatch.setattr(testkit, "PATIENCE", PATIENCE)
+        end = threading.Timer(0.2, other.rollback)
+        end.start()
+        testkit.pass_time(db, 1)
+        end.join()
+
+
+def test_an_outcome_that_a_lock_keeps_from_being_recorded_is_named(
+    kit: Kit, client: trax.Client, shop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with psycopg.connect(shop) as other:
+
+        async def handler(job: Any, ctx: Any) -> None:
+            other.execute("select from trax.lease where job_id = %s for update", [ctx.job_id])
+
+        kit.task("locked")(handler)
+        job_id = client.enqueue("locked")
+        monkeypatch.setattr(testkit, "LEASE", 5.0)
+        with pytest.raises(KitError, match=f"the outcome of job {job_id} could not be recorded"):
+            kit.run_one()
+
+
+def test_a_message_has_twenty_jobs_at_most(kit: Kit, client: trax.Client) -> None:
+    kit.task("none")(ship)
+    with pytest.raises(KitError, match=r"is ready\nno job is waiting$"):
+        kit.run_one()
+    client.enqueue_many("many", range(22))
+    with pytest.raises(KitError, match=r"ready\n  and 2 more$"):
+        kit.run_one()
 
 
 def test_an_interrupt_of_the_test_goes_through(client: trax.Client, shop: str) -> None:

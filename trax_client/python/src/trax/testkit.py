@@ -300,7 +300,7 @@ class _Session:
         last: Ran | None = None
         may_cycle = True
         for _ in range(MOST):
-            living = self.next(job_id)
+            living = self.next_job(job_id)
             if living is None:
                 if last is None:
                     raise KitError(f"job {job_id} has ended before, or does not exist")
@@ -331,7 +331,7 @@ class _Session:
             may_cycle = True
         raise KitError(f"job {job_id} has not ended in {MOST} attempts")
 
-    def next(self, job_id: int) -> _Living | None:
+    def next_job(self, job_id: int) -> _Living | None:
         """Return the job for which something is to be done, or None if the job does not wait."""
         tree = [_Living(*row) for row in self.call(TREE, job_id=job_id)]
         job = next((one for one in tree if one.job_id == job_id), None)
