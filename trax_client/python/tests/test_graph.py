@@ -80,7 +80,9 @@ def test_the_async_client_does_the_same(url: str, task: str) -> None:
 
 def test_the_examples_of_the_readme_queue_their_jobs(url: str) -> None:
     readme = Path(__file__).parents[1] / "README.md"
-    _, *codes = re.findall(r"^```python\n(.*?)^```", readme.read_text(), re.MULTILINE | re.DOTALL)
+    _, *codes, _ = re.findall(
+        r"^```python\n(.*?)^```", readme.read_text(), re.MULTILINE | re.DOTALL
+    )
     environment = {"DATABASE_URL": url, "PYTHONPATH": str(readme.parent / "src")}
     jobs = [("load", []), ("count", ["load"]), ("alarm", ["load"])]
     for code, said in zip(codes, [f"{jobs}\n2 changed\n", "completed\ncompleted\n"], strict=True):

@@ -358,15 +358,16 @@ def test_a_cancel_in_a_call_is_that_of_its_own_job(
         return [trax.Stopped(trax.Reason.CANCELLED), "done"]
 
     fleet = Fleet("sync", url, task)
-    ids = client.enqueue_many(task, [1, 2])
+    client.enqueue_many(task, [1, 2])
     fleet.start(handler, many={"max_jobs": 2, "max_wait": NEVER})
     assert begun.wait(PATIENCE)
-    client.cancel(ids[0])
-    eventually(lambda: contexts[0].is_stopped)
+    first, second = contexts
+    client.cancel(first.job_id)
+    eventually(lambda: first.is_stopped)
     go.set()
-    assert ended(client, ids[0]).state == "cancelled"
-    assert ended(client, ids[1]).output == "done"
-    assert contexts[1].reason is None
+    assert ended(client, first.job_id).state == "cancelled"
+    assert ended(client, second.job_id).output == "done"
+    assert second.reason is None
     fleet.stop()
 
 

@@ -102,7 +102,7 @@ def test_the_page_names_every_error() -> None:
 
 def test_the_page_names_every_attribute_of_a_context() -> None:
     text = PAGE.read_text()
-    internal = ("completed", "on_stop", "reach", "refuse_waits")
+    internal = ("completed", "note", "on_stop", "reach", "refuse_waits")
     for name in vars(trax.Context.__base__):
         if not name.startswith("_") and name not in internal:
             assert f"`{name}" in text, name

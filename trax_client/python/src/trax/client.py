@@ -21,6 +21,7 @@ from .context import BaseContext
 from .errors import (
     WRITE_UTF8,
     InvalidArgumentError,
+    ServerError,
     UsageError,
     WrongTypeError,
     WrongValueError,
@@ -198,7 +199,17 @@ class Client:
 
         The handler commits and returns `RECORDED`. False means that the lease is lost: roll back.
         """
-        rows = self._all(sql.COMPLETE_IN_TRANSACTION, _completion(context, output))
+        parameters = _completion(context, output)
+        if note := context.note():
+            parameters.update(note)
+            # In a savepoint: a refusal of the note must not end the transaction, which the first
+            # statement begins, as the savepoint would be committed without one.
+            with contextlib.suppress(ServerError, psycopg.Error):
+                self._all(sql.NOTHING, {})
+                with self._connection.transaction():
+                    rows = self._all(sql.COMPLETE_IN_TRANSACTION_WITH_NOTE, parameters)
+                return context.completed(bool(rows[0][0]))
+        rows = self._all(sql.COMPLETE_IN_TRANSACTION, parameters)
         return context.completed(bool(rows[0][0]))
 
     def _all(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
@@ -364,7 +375,17 @@ class AsyncClient:
 
         The handler commits and returns `RECORDED`. False means that the lease is lost: roll back.
         """
-        rows = await self._all(sql.COMPLETE_IN_TRANSACTION, _completion(context, output))
+        parameters = _completion(context, output)
+        if note := context.note():
+            parameters.update(note)
+            # In a savepoint: a refusal of the note must not end the transaction, which the first
+            # statement begins, as the savepoint would be committed without one.
+            with contextlib.suppress(ServerError, psycopg.Error):
+                await self._all(sql.NOTHING, {})
+                async with self._connection.transaction():
+                    rows = await self._all(sql.COMPLETE_IN_TRANSACTION_WITH_NOTE, parameters)
+                return context.completed(bool(rows[0][0]))
+        rows = await self._all(sql.COMPLETE_IN_TRANSACTION, parameters)
         return context.completed(bool(rows[0][0]))
 
     async def _all(self, statement: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:

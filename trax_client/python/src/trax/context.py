@@ -16,7 +16,7 @@ from .clock import Seconds
 from .errors import UsageError
 from .options import EMPTY, JobOptions
 from .outcome import Reason
-from .steps import Child, Run, Steps, Work
+from .steps import Child, Run, Steps, Work, unreached
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -139,6 +139,10 @@ class BaseContext:
     def reach(self, step: str) -> None:
         """Note a step that the handler records in a transaction of its own."""
         self._attempt.reached.add(step)
+
+    def note(self) -> dict[str, Any]:
+        """Return the argument of a note of recorded steps that are not reached; empty for none."""
+        return {"reached": list(self._attempt.reached)} if unreached(self._attempt) else {}
 
     def completed(self, held: bool) -> bool:
         """Note that the handler completes the job in a transaction of its own; return `held`."""

@@ -32,13 +32,12 @@ from .errors import (
     not_installed,
     translated,
 )
-from .exchange import BATCH, Claim, Exchange, Outcome
+from .exchange import BATCH, Claim, Exchange
 from .handler import Handler
 from .heartbeat import Heartbeat, extend
 from .outcome import End, Kind, Reason, Verdict, on_stop
 from .polling import Polling
 from .shutdown import Phase
-from .steps import unreached
 from .version import __version__
 
 log = logging.getLogger("trax")
@@ -307,7 +306,7 @@ class Engine:
         calls: list[tuple[Attempt, Callable[[], Any]]] = []
         for attempt in claimed:
             if self._phase.value != Phase.RUNNING:
-                self._report(attempt, End(Verdict(Kind.RELEASE)))
+                self._exchange.report(attempt, End(Verdict(Kind.RELEASE)))
                 continue
             attempt.begin()
             self._running.add(attempt)
@@ -328,22 +327,7 @@ class Engine:
             if attempt not in self._running:
                 continue  # abandoned
             self._running.remove(attempt)
-            if attempt.failure is not None:
-                record.failed(attempt, end)
-            elif attempt.is_suspended:
-                if not end.is_unwound:
-                    record.went_on(attempt, end)
-            else:
-                if end.verdict.kind in (Kind.COMPLETE, Kind.RECORDED):
-                    record.missed(attempt, unreached(attempt))
-                self._report(attempt, end)
-
-    def _report(self, attempt: Attempt, end: End) -> None:
-        if attempt.is_over:
-            return
-        if end.verdict.kind in (Kind.FAIL, Kind.TIMED_OUT):
-            record.failed(attempt, end)
-        self._exchange.outbox.append(Outcome(attempt, end.verdict))
+            self._exchange.ended(attempt, end)
 
     def _heard(self, channel: str, _payload: str) -> None:
         if channel == "trax_work":
@@ -421,7 +405,7 @@ class Engine:
             for attempt in self._running:
                 text = "job %d (%s) is given up: its handler does not stop%s"
                 log.warning(text, attempt.job_id, attempt.task, self._runner.consequence)
-                self._report(attempt, End(on_stop(attempt.reason or Reason.SHUTDOWN)))
+                self._exchange.report(attempt, End(on_stop(attempt.reason or Reason.SHUTDOWN)))
             self._running.clear()
 
     def _is_over(self) -> bool:

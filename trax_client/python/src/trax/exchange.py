@@ -19,12 +19,13 @@ from typing import Any
 
 import psycopg
 
-from . import sql
+from . import record, sql
 from .attempt import Attempt
 from .clock import millis, now, span, time_of
 from .connection import Link
 from .errors import Blame, blame, is_of_the_values
-from .outcome import NOT_RETURNED, Kind, Verdict, instead
+from .outcome import NOT_RETURNED, End, Kind, Verdict, instead
+from .steps import unreached
 
 log = logging.getLogger("trax")
 
@@ -40,7 +41,7 @@ BREAKS_AT_MOST = 5
 UNANSWERED_AT_MOST = 2
 LARGE = 64 << 10
 # The maximum number of outcomes reported for an attempt, each replacing the previous one.
-PLACES = 4
+PLACES = 5
 
 _STATEMENTS = {
     Kind.COMPLETE: sql.COMPLETE,
@@ -60,6 +61,8 @@ class Outcome:
 
     attempt: Attempt
     verdict: Verdict
+    # Whether the completion names the recorded steps that the handler has not reached.
+    has_note: bool = False
     again: bool = False
     pause: float = 0.0
     not_before: float = 0.0
@@ -108,6 +111,28 @@ class Exchange:
         """Return when the first outcome may be sent; None if the outbox is empty."""
         return min((outcome.not_before for outcome in self.outbox), default=None)
 
+    def ended(self, attempt: Attempt, end: End) -> None:
+        """Accept the end of a handler, whose outcome is reported unless its attempt is over."""
+        if attempt.failure is not None:
+            record.failed(attempt, end)
+        elif attempt.is_suspended:
+            if not end.is_unwound:
+                record.went_on(attempt, end)
+        else:
+            self.report(attempt, end)
+
+    def report(self, attempt: Attempt, end: End) -> None:
+        """Put the outcome of an attempt into the outbox, unless the server knows it."""
+        if attempt.is_over:
+            return
+        kind = end.verdict.kind
+        if kind in (Kind.FAIL, Kind.TIMED_OUT):
+            record.failed(attempt, end)
+        missed = unreached(attempt) if kind in (Kind.COMPLETE, Kind.RECORDED) else ""
+        record.missed(attempt, missed)
+        has_note = bool(missed) and kind is Kind.COMPLETE
+        self.outbox.append(Outcome(attempt, end.verdict, has_note))
+
     def hurry(self) -> None:
         """End all pauses, as the worker stops."""
         for outcome in self.outbox:
@@ -121,7 +146,8 @@ class Exchange:
         """
         moment = now()
         due = [o for o in self.outbox if not o.answered and o.not_before <= moment]
-        together = [o for o in due if o.verdict.kind is Kind.COMPLETE and not o.again]
+        plain = [o for o in due if not (o.again or o.has_note)]
+        together = [o for o in plain if o.verdict.kind is Kind.COMPLETE]
         chosen = set(map(id, together))
         self._send_each(link, [one for one in due if id(one) not in chosen])
         claimed: list[Attempt] | None = None
@@ -218,6 +244,10 @@ class Exchange:
             try:
                 rows = self._call(link, outcome, verdict, hasty=hasty)
             except (psycopg.Error, UnicodeError) as error:
+                if outcome.has_note and not _is_of_connection(error):
+                    outcome.has_note = False
+                    log.warning("job %d: its note is left out: %s", job_id, error)
+                    continue
                 if not is_of_the_values(error):
                     raise
                 log.warning("job %d: its outcome was refused: %s", job_id, error)
@@ -244,6 +274,9 @@ class Exchange:
             "permanent": verdict.permanent,
             "close_rate": verdict.close_rate,
         }
+        if outcome.has_note:
+            parameters["reached"] = list(outcome.attempt.reached)
+            return link.call(sql.COMPLETE_WITH_NOTE, parameters, self.limit)
         return link.call(_STATEMENTS[verdict.kind], parameters, self.limit)
 
     def _postpone(self, outcome: Outcome) -> None:
@@ -253,6 +286,10 @@ class Exchange:
 
     def _broke(self, link: Link, outcome: Outcome, error: psycopg.Error) -> None:
         """Record that the link broke during this outcome, perhaps because of it."""
+        if outcome.has_note and (link.was_cut or outcome.breaks):
+            # Perhaps because of the note, for which no completion is given up.
+            outcome.has_note, outcome.breaks = False, 0
+            return
         size = outcome.verdict.size
         if link.was_cut and size > LARGE:
             outcome.unanswered += 1
@@ -278,6 +315,10 @@ class Exchange:
             )
         else:
             outcome.verdict = instead(given, why)
+
+
+def _is_of_connection(error: Exception) -> bool:
+    return isinstance(error, psycopg.Error) and blame(error) is Blame.CONNECTION
 
 
 def _first_batch(outcomes: Sequence[Outcome]) -> list[Outcome]:

@@ -17,6 +17,19 @@ Call = tuple[Attempt, Callable[[], Any]]
 Ended = Callable[[Attempt, End], None]
 
 
+def perform(attempt: Attempt, call: Callable[[], Any]) -> End:
+    """Run a handler in this thread, and return its end."""
+    value, error = None, None
+    try:
+        value = call()
+    except BaseException as raised:  # noqa: BLE001 - whatever it is, it is the job's
+        error = raised
+    try:
+        return judged(value, error, attempt.reason)
+    finally:
+        error = None  # Its traceback has this frame.
+
+
 class ThreadRunner:
     """A pool of as many threads as handlers have run at once.
 
@@ -57,12 +70,7 @@ class ThreadRunner:
     def _serve(self) -> None:
         while (item := self._queue.get()) is not None:
             attempt, call = item
-            value, error = None, None
-            try:
-                value = call()
-            except BaseException as raised:  # noqa: BLE001 - whatever it is, it is the job's
-                error = raised
-            end = judged(value, error, attempt.reason)
+            end = perform(attempt, call)
             with self._lock:
                 self._busy -= 1
             self.on_ended(attempt, end)

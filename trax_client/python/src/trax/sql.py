@@ -36,6 +36,20 @@ _COMPLETIONS = f"""job_ids => {_LOCK.format("%(job_ids)s::bigint[]")},
 
 _LEASE = f"job_id => {_LOCK.format('%(job_id)s::bigint')}, token => %(token)s::uuid"
 
+# The recorded steps that an attempt has not reached, as the detail of its completion.
+_UNREACHED = """detail => (
+    select pg_catalog.jsonb_build_object(
+        'unreached_steps', pg_catalog.jsonb_agg(step order by step))
+    from (
+        select step collate "C"
+        from trax.read_steps(job_id => %(job_id)s::bigint)
+        where recorded_at is not null
+        and step <> all (%(reached)s::text[])
+        order by step collate "C"
+        limit 100
+    ) unreached
+    having pg_catalog.count(*) > 0)"""
+
 ENQUEUE = f"select trax.enqueue(task => %(task)s::text, input => %(input)s::jsonb, {_OPTIONS})"
 ENQUEUE_MANY = f"""select * from trax.enqueue_many(task => %(task)s::text,
     inputs => %(inputs)s::text[]::jsonb[], {_OPTIONS})"""
@@ -83,8 +97,12 @@ COMPLETE_AND_CLAIM = f"""select completed_job_id, {_CLAIMED}
 from trax.complete_and_claim({_COMPLETIONS}, worker => %(worker)s::text, {_CLAIM})"""
 COMPLETE_MANY = f"select * from trax.complete_many({_COMPLETIONS})"
 COMPLETE = f"select trax.complete({_LEASE}, output => %(output)s::jsonb)"
-COMPLETE_IN_TRANSACTION = """select trax.complete(job_id => %(job_id)s::bigint,
-    token => %(token)s::uuid, output => %(output)s::jsonb)"""
+COMPLETE_WITH_NOTE = f"select trax.complete({_LEASE}, output => %(output)s::jsonb, {_UNREACHED})"
+_IN_TRANSACTION = """job_id => %(job_id)s::bigint, token => %(token)s::uuid,
+    output => %(output)s::jsonb"""
+NOTHING = "select 1"
+COMPLETE_IN_TRANSACTION = f"select trax.complete({_IN_TRANSACTION})"
+COMPLETE_IN_TRANSACTION_WITH_NOTE = f"select trax.complete({_IN_TRANSACTION}, {_UNREACHED})"
 FAIL = f"""select trax.fail({_LEASE}, error => %(error)s::text, detail => %(detail)s::jsonb,
     retry_in => %(delay)s::interval, permanent => %(permanent)s::boolean,
     close_rate => %(close_rate)s::boolean)"""

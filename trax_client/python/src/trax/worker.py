@@ -6,7 +6,7 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn, TypeVar
 
@@ -15,6 +15,7 @@ from .clock import Seconds
 from .connection import checked_address
 from .engine import Engine, Settings
 from .errors import UsageError, WrongTypeError, WrongValueError
+from .exchange import Claim
 from .handler import Handler
 from .many import Many, ManyHandler
 from .runner import LoopRunner, ThreadRunner
@@ -158,6 +159,10 @@ class _Worker:
         if name in self._handlers:
             raise UsageError(f'task "{name}" has two handlers in one worker; remove one')
 
+    def _check_handlers(self) -> None:
+        if not self._handlers:
+            raise UsageError('the worker has no handler; decorate one with @worker.task("name")')
+
     def stop(self) -> None:
         """Stop claiming and let handlers end within the grace period.
 
@@ -168,10 +173,20 @@ class _Worker:
         if self._phase is not None:
             self._phase.advance()
 
+    def claims(self, task: str | None, lease: float) -> tuple[Claim, Mapping[str, Handler]]:
+        """Return the claim of jobs of a task, or of all, and the handlers; for `trax.testkit`."""
+        self._check_handlers()
+        if task is not None and argument.task(task) not in self._handlers:
+            raise UsageError(
+                f'the worker has no handler for task "{task}"; decorate one with '
+                f'@worker.task("{task}")'
+            )
+        tasks = sorted(self._handlers) if task is None else [task]
+        return Claim(self.name, tasks, self._groups, self._versions, lease), self._handlers
+
     def _begin(self, *, until_empty: bool) -> tuple[Settings, Phase]:
         argument.flag("until_empty", until_empty)
-        if not self._handlers:
-            raise UsageError('the worker has no handler; decorate one with @worker.task("name")')
+        self._check_handlers()
         if self._phase is not None:
             raise UsageError("the worker runs already")
         self._phase = Phase()
