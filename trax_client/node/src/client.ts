@@ -16,7 +16,7 @@ import {
 } from "./options.js";
 import { noteCompletion } from "./outcome.js";
 import * as sql from "./sql.js";
-import { type Undo, reach, undoOf } from "./steps.js";
+import { type Undo, stepsOf, undoOf } from "./steps.js";
 import type { Stored } from "./stored.js";
 import { Telemetry } from "./telemetry.js";
 
@@ -264,7 +264,7 @@ export class Client {
     checkAttempt(attempt, "recordStep(ctx, name, output)");
     checkName("name", name, 'recordStep(ctx, "charge")');
     checkOptions(options, { undo: anything }, 'recordStep(ctx, "charge", 7, { undo: { task: "card.refund" } })');
-    reach(attempt, name);
+    stepsOf(attempt)?.reach(name);
     const named = {
       job_id: ["bigint", attempt.jobId],
       token: ["uuid", attempt.token],
@@ -284,6 +284,7 @@ export class Client {
       job_id: ["bigint", attempt.jobId],
       token: ["uuid", attempt.token],
       output: ["jsonb", toJson("output", output)],
+      detail: ["jsonb", await stepsOf(attempt)?.noteOfOwn()],
     } as const;
     const isRecorded = Boolean(await this.#value("complete", named));
     if (isRecorded) noteCompletion(attempt.token);

@@ -91,7 +91,7 @@ const BREAKS_AT_MOST = 5;
 const UNANSWERED_AT_MOST = 2;
 const LARGE = 64 << 10;
 /** The maximum number of outcomes reported for an attempt, each replacing the previous one. */
-const PLACES = 4;
+const PLACES = 5;
 
 export class Exchange {
   readonly #options: ExchangeOptions;
@@ -254,7 +254,8 @@ export class Exchange {
   }
 
   async #report(connection: Connection, reply: Reply, wanted: number): Promise<void> {
-    const singly = (one: Unreported): boolean => one.again || one.verdict.kind !== "complete" || one.verdict.isNoted === true;
+    const singly = ({ again, verdict }: Unreported): boolean =>
+      again || verdict.kind !== "complete" || verdict.isNoted === true || verdict.note !== undefined;
     const singles = reply.unreported.filter(singly);
     reply.unreported = reply.unreported.filter((one) => !singly(one));
     await this.#reportEach(connection, singles, reply);
@@ -347,6 +348,7 @@ export class Exchange {
   /** Reports an outcome. A refused outcome becomes a failed attempt, so that the job does not hang. */
   async #reportOne(connection: Connection, outcome: Unreported, hasty: boolean): Promise<Answer> {
     const lockTimeout = outcome.again || hasty ? Math.max(100, Math.min(this.#pause, this.#limit) / 5) : this.#limit / 5;
+    await takeNote(connection, outcome.verdict);
     let verdict = outcome.verdict;
     for (let place = 0; place < PLACES; place += 1) {
       try {
@@ -384,13 +386,22 @@ export class Exchange {
     this.#options.log.warn(`job ${outcome.jobId}: ${why}`);
     const { verdict } = outcome;
     if (verdict.kind !== "fail") outcome.verdict = instead(verdict, why);
-    else outcome.verdict = { ...verdict, error: `${verdict.error.slice(0, 1000)}; ${why}`, detail: undefined };
+    if (outcome.verdict.kind === "complete") outcome.breaks = outcome.unanswered = 0;
+    if (verdict.kind === "fail") outcome.verdict = { ...verdict, error: `${verdict.error.slice(0, 1000)}; ${why}`, detail: undefined };
   }
 }
 
 function sizeOf(verdict: Verdict): number {
   if (verdict.kind === "complete") return verdict.output?.length ?? 0;
   return verdict.kind === "fail" ? verdict.error.length + (verdict.detail?.length ?? 0) : 0;
+}
+
+/** Reads the note of a completion, once: it is reported without the note if that fails. */
+async function takeNote(connection: Connection, verdict: Verdict): Promise<void> {
+  if (verdict.kind !== "complete" || verdict.note === undefined) return;
+  const { note } = verdict;
+  verdict.note = undefined;
+  verdict.detail = await note((statement) => connection.query(statement));
 }
 
 async function send(connection: Connection, { jobId, token }: Unreported, verdict: Verdict, lockTimeout: number): Promise<Answer> {
@@ -402,7 +413,7 @@ async function send(connection: Connection, { jobId, token }: Unreported, verdic
   const held = async (answer: Answer, result: Promise<unknown>): Promise<Answer> => ((await result) ? answer : "lost");
   switch (verdict.kind) {
     case "complete":
-      return held("completed", call("complete", { output: ["jsonb", verdict.output] }));
+      return held("completed", call("complete", { output: ["jsonb", verdict.output], detail: ["jsonb", verdict.detail] }));
     case "fail": {
       const { error, detail, retryIn, permanent, closeRate } = verdict;
       return (await call("fail", {

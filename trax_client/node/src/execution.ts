@@ -113,6 +113,7 @@ export class Execution {
         failed("error", this.#failure);
         return { kind: "failed already", error: this.#failure };
       }
+      if (verdict.kind === "complete" && this.unreached !== undefined) verdict.note = (read) => this.#steps.note(read);
       if (verdict.kind === "fail") failed("error", verdict.error);
       else if (verdict.kind === "timed out") failed("timeout", TIMED_OUT);
       return verdict;

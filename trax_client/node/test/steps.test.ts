@@ -237,23 +237,78 @@ test("a step that is done when a cancel comes is recorded and undone", async () 
   );
 });
 
-test("recorded steps that newer code does not reach are logged", async () => {
+/** Runs jobs whose first attempt records steps, and returns the notes of the completions by a second handler. */
+async function notes(
+  steps: string[], inputs: string[], second: Handler, check?: (jobs: number[], task: string) => Promise<void>,
+): Promise<unknown[]> {
+  let all: unknown[] = [];
   await handled(
     async (input, ctx) => {
-      if (ctx.attempt === 1) {
-        await ctx.step("old", () => 1);
-        throw new Error("once");
-      }
-      return input === "all" ? ctx.step("new", () => 2) : 3;
+      if (ctx.attempt > 1) return second(input, ctx);
+      for (const step of steps) await ctx.step(step, () => 1);
+      throw new Error("once");
     },
     async (task) => {
-      const jobs = await client.enqueueMany(task, ["all", "none"], { maxRetries: 1, retryDelayMs: 0 });
-      assert.deepEqual(await Promise.all(jobs.map(ended)), [2, 3]);
-      const said = (text: string): boolean => it.said.some((one) => one.includes(text));
-      await eventually("it is said", () => said(`${jobs[0]} (${task}) completed without its recorded steps "old"`));
-      await eventually("it is said", () => said(`${jobs[1]} (${task}) completed without its 1 recorded steps`));
+      const jobs = await client.enqueueMany(task, inputs, { maxRetries: 1, retryDelayMs: 0 });
+      assert.deepEqual(await Promise.all(jobs.map(ended)), inputs);
+      all = await Promise.all(jobs.map((job) => value("select detail from trax.run where job_id = $1 and state = 'completed'", job)));
+      await check?.(jobs, task);
     },
   );
+  return all;
+}
+
+/** Completes the job itself if the input says so. */
+const completing: Handler = async (input, ctx) => {
+  if (!input.startsWith("own")) return input;
+  assert.ok(await client.complete(ctx, input));
+  return RECORDED;
+};
+
+test("recorded steps that newer code does not reach are logged, and a note of the run", async () => {
+  const second: Handler = async (input, ctx) => {
+    if (input === "some") await ctx.step("new", () => 2);
+    if (input === "every") await Promise.all([ctx.step("b", () => 2), ctx.step("a", () => 2)]);
+    return input;
+  };
+  const all = await notes(["b", "a"], ["some", "none", "every"], second, async (jobs, task) => {
+    const said = (text: string): boolean => it.said.some((one) => one.includes(text));
+    await eventually("it is said", () => said(`${jobs[0]} (${task}) completed without its recorded steps "b", "a"`));
+    await eventually("it is said", () => said(`${jobs[1]} (${task}) completed without its 2 recorded steps`));
+  });
+  const note = { unreached_steps: ["a", "b"] };
+  assert.deepEqual(all, [note, note, null]);
+  assert.deepEqual(await notes([], ["without steps"], (input) => input), [null]);
+});
+
+test("a handler that completes its job itself notes the steps that it has not reached", async () => {
+  const second: Handler = async (input, ctx) => {
+    if (input === "own, read") await ctx.step("new", () => 2);
+    if (input === "own, reached") for (const step of ["a", "b"]) await client.recordStep(ctx, step);
+    return completing(input, ctx);
+  };
+  const note = { unreached_steps: ["a", "b"] };
+  assert.deepEqual(await notes(["b", "a"], ["own, read", "own, unread", "own, reached"], second), [note, note, null]);
+});
+
+test("a note has at most a hundred names, and one that the server would refuse is cut or left out", async () => {
+  const names = Array.from({ length: 101 }, (_, n) => `step ${String(n).padStart(3, "0")}`);
+  const cut = { unreached_steps: names.slice(0, 70) };
+  assert.deepEqual(await notes(names.toReversed(), ["all", "own"], completing), [{ unreached_steps: names.slice(0, 100) }, cut]);
+  const limit = (how: string): Promise<unknown> =>
+    value(`do $$ begin execute format('alter database %I ${how}', current_database()); end $$`);
+  await limit("set trax.max_input_bytes = 1024");
+  assert.deepEqual(await notes(names.toReversed(), ["all", "own"], completing), [null, cut]);
+  await limit("reset trax.max_input_bytes");
+});
+
+test("a completion whose steps cannot be read has no note", async () => {
+  await value("alter function trax.read_steps rename to read_steps_later");
+  try {
+    assert.deepEqual(await notes(["a"], ["all", "own"], completing), [null, null]);
+  } finally {
+    await value("alter function trax.read_steps_later rename to read_steps");
+  }
 });
 
 test("a result that cannot be recorded fails the job for good, and so does a step of another kind", async () => {
