@@ -3,12 +3,12 @@
 // Input: the value that a handler returned or threw, and the reason for which it was asked to stop. Output: a verdict
 // to report to the server. A stop that the job did not cause never uses up an attempt.
 
+import type { Read } from "./connection.js";
 import { describe, messageOf } from "./describe.js";
 import { type Duration, checkDelay } from "./duration.js";
 import { UsageError } from "./errors.js";
 import { sendable, toJson } from "./json.js";
 import { checkOptions, flag } from "./options.js";
-import type { Read } from "./steps.js";
 
 /** The reason why an attempt should stop. */
 export type Reason = "cancelled" | "timeout" | "lease lost" | "shutdown";

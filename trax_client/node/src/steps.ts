@@ -5,7 +5,7 @@
 import { setTimeout as pause } from "node:timers/promises";
 
 import type { Child } from "./child.js";
-import type { Row } from "./connection.js";
+import type { Read, Row } from "./connection.js";
 import type { Context, Durable, Undo, WaitOptions } from "./context.js";
 import { checkSpan, interval, span, spanMs } from "./duration.js";
 import { type EnqueueOptions, argumentsOf, inputOf, optionKinds, timeOf } from "./enqueue.js";
@@ -31,9 +31,6 @@ interface Kept {
   output: unknown;
   timedOut: boolean;
 }
-
-/** Sends a statement and returns its rows. */
-export type Read = (statement: sql.Statement) => Promise<Row[]>;
 
 /** The maximum number of names in a note. */
 const NAMED_AT_MOST = 100;

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { type AddressInfo, connect, createServer } from "node:net";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 
@@ -239,7 +240,10 @@ test("a step that is done when a cancel comes is recorded and undone", async () 
 
 /** Runs jobs whose first attempt records steps, and returns the notes of the completions by a second handler. */
 async function notes(
-  steps: string[], inputs: string[], second: Handler, check?: (jobs: number[], task: string) => Promise<void>,
+  steps: string[],
+  inputs: string[],
+  second: Handler,
+  { check, ...options }: WorkerOptions & { check?: (jobs: number[], task: string) => Promise<void> } = {},
 ): Promise<unknown[]> {
   let all: unknown[] = [];
   await handled(
@@ -254,6 +258,7 @@ async function notes(
       all = await Promise.all(jobs.map((job) => value("select detail from trax.run where job_id = $1 and state = 'completed'", job)));
       await check?.(jobs, task);
     },
+    options,
   );
   return all;
 }
@@ -271,11 +276,12 @@ test("recorded steps that newer code does not reach are logged, and a note of th
     if (input === "every") await Promise.all([ctx.step("b", () => 2), ctx.step("a", () => 2)]);
     return input;
   };
-  const all = await notes(["b", "a"], ["some", "none", "every"], second, async (jobs, task) => {
+  const check = async (jobs: number[], task: string): Promise<void> => {
     const said = (text: string): boolean => it.said.some((one) => one.includes(text));
     await eventually("it is said", () => said(`${jobs[0]} (${task}) completed without its recorded steps "b", "a"`));
     await eventually("it is said", () => said(`${jobs[1]} (${task}) completed without its 2 recorded steps`));
-  });
+  };
+  const all = await notes(["b", "a"], ["some", "none", "every"], second, { check });
   const note = { unreached_steps: ["a", "b"] };
   assert.deepEqual(all, [note, note, null]);
   assert.deepEqual(await notes([], ["without steps"], (input) => input), [null]);
@@ -308,6 +314,30 @@ test("a completion whose steps cannot be read has no note", async () => {
     assert.deepEqual(await notes(["a"], ["all", "own"], completing), [null, null]);
   } finally {
     await value("alter function trax.read_steps_later rename to read_steps");
+  }
+});
+
+test("a completion is recorded without its note when the connection breaks each time that this is sent", async () => {
+  let breaks = 0;
+  const { hostname, port } = new URL(it.url);
+  const proxy = createServer((from) => {
+    const to = connect(Number(port), hostname);
+    for (const socket of [from, to]) socket.on("error", () => undefined).on("close", () => (from.destroy(), to.destroy()));
+    to.pipe(from);
+    from.on("data", (sent) => {
+      if (!sent.includes("unreached_steps")) return to.write(sent);
+      breaks += 1;
+      return from.destroy();
+    });
+  });
+  await new Promise<void>((ready) => proxy.listen(0, "127.0.0.1", ready));
+  const through = new URL(it.url);
+  through.host = `127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+  try {
+    assert.deepEqual(await notes(["a"], ["all"], completing, { connection: through.href }), [null]);
+    assert.equal(breaks, 5);
+  } finally {
+    proxy.close();
   }
 });
 
