@@ -27,7 +27,7 @@ export interface Means {
   progress: (progress: string) => void;
   /** Asks for a heartbeat of the attempt now. */
   ask: () => void;
-  calls: Calls;
+  calls: Pick<Calls, "run" | "lockTimeout">;
   telemetry: Telemetry;
 }
 
@@ -39,7 +39,7 @@ export class Execution {
   readonly #stop = new AbortController();
   readonly #ctx: Context;
   readonly #steps: Steps;
-  readonly #calls: Calls;
+  readonly #calls: Means["calls"];
   readonly #telemetry: Telemetry;
   readonly #ask: () => void;
   #reason: Reason | undefined;
