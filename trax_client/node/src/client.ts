@@ -16,7 +16,7 @@ import {
 } from "./options.js";
 import { noteCompletion } from "./outcome.js";
 import * as sql from "./sql.js";
-import { type Undo, reach, undoOf } from "./steps.js";
+import { type Undo, stepsOf, undoOf } from "./steps.js";
 import type { Stored } from "./stored.js";
 import { Telemetry } from "./telemetry.js";
 
@@ -82,9 +82,7 @@ export class Client {
 
   /** @param db A connection, a pool, or a transaction that the caller has begun and commits. */
   constructor(db: Queryable) {
-    if (typeof (db as Queryable | null | undefined)?.query !== "function") {
-      throw new UsageError(`the connection is ${kindOf(db)}; write new Client(db) with a Client or Pool of pg`);
-    }
+    checkDb(db, "new Client(db)");
     this.#db = db;
   }
 
@@ -264,7 +262,7 @@ export class Client {
     checkAttempt(attempt, "recordStep(ctx, name, output)");
     checkName("name", name, 'recordStep(ctx, "charge")');
     checkOptions(options, { undo: anything }, 'recordStep(ctx, "charge", 7, { undo: { task: "card.refund" } })');
-    reach(attempt, name);
+    stepsOf(attempt)?.reach(name);
     const named = {
       job_id: ["bigint", attempt.jobId],
       token: ["uuid", attempt.token],
@@ -284,6 +282,7 @@ export class Client {
       job_id: ["bigint", attempt.jobId],
       token: ["uuid", attempt.token],
       output: ["jsonb", toJson("output", output)],
+      detail: ["jsonb", await stepsOf(attempt)?.noteOfOwn()],
     } as const;
     const isRecorded = Boolean(await this.#value("complete", named));
     if (isRecorded) noteCompletion(attempt.token);
@@ -316,13 +315,24 @@ export class Client {
     return row?.["result"];
   }
 
-  async #rows({ text, values }: sql.Statement): Promise<Record<string, unknown>[]> {
-    try {
-      return (await this.#db.query(text, values)).rows as Record<string, unknown>[];
-    } catch (error) {
-      throw translated(error, text);
-    }
+  #rows(statement: sql.Statement): Promise<Record<string, unknown>[]> {
+    return rowsOf(this.#db, statement);
   }
+}
+
+/** Returns the rows of a statement. */
+export async function rowsOf(db: Queryable, { text, values }: sql.Statement): Promise<Record<string, unknown>[]> {
+  try {
+    return (await db.query(text, values)).rows as Record<string, unknown>[];
+  } catch (error) {
+    throw translated(error, text);
+  }
+}
+
+/** Refuses a value that runs no statements. */
+export function checkDb(db: unknown, example: string): asserts db is Queryable {
+  if (typeof (db as Queryable | null | undefined)?.query === "function") return;
+  throw new UsageError(`the connection is ${kindOf(db)}; write ${example} with a Client or Pool of pg`);
 }
 
 /** Refuses an attempt without its id or its token. A context has more than those, so other names are no mistake. */

@@ -11,6 +11,9 @@ import { encryptions } from "./tls.js";
 /** A row of a result. The caller knows the types of the columns that it names. */
 export type Row = Record<string, any>;
 
+/** Sends a statement and returns its rows. */
+export type Read = (statement: Statement) => Promise<Row[]>;
+
 /** The parameters for opening a connection. */
 export interface Opening {
   hosts: HostConfig[];

@@ -91,7 +91,10 @@ const BREAKS_AT_MOST = 5;
 const UNANSWERED_AT_MOST = 2;
 const LARGE = 64 << 10;
 /** The maximum number of outcomes reported for an attempt, each replacing the previous one. */
-const PLACES = 4;
+const PLACES = 5;
+
+/** A connection that reports outcomes. */
+type Queried = Pick<Connection, "query">;
 
 export class Exchange {
   readonly #options: ExchangeOptions;
@@ -254,7 +257,8 @@ export class Exchange {
   }
 
   async #report(connection: Connection, reply: Reply, wanted: number): Promise<void> {
-    const singly = (one: Unreported): boolean => one.again || one.verdict.kind !== "complete" || one.verdict.isNoted === true;
+    const singly = ({ again, verdict }: Unreported): boolean =>
+      again || verdict.kind !== "complete" || verdict.isNoted === true || verdict.note !== undefined;
     const singles = reply.unreported.filter(singly);
     reply.unreported = reply.unreported.filter((one) => !singly(one));
     await this.#reportEach(connection, singles, reply);
@@ -344,25 +348,9 @@ export class Exchange {
     }
   }
 
-  /** Reports an outcome. A refused outcome becomes a failed attempt, so that the job does not hang. */
   async #reportOne(connection: Connection, outcome: Unreported, hasty: boolean): Promise<Answer> {
     const lockTimeout = outcome.again || hasty ? Math.max(100, Math.min(this.#pause, this.#limit) / 5) : this.#limit / 5;
-    let verdict = outcome.verdict;
-    for (let place = 0; place < PLACES; place += 1) {
-      try {
-        const answer = await send(connection, outcome, verdict, lockTimeout);
-        if (verdict.kind === "recorded" && answer !== "completed") this.#options.log.warn(`job ${outcome.jobId}: ${NOT_RECORDED}`);
-        if (verdict.kind !== "complete" || !verdict.isNoted || answer !== "lost") return answer;
-        this.#options.log.warn(`job ${outcome.jobId}: ${NOT_RETURNED}`);
-        return "completed";
-      } catch (error) {
-        const ours = translated(error);
-        if (!isOfTheValues(ours)) throw ours;
-        this.#options.log.warn(`job ${outcome.jobId}: its outcome is refused: ${ours.message}`);
-        verdict = instead(verdict, ours.message, verdict !== outcome.verdict);
-      }
-    }
-    return "unreported";
+    return report(connection, outcome, lockTimeout, this.#options.log);
   }
 
   /** Counts that the connection broke, or no answer arrived, while an outcome was sent alone, without an error of the
@@ -385,6 +373,8 @@ export class Exchange {
     const { verdict } = outcome;
     if (verdict.kind !== "fail") outcome.verdict = instead(verdict, why);
     else outcome.verdict = { ...verdict, error: `${verdict.error.slice(0, 1000)}; ${why}`, detail: undefined };
+    // Without its note, a completion gets as many tries again.
+    if (outcome.verdict.kind === "complete") outcome.breaks = outcome.unanswered = 0;
   }
 }
 
@@ -393,7 +383,36 @@ function sizeOf(verdict: Verdict): number {
   return verdict.kind === "fail" ? verdict.error.length + (verdict.detail?.length ?? 0) : 0;
 }
 
-async function send(connection: Connection, { jobId, token }: Unreported, verdict: Verdict, lockTimeout: number): Promise<Answer> {
+/** Reports an outcome. A refused outcome becomes a failed attempt, so that the job does not hang. */
+export async function report(connection: Queried, outcome: Unreported, lockTimeout: number, log: Logger): Promise<Answer> {
+  await takeNote(connection, outcome.verdict);
+  let verdict = outcome.verdict;
+  for (let place = 0; place < PLACES; place += 1) {
+    try {
+      const answer = await send(connection, outcome, verdict, lockTimeout);
+      if (verdict.kind === "recorded" && answer !== "completed") log.warn(`job ${outcome.jobId}: ${NOT_RECORDED}`);
+      if (verdict.kind !== "complete" || !verdict.isNoted || answer !== "lost") return answer;
+      log.warn(`job ${outcome.jobId}: ${NOT_RETURNED}`);
+      return "completed";
+    } catch (error) {
+      const ours = translated(error);
+      if (!isOfTheValues(ours)) throw ours;
+      log.warn(`job ${outcome.jobId}: its outcome is refused: ${ours.message}`);
+      verdict = instead(verdict, ours.message, verdict !== outcome.verdict);
+    }
+  }
+  return "unreported";
+}
+
+/** Reads the note of a completion, once: it is reported without the note if that fails. */
+async function takeNote(connection: Queried, verdict: Verdict): Promise<void> {
+  if (verdict.kind !== "complete" || verdict.note === undefined) return;
+  const { note } = verdict;
+  verdict.note = undefined;
+  verdict.detail = await note((statement) => connection.query(statement));
+}
+
+async function send(connection: Queried, { jobId, token }: Unreported, verdict: Verdict, lockTimeout: number): Promise<Answer> {
   const call = async (name: string, named: Record<string, sql.Argument> = {}): Promise<unknown> => {
     const lease = { job_id: ["bigint", jobId], token: ["uuid", token] } as const;
     const [row] = await connection.query(sql.value(name, { ...lease, ...named }, lockTimeout));
@@ -402,7 +421,7 @@ async function send(connection: Connection, { jobId, token }: Unreported, verdic
   const held = async (answer: Answer, result: Promise<unknown>): Promise<Answer> => ((await result) ? answer : "lost");
   switch (verdict.kind) {
     case "complete":
-      return held("completed", call("complete", { output: ["jsonb", verdict.output] }));
+      return held("completed", call("complete", { output: ["jsonb", verdict.output], detail: ["jsonb", verdict.detail] }));
     case "fail": {
       const { error, detail, retryIn, permanent, closeRate } = verdict;
       return (await call("fail", {
@@ -444,7 +463,8 @@ function takeBatch(outcomes: Unreported[]): Unreported[] {
   return outcomes.splice(0, tooMuch === -1 ? outcomes.length : tooMuch);
 }
 
-function claimedOf(row: Row): Claimed {
+/** Returns a claimed job. */
+export function claimedOf(row: Row): Claimed {
   return {
     jobId: Number(row["job_id"]),
     token: String(row["token"]),

@@ -27,7 +27,7 @@ export interface Means {
   progress: (progress: string) => void;
   /** Asks for a heartbeat of the attempt now. */
   ask: () => void;
-  calls: Calls;
+  calls: Pick<Calls, "run" | "lockTimeout">;
   telemetry: Telemetry;
 }
 
@@ -39,7 +39,7 @@ export class Execution {
   readonly #stop = new AbortController();
   readonly #ctx: Context;
   readonly #steps: Steps;
-  readonly #calls: Calls;
+  readonly #calls: Means["calls"];
   readonly #telemetry: Telemetry;
   readonly #ask: () => void;
   #reason: Reason | undefined;
@@ -113,6 +113,7 @@ export class Execution {
         failed("error", this.#failure);
         return { kind: "failed already", error: this.#failure };
       }
+      if (verdict.kind === "complete" && this.unreached !== undefined) verdict.note = (read) => this.#steps.note(read);
       if (verdict.kind === "fail") failed("error", verdict.error);
       else if (verdict.kind === "timed out") failed("timeout", TIMED_OUT);
       return verdict;

@@ -3,6 +3,7 @@
 // Input: the value that a handler returned or threw, and the reason for which it was asked to stop. Output: a verdict
 // to report to the server. A stop that the job did not cause never uses up an attempt.
 
+import type { Read } from "./connection.js";
 import { describe, messageOf } from "./describe.js";
 import { type Duration, checkDelay } from "./duration.js";
 import { UsageError } from "./errors.js";
@@ -95,9 +96,13 @@ export async function noting(token: string, run: () => Promise<Verdict>): Promis
   }
 }
 
+/** Reads the detail of a completion over a connection. */
+export type Note = (read: Read) => Promise<string | undefined>;
+
 /** The result to report for one lease, with JSON and text ready to send. */
 export type Verdict =
-  | { kind: "complete"; output: string | undefined; isNoted?: boolean }
+  /** `note` reads the detail when the completion is reported. */
+  | { kind: "complete"; output: string | undefined; isNoted?: boolean; note?: Note | undefined; detail?: string | undefined }
   | { kind: "fail"; error: string; detail?: string | undefined; retryIn?: string; permanent?: boolean; closeRate?: boolean }
   | { kind: "release"; delay?: string }
   | { kind: "acknowledge cancel" }
@@ -159,10 +164,11 @@ export function failure(
   return { kind: "fail", error: sendable(error), ...rest };
 }
 
-/** Returns the replacement for an outcome that the server would refuse each time. A completion becomes a permanent
- * failure, so that finished work does not run again. A failure loses its detail, and at the second refusal its delay;
- * whether to retry stays as the handler requested. */
-export function instead(refused: Verdict, why: string, again = false): Verdict & { kind: "fail" } {
+/** Returns the replacement for an outcome that the server would refuse each time. A completion loses its note, and then
+ * becomes a permanent failure, so that finished work does not run again. A failure loses its detail, and at the second
+ * refusal its delay; whether to retry stays as the handler requested. */
+export function instead(refused: Verdict, why: string, again = false): Verdict & { kind: "complete" | "fail" } {
+  if (refused.kind === "complete" && refused.detail !== undefined) return { ...refused, detail: undefined };
   if (refused.kind !== "fail") return failure(`the outcome was refused: ${why}`, { permanent: true });
   const { error, detail, retryIn, permanent, closeRate } = refused;
   const stays = permanent === undefined ? {} : { permanent };

@@ -2,8 +2,10 @@
 //
 // The steps recorded by earlier attempts are read once, and only if the claim says that there are any.
 
+import { setTimeout as pause } from "node:timers/promises";
+
 import type { Child } from "./child.js";
-import type { Row } from "./connection.js";
+import type { Read, Row } from "./connection.js";
 import type { Context, Durable, Undo, WaitOptions } from "./context.js";
 import { checkSpan, interval, span, spanMs } from "./duration.js";
 import { type EnqueueOptions, argumentsOf, inputOf, optionKinds, timeOf } from "./enqueue.js";
@@ -30,13 +32,18 @@ interface Kept {
   timedOut: boolean;
 }
 
-/** The names of the steps that the handlers of these contexts have used. */
-const reachedBy = new WeakMap<object, Set<string>>();
+/** The maximum number of names in a note. */
+const NAMED_AT_MOST = 100;
+/** How long a handler that completes its job itself waits for the names, in milliseconds. */
+const READ_LIMIT = 2000;
+/** The maximum size of a note in the handler's own transaction, which a refusal would abort: every server takes 1 kB. */
+const SURELY_TAKEN = 800;
 
-/** Notes a step that a handler records in a transaction of its own. */
-export function reach(ctx: object, name: string): void {
-  reachedBy.get(ctx)?.add(name);
-}
+/** The steps of the attempts that have these contexts. */
+const byContext = new WeakMap<object, Steps>();
+
+/** Returns the steps of the attempt that has a context. */
+export const stepsOf = (ctx: object): Steps | undefined => byContext.get(ctx);
 
 export class Steps {
   readonly #claimed: Claimed;
@@ -68,20 +75,54 @@ export class Steps {
     };
   }
 
-  /** Lets `reach` find the steps of a context. */
+  /** Lets `stepsOf` find the steps by a context. */
   belongTo(ctx: Context): void {
-    reachedBy.set(ctx, this.#reached);
+    byContext.set(ctx, this);
+  }
+
+  /** Notes a step that the handler records in a transaction of its own. */
+  reach(name: string): void {
+    this.#reached.add(name);
   }
 
   /** Describes the recorded steps that a handler completed without. */
   get unreached(): string | undefined {
     const { steps } = this.#claimed;
-    if (this.#names === undefined) {
-      // No step was read: the handler has reached only those of its own transactions.
-      return steps > this.#reached.size ? `its ${steps} recorded steps` : undefined;
-    }
-    const names = this.#names.filter((name) => !this.#reached.has(name)).slice(0, 5);
+    const names = this.#missed?.slice(0, 5);
+    // No step was read: the handler has reached only those of its own transactions.
+    if (names === undefined) return steps > this.#reached.size ? `its ${steps} recorded steps` : undefined;
     return names.length === 0 ? undefined : `its recorded steps ${names.map((name) => `"${name}"`).join(", ")}`;
+  }
+
+  /** Returns the recorded steps that a handler completes without, as the note of the run in JSON. Names that are not
+   * known are read first; undefined if that fails. */
+  async note(read: Read, limit = Infinity): Promise<string | undefined> {
+    if (this.unreached === undefined) return undefined;
+    try {
+      this.#names ??= namesOf(recorded(await read(sql.readSteps(this.#claimed.jobId))));
+    } catch {
+      return undefined;
+    }
+    const names = (this.#missed ?? []).sort().slice(0, NAMED_AT_MOST);
+    for (; names.length > 0; names.pop()) {
+      const note = JSON.stringify({ unreached_steps: names });
+      if (Buffer.byteLength(note) <= limit) return note;
+    }
+    return undefined;
+  }
+
+  /** Returns the note for a completion in a transaction of the handler, in which no name is read. */
+  async noteOfOwn(): Promise<string | undefined> {
+    const late = async (): Promise<never> => {
+      await pause(READ_LIMIT, undefined, { ref: false });
+      throw new TimedOutError("the steps were not read in time");
+    };
+    return this.note((statement) => Promise.race([this.#send(statement, "read"), late()]), SURELY_TAKEN);
+  }
+
+  /** The recorded steps that the handler has not reached, or undefined if they were not read. */
+  get #missed(): string[] | undefined {
+    return this.#names?.filter((name) => !this.#reached.has(name));
   }
 
   async #step(name: string, run: () => unknown, options: { undo?: Undo }): Promise<unknown> {
@@ -205,11 +246,10 @@ export class Steps {
 
   async #read(): Promise<Map<string, Kept>> {
     try {
-      const rows = await this.#send(sql.readSteps(this.#claimed.jobId), "read");
-      const recorded = rows.filter((row) => row["recorded_at"] !== null);
-      this.#names = recorded.map((row) => String(row["step"]));
+      const rows = recorded(await this.#send(sql.readSteps(this.#claimed.jobId), "read"));
+      this.#names = namesOf(rows);
       const keptOf = (row: Row): Kept => ({ kind: row["kind"], output: row["output"], timedOut: row["timed_out"] });
-      return new Map(recorded.map((row) => [String(row["step"]), keptOf(row)]));
+      return new Map(rows.map((row) => [String(row["step"]), keptOf(row)]));
     } catch (error) {
       // The next call reads them again.
       this.#kept = undefined;
@@ -222,6 +262,9 @@ export class Steps {
     return { job_id: ["bigint", jobId], token: ["uuid", token], step: ["text", step], ...named };
   }
 }
+
+const recorded = (rows: Row[]): Row[] => rows.filter((row) => row["recorded_at"] !== null);
+const namesOf = (rows: Row[]): string[] => rows.map((row) => String(row["step"]));
 
 const waitKinds = { timeout: span, timeoutMs: spanMs, until: time } satisfies Kinds<WaitOptions>;
 

@@ -56,6 +56,9 @@ const optionKinds = {
   cancelPatienceMs: spanMs, signals: flag, untilEmpty: flag, logger,
 } satisfies Kinds<WorkerOptions>;
 
+/** Returns the configuration of a worker, for the test kit. */
+export let setupOf: (worker: Worker) => Promise<Setup>;
+
 /** Claims jobs and runs handlers until stopped.
  *
  *     const worker = new Worker({ connection: "postgresql://localhost/shop", concurrency: 20 });
@@ -63,6 +66,10 @@ const optionKinds = {
  *     await worker.run();
  */
 export class Worker {
+  static {
+    setupOf = (worker) => worker.#setup();
+  }
+
   readonly #options: WorkerOptions;
   readonly #times: Times;
   readonly #tasks = new Map<string, Registered>();
@@ -126,7 +133,6 @@ export class Worker {
    * @throws UsageError without a handler, and at startup the permanent refusals of the server: a missing extension
    * (NotInstalledError), a missing right (NotPermittedError), a wrong password. */
   async run(): Promise<Summary> {
-    if (this.#tasks.size === 0) throw new UsageError('this worker has no handler: add one with worker.task("name", function)');
     if (this.#run !== undefined) throw new UsageError("this worker runs already");
     const run = (this.#run = new Run(await this.#setup()));
     const onSignal = (): void => this.#signalled();
@@ -162,6 +168,7 @@ export class Worker {
   }
 
   async #setup(): Promise<Setup> {
+    if (this.#tasks.size === 0) throw new UsageError('this worker has no handler: add one with worker.task("name", function)');
     const options = this.#options;
     const name = options.name ?? `${hostname()}:${process.pid}:${randomBytes(3).toString("hex")}`;
     const at = hosts(options.connection);

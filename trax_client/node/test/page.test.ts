@@ -1,4 +1,4 @@
-// Runs the code blocks of docs/node.md as installed, each as the program that its first line names.
+// Runs the code blocks of docs/node.md and of the README as installed, each as the program that its first line names.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -12,13 +12,13 @@ import { checkVersion, version } from "../src/version.js";
 import { database } from "./database.js";
 
 const root = fileURLToPath(new URL("../../", import.meta.url));
-const page = readFileSync(join(root, "../../docs/node.md"), "utf8");
+const pages = ["../../docs/node.md", "README.md"].map((name) => readFileSync(join(root, name), "utf8")).join("\n");
 const folder = mkdtempSync(join(tmpdir(), "trax-node-"));
 after(() => rmSync(folder, { recursive: true }));
 mkdirSync(join(folder, "node_modules"));
 symlinkSync(root, join(folder, "node_modules/trax-worker"));
 symlinkSync(join(root, "node_modules/pg"), join(folder, "node_modules/pg"));
-for (const [, name, code] of page.matchAll(/^```js\n\/\/ (\S+)\n(.*?)^```/gms)) {
+for (const [, name, code] of pages.matchAll(/^```js\n\/\/ (\S+)\n(.*?)^```/gms)) {
   writeFileSync(join(folder, name ?? ""), code ?? "");
 }
 
@@ -26,7 +26,7 @@ const it = await database();
 
 /** Starts a program of the page. `end` resolves to the exit code and the output. */
 function start(name: string): { kill: () => void; end: Promise<string> } {
-  const child = spawn(process.execPath, [name], { cwd: folder, env: { ...process.env, DATABASE_URL: it.url } });
+  const child = spawn(process.execPath, [name], { cwd: folder, env: { ...process.env, DATABASE_URL: it.url, NODE_TEST_CONTEXT: "" } });
   let said = "";
   child.stdout.on("data", (piece) => (said += String(piece)));
   child.stderr.on("data", (piece) => (said += String(piece)));
@@ -49,6 +49,11 @@ test("the job of the page that sleeps and waits for a signal works", async () =>
   const output = "{ click: { link: 'in the mail' }, letters: [ 'welcome', 'terms' ] }";
   const said = await start("signup.mjs").end;
   assert.ok(said.startsWith("0: trax: worker ") && said.endsWith(`\n${output}\n`), said);
+});
+
+test("the tests of the README pass", async () => {
+  const said = await start("signup.test.mjs").end;
+  assert.match(said, /^0: [^]* pass 2\n[^]* fail 0\n/);
 });
 
 test("the package has one version", () => {

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { type AddressInfo, connect, createServer } from "node:net";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 
@@ -237,23 +238,107 @@ test("a step that is done when a cancel comes is recorded and undone", async () 
   );
 });
 
-test("recorded steps that newer code does not reach are logged", async () => {
+/** Runs jobs whose first attempt records steps, and returns the notes of the completions by a second handler. */
+async function notes(
+  steps: string[],
+  inputs: string[],
+  second: Handler,
+  { check, ...options }: WorkerOptions & { check?: (jobs: number[], task: string) => Promise<void> } = {},
+): Promise<unknown[]> {
+  let all: unknown[] = [];
   await handled(
     async (input, ctx) => {
-      if (ctx.attempt === 1) {
-        await ctx.step("old", () => 1);
-        throw new Error("once");
-      }
-      return input === "all" ? ctx.step("new", () => 2) : 3;
+      if (ctx.attempt > 1) return second(input, ctx);
+      for (const step of steps) await ctx.step(step, () => 1);
+      throw new Error("once");
     },
     async (task) => {
-      const jobs = await client.enqueueMany(task, ["all", "none"], { maxRetries: 1, retryDelayMs: 0 });
-      assert.deepEqual(await Promise.all(jobs.map(ended)), [2, 3]);
-      const said = (text: string): boolean => it.said.some((one) => one.includes(text));
-      await eventually("it is said", () => said(`${jobs[0]} (${task}) completed without its recorded steps "old"`));
-      await eventually("it is said", () => said(`${jobs[1]} (${task}) completed without its 1 recorded steps`));
+      const jobs = await client.enqueueMany(task, inputs, { maxRetries: 1, retryDelayMs: 0 });
+      assert.deepEqual(await Promise.all(jobs.map(ended)), inputs);
+      all = await Promise.all(jobs.map((job) => value("select detail from trax.run where job_id = $1 and state = 'completed'", job)));
+      await check?.(jobs, task);
     },
+    options,
   );
+  return all;
+}
+
+/** Completes the job itself if the input says so. */
+const completing: Handler = async (input, ctx) => {
+  if (!input.startsWith("own")) return input;
+  assert.ok(await client.complete(ctx, input));
+  return RECORDED;
+};
+
+test("recorded steps that newer code does not reach are logged, and a note of the run", async () => {
+  const second: Handler = async (input, ctx) => {
+    if (input === "some") await ctx.step("new", () => 2);
+    if (input === "every") await Promise.all([ctx.step("b", () => 2), ctx.step("a", () => 2)]);
+    return input;
+  };
+  const check = async (jobs: number[], task: string): Promise<void> => {
+    const said = (text: string): boolean => it.said.some((one) => one.includes(text));
+    await eventually("it is said", () => said(`${jobs[0]} (${task}) completed without its recorded steps "b", "a"`));
+    await eventually("it is said", () => said(`${jobs[1]} (${task}) completed without its 2 recorded steps`));
+  };
+  const all = await notes(["b", "a"], ["some", "none", "every"], second, { check });
+  const note = { unreached_steps: ["a", "b"] };
+  assert.deepEqual(all, [note, note, null]);
+  assert.deepEqual(await notes([], ["without steps"], (input) => input), [null]);
+});
+
+test("a handler that completes its job itself notes the steps that it has not reached", async () => {
+  const second: Handler = async (input, ctx) => {
+    if (input === "own, read") await ctx.step("new", () => 2);
+    if (input === "own, reached") for (const step of ["a", "b"]) await client.recordStep(ctx, step);
+    return completing(input, ctx);
+  };
+  const note = { unreached_steps: ["a", "b"] };
+  assert.deepEqual(await notes(["b", "a"], ["own, read", "own, unread", "own, reached"], second), [note, note, null]);
+});
+
+test("a note has at most a hundred names, and one that the server would refuse is cut or left out", async () => {
+  const names = Array.from({ length: 101 }, (_, n) => `step ${String(n).padStart(3, "0")}`);
+  const cut = { unreached_steps: names.slice(0, 70) };
+  assert.deepEqual(await notes(names.toReversed(), ["all", "own"], completing), [{ unreached_steps: names.slice(0, 100) }, cut]);
+  const limit = (how: string): Promise<unknown> =>
+    value(`do $$ begin execute format('alter database %I ${how}', current_database()); end $$`);
+  await limit("set trax.max_input_bytes = 1024");
+  assert.deepEqual(await notes(names.toReversed(), ["all", "own"], completing), [null, cut]);
+  await limit("reset trax.max_input_bytes");
+});
+
+test("a completion whose steps cannot be read has no note", async () => {
+  await value("alter function trax.read_steps rename to read_steps_later");
+  try {
+    assert.deepEqual(await notes(["a"], ["all", "own"], completing), [null, null]);
+  } finally {
+    await value("alter function trax.read_steps_later rename to read_steps");
+  }
+});
+
+test("a completion is recorded without its note when the connection breaks each time that this is sent", async () => {
+  let breaks = 0;
+  const { hostname, port } = new URL(it.url);
+  const proxy = createServer((from) => {
+    const to = connect(Number(port), hostname);
+    for (const socket of [from, to]) socket.on("error", () => undefined).on("close", () => (from.destroy(), to.destroy()));
+    to.pipe(from);
+    from.on("data", (sent) => {
+      if (!sent.includes("unreached_steps")) return to.write(sent);
+      breaks += 1;
+      return from.destroy();
+    });
+  });
+  await new Promise<void>((ready) => proxy.listen(0, "127.0.0.1", ready));
+  const through = new URL(it.url);
+  through.host = `127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+  try {
+    assert.deepEqual(await notes(["a"], ["all"], completing, { connection: through.href }), [null]);
+    assert.equal(breaks, 5);
+  } finally {
+    proxy.close();
+  }
 });
 
 test("a result that cannot be recorded fails the job for good, and so does a step of another kind", async () => {
