@@ -3,13 +3,14 @@
 //!
 //! Enters: recorded events. Leaves: met needs are deleted; each job that has needed a job that has
 //! ended is returned, with the verdict on it. Holds: a cycle judges at most [`NEEDS_AT_MOST`] needs
-//! and returns the events that it has no room for. Jobs that begin to wait share one half of the
-//! room, so that a locked job that keeps its needs leaves room for others.
+//! for ended jobs, and half as many of the jobs that begin to wait, and returns the events that it
+//! has no room for. Those jobs share the room, so that a locked job that keeps its needs leaves room
+//! for others.
 
 use super::{Condition, Need, table};
 use crate::columns::{Leased, Waiting};
 use crate::server::spi::{Spi, arg, row, statement};
-use crate::server::table::{Index, Key, Scan, Table, View};
+use crate::server::table::{Index, Key, Scan, Table, View, Walk};
 use pgrx::itemptr::item_pointer_to_u64;
 use pgrx::pg_sys;
 use std::collections::HashMap;
@@ -116,33 +117,41 @@ enum Life {
 }
 
 /// Looks jobs up, each once.
-struct Lives {
-    waiting: Scan,
-    leases: Scan,
+struct Lives<'index> {
+    queue: &'index Index,
+    leases: &'index Index,
+    view: &'index View,
     known: HashMap<i64, Life>,
 }
 
-impl Lives {
-    fn of(&mut self, job_id: i64) -> Life {
-        if let Some(&life) = self.known.get(&job_id) {
-            return life;
+impl Lives<'_> {
+    /// Looks jobs up that are in ascending order.
+    fn learn(&mut self, job_ids: &[i64]) {
+        let mut waiting = Walk::begin(self.queue, self.view, Waiting::JobId);
+        let mut leased = Walk::begin(self.leases, self.view, Leased::JobId);
+        for (place, &job_id) in job_ids.iter().enumerate() {
+            let later = || job_ids[place + 1..].iter().copied();
+            let life = if waiting.goes_to(job_id, later()) {
+                match waiting.scan().text(Waiting::WaitsFor) {
+                    Some("jobs") => Life::WaitsForJobs,
+                    _ => Life::Lives,
+                }
+            } else if leased.goes_to(job_id, later()) {
+                Life::Lives
+            } else {
+                Life::Ended
+            };
+            self.known.insert(job_id, life);
         }
-        let finds = |scan: &Scan| {
-            scan.seek([Key::equals(1, job_id)]);
-            scan.next()
-        };
-        let life = if finds(&self.waiting) {
-            match self.waiting.text(Waiting::WaitsFor) {
-                Some("jobs") => Life::WaitsForJobs,
-                _ => Life::Lives,
-            }
-        } else if finds(&self.leases) {
-            Life::Lives
-        } else {
-            Life::Ended
-        };
-        self.known.insert(job_id, life);
-        life
+        waiting.end();
+        leased.end();
+    }
+
+    fn of(&mut self, job_id: i64) -> Life {
+        if !self.known.contains_key(&job_id) {
+            self.learn(&[job_id]);
+        }
+        self.known[&job_id]
     }
 }
 
@@ -151,21 +160,27 @@ pub(super) fn judge(spi: &Spi, taken: &[Taken]) -> Judgement {
     let needs = table();
     let queue = Table::open(Waiting::TABLE, Waiting::ALL);
     let leases = Table::open(Leased::TABLE, Leased::ALL);
-    let indexes = [
-        Index::open(&needs, c"need_pkey"),
-        Index::open(&needs, c"need_job"),
-        Index::open(&queue, c"work_queue_pkey"),
-        Index::open(&leases, c"lease_pkey"),
-    ];
+    let queued = Index::open(&queue, c"work_queue_pkey");
+    let leased = Index::open(&leases, c"lease_pkey");
     let view = View::of_transaction();
-    let [of_needed, of_job, waiting, leased] = indexes.each_ref().map(|index| index.scan(&view, 1));
     let mut lives = Lives {
-        waiting,
-        leases: leased,
+        queue: &queued,
+        leases: &leased,
+        view: &view,
         known: HashMap::new(),
     };
     let mut judgement = Judgement::default();
-    let candidates = candidates(taken, &of_needed, &of_job, &mut lives, &mut judgement);
+    let (mut begun, mut ended) = (Vec::new(), Vec::new());
+    for event in taken {
+        let jobs = if event.waits { &mut begun } else { &mut ended };
+        jobs.push(event.job_id);
+    }
+    let mut candidates = begun_waits(&needs, &begun, &mut lives, &mut judgement);
+    candidates.extend(of_ended(&needs, ended, &mut lives, &mut judgement));
+    // Events of both jobs of a need find it twice.
+    let place = |need: &Candidate| item_pointer_to_u64(need.place);
+    candidates.sort_unstable_by_key(place);
+    candidates.dedup_by_key(|need| place(need));
     let ends = ends(spi, &candidates);
     for need in &candidates {
         let waits = lives.of(need.job_id) == Life::WaitsForJobs;
@@ -179,59 +194,87 @@ pub(super) fn judge(spi: &Spi, taken: &[Taken]) -> Judgement {
             }
         }
     }
-    for scan in [of_needed, of_job, lives.waiting, lives.leases] {
-        scan.end();
-    }
     view.end();
-    for index in indexes {
-        index.close();
-    }
+    queued.close();
+    leased.close();
     for table in [needs, queue, leases] {
         table.close();
     }
     judgement
 }
 
-/// Returns the needs to judge, and records the events that are left.
-fn candidates(
-    taken: &[Taken],
-    of_needed: &Scan,
-    of_job: &Scan,
+/// Returns the needs of jobs that begin to wait.
+fn begun_waits(
+    needs: &Table,
+    job_ids: &[i64],
     lives: &mut Lives,
     judgement: &mut Judgement,
 ) -> Vec<Candidate> {
     let mut found = Vec::new();
-    let (begin, end): (Vec<Taken>, Vec<Taken>) = taken.iter().partition(|event| event.waits);
-    let share = (NEEDS_AT_MOST / 2 / begin.len().max(1)).max(1);
-    for event in begin.iter().chain(&end) {
-        let life = lives.of(event.job_id);
-        if life == Life::WaitsForJobs {
-            judgement.waiting.push(event.job_id);
+    if job_ids.is_empty() {
+        return found;
+    }
+    let share = (NEEDS_AT_MOST / 2 / job_ids.len()).max(1);
+    let index = Index::open(needs, c"need_job");
+    let scan = index.scan(lives.view, 1);
+    for &job_id in job_ids {
+        if lives.of(job_id) == Life::WaitsForJobs {
+            judgement.waiting.push(job_id);
         }
-        let (needs, room) = match event.waits {
-            true => (of_job, share),
-            false => (of_needed, NEEDS_AT_MOST.saturating_sub(found.len())),
-        };
-        if !event.waits && life != Life::Ended {
-            continue;
-        }
-        let begun = found.len();
-        needs.seek([Key::equals(1, event.job_id)]);
-        while needs.next() {
-            if event.waits && lives.of(needs.number(Need::NeededJobId)) != Life::Ended {
+        scan.seek([Key::equals(1, job_id)]);
+        let mut room = share;
+        while scan.next() {
+            if lives.of(scan.number(Need::NeededJobId)) != Life::Ended {
                 continue;
             }
-            if found.len() - begun == room {
-                judgement.left.push(*event);
+            if room == 0 {
+                judgement.left.push(Taken {
+                    job_id,
+                    waits: true,
+                });
                 break;
             }
-            found.push(Candidate::of(needs));
+            room -= 1;
+            found.push(Candidate::of(&scan));
         }
     }
-    // Events of both jobs of a need find it twice.
-    let place = |need: &Candidate| item_pointer_to_u64(need.place);
-    found.sort_unstable_by_key(place);
-    found.dedup_by_key(|need| place(need));
+    scan.end();
+    index.close();
+    found
+}
+
+/// Returns the needs for those of some jobs that have ended.
+fn of_ended(
+    needs: &Table,
+    mut job_ids: Vec<i64>,
+    lives: &mut Lives,
+    judgement: &mut Judgement,
+) -> Vec<Candidate> {
+    job_ids.sort_unstable();
+    job_ids.dedup();
+    lives.learn(&job_ids);
+    let waiting = |job_id: &&i64| lives.known[*job_id] == Life::WaitsForJobs;
+    judgement.waiting.extend(job_ids.iter().filter(waiting));
+    job_ids.retain(|job_id| lives.known[job_id] == Life::Ended);
+    let mut found = Vec::new();
+    let index = Index::open(needs, c"need_pkey");
+    let mut walk = Walk::begin(&index, lives.view, Need::NeededJobId);
+    for (place, &job_id) in job_ids.iter().enumerate() {
+        let mut finds = walk.goes_to(job_id, job_ids[place + 1..].iter().copied());
+        while finds {
+            if found.len() == NEEDS_AT_MOST {
+                judgement.left.push(Taken {
+                    job_id,
+                    waits: false,
+                });
+                break;
+            }
+            found.push(Candidate::of(walk.scan()));
+            finds = walk.goes_on();
+        }
+    }
+    walk.end();
+    index.close();
     found
 }
 

@@ -24,7 +24,7 @@ mod decide;
 mod judge;
 
 use crate::server::spi::{Spi, arg, row, statement};
-use crate::server::table::{Index, Inserter, Key, Table, View, columns};
+use crate::server::table::{Index, Inserter, Table, View, Walk, columns};
 use crate::wake;
 pub(crate) use decide::{Decided, decide};
 use std::cell::Cell;
@@ -107,20 +107,23 @@ fn table() -> Table {
     Table::open(Need::TABLE, Need::ALL)
 }
 
-/// Returns those of some jobs that have rows in a table, by the index of its primary key.
+/// Returns those of some jobs that have rows in a table, by the index of its primary key, whose
+/// first column is that of the table; in ascending order.
 pub(crate) fn having_rows(table: Table, index: &'static CStr, job_ids: &[i64]) -> Vec<i64> {
     let mut having = Vec::new();
     if !table.has_no_page() {
+        let mut job_ids = job_ids.to_vec();
+        job_ids.sort_unstable();
         let index = Index::open(&table, index);
         let view = View::latest();
-        let scan = index.scan(&view, 1);
-        for &job_id in job_ids {
-            scan.seek([Key::equals(1, job_id)]);
-            if scan.next() {
+        let mut walk = Walk::begin(&index, &view, 0usize);
+        for (place, &job_id) in job_ids.iter().enumerate() {
+            let later = job_ids[place + 1..].iter().copied();
+            if walk.goes_to(job_id, later) {
                 having.push(job_id);
             }
         }
-        scan.end();
+        walk.end();
         view.end();
         index.close();
     }

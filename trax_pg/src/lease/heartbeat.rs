@@ -11,12 +11,12 @@
 //! is walked, and each row is read, locked and changed, HOT where its page has room. A statement
 //! that joins and updates took 8,300, and waited.
 
-use super::{Held, Walk, timeout_from};
+use super::{Held, timeout_from};
 use crate::columns::{Extension, Leased};
 use crate::error::{Error, Result};
 use crate::server::clock::{TOLERANCE_MICROS, Timestamp};
 use crate::server::spi::{arg, keeps_snapshot};
-use crate::server::table::{Index, Inserter, Table, Taken, Updater, View};
+use crate::server::table::{Index, Inserter, Table, Taken, Updater, View, Walk};
 use pgrx::Uuid;
 use std::collections::{HashMap, HashSet};
 
@@ -44,10 +44,10 @@ pub(super) fn extend(
     let mut left = order.as_slice();
     while !left.is_empty() {
         let view = View::of_transaction();
-        let mut walk = Walk::begin(index.scan(&view, 2));
+        let mut walk = Walk::begin(&index, &view, Leased::JobId);
         while let [index, later @ ..] = left {
             let job_id = held.job_ids[*index];
-            if !beats.contains_key(&job_id) && walk.finds(held, *index, later) {
+            if !beats.contains_key(&job_id) && held.finds(&mut walk, *index, later) {
                 let scan = walk.scan();
                 let stored = Timestamp(scan.number(Leased::LeaseExpiresAt));
                 let last = scan

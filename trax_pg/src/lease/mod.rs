@@ -13,7 +13,6 @@
 //! value of `places` is the number of jobs that the worker begins as soon as it has the answer: the
 //! first ones in the order of claiming. A rate starts only these.
 
-mod find_reported;
 mod heartbeat;
 mod overdue;
 
@@ -27,9 +26,8 @@ use crate::server::clock::{Timestamp, interval, later, micros};
 use crate::server::durability;
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
-use crate::server::table::{Index, Key, RowLock, Table, Taken, View};
+use crate::server::table::{Index, Key, RowLock, Table, Taken, View, Walk};
 use crate::{setting, unseen, wake};
-pub(crate) use find_reported::Walk;
 pub(crate) use overdue::{
     Overdue, OverdueFound, ReapFrom, cancel_timed_out, forget_extensions, put_off, take_overdue,
 };
@@ -139,6 +137,14 @@ impl Held {
         let mut order: Vec<usize> = (0..self.job_ids.len()).collect();
         order.sort_by_key(|&index| self.job_ids[index]);
         order
+    }
+
+    /// Goes to the lease at `index`, which must not be before the previous one of the walk; returns
+    /// false when the lease is lost. `later` are the indexes of later calls.
+    pub(crate) fn finds(&self, walk: &mut Walk, index: usize, later: &[usize]) -> bool {
+        let later = later.iter().map(|&at| self.job_ids[at]);
+        walk.goes_to(self.job_ids[index], later)
+            && walk.scan().get::<Uuid>(Leased::Token) == Some(self.tokens[index])
     }
 }
 

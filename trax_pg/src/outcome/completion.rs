@@ -8,10 +8,10 @@ use super::Returned;
 use crate::columns::{Leased, Outcome, Run};
 use crate::error::{Error, Result};
 use crate::job_steps;
-use crate::lease::{Held, Walk};
+use crate::lease::Held;
 use crate::server::clock::Timestamp;
 use crate::server::spi::{Spi, arg, keeps_snapshot};
-use crate::server::table::{Index, Inserter, Row, Table, Taken, View};
+use crate::server::table::{Index, Inserter, Row, Table, Taken, View, Walk};
 use crate::server::toast;
 use crate::unreadable_job;
 use pgrx::pg_sys;
@@ -57,9 +57,9 @@ pub(super) fn record(
     let mut left = order.as_slice();
     while !left.is_empty() {
         let view = View::of_transaction();
-        let mut walk = Walk::begin(index.scan(&view, 2));
+        let mut walk = Walk::begin(&index, &view, Leased::JobId);
         while let [index, later @ ..] = left {
-            let taken = if walk.finds(held, *index, later) {
+            let taken = if held.finds(&mut walk, *index, later) {
                 leases.delete(walk.scan().tid(), &view, true)
             } else {
                 Taken::No

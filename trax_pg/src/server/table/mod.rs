@@ -23,6 +23,7 @@ mod partition;
 mod scan;
 mod unguarded;
 mod update;
+mod walk;
 
 use crate::error::Error;
 pub(crate) use by_statement::ctid_of;
@@ -39,6 +40,7 @@ use std::ffi::CStr;
 use std::sync::Once;
 use unguarded::guarded;
 pub(crate) use update::Updater;
+pub(crate) use walk::Walk;
 
 /// Names the columns of a table in their order, for [`Table::open`] and for reading and writing its
 /// rows.
