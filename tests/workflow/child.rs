@@ -56,6 +56,32 @@ async fn a_child_is_spawned_once_for_each_step() {
 }
 
 #[tokio::test]
+async fn the_answer_on_thousands_of_children_takes_one_pass() {
+    let (_db, s) = session().await;
+    let job = running(&s).await;
+    s.get(&format!(
+        "select count(trax.spawn({}, 'child ' || n, 'child')) from generate_series(1, 8000) n",
+        job.key()
+    ))
+    .await;
+    let complete = "select count(*) from (
+            select array_agg(job_id) as ids, array_agg(token) as tokens
+            from trax.claim_next(max_jobs => 1000, tasks => '{child}')
+        ) c
+        cross join lateral trax.complete_many(c.ids, c.tokens) where c.ids is not null";
+    for _ in 0..8 {
+        assert_eq!(s.get(complete).await, "1000");
+    }
+    // In one pass for each child it took 15 s.
+    s.get("set statement_timeout = '5 s'").await;
+    let shown = format!(
+        "select state, jsonb_array_length(children) from trax.await_children({}, 'all of them')",
+        job.key()
+    );
+    assert_eq!(s.get(&shown).await, "ended|8000");
+}
+
+#[tokio::test]
 async fn a_parent_sleeps_until_all_its_children_have_ended() {
     let (_db, s) = session().await;
     let job = running(&s).await;

@@ -23,7 +23,7 @@ with child as materialized (
             and r.final
         limit 1
     ) j on true
-), size as (
+), size as materialized (
     select coalesce(sum(octet_length(s.output::text)), 0) + coalesce(sum(octet_length(s.error)), 0) > $bytes as is_too_much
     from state s
 )

@@ -100,7 +100,7 @@ pub(crate) fn decide(spi: &Spi, now: Timestamp) -> Decided {
             ..Decided::default()
         };
     }
-    let judgement = judge(spi, &taken);
+    let judgement = judge(spi, &taken, now);
     for waits in [false, true] {
         let again = judgement.left.iter().filter(|event| event.waits == waits);
         keep_events(&again.map(|event| event.job_id).collect::<Vec<_>>(), waits);

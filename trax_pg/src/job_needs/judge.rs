@@ -9,6 +9,7 @@
 
 use super::{Condition, Need, table};
 use crate::columns::{Leased, Waiting};
+use crate::server::clock::Timestamp;
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::server::table::{Index, Key, Scan, Table, View, Walk};
 use pgrx::itemptr::item_pointer_to_u64;
@@ -17,6 +18,8 @@ use std::collections::HashMap;
 
 /// The most needs that one cycle judges; the next cycle follows at once.
 const NEEDS_AT_MOST: usize = 10_000;
+/// A job that ended less than this long ago has ended lately.
+const RECENT_MICROS: i64 = 24 * 3600 * 1_000_000;
 
 row! {
     /// How a needed job has ended; one without a run was deleted by hand.
@@ -27,7 +30,10 @@ row! {
         may_be_requeued: bool,
     }
 }
-statement!(NeedsEnds, "job_needs/ends.sql", { job_ids: INT8ARRAYOID } -> NeededEnd);
+statement!(
+    NeedsEnds, "job_needs/ends.sql",
+    { job_ids: INT8ARRAYOID, recent: TIMESTAMPTZOID } -> NeededEnd
+);
 
 /// A recorded event.
 #[derive(Clone, Copy)]
@@ -156,7 +162,7 @@ impl Lives<'_> {
 }
 
 /// Judges the needs for the jobs of events, and those of the jobs that begin to wait.
-pub(super) fn judge(spi: &Spi, taken: &[Taken]) -> Judgement {
+pub(super) fn judge(spi: &Spi, taken: &[Taken], now: Timestamp) -> Judgement {
     let needs = table();
     let queue = Table::open(Waiting::TABLE, Waiting::ALL);
     let leases = Table::open(Leased::TABLE, Leased::ALL);
@@ -181,7 +187,7 @@ pub(super) fn judge(spi: &Spi, taken: &[Taken]) -> Judgement {
     let place = |need: &Candidate| item_pointer_to_u64(need.place);
     candidates.sort_unstable_by_key(place);
     candidates.dedup_by_key(|need| place(need));
-    let ends = ends(spi, &candidates);
+    let ends = ends(spi, &candidates, now);
     for need in &candidates {
         let waits = lives.of(need.job_id) == Life::WaitsForJobs;
         let job = judgement.judged.entry(need.job_id).or_default();
@@ -289,7 +295,7 @@ enum Decides {
 /// How needed jobs have ended, as far as conditions depend on it.
 struct Ends(HashMap<i64, NeededEnd>);
 
-fn ends(spi: &Spi, candidates: &[Candidate]) -> Ends {
+fn ends(spi: &Spi, candidates: &[Candidate], now: Timestamp) -> Ends {
     let depends = candidates
         .iter()
         .filter(|need| need.condition != Condition::Ended);
@@ -301,6 +307,7 @@ fn ends(spi: &Spi, candidates: &[Candidate]) -> Ends {
     }
     let ends = spi.query(NeedsEnds {
         job_ids: arg(job_ids),
+        recent: arg(now.plus(-RECENT_MICROS)),
     });
     Ends(ends.iter().map(|end| (end.job_id, end)).collect())
 }
