@@ -56,6 +56,37 @@ async fn a_child_is_spawned_once_for_each_step() {
 }
 
 #[tokio::test]
+async fn two_steps_may_have_the_same_child_and_wait_for_it_twice() {
+    let (_db, s) = session().await;
+    let job = running(&s).await;
+    for step in ["a", "b"] {
+        let spawn = format!(
+            "select trax.spawn({}, '{step}', 'child', unique_key => 'k')",
+            job.key()
+        );
+        s.get(&spawn).await;
+    }
+    let soon = ", until => clock_timestamp() + interval '1 hour'";
+    assert_eq!(s.get(&wait(&job, "soon", soon)).await, "suspended|");
+    s.get(
+        "update trax.work_queue set wait_until = now() where wait_until is not null;
+         update trax.step set wait = wait || jsonb_build_object('until', now()) where wait ? 'until'",
+    )
+    .await;
+    s.get("select * from trax.tick()").await;
+    let job = s.claim_one("tasks => '{flow}'").await;
+    let timed_out = s.get(&wait(&job, "soon", soon)).await;
+    assert!(timed_out.starts_with("timed_out|"), "{timed_out}");
+    assert_eq!(s.get(&wait(&job, "all", "")).await, "suspended|");
+    complete_child(&s, "1").await;
+    assert_eq!(s.tick("promote_delayed").await, 1);
+    let job = s.claim_one("tasks => '{flow}'").await;
+    let ended = s.get(&wait(&job, "all", "")).await;
+    assert!(ended.starts_with("ended|"), "{ended}");
+    s.assert_healthy().await;
+}
+
+#[tokio::test]
 async fn the_answer_on_thousands_of_children_takes_one_pass() {
     let (_db, s) = session().await;
     let job = running(&s).await;

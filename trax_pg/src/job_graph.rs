@@ -126,6 +126,7 @@ pub(crate) fn add_to_batch(batch: i64, job_ids: &[i64]) {
         needed_job_id: job_id,
         job_id: batch,
         condition: Condition::Ended,
+        one_is_enough: false,
         awaits_requeue: false,
     }));
     add_members(job_ids.iter().map(|&job_id| NewMember {
@@ -195,7 +196,14 @@ pub(crate) fn require_batch(spi: &Spi, batch: i64) -> Result<()> {
 /// that job waits for the new one.
 pub(crate) fn replace(spi: &Spi, replaced_job_id: i64, job_id: i64) {
     let members = Table::open(Member::TABLE, Member::ALL);
-    if job_needs::having_rows(members, c"graph_job_pkey", &[replaced_job_id]).is_empty() {
+    if job_needs::having_rows(
+        members,
+        c"graph_job_pkey",
+        Member::JobId,
+        &[replaced_job_id],
+    )
+    .is_empty()
+    {
         return;
     }
     spi.execute(GraphReplace {

@@ -22,7 +22,7 @@ use crate::work_queue;
 use crate::work_queue::NewJob;
 use pgrx::pg_sys;
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 columns!(
     /// Columns of a signal.
@@ -83,7 +83,7 @@ statement!(
 
 fn having_steps(job_ids: &[i64]) -> Vec<i64> {
     let steps = Table::open(Step::TABLE, Step::ALL);
-    job_needs::having_rows(steps, c"step_pkey", job_ids)
+    job_needs::having_rows(steps, c"step_pkey", Step::JobId, job_ids)
 }
 
 /// Returns the steps of those jobs that have some, as `trax.run` keeps them.
@@ -112,7 +112,12 @@ pub(crate) fn ended(spi: &Spi, ended: &[Ended], now: Timestamp) {
     job_needs::ended(&ends.collect::<Vec<End>>());
     let mut having = having_steps(&job_ids);
     let signals = Table::open(Signal::TABLE, Signal::ALL);
-    having.extend(job_needs::having_rows(signals, c"signal_pkey", &job_ids));
+    having.extend(job_needs::having_rows(
+        signals,
+        c"signal_pkey",
+        Signal::JobId,
+        &job_ids,
+    ));
     if having.is_empty() {
         return;
     }
@@ -157,7 +162,7 @@ fn undo_steps<'undo>(
         let input = step.input.unwrap_or_else(work_queue::empty_object);
         let undo = work_queue::enqueue(spi, &job, Some(input));
         if let Some(before) = before {
-            job_needs::begin_wait(spi, undo, vec![before], false);
+            job_needs::begin_wait(spi, undo, BTreeSet::from([before]), false);
         }
         before = Some(undo);
     }

@@ -131,6 +131,7 @@ fn add_needs(nodes: &[Node], ids: &[i64], awaits_requeue: bool) {
                 needed_job_id: ids[needed],
                 job_id,
                 condition: node.condition,
+                one_is_enough: false,
                 awaits_requeue: awaits_requeue && node.condition == job_needs::Condition::Completed,
             })
         })

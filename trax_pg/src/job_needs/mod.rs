@@ -28,6 +28,7 @@ use crate::server::table::{Index, Inserter, Table, View, Walk, columns};
 use crate::wake;
 pub(crate) use decide::{Decided, decide};
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::ffi::CStr;
 
 columns!(
@@ -58,10 +59,6 @@ row! {
         has_ended: bool,
     }
 }
-statement!(
-    NeedAdd, "job_needs/need.sql",
-    { job_id: INT8OID, needed_job_ids: INT8ARRAYOID, one_is_enough: BOOLOID }
-);
 statement!(NeedForget, "job_needs/forget.sql", { job_id: INT8OID });
 statement!(NeedsForgetFree, "job_needs/forget_free.sql", { job_ids: INT8ARRAYOID });
 statement!(
@@ -99,6 +96,8 @@ pub(crate) struct NewNeed {
     pub(crate) needed_job_id: i64,
     pub(crate) job_id: i64,
     pub(crate) condition: Condition,
+    /// The job waits for the first of its needs.
+    pub(crate) one_is_enough: bool,
     /// A dead letter that waits for a person does not end the wait.
     pub(crate) awaits_requeue: bool,
 }
@@ -107,16 +106,21 @@ fn table() -> Table {
     Table::open(Need::TABLE, Need::ALL)
 }
 
-/// Returns those of some jobs that have rows in a table, by the index of its primary key, whose
-/// first column is that of the table; in ascending order.
-pub(crate) fn having_rows(table: Table, index: &'static CStr, job_ids: &[i64]) -> Vec<i64> {
+/// Returns those of some jobs that have rows in a table, in ascending order, by an index whose first
+/// column is `column` of the table.
+pub(crate) fn having_rows(
+    table: Table,
+    index: &'static CStr,
+    column: impl Into<usize>,
+    job_ids: &[i64],
+) -> Vec<i64> {
     let mut having = Vec::new();
     if !table.has_no_page() {
         let mut job_ids = job_ids.to_vec();
         job_ids.sort_unstable();
         let index = Index::open(&table, index);
         let view = View::latest();
-        let mut walk = Walk::begin(&index, &view, 0usize);
+        let mut walk = Walk::begin(&index, &view, column);
         for (place, &job_id) in job_ids.iter().enumerate() {
             let later = job_ids[place + 1..].iter().copied();
             if walk.goes_to(job_id, later) {
@@ -133,7 +137,7 @@ pub(crate) fn having_rows(table: Table, index: &'static CStr, job_ids: &[i64]) -
 
 /// Returns those of some jobs that others need.
 fn needed(job_ids: &[i64]) -> Vec<i64> {
-    having_rows(table(), c"need_pkey", job_ids)
+    having_rows(table(), c"need_pkey", Need::NeededJobId, job_ids)
 }
 
 /// Returns whether a job may need another.
@@ -172,7 +176,7 @@ pub(crate) fn add(needs: impl ExactSizeIterator<Item = NewNeed>) {
         let mut row = rows.row();
         row.set(Need::NeededJobId, arg(need.needed_job_id));
         row.set(Need::JobId, arg(need.job_id));
-        row.set(Need::OneIsEnough, arg(false));
+        row.set(Need::OneIsEnough, arg(need.one_is_enough));
         row.set(Need::AwaitsRequeue, arg(need.awaits_requeue));
         row.set(Need::Condition, arg(need.condition.name()));
     }
@@ -186,6 +190,7 @@ pub(crate) fn open_batch(batch: i64) {
         needed_job_id: batch,
         job_id: batch,
         condition: Condition::Ended,
+        one_is_enough: false,
         awaits_requeue: false,
     }];
     add(needs.into_iter());
@@ -210,12 +215,18 @@ pub(crate) fn needs(spi: &Spi, job_id: i64, needed_job_id: i64) -> bool {
 }
 
 /// Records that a job begins to wait for others, some of which may have ended.
-pub(crate) fn begin_wait(spi: &Spi, job_id: i64, needed: Vec<i64>, one_is_enough: bool) {
-    spi.execute(NeedAdd {
-        job_id: arg(job_id),
-        needed_job_ids: arg(needed),
-        one_is_enough: arg(one_is_enough),
-    });
+pub(crate) fn begin_wait(spi: &Spi, job_id: i64, needed: BTreeSet<i64>, one_is_enough: bool) {
+    // A wait that timed out has left needs.
+    if !having_rows(table(), c"need_job", Need::JobId, &[job_id]).is_empty() {
+        end_wait(spi, job_id);
+    }
+    add(needed.into_iter().map(|needed_job_id| NewNeed {
+        needed_job_id,
+        job_id,
+        condition: Condition::Ended,
+        one_is_enough,
+        awaits_requeue: false,
+    }));
     keep_events(&[job_id], true);
     wake::mark(wake::DUE);
 }

@@ -223,6 +223,7 @@ fn await_children(
     if until.is_none() {
         refuse_circles(spi, place.job_id, &living, one_is_enough)?;
     }
+    // Two steps may have the same child, by its unique key.
     let living = living.iter().map(|child| child.job_id).collect();
     job_needs::begin_wait(spi, place.job_id, living, one_is_enough);
     let back = Return {
