@@ -336,3 +336,19 @@ async fn an_assertion_on_the_queue_gives_the_job_or_shows_what_is_there() -> Res
     );
     Ok(())
 }
+
+#[test]
+fn the_test_kits_of_all_languages_skip_time_by_the_same_statement() {
+    let statement = |path: &str| {
+        let path = format!("{}/../trax_client/{path}", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let begin = text.find("with waiting as (");
+        let text = &text[begin.unwrap_or_else(|| panic!("{path} has no statement"))..];
+        let end = text.find(['"', '`']).expect("the statement ends");
+        text[..end].split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let rust = statement("src/testkit/time.rs");
+    for other in ["python/src/trax/testkit.py", "node/src/testkit.ts"] {
+        assert_eq!(statement(other), rust, "{other}");
+    }
+}
