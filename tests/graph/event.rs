@@ -85,3 +85,31 @@ async fn history_that_an_event_needs_is_not_dropped() {
     complete(&s, "b").await;
     assert_no_needs(&s).await;
 }
+
+#[tokio::test]
+async fn very_many_jobs_that_wait_for_a_person_keep_no_cycle_busy() {
+    let (_db, s) = session().await;
+    let ids = queued(&s, "a b:a", "wait").await;
+    let (a, b) = (ids["a"], ids["b"]);
+    s.get(&format!(
+        "insert into trax.need (needed_job_id, job_id, one_is_enough, awaits_requeue, condition)
+         select {a}, q.job_id, false, true, 'completed'
+         from (select trax.enqueue('c') as job_id from generate_series(1, 12000)) q;
+         update trax.work_queue set waits_for = 'jobs' where task = 'c'"
+    ))
+    .await;
+    let letter = s.claim_one("tasks => '{a}'").await;
+    s.get(&format!(
+        "select trax.fail({}, 'no', permanent => true)",
+        letter.key()
+    ))
+    .await;
+    assert_eq!(s.tick("promote_delayed").await, 0);
+    assert_eq!(s.get("select count(*) from trax.need_event").await, "0");
+    s.get("select trax.requeue_dead_letter(id) from trax.dead_letter")
+        .await;
+    complete(&s, "a").await;
+    assert_eq!(s.tick("promote_delayed").await, 12_001);
+    s.get(&format!("select trax.cancel({b})")).await;
+    assert_no_needs(&s).await;
+}

@@ -1,11 +1,10 @@
-//! The judgement of a cycle on needs, without a statement: a need of a job of a batch costs a tenth
-//! of what it costs in one.
+//! The judgement of a cycle on needs, without a statement, which took 20 us a need.
 //!
 //! Enters: recorded events. Leaves: met needs are deleted; each job that has needed a job that has
 //! ended is returned, with the verdict on it. Holds: a cycle judges at most [`NEEDS_AT_MOST`] needs
-//! for ended jobs, and half as many of the jobs that begin to wait, and returns the events that it
-//! has no room for. Those jobs share the room, so that a locked job that keeps its needs leaves room
-//! for others.
+//! for ended jobs, and half as many of the jobs that begin to wait, and returns the events for
+//! which it has no room. Those jobs share the room, so that a locked job that keeps its needs
+//! leaves room for others. Needs that may stay because of a dead letter take no room.
 
 use super::{Condition, Need, table};
 use crate::columns::{Leased, Waiting};
@@ -131,8 +130,13 @@ struct Lives<'index> {
 }
 
 impl Lives<'_> {
-    /// Looks jobs up that are in ascending order.
-    fn learn(&mut self, job_ids: &[i64]) {
+    /// Looks jobs up.
+    fn learn(&mut self, job_ids: impl Iterator<Item = i64>) {
+        let mut job_ids: Vec<i64> = job_ids
+            .filter(|job_id| !self.known.contains_key(job_id))
+            .collect();
+        job_ids.sort_unstable();
+        job_ids.dedup();
         let mut waiting = Walk::begin(self.queue, self.view, Waiting::JobId);
         let mut leased = Walk::begin(self.leases, self.view, Leased::JobId);
         for (place, &job_id) in job_ids.iter().enumerate() {
@@ -153,10 +157,8 @@ impl Lives<'_> {
         leased.end();
     }
 
-    fn of(&mut self, job_id: i64) -> Life {
-        if !self.known.contains_key(&job_id) {
-            self.learn(&[job_id]);
-        }
+    /// Returns where a job is that was looked up.
+    fn of(&self, job_id: i64) -> Life {
         self.known[&job_id]
     }
 }
@@ -181,12 +183,21 @@ pub(super) fn judge(spi: &Spi, taken: &[Taken], now: Timestamp) -> Judgement {
         let jobs = if event.waits { &mut begun } else { &mut ended };
         jobs.push(event.job_id);
     }
+    for jobs in [&mut begun, &mut ended] {
+        jobs.sort_unstable();
+        jobs.dedup();
+    }
+    lives.learn(taken.iter().map(|event| event.job_id));
+    let waiting = taken.iter().map(|event| event.job_id);
+    let waiting = waiting.filter(|&job_id| lives.of(job_id) == Life::WaitsForJobs);
+    judgement.waiting.extend(waiting);
     let mut candidates = begun_waits(&needs, &begun, &mut lives, &mut judgement);
-    candidates.extend(of_ended(&needs, ended, &mut lives, &mut judgement));
+    candidates.extend(of_ended(&needs, ended, &lives, &mut judgement));
     // Events of both jobs of a need find it twice.
     let place = |need: &Candidate| item_pointer_to_u64(need.place);
     candidates.sort_unstable_by_key(place);
     candidates.dedup_by_key(|need| place(need));
+    lives.learn(candidates.iter().map(|need| need.job_id));
     let ends = ends(spi, &candidates, now);
     for need in &candidates {
         let waits = lives.of(need.job_id) == Life::WaitsForJobs;
@@ -209,6 +220,15 @@ pub(super) fn judge(spi: &Spi, taken: &[Taken], now: Timestamp) -> Judgement {
     judgement
 }
 
+/// Takes room for a need; returns false when none is left.
+fn has_room(need: &Candidate, room: &mut usize) -> bool {
+    let is_left = *room > 0 || need.awaits_requeue;
+    if !need.awaits_requeue {
+        *room = room.saturating_sub(1);
+    }
+    is_left
+}
+
 /// Returns the needs of jobs that begin to wait.
 fn begun_waits(
     needs: &Table,
@@ -224,25 +244,22 @@ fn begun_waits(
     let index = Index::open(needs, c"need_job");
     let scan = index.scan(lives.view, 1);
     for &job_id in job_ids {
-        if lives.of(job_id) == Life::WaitsForJobs {
-            judgement.waiting.push(job_id);
-        }
         scan.seek([Key::equals(1, job_id)]);
-        let mut room = share;
+        let mut own = Vec::new();
         while scan.next() {
-            if lives.of(scan.number(Need::NeededJobId)) != Life::Ended {
-                continue;
-            }
-            if room == 0 {
-                judgement.left.push(Taken {
-                    job_id,
-                    waits: true,
-                });
-                break;
-            }
-            room -= 1;
-            found.push(Candidate::of(&scan));
+            own.push(Candidate::of(&scan));
         }
+        lives.learn(own.iter().map(|need| need.needed_job_id));
+        own.retain(|need| lives.of(need.needed_job_id) == Life::Ended);
+        let (all, mut room) = (own.len(), share);
+        own.retain(|need| has_room(need, &mut room));
+        if own.len() < all {
+            judgement.left.push(Taken {
+                job_id,
+                waits: true,
+            });
+        }
+        found.extend(own);
     }
     scan.end();
     index.close();
@@ -253,30 +270,31 @@ fn begun_waits(
 fn of_ended(
     needs: &Table,
     mut job_ids: Vec<i64>,
-    lives: &mut Lives,
+    lives: &Lives,
     judgement: &mut Judgement,
 ) -> Vec<Candidate> {
-    job_ids.sort_unstable();
-    job_ids.dedup();
-    lives.learn(&job_ids);
-    let waiting = |job_id: &&i64| lives.known[*job_id] == Life::WaitsForJobs;
-    judgement.waiting.extend(job_ids.iter().filter(waiting));
-    job_ids.retain(|job_id| lives.known[job_id] == Life::Ended);
+    job_ids.retain(|&job_id| lives.of(job_id) == Life::Ended);
     let mut found = Vec::new();
+    let mut room = NEEDS_AT_MOST;
     let index = Index::open(needs, c"need_pkey");
     let mut walk = Walk::begin(&index, lives.view, Need::NeededJobId);
     for (place, &job_id) in job_ids.iter().enumerate() {
         let mut finds = walk.goes_to(job_id, job_ids[place + 1..].iter().copied());
+        let mut is_left = false;
         while finds {
-            if found.len() == NEEDS_AT_MOST {
-                judgement.left.push(Taken {
-                    job_id,
-                    waits: false,
-                });
-                break;
+            let need = Candidate::of(walk.scan());
+            if has_room(&need, &mut room) {
+                found.push(need);
+            } else {
+                is_left = true;
             }
-            found.push(Candidate::of(walk.scan()));
             finds = walk.goes_on();
+        }
+        if is_left {
+            judgement.left.push(Taken {
+                job_id,
+                waits: false,
+            });
         }
     }
     walk.end();

@@ -106,8 +106,8 @@ fn table() -> Table {
     Table::open(Need::TABLE, Need::ALL)
 }
 
-/// Returns those of some jobs that have rows in a table, in ascending order, by an index whose first
-/// column is `column` of the table.
+/// Returns those of some jobs that have rows in a table, in ascending order. The first column of
+/// the index is `column` of the table.
 pub(crate) fn having_rows(
     table: Table,
     index: &'static CStr,
