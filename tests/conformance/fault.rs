@@ -217,7 +217,8 @@ const FAULTS_OF_PACKAGE: [(&str, &str, Scenario, &str); 8] = [
         "calls with jobs of several keys",
         "from trax.many import Many as m; m.key = lambda self, task, value: 1",
         Scenario::Many,
-        "not full",
+        // The last job of its key stays alone, if nobody saw that the others have begun.
+        "not full|job 4 is 1 completed: not within",
     ),
     (
         "fails all jobs of a call with one of them",
@@ -244,6 +245,9 @@ fn each_fault_of_a_package_is_seen() {
             Err(said) => said,
         };
         let wrong = said.split("\n-- printed:").next().unwrap_or_default();
-        assert!(wrong.contains(words), "{name}: {said}");
+        assert!(
+            words.split('|').any(|words| wrong.contains(words)),
+            "{name}: {said}"
+        );
     }
 }

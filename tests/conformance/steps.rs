@@ -124,6 +124,15 @@ pub(super) async fn step_stops(trial: &Trial) -> Verdict {
         }
     })
     .await?;
+    // The heartbeat that says that the job has begun would say that it is lost.
+    let begun = format!("select not ahead from trax.lease where job_id = {job}");
+    within("the begin is reported", SOON, async || {
+        match trial.value(&begun).await?.as_str() {
+            "true" => Ok(()),
+            seen => Err(seen.to_owned()),
+        }
+    })
+    .await?;
     let released = take_away(trial, job, "release(job_id, token)").await?;
     is("taken away", released.as_str(), "true")?;
     let claim = "select token from trax.claim_next(worker => 'suite', tasks => '{conformance.steps}', lease => '1 h')";
