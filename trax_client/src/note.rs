@@ -6,8 +6,11 @@ use crate::id::Token;
 use crate::json::Json;
 use crate::reached;
 
-/// The most steps that a note names.
-const STEPS_AT_MOST: usize = 100;
+/// The most bytes of the steps that a note names: every server takes 1 kB, and a refusal would end
+/// the transaction of a handler that completes its job itself.
+const BYTES_AT_MOST: usize = 800;
+/// What a name takes in the server beside its characters, at most.
+const BYTES_OF_NAME: usize = 8;
 
 /// The note of a completion; stored as an object without its empty members.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -21,12 +24,16 @@ pub(crate) struct Note {
 }
 
 impl Note {
-    /// Returns the note of an attempt of this process, as far as it is known; empty for others.
+    /// Returns the note of an attempt of this process, as far as it is known; empty for others. It
+    /// names as many steps as there is room for.
     pub(crate) fn of(token: Token) -> Self {
-        let mut unreached_steps = reached::unreached(token);
-        unreached_steps.truncate(STEPS_AT_MOST);
+        let fits = |room: &mut usize, name: String| {
+            *room = room.checked_sub(name.len() + BYTES_OF_NAME)?;
+            Some(name)
+        };
+        let unreached = reached::unreached(token).into_iter();
         Note {
-            unreached_steps,
+            unreached_steps: unreached.scan(BYTES_AT_MOST, fits).collect(),
             output: None,
         }
     }

@@ -2,8 +2,7 @@
 //!
 //! An outcome that the server refuses for its content would be refused each time
 //! (`Error::is_of_the_values`), so at the first refusal a replacement is reported. A completion
-//! loses the note of unreached steps first. If it counts without its output, it is recorded without
-//! it, and its detail names the missing part.
+//! that counts without its output is recorded without it, and its detail names the missing part.
 //! Any other completion becomes a permanent failure, so that finished work does not run again. A
 //! failure loses its detail, and at the second refusal its delay.
 
@@ -136,13 +135,8 @@ fn checked(verdict: &Verdict, answer: Answer) -> (Answer, Option<&'static str>) 
 /// Returns the replacement for a refused outcome.
 fn instead(verdict: &Verdict, why: &str) -> Verdict {
     match verdict {
-        Verdict::Complete(completion) if !completion.note.unreached_steps.is_empty() => {
-            let mut completion = completion.clone();
-            completion.note.unreached_steps.clear();
-            Verdict::Complete(completion)
-        }
         Verdict::Complete(completion)
-            if completion.counts_without && completion.note.is_empty() =>
+            if completion.counts_without && completion.note.output.is_none() =>
         {
             Verdict::Complete(Completion::without_output(left_out(verdict, why)))
         }
