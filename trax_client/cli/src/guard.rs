@@ -63,6 +63,13 @@ impl Guard {
     /// Starts the guard, with the groups that already run.
     pub(crate) fn start(grace: Duration, running: &HashSet<i32>) -> std::io::Result<Self> {
         let (ours, its) = UnixStream::pair()?;
+        // Before the guard exists, so that it knows the groups even if this process ends now. In
+        // one message, as the socket holds few messages, however short.
+        let all: Vec<u8> = running
+            .iter()
+            .flat_map(|group| message(BEGINS, *group))
+            .collect();
+        let has_room = try_send(&ours, &all);
         let process = Command::new("/proc/self/exe")
             .arg0(NAME)
             .arg(grace.as_millis().to_string())
@@ -74,14 +81,9 @@ impl Guard {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        // In one message, as the socket holds few messages, however short.
-        let all: Vec<u8> = running
-            .iter()
-            .flat_map(|group| message(BEGINS, *group))
-            .collect();
         Ok(Guard {
             process,
-            must_restart: !try_send(&ours, &all),
+            must_restart: !has_room,
             socket: Arc::new(ours),
             grace,
         })
