@@ -220,12 +220,18 @@ impl Steps {
 
     /// Returns the steps of earlier attempts that this one has not reached.
     pub(crate) fn unreached(&self) -> Vec<String> {
-        reached::unreached(self.token)
+        match self.recorded {
+            0 => Vec::new(),
+            _ => reached::unreached(self.token),
+        }
     }
 
     /// Returns the note for the completion of a job.
     pub(crate) fn note(&self) -> Note {
-        Note::of(self.token)
+        match self.recorded {
+            0 => Note::default(),
+            _ => Note::of(self.token),
+        }
     }
 
     /// Returns whether the handler has completed the job by its own client.
