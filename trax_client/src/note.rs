@@ -9,7 +9,7 @@ use crate::reached;
 /// The most bytes of the steps that a note names: every server takes 1 kB, and a refusal would end
 /// the transaction of a handler that completes its job itself.
 const BYTES_AT_MOST: usize = 800;
-/// What a name takes in the server beside its characters, at most.
+/// The most bytes that a name takes in the server beside its characters.
 const BYTES_OF_NAME: usize = 8;
 
 /// The note of a completion; stored as an object without its empty members.

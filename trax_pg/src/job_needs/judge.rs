@@ -38,16 +38,16 @@ statement!(
 #[derive(Clone, Copy)]
 pub(super) struct Taken {
     pub(super) job_id: i64,
-    /// It begins to wait for others.
+    /// The job begins to wait for others.
     pub(super) waits: bool,
 }
 
-/// What one need decides for its job, whatever becomes of the others.
+/// The verdict of a single need on its job; the other needs do not matter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It waits no longer.
+    /// The job waits no longer.
     Enough,
-    /// It cannot run any more, because of this job.
+    /// The job cannot run any more, because of this one.
     DoomedBy(i64),
 }
 
@@ -205,6 +205,12 @@ pub(super) fn judge(spi: &Spi, taken: &[Taken], now: Timestamp) -> Judgement {
         match ends.verdict(need, waits) {
             Decides::Nothing => {}
             Decides::Met => job.is_busy |= !needs.delete_if_free(need.place, &view),
+            // The ends were read after the view was taken: a requeue may have moved the need.
+            Decides::All(Verdict::DoomedBy(_))
+                if need.awaits_requeue && !needs.lock_if_free(need.place, &view) =>
+            {
+                job.is_busy = true;
+            }
             Decides::All(verdict) => {
                 let both = job.verdict.map(|other| verdict.of_both(other));
                 job.verdict = Some(both.unwrap_or(verdict));
@@ -302,10 +308,10 @@ fn of_ended(
     found
 }
 
-/// What a need decides.
+/// The effect of a need.
 enum Decides {
     Nothing,
-    /// It is deleted.
+    /// The need is deleted.
     Met,
     All(Verdict),
 }
