@@ -106,8 +106,8 @@ with clock as materialized (
     -- Background workers are all processes whose type is not one of the server's own.
     select
         count(*) as used,
-        count(*) filter (where a.backend_type = 'trax launcher') as launchers,
-        count(*) filter (where a.backend_type = 'trax scheduler' and a.datname = current_database()) as schedulers
+        count(*) filter (where a.backend_type = 'trax scheduler' and a.datname = current_database()) as schedulers,
+        min(a.backend_start) filter (where a.backend_type = 'trax scheduler' and a.datname = current_database()) as started_at
     from pg_stat_activity a
     where a.backend_type not in (
         'client backend', 'autovacuum launcher', 'autovacuum worker', 'walsender', 'checkpointer',
@@ -190,16 +190,16 @@ where w.schedulers = 0
 union all
 select
     'scheduler_stuck', 'critical',
-    format('Its process runs, and its last cycle began %s ago.',
-        justify_interval(date_trunc('second', c.now - to_timestamp(t.value)))),
+    format(case when t.value is null then 'Its process began %s ago, and has ended no cycle.' else 'Its process runs, and its last cycle began %s ago.' end,
+        justify_interval(date_trunc('second', c.now - coalesce(to_timestamp(t.value), w.started_at)))),
     'See what it waits for: select pid, state, wait_event_type, wait_event, pg_blocking_pids(pid) from pg_stat_activity where backend_type = ''trax scheduler''; and the server log'
 from clock c
-join tally t on t.name = 'trax_last_cycle_timestamp_seconds'
 cross join worker_process w
+left join tally t on t.name = 'trax_last_cycle_timestamp_seconds'
 where w.schedulers > 0
     and current_setting('trax.enabled', true) = 'on'
     and not exists (select from unhealthy u where u.item = 'scheduler')
-    and to_timestamp(t.value) < c.past - 2 * current_setting('trax.tick_interval', true)::interval
+    and coalesce(to_timestamp(t.value), w.started_at) < c.past - 2 * current_setting('trax.tick_interval', true)::interval
 union all
 select
     'code_of_others', 'critical',

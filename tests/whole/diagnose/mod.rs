@@ -4,7 +4,7 @@
 mod own_server;
 
 use harness::process::{run, trax_binary};
-use harness::scheduler::{connect, live_database, live_server, status_becomes};
+use harness::scheduler::{connect, live_database, live_server, new_name, status_becomes};
 use harness::session::{Session, session};
 use harness::{PATIENCE, eventually};
 use serde_json::Value;
@@ -40,14 +40,24 @@ async fn fix(s: &Session, cause: &str) -> String {
     seen
 }
 
-/// A session in a database with a running scheduler and no trouble.
+/// A session in a database without trouble, whose scheduler has ended a cycle.
 async fn sound() -> Session {
     let database = live_database().await;
     let name = database.name().to_owned();
     let client = connect(&database).await;
     status_becomes(&client, "scheduler", "running", PATIENCE).await;
     drop(client);
-    Session::of(&live_server().existing(&name)).await
+    let s = Session::of(&live_server().existing(&name)).await;
+    let cycle =
+        "select count(*) from trax.tallies() where name = 'trax_last_cycle_timestamp_seconds'";
+    eventually("the first cycle", PATIENCE, async || {
+        match s.get(cycle).await.as_str() {
+            "1" => Ok(()),
+            seen => Err(seen.to_owned()),
+        }
+    })
+    .await;
+    s
 }
 
 async fn is_sound(s: &Session) {
@@ -138,28 +148,47 @@ async fn beside(s: &Session) -> Session {
     Session::of(&live_server().existing(&s.get("select current_database()").await)).await
 }
 
-#[tokio::test]
-async fn a_scheduler_whose_cycles_do_not_end_is_stuck() {
-    let s = sound().await;
-    let holder = beside(&s).await;
+/// Locks the queue, makes a schedule due by a statement, and sees the stuck scheduler reported with
+/// `words` until the lock is gone.
+async fn is_stuck(s: &Session, cause: &str, words: &str) {
+    let holder = beside(s).await;
     holder
         .get("begin; lock table trax.work_queue in exclusive mode")
         .await;
-    beside(&s)
-        .await
-        .get("select trax.schedule('m', 't', every => '1 h')")
-        .await;
+    beside(s).await.get(cause).await;
     eventually("the trouble is told", PATIENCE, async || {
-        match details(&s, "scheduler_stuck").await {
-            seen if seen.contains("last cycle began") => Ok(()),
+        match details(s, "scheduler_stuck").await {
+            seen if seen.contains(words) => Ok(()),
             seen => Err(seen),
         }
     })
     .await;
-    let typed = fix(&s, "scheduler_stuck").await;
+    let typed = fix(s, "scheduler_stuck").await;
     assert!(typed.contains("pg_blocking_pids"), "{typed}");
     holder.get("rollback").await;
-    is_sound(&s).await;
+    is_sound(s).await;
+}
+
+#[tokio::test]
+async fn a_scheduler_whose_cycles_do_not_end_is_stuck() {
+    let due = "select trax.schedule('m', 't', every => '1 h')";
+    is_stuck(&sound().await, due, "its last cycle began").await;
+}
+
+#[tokio::test]
+async fn a_scheduler_whose_first_cycle_does_not_end_is_stuck() {
+    let database = live_server().plain_database(&new_name("live")).await;
+    let s = Session::of(&database.expect("a database is made")).await;
+    s.get("begin; create extension trax; select trax.pause(); commit")
+        .await;
+    eventually("the scheduler", PATIENCE, async || {
+        match details(&s, "scheduler_paused").await {
+            seen if seen.is_empty() => Err(seen),
+            _ => Ok(()),
+        }
+    })
+    .await;
+    is_stuck(&s, "select trax.resume()", "and has ended no cycle").await;
 }
 
 #[tokio::test]
