@@ -63,6 +63,13 @@ pub(crate) fn complete(token: Token) {
     }
 }
 
+/// Returns whether a call has completed the job of an attempt.
+pub(crate) fn has_completed(token: Token) -> bool {
+    let attempts = attempts();
+    let calls = attempts.get(&token.0);
+    calls.is_some_and(|calls| calls.has_completed)
+}
+
 /// The list of an attempt's calls, which ends with this value.
 pub(crate) struct Reached(Token);
 
@@ -80,9 +87,7 @@ impl Reached {
 
     /// Returns whether the attempt has completed its job.
     pub(crate) fn has_completed(&self) -> bool {
-        let attempts = attempts();
-        let calls = attempts.get(&self.0.0);
-        calls.is_some_and(|calls| calls.has_completed)
+        has_completed(self.0)
     }
 }
 

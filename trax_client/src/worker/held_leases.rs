@@ -16,6 +16,7 @@ use crate::clock::Moment;
 use crate::id::{JobId, Token};
 use crate::job::Beat;
 use crate::json::Json;
+use crate::reached;
 
 /// The server counts a timeout from the report of the begin, which comes a moment after the begin.
 const REPORT_DELAY: Duration = Duration::from_millis(250);
@@ -42,6 +43,14 @@ impl Lease {
 
     fn is_unreported(&self, until: Moment) -> bool {
         matches!(self.begin, Begin::Unreported(at) if at <= until) || self.asked_at.is_some()
+    }
+
+    /// Tells the handler that the lease is lost, unless it has completed the job: such a lease ends
+    /// with the handler's transaction.
+    fn lose(&self) {
+        if !reached::has_completed(self.token) {
+            self.trigger.cancel(Reason::LeaseLost);
+        }
     }
 }
 
@@ -110,7 +119,7 @@ impl HeldLeases {
             progress: None,
         };
         if let Some(older) = self.lock().insert(job_id, lease) {
-            older.trigger.cancel(Reason::LeaseLost);
+            older.lose();
         }
         self.inserted.notify_one();
     }
@@ -255,7 +264,7 @@ impl HeldLeases {
                 continue;
             };
             if !beat.held {
-                lease.trigger.cancel(Reason::LeaseLost);
+                lease.lose();
                 continue;
             }
             lease.valid_until = sent + length;
@@ -283,7 +292,7 @@ impl HeldLeases {
         self.lock().retain(|_, lease| {
             let alive = lease.valid_until > now;
             if !alive {
-                lease.trigger.cancel(Reason::LeaseLost);
+                lease.lose();
             } else if lease.times_out_at.is_some_and(|at| at <= now) {
                 lease.times_out_at = None;
                 lease.trigger.cancel(Reason::Timeout);
@@ -327,7 +336,7 @@ impl HeldLeases {
     /// Records that the server reported this lease as lost.
     pub(crate) fn lost(&self, job_id: JobId, token: Token) {
         if let Some(lease) = of(&mut self.lock(), job_id, token) {
-            lease.trigger.cancel(Reason::LeaseLost);
+            lease.lose();
         }
     }
 

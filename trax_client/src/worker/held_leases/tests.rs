@@ -1,5 +1,6 @@
 use super::super::cancellation::{Cancellation, cancellation};
 use super::*;
+use crate::reached::Reached;
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -27,6 +28,21 @@ fn a_lease_without_contact_for_its_length_is_lost() {
     held.expire(now + LEASE / 2);
     assert_eq!(cancellation.reason(), None);
     held.expire(now + LEASE);
+    assert_eq!(cancellation.reason(), Some(Reason::LeaseLost));
+}
+
+#[test]
+fn a_handler_that_has_completed_its_job_is_not_told_that_the_lease_is_lost() {
+    let now = Moment::now();
+    let (held, token, cancellation) = one(None, now);
+    let attempt = Reached::of(token);
+    reached::complete(token);
+    held.record_beats(&[(JobId(1), token)], &beat(false, false), now, LEASE);
+    held.expire(now + LEASE);
+    assert_eq!(cancellation.reason(), None);
+    drop(attempt);
+    let (held, token, cancellation) = one(None, now);
+    held.record_beats(&[(JobId(1), token)], &beat(false, false), now, LEASE);
     assert_eq!(cancellation.reason(), Some(Reason::LeaseLost));
 }
 
