@@ -276,6 +276,8 @@ alter table trax.lease
     add constraint lease_retry_delay_range check (retry_delay >= interval '0' and retry_delay <= interval '3660 days');
 update trax.lease set extended_at = lease_expires_at where lease_expires_at < extended_at;
 alter table trax.lease set (autovacuum_vacuum_cost_delay = 0);
+alter table trax.lease alter reap_at drop not null;
+drop index trax.lease_reap_at;
 drop index trax.lease_limited;
 drop index trax.lease_concurrency_key;
 drop index trax.lease_manifest;

@@ -89,7 +89,7 @@ begin
         -- Leaves no length for an allowance to grant again.
         new.extended_at := new.lease_expires_at;
     end if;
-    new.reap_at := least(new.reap_at, new.lease_expires_at, new.timeout_at);
+    new.reap_at := null;
     return new;
 end;
 $$;

@@ -188,7 +188,10 @@ with clock as materialized (
         union all
         select (select q.run_at from trax.work_queue q where q.waits_for = 'time' order by q.run_at limit 1)
         union all
-        select (select l.reap_at from trax.lease l order by l.reap_at limit 1)
+        select (
+            select min(greatest(least(l.lease_expires_at, case when not (l.ahead or l.timed_out) then l.timeout_at end), l.reap_at))
+            from trax.lease l
+        )
     ) o (at)
     where o.at < c.now
 ), place as materialized (

@@ -1,9 +1,8 @@
 -- lease: the attempts that are being executed, with all data needed to queue the job again.
 --
 -- A heartbeat changes extended_at, lease_expires_at and timeout_at in place. No index contains
--- them, so the update stays HOT. The reaper finds candidates by reap_at, which is never later than
--- the true deadline and moves only when the reaper looks, except for an overdue lease that cannot
--- end yet and is put off.
+-- them, so the update stays HOT, and most leases end long before a deadline: the reaper reads the
+-- table.
 
 create table trax.lease (
     job_id bigint not null,
@@ -12,7 +11,7 @@ create table trax.lease (
     started_at timestamptz not null,
     lease_expires_at timestamptz not null,
     timeout_at timestamptz not null,
-    reap_at timestamptz not null,
+    reap_at timestamptz,
     queued_at timestamptz not null,
     run_at timestamptz not null,
     scheduled_for timestamptz,
@@ -54,7 +53,6 @@ create table trax.lease (
     constraint lease_manifest_has_id check ((manifest is null) = (manifest_id is null))
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 
-create index lease_reap_at on trax.lease (reap_at);
 -- Leases that count towards a limit: of limited groups, of concurrency keys and of manifests. By
 -- job, so that a count can begin behind jobs that have ended.
 create index lease_limited on trax.lease (group_name, job_id) where limited;
@@ -72,7 +70,7 @@ comment on column trax.lease.started_at is 'When it was claimed.';
 comment on column trax.lease.extended_at is 'When its worker last extended it; null: not since it was claimed, at started_at. From then to lease_expires_at is one lease; after a grace, as long as the next one would be.';
 comment on column trax.lease.lease_expires_at is 'When the lease ends unless a heartbeat extends it.';
 comment on column trax.lease.timeout_at is 'When the attempt has run too long, and once it is asked to stop, when it was asked. Does not count while it is fetched ahead.';
-comment on column trax.lease.reap_at is 'When the cycle checks it next; never later than the first deadline that applies, except for a lease that is overdue and cannot end yet.';
+comment on column trax.lease.reap_at is 'The cycle does not look at its deadlines before this time; null for most: it looks each time.';
 comment on column trax.lease.queued_at is 'When the job was first queued.';
 comment on column trax.lease.run_at is 'When it became claimable.';
 comment on column trax.lease.scheduled_for is 'The occurrence of its manifest that it represents.';

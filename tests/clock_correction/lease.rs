@@ -6,10 +6,10 @@ use harness::{PATIENCE, eventually, shared_server};
 /// The effect of a claim and a heartbeat while the clock is 400 days ahead.
 const AHEAD: &str = "update trax.lease set
     extended_at = coalesce(extended_at, started_at) + interval '400 days', lease_expires_at = lease_expires_at + interval '400 days',
-    timeout_at = timeout_at + interval '400 days', reap_at = reap_at + interval '400 days'";
+    timeout_at = timeout_at + interval '400 days'";
 const SOON: &str = "select count(*) from trax.lease
     where extended_at <= now() and lease_expires_at < now() + interval '1 min'
-        and reap_at < now() + interval '1 min' and timeout_at < now() + interval '30 days'";
+        and timeout_at < now() + interval '30 days'";
 
 #[tokio::test]
 async fn a_lease_that_a_clock_ahead_of_now_extended_ends_one_length_from_now() {
@@ -81,7 +81,7 @@ async fn a_lease_that_is_long_or_was_granted_a_grace_stays() {
         ),
         (
             "30 s",
-            "extended_at = now() + interval '50 min', lease_expires_at = now() + interval '55 min', reap_at = now() + interval '55 min'",
+            "extended_at = now() + interval '50 min', lease_expires_at = now() + interval '55 min'",
         ),
     ] {
         let id = s.enqueue("'a'").await;

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::instance;
 use crate::instance::State;
 use crate::lease;
-use crate::lease::ReapFrom;
+use crate::lease::Reaper;
 use crate::server::call::sql_function;
 use crate::server::clock::Timestamp;
 use crate::server::lock::{Lock, Mode};
@@ -24,8 +24,8 @@ use crate::server::spi::{Spi, arg};
 use crate::server::table::Table;
 use crate::server::version;
 use crate::{
-    changes, cleanup, dead_letter, due, graph, memory, metrics, outcome, prepared, repair, setting,
-    step, work_queue,
+    changes, cleanup, clock_correction, dead_letter, due, graph, memory, metrics, outcome,
+    prepared, repair, setting, step, work_queue,
 };
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ sql_function!(trax_tick, pg_finfo_trax_tick, |call| {
         prepared::look_for_ended();
         let now = Timestamp::now();
         let jump = believed_clock::jump(spi, now);
-        if let Some(report) = run(spi, now, jump, ReapFrom::beginning())? {
+        if let Some(report) = run(spi, now, jump, &mut Reaper::by_hand())? {
             for (step, affected) in report.steps {
                 rows.push(&[arg(step), arg(affected)]);
             }
@@ -93,7 +93,7 @@ impl Steps<'_> {
 
 /// Runs one cycle; returns `None` when another is under way. After a jump of the clock, attempts
 /// and jobs end by its earlier time.
-fn run(spi: &Spi, now: Timestamp, jump: Jump, reap_from: ReapFrom) -> Result<Option<Report>> {
+fn run(spi: &Spi, now: Timestamp, jump: Jump, reaper: &mut Reaper) -> Result<Option<Report>> {
     let Some(went_back) = watch_clock(spi, now) else {
         pgrx::debug1!("another cycle of trax is under way");
         return Ok(None);
@@ -108,11 +108,16 @@ fn run(spi: &Spi, now: Timestamp, jump: Jump, reap_from: ReapFrom) -> Result<Opt
     if !left.is_empty() {
         steps.run("left_work", || repair::left(spi, &left))?;
     }
+    reaper.look(ended_by, jump.later(now));
     let cancelled = steps.run("cancel_timed_out", || {
-        lease::cancel_timed_out(spi, ended_by, reap_from)
+        lease::cancel_timed_out(spi, ended_by, reaper)
     })?;
     let reaped = steps.run_partly("reap_expired_leases", || {
-        outcome::reap_expired_leases(spi, now, ended_by, reap_from)
+        outcome::reap_expired_leases(spi, now, ended_by, reaper)
+    })?;
+    let of_wrong_clock = reaper.take_of_wrong_clock();
+    steps.run("leases that lie too far ahead", || {
+        clock_correction::correct_leases(spi, jump.later(now), of_wrong_clock);
     })?;
     let buried = steps.run("reap_dead_letters", || {
         dead_letter::written_for(spi, reaped.spent)
@@ -169,7 +174,7 @@ fn watch_clock(spi: &Spi, now: Timestamp) -> Option<bool> {
 
 /// Does the scheduler's work when it wakes, inside a transaction; returns how long it may sleep. A
 /// paused scheduler only watches the clock, and in a copy that was not adopted it does nothing.
-pub(crate) fn run_for_scheduler(reap_from: &mut ReapFrom) -> Result<Duration> {
+pub(crate) fn run_for_scheduler(reaper: &mut Reaper) -> Result<Duration> {
     let interval = setting::tick_interval();
     spi::connected_anyhow(|spi| {
         prepared::look_for_ended();
@@ -191,11 +196,15 @@ pub(crate) fn run_for_scheduler(reap_from: &mut ReapFrom) -> Result<Duration> {
             return Ok(interval);
         }
         let jump = believed_clock::jump(spi, now);
-        *reap_from = reap_from.next(spi, jump.earlier(now));
-        let report = run(spi, now, jump, *reap_from)?;
-        if report.is_some() {
-            reap_from.looked(jump.earlier(Timestamp::now()));
-        }
+        reaper.begin(jump.earlier(now));
+        let report = run(spi, now, jump, reaper)?;
+        let interval = match &report {
+            Some(_) => {
+                let next_look = reaper.end(jump.earlier(Timestamp::now()));
+                next_look.map_or(interval, |pause| pause.min(interval))
+            }
+            None => interval,
+        };
         match report {
             Some(report) if report.more => Ok(Duration::ZERO),
             Some(report) if report.failed => {

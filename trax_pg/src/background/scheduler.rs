@@ -12,7 +12,7 @@ use super::{
     LIBRARY, SCHEDULER, TERMINATED, in_transaction, late_settings, receive_signals,
     reload_if_asked, wait,
 };
-use crate::lease::ReapFrom;
+use crate::lease::Reaper;
 use crate::memory;
 use crate::memory::Exit;
 use crate::memory::worker_slot;
@@ -228,7 +228,7 @@ struct Connected {
     settings_read_at: Timestamp,
     compatible: bool,
     last_cycle: Instant,
-    reap_from: ReapFrom,
+    reaper: Reaper,
     vacuums: Vacuums,
     executors: Executors,
     /// A table lock that a pass did not wait for.
@@ -257,7 +257,7 @@ impl Connected {
                     settings_read_at,
                     compatible: true,
                     last_cycle: Instant::now(),
-                    reap_from: ReapFrom::of_scheduler(Timestamp::now()),
+                    reaper: Reaper::of_scheduler(Timestamp::now()),
                     vacuums: Vacuums::default(),
                     executors: Executors::default(),
                     locked: None,
@@ -431,7 +431,7 @@ impl Connected {
             looked.unwrap_or_else(|error| error.raise());
         }
         due.cycle.then(|| {
-            let ran = cycle::run_for_scheduler(&mut self.reap_from);
+            let ran = cycle::run_for_scheduler(&mut self.reaper);
             ran.unwrap_or_else(|error| error.raise())
         })
     }

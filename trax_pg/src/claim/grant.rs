@@ -80,7 +80,6 @@ pub(super) fn grant(
         lease.set(Leased::StartedAt, arg(job.started_at.unwrap_or(now)));
         lease.set(Leased::LeaseExpiresAt, arg(expires_at));
         lease.set(Leased::TimeoutAt, arg(timeout_at));
-        lease.set(Leased::ReapAt, arg(expires_at.min(timeout_at)));
         lease.set(Leased::Attempt, attempt);
         lease.set(Leased::CancelRequested, arg(false));
         lease.set(Leased::Cancelled, arg(false));

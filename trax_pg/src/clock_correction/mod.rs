@@ -1,7 +1,7 @@
 //! Corrections after the server's clock was ahead: rows that it wrote lie too far in the future.
 //!
-//! Enters: leases, tokens, rates, next runs, retries and waiting jobs, from the sweep of each
-//! minute; all of them when the clock has gone back. Leaves: rows with times that the current clock
+//! Enters: leases that the reaper has found; tokens, rates, next runs, retries and waiting jobs,
+//! from the sweep of each minute; all of them when the clock has gone back. Leaves: rows with times that the current clock
 //! would have given them, and a line in the log. Holds, for all of them: a row is corrected only if
 //! the time at which it was *written* lies more than [`TOLERANCE_MICROS`] after now, so a time that
 //! a user chose stays, however far ahead it is. `now` is the later one of the two times of
@@ -15,6 +15,7 @@ mod waiting_job;
 
 use crate::server::clock::Timestamp;
 use crate::server::spi::Spi;
+pub(crate) use lease::correct_leases;
 
 #[cfg(doc)]
 use crate::server::clock::TOLERANCE_MICROS;
@@ -29,8 +30,8 @@ pub(crate) fn sweep(
     step("next runs that lie too far ahead", &|| {
         next_run::correct(spi, now, went_back);
     });
-    step("leases that lie too far ahead", &|| {
-        lease::correct(spi, now, went_back);
+    step("extensions that lie too far ahead", &|| {
+        lease::forget_extensions_ahead(spi, now);
     });
     step("retries that lie too far ahead", &|| {
         waiting_job::correct_retries(spi, now);

@@ -129,7 +129,11 @@ fn remember(
 }
 
 /// Returns whether a clock that was ahead has extended a lease.
-fn is_of_wrong_clock(extended_at: Timestamp, expires_at: Timestamp, now: Timestamp) -> bool {
+pub(super) fn is_of_wrong_clock(
+    extended_at: Timestamp,
+    expires_at: Timestamp,
+    now: Timestamp,
+) -> bool {
     let ahead = extended_at.0.saturating_sub(now.plus(TOLERANCE_MICROS).0);
     ahead > 0 && ahead > expires_at.0.saturating_sub(extended_at.0)
 }

@@ -1,9 +1,8 @@
 //! Leases: the right of one worker to execute one attempt until a time.
 //!
 //! Enters: leases granted by a claim. Leaves: a lease extended, released, asked to stop, or found
-//! overdue. Holds: only the token changes a lease; `reap_at` is never later than the first deadline
-//! that applies, so that the reaper's index probe misses nothing although a heartbeat does not
-//! update the index; a heartbeat waits for no lock.
+//! overdue. Holds: only the token changes a lease; no index knows a deadline, so that a heartbeat
+//! updates none; a heartbeat waits for no lock.
 //!
 //! A job *ahead* is one that its worker has claimed and has not reported as begun. Without the
 //! argument `places` of the claim none is. With it all are, because the answer to the claim may be
@@ -15,6 +14,7 @@
 
 mod heartbeat;
 mod overdue;
+mod reaper;
 
 use crate::changes;
 use crate::columns::Leased;
@@ -29,10 +29,11 @@ use crate::server::spi::{Spi, arg, row, statement};
 use crate::server::table::{Index, Key, RowLock, Table, Taken, View, Walk};
 use crate::{setting, unseen, wake};
 pub(crate) use overdue::{
-    Overdue, OverdueFound, ReapFrom, cancel_timed_out, forget_extensions, put_off, take_overdue,
+    Overdue, OverdueFound, cancel_timed_out, forget_extensions, put_off, take_overdue,
 };
 use pgrx::Uuid;
 use pgrx::pg_sys;
+pub(crate) use reaper::Reaper;
 use std::collections::HashSet;
 
 /// How often in a row a job that was fetched ahead may be lost before it begins, without using an
@@ -88,8 +89,7 @@ sql_function!(trax_heartbeat, pg_finfo_trax_heartbeat, |call| {
     Ok(rows.end())
 });
 
-// The extension's own statements maintain `reap_at`; a trigger does for rows that are changed by
-// hand.
+// The scheduler looks at once at a lease whose deadline a user has changed.
 sql_function!(
     trax_deadline_changed_manually,
     pg_finfo_trax_deadline_changed_manually,

@@ -22,6 +22,7 @@
 //! it does not keep the reaper from other leases.
 
 use super::Locked;
+use super::reaper::Reaper;
 use crate::server::clock::{Timestamp, micros};
 use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
@@ -29,31 +30,21 @@ use crate::{setting, wake};
 use pgrx::datum::Interval;
 use pgrx::{Uuid, pg_sys};
 use std::collections::HashMap;
-use std::time::Instant;
 
-/// Shortest pause between two reads from the beginning of the index, and the inverse of the share
-/// of time that they may take.
-const FROM_BEGINNING_MICROS: i64 = 1_000_000;
-const FROM_BEGINNING_SHARE: i64 = 100;
-/// The most leases that one cycle checks; after that many, the next cycle follows at once.
-const OVERDUE_AT_MOST: i64 = 1000;
 /// Recorded heartbeats are deleted this long after they expired.
 const FORGET_MICROS: i64 = 60 * 1_000_000;
-/// A scheduler that looks this much later than planned has stood still.
-const STALL_MICROS: i64 = 2_000_000;
 
 statement!(
     LeaseOverdue, "lease/overdue.sql",
-    { now: TIMESTAMPTZOID, at_most: INT8OID, begin: TIMESTAMPTZOID } -> (Locked, Deadlines)
+    { job_ids: INT8ARRAYOID, now: TIMESTAMPTZOID, asked_by: TIMESTAMPTZOID } -> (Locked, Deadlines)
 );
 statement!(
     LeaseExtended, "lease/extended.sql",
     { job_ids: INT8ARRAYOID, tokens: UUIDARRAYOID } -> Extended
 );
 statement!(LeaseExtensionForget, "lease/extension_forget.sql", { before: TIMESTAMPTZOID });
-statement!(LeaseTimeOut, "lease/time_out.sql", { now: TIMESTAMPTZOID, begin: TIMESTAMPTZOID });
+statement!(LeaseTimeOut, "lease/time_out.sql", { job_ids: INT8ARRAYOID, now: TIMESTAMPTZOID });
 statement!(LeaseServerBack, "lease/server_back.sql" -> Option<Timestamp>);
-statement!(LeaseFirst, "lease/first.sql", { begin: TIMESTAMPTZOID } -> Timestamp);
 statement!(
     LeaseLookLater, "lease/look_later.sql",
     {
@@ -67,93 +58,16 @@ statement!(
 );
 statement!(LeasePutOff, "lease/put_off.sql", { job_ids: INT8ARRAYOID, now: TIMESTAMPTZOID });
 
-/// The point at which the reaper begins to read.
-///
-/// Ended leases leave dead entries at the head of `lease_reap_at` until a vacuum, all those of a
-/// long load while a snapshot is held. A scheduler remembers the first live lease as its own hint.
-/// Once a second, or less often when that takes long, it begins at the beginning and so finds a
-/// lease whose claim was committed late.
-#[derive(Clone, Copy)]
-pub(crate) struct ReapFrom {
-    from: Timestamp,
-    look_at: Timestamp,
-    /// When the cycle last came back; for a cycle by hand, when the server did.
-    back_at: Option<Timestamp>,
-    /// When a scheduler's last cycle was done.
-    looked_at: Option<Timestamp>,
-}
-
-impl ReapFrom {
-    /// Begins at the first entry, for a cycle by hand.
-    pub(crate) fn beginning() -> Self {
-        Self {
-            from: Timestamp(i64::MIN),
-            look_at: Timestamp(i64::MIN),
-            back_at: None,
-            looked_at: None,
-        }
-    }
-
-    /// Begins at the first entry, for a scheduler that starts at `now`.
-    pub(crate) fn of_scheduler(now: Timestamp) -> Self {
-        Self {
-            back_at: Some(now),
-            // A scheduler that is paused from the start stands still until it continues.
-            looked_at: Some(now),
-            ..Self::beginning()
-        }
-    }
-
-    /// Returns where to begin now, and where next time. Call it before the cycle ends leases, since
-    /// that may be rolled back.
-    pub(crate) fn next(self, spi: &Spi, now: Timestamp) -> Self {
-        // A clock that was set back must not postpone the next read from the beginning.
-        let soon = now.plus(3600 * FROM_BEGINNING_MICROS);
-        let beginning = Timestamp(i64::MIN);
-        let begin = if now < self.look_at && self.look_at < soon {
-            self.from
-        } else {
-            beginning
-        };
-        let began = Instant::now();
-        let first = spi
-            .query(LeaseFirst { begin: arg(begin) })
-            .first()
-            .unwrap_or(now);
-        let pause = (micros(began.elapsed()) * FROM_BEGINNING_SHARE).max(FROM_BEGINNING_MICROS);
-        Self {
-            from: first.min(now),
-            look_at: if begin == beginning {
-                now.plus(pause)
-            } else {
-                self.look_at
-            },
-            back_at: if self.stood_still(now) {
-                Some(now)
-            } else {
-                self.back_at
-            },
-            looked_at: None,
-        }
-    }
-
-    /// Notes that a cycle is done at `now`.
-    pub(crate) fn looked(&mut self, now: Timestamp) {
-        self.looked_at = Some(now);
-    }
-
-    fn stood_still(&self, now: Timestamp) -> bool {
-        let meant = micros(setting::tick_interval()).saturating_add(STALL_MICROS);
-        self.looked_at.is_some_and(|at| at.plus(meant) < now)
-    }
-}
-
 /// Asks attempts that run longer than their timeout to stop; returns how many. The row records when
 /// the attempt was asked, so that a late cycle leaves it the whole grace.
-pub(crate) fn cancel_timed_out(spi: &Spi, now: Timestamp, from: ReapFrom) -> usize {
+pub(crate) fn cancel_timed_out(spi: &Spi, now: Timestamp, reaper: &mut Reaper) -> usize {
+    let job_ids = reaper.take_timed_out();
+    if job_ids.is_empty() {
+        return 0;
+    }
     let cancelled = spi.execute(LeaseTimeOut {
+        job_ids: arg(job_ids),
         now: arg(now),
-        begin: arg(from.from),
     });
     if cancelled > 0 {
         // Statements that run in the server are cancelled at once.
@@ -171,11 +85,12 @@ pub(crate) enum Overdue {
     TimedOut,
 }
 
-/// The result of a look for overdue leases.
+/// The leases that are overdue.
+#[derive(Default)]
 pub(crate) struct OverdueFound {
     pub(crate) overdue: Vec<(Locked, Overdue)>,
-    /// The cycle's limit was reached.
-    pub(crate) full: bool,
+    /// Others that seem overdue are left.
+    pub(crate) more: bool,
 }
 
 /// When a lease was last extended, and until when.
@@ -232,14 +147,18 @@ struct Candidate {
     ahead: bool,
 }
 
-/// Locks the leases that seem overdue, returns those that are, and sets the time of the next look
-/// at the others. Leases that another transaction has locked are skipped, until the next cycle.
-pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> OverdueFound {
+/// Locks the next leases that seem overdue, returns those that are, and sets the time of the next
+/// look at the others. Leases that another transaction has locked are skipped, until the next look.
+pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, reaper: &mut Reaper) -> OverdueFound {
+    let job_ids = reaper.take_overdue();
+    if job_ids.is_empty() {
+        return OverdueFound::default();
+    }
     let grace = micros(setting::cancel_grace());
     let rows = spi.query(LeaseOverdue {
+        job_ids: arg(job_ids),
         now: arg(now),
-        at_most: arg(OVERDUE_AT_MOST),
-        begin: arg(from.from),
+        asked_by: arg(now.plus(grace.saturating_neg())),
     });
     let mut candidates: Vec<Candidate> = rows
         .iter()
@@ -256,7 +175,7 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Overdue
         })
         .collect();
     extend(spi, &mut candidates, now);
-    let back_at = match from.back_at {
+    let back_at = match reaper.back_at() {
         Some(back_at) => back_at,
         None if candidates.is_empty() => now,
         None => server_back(spi),
@@ -304,7 +223,7 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, from: ReapFrom) -> Overdue
     }
     let found = OverdueFound {
         overdue,
-        full: rows.len() as i64 >= OVERDUE_AT_MOST,
+        more: reaper.has_more(),
     };
     look_later(spi, alive);
     found

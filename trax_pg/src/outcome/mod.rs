@@ -24,7 +24,7 @@ use crate::columns::{Leased, Outcome};
 use crate::error::{Error, Result};
 use crate::job_steps;
 use crate::lease;
-use crate::lease::{FREE_LOSSES, Held, Locked, Overdue, ReapFrom};
+use crate::lease::{FREE_LOSSES, Held, Locked, Overdue, Reaper};
 use crate::limit::{self, Shared};
 use crate::manifest_state;
 use crate::manifest_state::job_ended;
@@ -220,12 +220,12 @@ pub(crate) fn reap_expired_leases(
     spi: &Spi,
     now: Timestamp,
     ended_by: Timestamp,
-    from: ReapFrom,
+    reaper: &mut Reaper,
 ) -> Result<(Reaped, Option<Error>)> {
     let mut reaped = Reaped::default();
     let mut failure = None;
     for _ in 0..LOOKS_AT_MOST {
-        let put_off = reap(spi, now, ended_by, from, &mut reaped, &mut failure)?;
+        let put_off = reap(spi, now, ended_by, reaper, &mut reaped, &mut failure)?;
         if !reaped.more || put_off == 0 {
             break;
         }
@@ -238,11 +238,11 @@ fn reap(
     spi: &Spi,
     now: Timestamp,
     ended_by: Timestamp,
-    from: ReapFrom,
+    reaper: &mut Reaper,
     reaped: &mut Reaped,
     failure: &mut Option<Error>,
 ) -> Result<usize> {
-    let lease::OverdueFound { overdue, full } = lease::take_overdue(spi, ended_by, from);
+    let lease::OverdueFound { overdue, more } = lease::take_overdue(spi, ended_by, reaper);
     // A worker that keeps the transaction of its outcome open must not stop the cycle: the lease
     // waits for a later one.
     let manifests = overdue
@@ -263,7 +263,7 @@ fn reap(
         .map(|(lease, overdue)| Ending::overdue(lease, overdue, now))
         .collect();
     endings.sort_by_key(|ending| ending.lease.job_id);
-    reaped.more = full;
+    reaped.more = more;
     let mut bad = Vec::new();
     end_overdue(spi, &endings, now, reaped, &mut bad)?;
     let put_off = waiting.len() + bad.len();

@@ -413,7 +413,10 @@ impl Scan {
     }
 }
 
-unsafe fn slot_value(slot: *mut pg_sys::TupleTableSlot, column: usize) -> Option<pg_sys::Datum> {
+pub(super) unsafe fn slot_value(
+    slot: *mut pg_sys::TupleTableSlot,
+    column: usize,
+) -> Option<pg_sys::Datum> {
     // SAFETY: as the caller says; a column that is already in the slot has a value and a flag, and
     // the server checks the number of any other.
     unsafe {
