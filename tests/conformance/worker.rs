@@ -203,7 +203,7 @@ async fn perform(act: Act, ctx: &Context) -> HandlerResult<Value> {
         "children" => {
             let children = ctx.children(Children::All).await?;
             let shown = children.iter().map(|child| {
-                let output = child.output::<Value>().unwrap_or_default();
+                let output = child.output.clone().unwrap_or_default();
                 json!({ "state": child.state, "output": output })
             });
             Ok(shown.collect())

@@ -178,8 +178,9 @@ async fn an_executor_that_has_idled_for_long_is_not_gone() {
 #[tokio::test]
 async fn busy_executors_are_named_with_what_helps() {
     let (_database, s) = super::live().await;
-    let first = queue(&s, "select pg_sleep(1e9)").await;
+    let first = queue(&s, "select pg_sleep(1e9), 1").await;
     queue(&s, "select pg_sleep(1e9), 2").await;
+    sleeper_of(&s, "1e9), 1").await;
     sleeper_of(&s, "1e9), 2").await;
     s.get("select trax.schedule('m', sql => 'select 1')").await;
     let job = s.number("select trax.trigger('m')").await;
@@ -214,10 +215,10 @@ async fn a_statement_whose_group_is_at_its_limit_needs_no_worker() {
     s.get("select trax.configure_group('one', max_active_jobs => 1)")
         .await;
     let of_group = "max_retries => 0, group_name => 'one'";
-    let first = super::queue_with(&s, "select pg_sleep(1e9)", of_group).await;
+    let first = super::queue_with(&s, "select pg_sleep(1e9), 1", of_group).await;
     queue(&s, "select pg_sleep(1e9), 2").await;
+    sleeper_of(&s, "1e9), 1").await;
     sleeper_of(&s, "1e9), 2").await;
-    sleeper_of(&s, "pg_sleep(1e9)").await;
     let job = super::queue_with(&s, "select 1", of_group).await;
     s.get("update trax.work_queue set (run_at, queued_at) = (run_at - interval '1 h', queued_at - interval '1 h')")
         .await;

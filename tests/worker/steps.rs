@@ -137,6 +137,28 @@ async fn a_handler_spawns_children_and_gets_their_results() {
 }
 
 #[tokio::test]
+async fn the_output_of_a_child_that_failed_is_its_error() {
+    let (db, s) = scheduled().await;
+    let worker = worker(&db)
+        .handle("flow", |(): (), ctx: Context| async move {
+            ctx.spawn("charge", &NewJob::new("charge", ())).await?;
+            let children = ctx.children(Children::All).await?;
+            let output = children[0].output::<()>();
+            HandlerResult::Ok(output.map_err(|error| error.to_string()))
+        })
+        .handle("charge", |(): (), _: Context| async move {
+            HandlerResult::<()>::Err(JobError::permanent("card declined"))
+        });
+    let job = s.enqueue("'flow', 'null'").await;
+    beside(worker, ends_as(&s, job, "completed")).await;
+    let output = format!("select output ->> 'Err' from trax.job where job_id = {job}");
+    assert_eq!(
+        s.get(&output).await,
+        "the child of step \"charge\" is failed: card declined"
+    );
+}
+
+#[tokio::test]
 async fn what_a_failed_job_did_is_undone() {
     let (db, s) = scheduled().await;
     let worker = worker(&db)

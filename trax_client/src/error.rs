@@ -6,6 +6,7 @@ use std::{fmt, io};
 use tokio_postgres::error::{DbError, SqlState};
 
 use crate::hint::in_rust;
+use crate::job_result::NotCompleted;
 use crate::level;
 use crate::tls_refusal::explain;
 
@@ -77,6 +78,8 @@ pub enum Error {
     Tls(String),
     /// The worker is misconfigured; the text has the remedy.
     Setup(String),
+    /// The job whose output was asked for has not completed, or its output was left out.
+    NotCompleted(NotCompleted),
     /// A value cannot be converted to or from JSON or its SQL type.
     Conversion(Box<dyn std::error::Error + Send + Sync>),
 }
@@ -102,7 +105,11 @@ impl Error {
             Error::Connection(cause) => {
                 cause.downcast_ref::<ServerReport>().map(|server| &server.0)
             }
-            Error::Address(_) | Error::Tls(_) | Error::Setup(_) | Error::Conversion(_) => None,
+            Error::Address(_)
+            | Error::Tls(_)
+            | Error::Setup(_)
+            | Error::NotCompleted(_)
+            | Error::Conversion(_) => None,
         }
     }
 
@@ -424,6 +431,7 @@ impl fmt::Display for Error {
             Error::Address(mistake) => write!(f, "address of the database: {mistake}"),
             Error::Tls(cause) => write!(f, "TLS: {cause}"),
             Error::Setup(mistake) => f.write_str(mistake),
+            Error::NotCompleted(error) => write!(f, "{error}"),
             Error::Conversion(error) => write!(f, "conversion: {}", chain(error.as_ref())),
             other => {
                 let Some(report) = other.report() else {

@@ -2,37 +2,56 @@
 
 use crate::sql_hint::{Value, argument, rewritten};
 
-/// Arguments that are an enum, a document or a method without a value here; they stay as they are.
-const OTHERS: [&str; 11] = [
-    "on_duplicate",
+/// Arguments that are an enum or a document here; they stay as they are.
+const OTHERS: [&str; 6] = [
     "permanent",
-    "close_rate",
     "dormant",
     "depends_mode",
     "state",
     "undo",
-    "task",
-    "sql",
-    "name",
     "until",
 ];
+/// Arguments that are parameters of functions here.
+const PARAMETERS: [&str; 10] = [
+    "allowed",
+    "count",
+    "delay",
+    "name",
+    "period",
+    "prune",
+    "source",
+    "sql",
+    "task",
+    "time_limit",
+];
 
-/// Returns a hint with the arguments of a call as methods of builders: `priority => 0` is
-/// `.priority(0)`. Statements to type, and values that are not understood, stay SQL.
+/// Returns a hint with the arguments of a call as methods of builders or as parameters:
+/// `priority => 0` is `.priority(0)`, `count => 1` is `count: 1`. Statements to type, and values
+/// that are not understood, stay SQL.
 pub(crate) fn in_rust(hint: &str) -> String {
     rewritten(hint, |text, may_begin| {
         let (name, value, after) = argument(text).filter(|_| may_begin)?;
-        Some((format!(".{}({})", method(name)?, written(&value)?), after))
+        Some((passed(name, &value)?, after))
     })
 }
 
-/// Returns the name of the method for an argument.
-fn method(argument: &str) -> Option<&str> {
-    match argument {
-        "group_name" => Some("group"),
-        name if OTHERS.contains(&name) => None,
-        name => Some(name),
-    }
+/// Returns how an argument is passed.
+fn passed(name: &str, value: &Value) -> Option<String> {
+    Some(match (name, value) {
+        ("on_duplicate", Value::Text(what)) => {
+            let what = match &what[..] {
+                "replace" => "Replace",
+                "postpone" => "Postpone",
+                _ => return None,
+            };
+            format!(".on_duplicate(OnDuplicate::{what})")
+        }
+        ("close_rate", _) => ".close_rate()".to_owned(),
+        ("group_name", _) => format!(".group({})", written(value)?),
+        _ if OTHERS.contains(&name) => return None,
+        _ if PARAMETERS.contains(&name) => format!("{name}: {}", written(value)?),
+        _ => format!(".{name}({})", written(value)?),
+    })
 }
 
 /// Returns a value in Rust.
@@ -107,12 +126,20 @@ mod tests {
                 "every => interval '5 min'. after => now()",
                 ".every(Duration::from_secs(300)). .after(SystemTime::now())",
             ),
+            (
+                "Specify a number, for example: count => 1",
+                "Specify a number, for example: count: 1",
+            ),
+            (
+                "Add unique_key => 'a', on_duplicate => 'replace'; or close_rate => true.",
+                "Add .unique_key(\"a\"), .on_duplicate(OnDuplicate::Replace); or .close_rate().",
+            ),
         ] {
             assert_eq!(in_rust(sql), rust);
         }
         for sql in [
             "Type: select trax.schedule('m', 't', cron => '0 3 * * *')",
-            "Name it: on_duplicate => 'replace'",
+            "Name it: on_duplicate => 'sometimes'",
             "For example: undo => '{\"task\": \"a\"}'",
             "timeout => interval '1 fortnight', variance => ...",
             "As an admin of trax, type: select trax.grant_access('ROLE', 'worker')",

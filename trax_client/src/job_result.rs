@@ -151,7 +151,7 @@ impl<T> JobResult<T> {
 
 /// The error for a job that did not complete. Its text has the job's result.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct NotCompleted(String);
+pub struct NotCompleted(pub(crate) String);
 
 impl fmt::Display for NotCompleted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -160,6 +160,12 @@ impl fmt::Display for NotCompleted {
 }
 
 impl std::error::Error for NotCompleted {}
+
+impl From<NotCompleted> for Error {
+    fn from(error: NotCompleted) -> Self {
+        Error::NotCompleted(error)
+    }
+}
 
 impl<T: DeserializeOwned> JobResult<T> {
     fn of(state: JobState, output: Option<Json>, error: Option<String>) -> Result<Self> {

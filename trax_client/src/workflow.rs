@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::id::{JobId, Token};
+use crate::job_result::NotCompleted;
 use crate::json::Json;
 
 /// The job that undoes a step if its job fails for good or is cancelled.
@@ -147,11 +148,23 @@ pub struct Child {
 }
 
 impl Child {
-    /// Parses the output as `T`; a child without an output has `null`.
+    /// Parses the output of a completed child as `T`; a child without an output has `null`.
     ///
     /// # Errors
-    /// If the output does not fit the type.
+    /// If the child has not completed; the text has its error. If its output was left out or does
+    /// not fit the type.
     pub fn output<T: DeserializeOwned>(&self) -> Result<T> {
-        Ok(self.output.clone().unwrap_or_default().read()?)
+        let state = self.state.as_deref().unwrap_or("unknown");
+        let why = match (state, &self.error, self.left_out) {
+            ("completed", _, false) => {
+                return Ok(self.output.clone().unwrap_or_default().read()?);
+            }
+            (_, _, true) => {
+                format!("{state}, and its output and error were left out: call Client::job")
+            }
+            (_, Some(error), false) => format!("{state}: {error}"),
+            (_, None, false) => state.to_owned(),
+        };
+        Err(NotCompleted(format!("the child of step {:?} is {why}", self.step)).into())
     }
 }

@@ -8,7 +8,10 @@ const it = await database();
 
 test("a handler that blocks the event loop for two leases keeps its job", async () => {
   const job = await it.client.enqueue("blocks", {}, { maxRetries: 0 });
-  const worker = it.worker({ lease: "4 s" }).task("blocks", () => {
+  const worker = it.worker({ lease: "4 s" }).task("blocks", async () => {
+    // The thread of the heartbeat has started.
+    const extended = "select count(*)::int from trax.lease where job_id = $1 and extended_at is not null";
+    await eventually("a heartbeat", async () => (await it.value(extended, job)) === 1);
     const end = Date.now() + 8500;
     while (Date.now() < end);
     return "kept";

@@ -353,8 +353,8 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
-    /// Sets how long a lease lasts without a heartbeat (default 30 s, at least 30 ms). Heartbeats
-    /// are sent every third of it.
+    /// Sets how long a lease lasts without a heartbeat (default 30 s, at least 30 ms, at most ten
+    /// years). Heartbeats are sent every third of it.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.setup.lease = lease.min(deadline::LONGEST);
         self

@@ -89,7 +89,8 @@ impl JobError {
         }
     }
 
-    /// Returns a permanent failure: no attempt follows.
+    /// Returns a permanent failure: no attempt follows. A handler that was asked to stop has not
+    /// decided: its error counts as the end of the stop, and a timeout is retried.
     pub fn permanent(error: impl Into<String>) -> Self {
         JobError {
             failure: Failure::new(error).permanent(),
