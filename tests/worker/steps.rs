@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use trax_client::{
-    Children, Client as Trax, Context, Event, HandlerResult, NewJob, Outcome, Sent, Undo, Worker,
+    Children, Client as Trax, Context, Event, HandlerResult, JobError, NewJob, Outcome, Sent, Undo,
+    Worker,
 };
 
 /// A database with a scheduler, and a session in it.
