@@ -415,7 +415,11 @@ async fn a_group_on_several_shards_is_gathered_however_much_each_has() {
     ))
     .await;
     s.get("set statement_timeout = '60 s'").await;
-    assert_eq!(s.get(&call("default", 2)).await, "1");
+    assert_eq!(
+        s.get("call trax_router.move_group('default', 2, null, gather => true)")
+            .await,
+        "1"
+    );
     let left = "select moves_from from trax_router.group_placement where group_name = 'default'";
     assert_eq!(s.get(left).await, "");
     for number in [1, 3] {
