@@ -170,7 +170,7 @@ language c volatile parallel unsafe
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_apply';
 comment on function trax.apply(jsonb, boolean, boolean, text) is
-    'Creates and changes the groups, manifests, rates and defaults of tasks of a document, and returns for each: created, changed (with what), unchanged or removed. prune removes manifests, rates, and settings of groups and tasks, that an earlier apply of the same source created and the document no longer has. dry_run changes nothing. What the document names belongs to its source, a program or a repository, from then on; what belongs to another source is refused.';
+    'Creates and changes the groups, manifests, rates and defaults of tasks of a document, and returns for each: created, changed (with what), unchanged or removed. prune removes manifests, rates, and settings of groups and tasks, that an earlier apply of the same source created and the document no longer has. dry_run changes nothing. What it names belongs to its source, a program or a repository, from then on; what belongs to another source is refused, or without source changed.';
 
 create function trax.preview(
     name text,

@@ -108,7 +108,8 @@ comment on function trax_router.missing_roles(int, text[]) is
 
 create function trax_router.begin_move(
     group_name text,
-    to_shard int
+    to_shard int,
+    gather boolean default false
 )
 returns void
 language plpgsql volatile
@@ -174,6 +175,12 @@ begin
         end;
     end loop;
     perform trax_router.hold_placement();
+    if gather is not true and trax_router.is_spread(group_name) then
+        raise exception 'group "%" is spread over all shards', group_name
+            using errcode = '55000',
+                detail = format('A move would end its spreading: all its jobs would be on shard %s.', to_shard),
+                hint = format('If they should be: call trax_router.move_group(%L, %s, null, gather => true)', group_name, to_shard);
+    end if;
     homes := array(select trax_router.shards_of_settings(group_name));
     left_from := coalesce(
         (select p.moves_from from trax_router.group_placement p where p.group_name = group_name), '{}'
@@ -237,8 +244,8 @@ begin
     on conflict do nothing;
 end;
 $$;
-comment on function trax_router.begin_move(text, int) is
-    'Internal. Sends the new jobs of a group to a shard, and writes down from which ones the others are to be carried. Refused, with nothing changed, when that shard is away.';
+comment on function trax_router.begin_move(text, int, boolean) is
+    'Internal. Sends the new jobs of a group to a shard, and writes down from which ones the others are to be carried. Refused, with nothing changed, when that shard is away, or when the group is spread and gather is not true.';
 
 create function trax_router.carry(
     group_name text,
@@ -364,7 +371,8 @@ comment on function trax_router.carry(text, int, int[]) is
 create procedure trax_router.move_group(
     group_name text,
     shard int,
-    out carried bigint
+    out carried bigint,
+    gather boolean default false
 )
 language plpgsql
 as $$
@@ -376,7 +384,7 @@ declare
 begin
     carried := 0;
     commit;
-    perform trax_router.begin_move(group_name, shard);
+    perform trax_router.begin_move(group_name, shard, gather);
     loop
         commit;
         select *
@@ -396,8 +404,8 @@ begin
     end loop;
 end;
 $$;
-comment on procedure trax_router.move_group(text, int) is
-    'Moves a group that may be at work to a shard: its new jobs go there at once, what waits is carried over with its id, what runs ends where it is. Its manifests follow when none of their jobs runs. Returns when all is there, and how many jobs it has carried; broken off at any moment, call it again. Refused inside a transaction block, and when the shard is away.';
+comment on procedure trax_router.move_group(text, int, boolean) is
+    'Moves a group that may be at work to a shard: its new jobs go there at once, what waits is carried over with its id, what runs ends where it is. Its manifests follow when none of their jobs runs. Returns when all is there, and how many jobs it has carried; broken off at any moment, call it again. Refused inside a transaction block, when the shard is away, and for a spread group unless gather is true, which ends its spreading.';
 
 create function trax_router.departed(
     shard int,
@@ -471,30 +479,3 @@ end;
 $$;
 comment on function trax_router.refuse_departed(text[], text) is
     'Internal. Refuses manifests, or a group, of which something has left one shard and is not known to be on another.';
-
-create function trax_router.unended_moves(
-    patience interval
-)
-returns table (
-    cause text,
-    severity text,
-    detail text,
-    fix text,
-    shard int
-)
-language sql stable security definer
-set search_path = pg_catalog, pg_temp
-as $$
-    select
-        'move_broken_off', 'warning',
-        format('Group "%s" has been on its way to shard %s since %s. What it still has on shard %s waits for the end of the move; to enable its group or manifests there does not help.',
-            p.group_name, p.shard, date_trunc('second', p.placed_at), array_to_string(p.moves_from, ', ')),
-        format('call trax_router.move_group(%L, %s, null)', p.group_name, p.shard),
-        p.shard
-    from trax_router.group_placement p
-    where p.moves_from is not null
-        and p.placed_at <= clock_timestamp() - patience
-    order by p.group_name
-$$;
-comment on function trax_router.unended_moves(interval) is
-    'Internal. Returns the groups that began to move before patience, as trax.diagnose() names causes of trouble.';

@@ -159,6 +159,33 @@ $$;
 comment on function trax_router.violations() is
     'Internal. Returns what trax.check() finds at the router itself.';
 
+create function trax_router.unended_moves(
+    patience interval
+)
+returns table (
+    cause text,
+    severity text,
+    detail text,
+    fix text,
+    shard int
+)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+    select
+        'move_broken_off', 'warning',
+        format('Group "%s" has been on its way to shard %s since %s. What it still has on shard %s waits for the end of the move; to enable its group or manifests there does not help.',
+            p.group_name, p.shard, date_trunc('second', p.placed_at), array_to_string(p.moves_from, ', ')),
+        format('call trax_router.move_group(%L, %s, null)', p.group_name, p.shard),
+        p.shard
+    from trax_router.group_placement p
+    where p.moves_from is not null
+        and p.placed_at <= clock_timestamp() - patience
+    order by p.group_name
+$$;
+comment on function trax_router.unended_moves(interval) is
+    'Internal. Returns the groups that began to move before patience, as trax.diagnose() names causes of trouble.';
+
 create function trax_router.causes(
     patience interval
 )

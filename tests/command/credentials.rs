@@ -1,12 +1,13 @@
-//! The credentials that a worker's programs can find.
+//! The credentials that the command uses, and those that a worker's programs can find.
 
 use super::exec::program;
-use super::text;
+use super::{bare, text};
 use harness::process::{Scratch, run, trax_binary};
 use harness::scheduler::{connect, execute};
 use harness::{database, shared_server};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
-use trax_client::testkit::Database;
+use trax_client::testkit::{Database, Server};
 
 /// Prints the passwords found in the environments of its parent and of the parent's other children.
 const LOOK: &str = r#"
@@ -43,4 +44,44 @@ async fn a_program_finds_no_credentials_in_the_processes_around_it() {
     lock.args(["lock", "n", "--", "sh", "-c", &look]);
     let (code, output, errors) = run(&mut lock);
     assert_eq!((code, output.as_str()), (Some(0), "\"\""), "{errors}");
+}
+
+#[tokio::test]
+async fn a_password_file_is_read_as_psql_reads_it_unless_others_may() {
+    let server = Server::options().setting("listen_addresses", "127.0.0.1");
+    let server = server.start().expect("a server starts");
+    let database = server.database("app").await;
+    let database = database.expect("a database with the extension is made");
+    let client = connect(&database).await;
+    execute(
+        &client,
+        "create role ada login password 's3c:ret'; select trax.grant_access('ada', 'reader')",
+    )
+    .await;
+    let files = Scratch::new("password");
+    let path = files.path().join("pass");
+    let line = format!("127.0.0.1:{}:app:ada:s3c\\:ret\n", server.port());
+    std::fs::write(&path, line).expect("a file can be written");
+    let url = format!("postgres://ada@127.0.0.1:{}/app", server.port());
+    let with_parameter = format!("{url}?passfile={}", path.display());
+    let variable = path.to_str().expect("a path in UTF-8");
+    let check = |url: &str, mode: u32| {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&path, permissions).expect("its maker may change it");
+        let mut command = bare();
+        command.args(["--database-url", url, "check"]);
+        run(match url.contains("passfile") {
+            true => &mut command,
+            false => command.env("PGPASSFILE", variable),
+        })
+    };
+    for url in [&url, &with_parameter] {
+        let (code, _, errors) = check(url, 0o600);
+        assert_eq!(code, Some(0), "{errors}");
+        let (code, _, errors) = check(url, 0o644);
+        assert_eq!(code, Some(1), "{errors}");
+        for part in [&format!("chmod 600 {}", path.display()), "PGPASSFILE"] {
+            assert!(errors.contains(part), "{errors}");
+        }
+    }
 }

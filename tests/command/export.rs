@@ -1,6 +1,6 @@
 //! `trax manifest export`: apply reads its output.
 
-use super::{refused, said};
+use super::{objects, refused, said};
 use harness::process::Scratch;
 use harness::session::session;
 
@@ -51,6 +51,10 @@ async fn what_export_writes_apply_reads_as_the_same() {
         assert_eq!(other.get(STORED).await, stored, "{text}");
         other.get("select trax.apply('{}', prune => true)").await;
     }
+    assert_eq!(
+        said(&db, &["manifest", "export", "--json"]),
+        said(&db, &["manifest", "export", "--format", "json"])
+    );
     let chosen = said(&db, &["manifest", "export", "cron"]);
     assert!(
         chosen.contains("name = \"etl\"")
@@ -99,4 +103,32 @@ async fn a_null_input_is_refused_with_its_manifest() {
     assert!(one.contains("name = \"a\""), "{one}");
     let names = said(&db, &["manifest", "export", "--quiet"]);
     assert_eq!(names, "a\nm\n");
+}
+
+#[tokio::test]
+async fn a_change_of_what_another_source_owns_is_shown_with_its_owner() {
+    let (db, s) = session().await;
+    s.get(
+        r#"select trax.apply('{"groups": [{"name": "etl"}], "manifests": [{"name": "m", "task": "a"}]}', source => 'billing')"#,
+    )
+    .await;
+    let files = Scratch::new("owner");
+    let path = files.path().join("jobs.json");
+    let document = r#"{"groups": [{"name": "etl", "priority": 3}], "manifests": [{"name": "m", "task": "b"}, {"name": "n", "task": "b"}]}"#;
+    std::fs::write(&path, document).expect("a file can be written");
+    let path = path.display().to_string();
+    let plan = said(&db, &["manifest", "diff", &path]);
+    for line in [
+        "~ group etl, of source billing\n",
+        "~ manifest m, of source billing\n",
+        "+ manifest n\n",
+    ] {
+        assert!(format!("{plan}\n").contains(line), "{plan}");
+    }
+    let found = objects(&db, &["manifest", "diff", &path]);
+    assert_eq!(found[0]["source"], "billing", "{found:?}");
+    let output = said(&db, &["manifest", "apply", &path, "--yes"]);
+    assert!(output.contains("manifest m, of source billing"), "{output}");
+    let own = ["manifest", "diff", &path, "--source", "billing"];
+    assert!(!said(&db, &own).contains("of source"), "it is its own");
 }

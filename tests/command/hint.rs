@@ -2,8 +2,10 @@
 
 use super::{bare, on, refused, said, text, trax};
 use harness::process::{Scratch, run};
+use harness::scheduler::new_name;
 use harness::session::session;
 use harness::{database, shared_server};
+use std::process::Command;
 
 #[tokio::test]
 async fn a_hint_names_what_its_command_takes() {
@@ -39,6 +41,14 @@ async fn a_hint_names_what_its_command_takes() {
             &["enqueue", "t", "--group", "full"],
             "trax group set full --max-waiting 2",
         ),
+        (
+            &["enqueue", "t", "--batch", "12345"],
+            "--batch ...; or open one: trax enqueue ... --open-batch",
+        ),
+        (
+            &["graph", "seal", "12345"],
+            "BATCH; or open one: trax enqueue ... --open-batch",
+        ),
     ] {
         let errors = refused(&db, 1, arguments);
         assert!(
@@ -65,6 +75,10 @@ async fn a_hint_names_what_its_command_takes() {
             "the environment does not have it",
         ),
         (&["manifests", "list"], "'manifest'"),
+        (
+            &["cron", "explain", "0", "2", "1", "1", "1"],
+            "quote it for the shell: trax cron explain '0 2 * * *'",
+        ),
         (
             &["enqueue", "t", "--timeout", "-5"],
             "type a length of time",
@@ -190,6 +204,16 @@ async fn a_mistake_in_a_graph_has_its_line_and_a_hint_in_toml() {
             "g.toml:1",
             "task = \"etl.load\", or sql = ",
         ),
+        (
+            "unique_key = \"k\"\ntask = \"t\"",
+            "g.toml:3: unique_key",
+            "--unique-key night",
+        ),
+        (
+            "group = \"etl\"\ntask = \"t\"",
+            "g.toml:3: group",
+            "Write \"group_name\".",
+        ),
     ] {
         let graph = format!("[[jobs]]\nname = \"load\"\n{member}\n");
         std::fs::write(&path, graph).expect("a file can be written");
@@ -243,4 +267,41 @@ async fn the_sums_of_an_empty_database_have_no_sign() {
     let database = database().await;
     let screen = said(&database, &["top", "--once", "--interval", "0.5"]);
     assert!(!screen.contains("-0"), "{screen}");
+}
+
+#[tokio::test]
+async fn the_example_for_an_empty_document_can_be_piped_back() {
+    let database = database().await;
+    let piped = |document: &str| {
+        let shell = r#"document=$1; shift; printf '%s\n' "$document" | "$@""#;
+        let command = trax(&database, &["graph", "apply", "-"]);
+        let mut sh = Command::new("sh");
+        sh.args(["-c", shell, "sh", document])
+            .arg(command.get_program());
+        run(sh.args(command.get_args()))
+    };
+    for document in ["", "{}"] {
+        let (code, _, errors) = piped(document);
+        assert_eq!(code, Some(1), "{errors}");
+        let example = errors.trim().split_once("For example: ");
+        let (_, example) = example.expect("the hint has an example");
+        let (code, _, errors) = piped(example);
+        assert_eq!(code, Some(0), "{example}: {errors}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_in_an_option_for_one_name_is_pointed_out() {
+    let (db, s) = session().await;
+    let role = new_name("listed");
+    s.get(&format!("create role {role}")).await;
+    let worker = ["worker", "--exec", "cat", "--until-empty", "--quiet"];
+    for arguments in [
+        [&worker[..], &["--task", "mail.send,image.resize"]].concat(),
+        vec!["grant", &role, "worker", "--task", "mail.send,image.resize"],
+    ] {
+        let (_, _, errors) = run(&mut trax(&db, &arguments));
+        let words = "type: --task mail.send --task image.resize\n";
+        assert!(errors.contains(words), "{arguments:?}: {errors}");
+    }
 }

@@ -29,6 +29,7 @@ mod lock_wait;
 mod manifest;
 mod metrics;
 mod pg_cron;
+mod producer;
 mod rate;
 mod shards;
 mod similar;

@@ -367,12 +367,16 @@ async fn a_job_whose_dead_letter_has_moved_is_retried_through_it() {
     let (code, _, errors) = operator.run(&["group", "move", &groups[0], "--to", "2"]);
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     let (code, _, errors) = operator.run(&["group", "move", "no such", "--to", "2"]);
-    assert_eq!(code, Some(0), "{errors}");
-    let note = "no group is called \"no such\" now";
-    assert!(
-        errors.contains(note),
-        "a misspelt name is pointed out: {errors}"
-    );
+    assert_eq!(code, Some(1), "{errors}");
+    for part in ["\"no such\" does not exist", "place_group('no such', 2)"] {
+        assert!(errors.contains(part), "{errors}");
+    }
+    let placed = "select count(*) from trax_router.group_placement where group_name = 'no such'";
+    assert_eq!(operator.cluster.router.get(placed).await, "0");
+    let (code, _, errors) = operator.run(&["group", "move", "default", "--to", "2"]);
+    assert_eq!(code, Some(1), "{errors}");
+    let gather = "trax group move default --to 2 --gather";
+    assert!(errors.contains(gather), "{errors}");
     let shown = operator.list(&["dead", "show", &letter]);
     assert_eq!(shown[0]["status"], "awaiting_intervention");
     let again = operator.list(&["jobs", "retry", &job]);

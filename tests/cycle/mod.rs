@@ -140,6 +140,8 @@ async fn a_pause_is_kept_with_its_reason_and_a_tick_by_hand_still_works() {
         .await;
     assert_eq!(s.get("select trax.pause('deploy')").await, "");
     assert_eq!(s.get(state).await, "t|deploy");
+    s.get("select trax.pause()").await;
+    assert_eq!(s.get(state).await, "t|deploy");
     assert_eq!(s.tick("queue_due").await, 1);
     assert_eq!(s.claim("").await.len(), 1);
     s.get("select trax.resume()").await;

@@ -98,7 +98,7 @@ async fn circles_unknown_names_and_doubles_are_refused_with_their_place() {
             r#"{"jobs": [{"name": "a", "task": "t", "unique_key": "k"}]}"#,
             "job \"a\": a job of a graph has no unique_key",
             "A unique key makes the whole graph unique",
-            "Give the key to the graph",
+            "Give the key to the whole graph",
         ),
         (
             r#"{"jobs": [{"name": "a", "sql": "select 1", "version": "v2"}]}"#,

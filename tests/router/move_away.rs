@@ -168,7 +168,8 @@ async fn what_other_shards_have_is_carried_before_one_that_is_away_is_told_of() 
     let s = &cluster.router;
     s.get("select trax.enqueue('a') from generate_series(1, 60)")
         .await;
-    s.get("select trax_router.begin_move('default', 2)").await;
+    s.get("select trax_router.begin_move('default', 2, gather => true)")
+        .await;
     let address = hide(&cluster, 1).await;
     let refusal = s.refusal(&call("default", 2)).await;
     assert_eq!(refusal.message, "shard 1 cannot be reached");

@@ -415,7 +415,11 @@ async fn a_group_on_several_shards_is_gathered_however_much_each_has() {
     ))
     .await;
     s.get("set statement_timeout = '60 s'").await;
-    assert_eq!(s.get(&call("default", 2)).await, "1");
+    assert_eq!(
+        s.get("call trax_router.move_group('default', 2, null, gather => true)")
+            .await,
+        "1"
+    );
     let left = "select moves_from from trax_router.group_placement where group_name = 'default'";
     assert_eq!(s.get(left).await, "");
     for number in [1, 3] {
@@ -457,7 +461,7 @@ async fn whoever_schedules_and_whoever_begins_a_move_wait_for_each_other_in_one_
 }
 
 #[tokio::test]
-async fn a_spread_group_is_gathered() {
+async fn a_spread_group_is_gathered_on_purpose_only() {
     if !has_plproxy() {
         return;
     }
@@ -469,7 +473,12 @@ async fn a_spread_group_is_gathered() {
         .shard(2)
         .number("select count(*) from trax.work_queue")
         .await;
-    assert_eq!(s.number(&call("default", 2)).await, 60 - there);
+    let refusal = s.refusal(&call("default", 2)).await;
+    assert_eq!(refusal.code, "55000", "{refusal}");
+    assert_eq!(s.get("select trax_router.is_spread('default')").await, "t");
+    let gather = "call trax_router.move_group('default', 2, null, gather => true)";
+    assert!(refusal.hint.ends_with(gather), "{refusal}");
+    assert_eq!(s.number(gather).await, 60 - there);
     assert_eq!(s.get("select trax.shard_of(trax.enqueue('a'))").await, "2");
     let all = "select count(*), count(distinct trax.shard_of(job_id)) from trax.work_queue";
     assert_eq!(cluster.shard(2).get(all).await, "61|3");

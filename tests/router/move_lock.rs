@@ -181,7 +181,7 @@ async fn who_waited_for_a_move_goes_where_the_group_is_then() {
     let cluster = Cluster::of(2).await;
     let s = &cluster.router;
     s.get(
-        "select trax_router.spread_group('wide'); begin; select trax_router.begin_move('wide', 2)",
+        "select trax_router.spread_group('wide'); begin; select trax_router.begin_move('wide', 2, gather => true)",
     )
     .await;
     let looking = Session::of(&cluster.database).await;

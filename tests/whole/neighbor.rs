@@ -203,7 +203,7 @@ async fn no_program_uses_a_schema_that_a_stranger_made_under_a_name_of_trax() {
              end $$;
              create function trax_router.shards_of_settings(text) returns setof integer
              language plpgsql as $$ begin perform trax_router.rise(); return next 1; end $$;
-             create procedure trax_router.move_group(text, integer, inout bigint)
+             create procedure trax_router.move_group(text, integer, inout bigint, boolean)
              language plpgsql as $$ begin perform trax_router.rise(); end $$"
         ))
         .await;

@@ -1,8 +1,8 @@
 //! The address of the database and the protection of the connection.
 //!
 //! An *address* is a connection string of libpq, as a URL or as `key=value` pairs. The driver
-//! parses all of its parameters except the TLS parameters beyond on and off. This module takes
-//! those out and stores them beside the driver's `Config`.
+//! parses all of its parameters except the password file, and of TLS more than on and off. This
+//! module takes those out and stores them beside the driver's `Config`.
 
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
@@ -70,7 +70,8 @@ impl FromStr for SslMode {
 
 /// The address of the database: the driver's `Config`, which it dereferences to, and libpq's
 /// parameters for TLS: `sslmode`, `sslrootcert`, `sslcert`, `sslkey`, `sslcrl`, `sslcrldir`,
-/// `sslsni`, `ssl_min_protocol_version`, `ssl_max_protocol_version` and `channel_binding`.
+/// `sslsni`, `ssl_min_protocol_version`, `ssl_max_protocol_version` and `channel_binding`; and
+/// `passfile`.
 ///
 /// ```
 /// use trax_client::{Address, SslMode};
@@ -89,6 +90,9 @@ impl FromStr for SslMode {
 /// things differ from libpq: a named revocation list that cannot be read is an error, a key with a
 /// passphrase is not supported, and neither is a server certificate of X.509 version 1 signed by a
 /// CA.
+///
+/// An address without a password takes that of its host from the password file, `passfile` or else
+/// `~/.pgpass`, for each connection. A file to which group or others have access is not used.
 #[derive(Clone, Debug)]
 pub struct Address {
     config: Config,
@@ -138,8 +142,8 @@ impl DerefMut for Address {
 impl Address {
     /// Returns the address in the environment variable DATABASE_URL. Parts that it does not set, or
     /// all of them without it, are those of libpq's variables: PGHOST, PGPORT, PGUSER, PGDATABASE,
-    /// PGPASSWORD, and the variables for TLS, such as PGSSLMODE. Without PGHOST the server is on
-    /// this machine.
+    /// PGPASSWORD, PGPASSFILE, and the variables for TLS, such as PGSSLMODE. Without PGHOST the
+    /// server is on this machine.
     ///
     /// # Errors
     /// [`Error::Address`] when a variable has a value that libpq does not accept, or when
@@ -173,8 +177,8 @@ impl Address {
         Ok(self)
     }
 
-    /// Copies the TLS parameters that this address does not set from `other`, and those that are
-    /// stricter there.
+    /// Copies the TLS parameters and the password file that this address does not set from `other`,
+    /// and TLS parameters that are stricter there.
     pub(crate) fn complete_tls(&mut self, other: &Address) {
         self.tls.complete(&other.tls);
         let (floor, is_said) = (other.sslmode(), other.tls.get("sslmode").is_some());
@@ -183,8 +187,8 @@ impl Address {
         }
     }
 
-    /// Returns the environment variables that set the TLS parameters of this address, for a child
-    /// process.
+    /// Returns the environment variables that set the TLS parameters and the password file of this
+    /// address, for a child process.
     pub fn environment(&self) -> Vec<(&'static str, &str)> {
         let said = |(parameter, name)| Some((name, self.tls.get(parameter)?));
         PARAMETERS.into_iter().filter_map(said).collect()
@@ -201,7 +205,8 @@ impl Address {
         })
     }
 
-    /// Returns an address for another server, with the TLS parameters of this one.
+    /// Returns an address for another server, with the TLS parameters and the password file of this
+    /// one.
     pub fn with_config(&self, config: Config) -> Self {
         let mut tls = self.tls.clone();
         tls.put("sslmode", self.sslmode().as_str());

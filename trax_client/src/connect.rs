@@ -17,12 +17,14 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, Client, Config, Notification};
 
 use crate::address::{Address, SslMode};
-use crate::error::{Blame, Error, Result};
+use crate::error::{Blame, Error, Result, chain};
 use crate::open::Opened;
 use crate::tls::connector;
 
 /// The time for one host if the address sets no limit.
 const LIMIT: Duration = Duration::from_secs(10);
+/// The end of the driver's error when the server asks for a password and the address has none.
+const PASSWORD_MISSING: &str = "password missing";
 /// How long one host is tried alone before the next one is tried in parallel.
 const STAGGER: Duration = Duration::from_millis(250);
 /// How long to wait for a silent host before a second attempt begins in parallel. The kernel
@@ -69,6 +71,8 @@ impl Address {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let mut address = self.clone();
+        address.take_password_from_file();
         let mut connector = connector(self)?;
         let tls = MakeTlsConnect::<S>::make_tls_connect(&mut connector, host)
             .map_err(|error| Error::Tls(error.to_string()))?;
@@ -79,7 +83,7 @@ impl Address {
             SslMode::Prefer => DriverMode::Prefer,
             SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => DriverMode::Require,
         };
-        let config = self.driver_config(way);
+        let config = address.driver_config(way);
         let (client, connection) = config.connect_raw(stream, tls).await?;
         drive(connection);
         Ok(client)
@@ -207,12 +211,19 @@ async fn resolved(address: Address, target: HostAddress, limit: Duration) -> Res
 }
 
 async fn open_target(address: &Address, target: &HostAddress) -> Result<Opened> {
-    let one = address.with_config(only(address, target));
-    insist(AGAIN, || {
+    let mut one = address.with_config(only(address, target));
+    let refused_file = one.take_password_from_file();
+    let opened = insist(AGAIN, || {
         let one = one.clone();
         async move { one.open_one().await }
     })
-    .await
+    .await;
+    opened.map_err(|error| match (error, refused_file) {
+        (Error::Connection(cause), Some(reason)) if chain(&*cause).ends_with(PASSWORD_MISSING) => {
+            Error::Connection(format!("{PASSWORD_MISSING}; {reason}").into())
+        }
+        (error, _) => error,
+    })
 }
 
 /// Returns the result of the first attempt that ends. Another attempt begins whenever none has

@@ -7,7 +7,7 @@ use tokio_postgres::Config;
 use crate::error::{Error, Result};
 
 /// The socket directory on Debian.
-const SOCKET_DIR: &str = "/var/run/postgresql";
+pub(crate) const SOCKET_DIR: &str = "/var/run/postgresql";
 
 /// Returns the value of a variable of this process; an empty one counts as unset.
 pub(crate) fn variable(name: &str) -> Option<String> {

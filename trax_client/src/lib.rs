@@ -89,6 +89,7 @@ mod note;
 mod open;
 mod operate;
 mod parameter;
+mod password_file;
 mod producer;
 mod queue;
 mod rate;

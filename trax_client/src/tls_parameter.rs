@@ -1,14 +1,14 @@
-//! The TLS parameters of an address, under their libpq names.
+//! The parameters of an address that the driver does not have, under their libpq names: those of
+//! TLS, and the password file.
 
 use std::collections::BTreeMap;
 
-/// The TLS parameters of an address, with values as libpq accepts them. Missing ones have libpq's
-/// defaults.
+/// These parameters, with values as libpq accepts them. Missing ones have libpq's defaults.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Tls(BTreeMap<&'static str, String>);
 
 /// The parameters that the driver does not have, each with libpq's environment variable.
-pub(crate) const PARAMETERS: [(&str, &str); 10] = [
+pub(crate) const PARAMETERS: [(&str, &str); 11] = [
     ("sslmode", "PGSSLMODE"),
     ("sslrootcert", "PGSSLROOTCERT"),
     ("sslcert", "PGSSLCERT"),
@@ -19,6 +19,7 @@ pub(crate) const PARAMETERS: [(&str, &str); 10] = [
     ("ssl_min_protocol_version", "PGSSLMINPROTOCOLVERSION"),
     ("ssl_max_protocol_version", "PGSSLMAXPROTOCOLVERSION"),
     ("channel_binding", "PGCHANNELBINDING"),
+    ("passfile", "PGPASSFILE"),
 ];
 
 /// Returns the possible values of a parameter that does not name a file.

@@ -197,11 +197,18 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Returns the name that differs least from one that is not among them, if one differs little.
+/// Returns the name that differs least from one that is not among them, if one differs little, or
+/// the only one that goes on after it, as `group_name` after `group`.
 pub(crate) fn nearest<'name>(
     wanted: &str,
-    names: impl Iterator<Item = &'name str>,
+    names: impl Iterator<Item = &'name str> + Clone,
 ) -> Option<&'name str> {
+    let goes_on = |name: &&str| {
+        let rest = name.strip_prefix(wanted);
+        rest.is_some_and(|rest| rest.starts_with(['_', '-', '.']))
+    };
+    let mut longer = names.clone().filter(goes_on);
+    let longer = longer.next().filter(|_| longer.next().is_none());
     let wanted: Vec<char> = wanted.chars().collect();
     let most = 1 + wanted.len() / 4;
     names
@@ -210,6 +217,7 @@ pub(crate) fn nearest<'name>(
         .filter(|&(difference, _)| difference <= most)
         .min()
         .map(|(_, name)| name)
+        .or(longer)
 }
 
 /// Returns how many characters must be added, left out, replaced or swapped with the next.
@@ -243,10 +251,12 @@ mod tests {
 
     #[test]
     fn a_name_is_found_that_differs_little() {
-        let names = ["load", "loads", "transform"];
+        let names = ["load", "loads", "transform", "group_name", "max_a", "max_b"];
         let near = |wanted| nearest(wanted, names.into_iter());
         assert_eq!(near("laod"), Some("load"));
         assert_eq!(near("tranform"), Some("transform"));
+        assert_eq!(near("group"), Some("group_name"));
         assert_eq!(near("extract"), None);
+        assert_eq!(near("max"), None);
     }
 }

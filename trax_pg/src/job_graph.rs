@@ -189,7 +189,7 @@ pub(crate) fn require_batch(spi: &Spi, batch: i64) -> Result<()> {
     }
     Err(Error::unknown(format!("batch {batch} does not exist"))
         .detail(format!("No batch was opened with job {batch}."))
-        .hint("Specify the number that trax.open_batch returned."))
+        .hint("Specify the number of a batch: batch => ...; or open one: select trax.open_batch('...')"))
 }
 
 /// Puts a job into the place that an ended one has in its graphs. What waits for the dead letter of

@@ -5,6 +5,8 @@
 pub(super) enum Json {
     /// An array of objects; the first object has these members.
     Of(&'static str),
+    /// An object with these members.
+    Document(&'static str),
     /// An empty array.
     Empty,
     /// The command has no such option.
@@ -73,6 +75,11 @@ impl Contract {
 
     const fn json(self, names: &'static str) -> Self {
         let json = Json::Of(names);
+        Contract { json, ..self }
+    }
+
+    const fn json_document(self, names: &'static str) -> Self {
+        let json = Json::Document(names);
         Contract { json, ..self }
     }
 
@@ -337,18 +344,18 @@ const COMMANDS: [Contract; 65] = [
     of("manifest apply", "%/manifest.toml --yes")
         .prepared(A_MANIFEST)
         .shows("changed")
-        .json("action changes kind name")
+        .json("action changes kind name source")
         .wrong(&["", "/no/such/file.toml", "%/crontab --yes"]),
     of("manifest diff", "%/manifest.toml --exit-code")
         .prepared("select trax.schedule('m', 'a', cron => '0 5 * * *')")
         .code(2)
         .shows("~ manifest m")
-        .json("action changes kind name")
+        .json("action changes kind name source")
         .wrong(&["", "/no/such/file.toml"]),
     of("manifest export", "$")
         .prepared(A_MANIFEST)
         .shows("[[manifests]]")
-        .json("cron name task timezone")
+        .json_document("groups manifests rates tasks")
         .quiet(Quiet::Lines("$"))
         .wrong(&["m --format xml"]),
     of("manifest enable", "$")

@@ -55,7 +55,8 @@ const CONTRACT: [(&str, &str); 11] = [
 const OPENING: &str = "# Functions
 
 The contract, as `\\df+ trax.*` shows it in psql. Pass arguments by name; those in brackets are null by default. Every
-type is built in. [Tests write](development.md#build-and-test) this page from the comments in the server.
+type is built in. Others are internal, as `make_run_partitions`, for [restores](operations.md#backups-copies-failover).
+[Tests write](development.md#build-and-test) this page from the comments in the server.
 ";
 
 /// The settings, in the order of the page.

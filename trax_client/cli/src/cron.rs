@@ -24,7 +24,8 @@ commands! {
 pub(crate) struct Explain {
     /// Five fields (minute, hour, day of month, month, day of week), six with seconds in front, or
     /// @daily and the like
-    expression: String,
+    #[arg(required = true)]
+    expression: Vec<String>,
     /// Its time zone, an IANA name
     #[arg(long, short = 'z', value_name = "ZONE", default_value = "UTC")]
     timezone: String,
@@ -48,6 +49,10 @@ struct Explanation<'a> {
 }
 
 async fn explain(url: Option<String>, arguments: Explain) -> Result<ExitCode, Failure> {
+    let [expression] = arguments.expression.as_slice() else {
+        return Err(Failure::usage("the expression is one argument")
+            .hint("quote it for the shell: trax cron explain '0 2 * * *'"));
+    };
     let session = Session::open(url.as_deref(), &arguments.output).await?;
     let after = match &arguments.after {
         Some(text) => Some(session.time(text).await?),
@@ -59,7 +64,7 @@ async fn explain(url: Option<String>, arguments: Explain) -> Result<ExitCode, Fa
         .rows(
             sql,
             &[
-                (&arguments.expression, Type::TEXT),
+                (expression, Type::TEXT),
                 (&arguments.timezone, Type::TEXT),
                 (&after, Type::TIMESTAMPTZ),
                 (&arguments.count, Type::INT4),
@@ -67,9 +72,9 @@ async fn explain(url: Option<String>, arguments: Explain) -> Result<ExitCode, Fa
         )
         .await?;
     let explanation = Explanation {
-        expression: &arguments.expression,
+        expression,
         timezone: &arguments.timezone,
-        description: describe(&arguments.expression, &arguments.timezone),
+        description: describe(expression, &arguments.timezone),
         runs: rows
             .iter()
             .map(UpcomingRun::read)

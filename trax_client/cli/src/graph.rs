@@ -209,7 +209,7 @@ async fn apply(url: Option<String>, arguments: ApplyArguments) -> Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns a hint with the members of an object as lines of TOML.
+/// Returns a hint with the members of its object as TOML.
 fn as_toml(hint: &str) -> String {
     let mut parts = hint.split("\": ");
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -220,7 +220,14 @@ fn as_toml(hint: &str) -> String {
         text.push_str(" = ");
         text.push_str(value);
     }
-    text
+    // A document, and an element that begins with [[jobs]], have no braces around their members.
+    match text
+        .strip_suffix('}')
+        .and_then(|text| text.split_once(": {"))
+    {
+        Some((words, members)) => format!("{words}: {members}"),
+        None => text,
+    }
 }
 
 async fn show(url: Option<String>, arguments: ShowArguments) -> Result<ExitCode, Failure> {

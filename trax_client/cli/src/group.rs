@@ -11,10 +11,10 @@ use crate::command::commands;
 use crate::output::{Cell, Column, Listed, Moment, Options, Record, Tone};
 use crate::session::{Argument, Session};
 use crate::similar::{self, Kind};
-use trax_terminal::{FAILED, Failure};
+use trax_terminal::{FAILED, Failure, quote};
 
 const GROUP_LIST: &str = include_str!("query/group_list.sql");
-const MOVE_GROUP: &str = "call trax_router.move_group($1, $2, null)";
+const MOVE_GROUP: &str = "call trax_router.move_group($1, $2, null, $3)";
 const GROUP_KNOWN: &str = include_str!("query/group_known.sql");
 /// The limit up to which ready jobs of a group are counted.
 const COUNTED: i64 = 10_000;
@@ -74,6 +74,9 @@ pub(crate) struct MoveArguments {
     /// The number of the shard, as trax status shows it
     #[arg(long, value_name = "SHARD")]
     to: i32,
+    /// Also if the group is spread over all shards, which ends its spreading
+    #[arg(long)]
+    gather: bool,
     #[command(flatten)]
     output: Options,
 }
@@ -161,13 +164,21 @@ async fn set(url: Option<String>, arguments: SetArguments) -> Result<ExitCode, F
 }
 
 async fn move_group(url: Option<String>, arguments: MoveArguments) -> Result<ExitCode, Failure> {
-    let MoveArguments { name, to, output } = arguments;
+    let MoveArguments {
+        name,
+        to,
+        gather,
+        output,
+    } = arguments;
     let session = Session::open(url.as_deref(), &output).await?;
     if session.is_router() {
-        let filters = [(Kind::Group, std::slice::from_ref(&name))];
-        similar::note(&session, &output, &filters).await;
+        refuse_unknown(&session, &name, to).await?;
     }
-    let given: [Argument; 2] = [(&name, Type::TEXT), (&to, Type::INT4)];
+    let given: [Argument; 3] = [
+        (&name, Type::TEXT),
+        (&to, Type::INT4),
+        (&gather, Type::BOOL),
+    ];
     let moved = session.connection.call(MOVE_GROUP, &given).await;
     let moved = moved.map_err(|error| match Error::from(error) {
         Error::NotInstalled(_) => Failure::new("this database is no router")
@@ -187,6 +198,28 @@ async fn move_group(url: Option<String>, arguments: MoveArguments) -> Result<Exi
         )
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses a group that no shard knows. A shard that is away may know it.
+async fn refuse_unknown(session: &Session, name: &str, to: i32) -> Result<(), Failure> {
+    let spread = "select trax_router.is_spread($1)";
+    let names = vec![name];
+    if session.value(spread, &[(&name, Type::TEXT)]).await?
+        || !session
+            .find(GROUP_KNOWN, &[(&names, Type::TEXT_ARRAY)])
+            .await?
+            .is_empty()
+        || session.is_incomplete()
+    {
+        return Ok(());
+    }
+    let failure = similar::unknown(session, Kind::Group, name).await;
+    let place = format!(
+        "to place a new group: select trax_router.place_group({}, {to})",
+        quote::literal(name)
+    );
+    let hint = failure.advice().unwrap_or_default().to_owned();
+    Err(failure.hint(format!("{hint}; {place}")))
 }
 
 async fn pause(url: Option<String>, arguments: Arguments) -> Result<ExitCode, Failure> {

@@ -81,8 +81,8 @@ const EXIT_CODES: &str = "Exit codes:
 )]
 #[command(after_help = EXIT_CODES)]
 struct Arguments {
-    /// The database; default DATABASE_URL, or else PGHOST, PGPORT, PGUSER, PGDATABASE and
-    /// PGPASSWORD. A worker takes several
+    /// The database; default DATABASE_URL, or else PGHOST, PGPORT, PGUSER, PGDATABASE, PGPASSWORD
+    /// and PGPASSFILE. A worker takes several
     #[arg(long, global = true, value_name = "URL", help_heading = "Database")]
     database_url: Vec<String>,
     #[command(subcommand)]

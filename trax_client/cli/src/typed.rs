@@ -1,15 +1,17 @@
 //! The command line as it is typed: its parsing, and the arguments that hints may name.
 
-use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
 
 use crate::Arguments;
-use trax_terminal::Typed;
+use trax_terminal::{Typed, print, quote};
 
 /// Parses the arguments of this process.
 pub(crate) fn parse() -> Result<Arguments, clap::Error> {
     let mut command = with_negative_numbers(Arguments::command());
     let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
-    typed(leaf(&command, &matches)).runs();
+    let (below, of_it) = leaf(&command, &matches);
+    typed(below).runs();
+    note_lists(below, of_it);
     Arguments::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
@@ -23,14 +25,48 @@ fn with_negative_numbers(command: Command) -> Command {
         .mut_subcommands(with_negative_numbers)
 }
 
-/// Returns the command that the words select.
-fn leaf<'c>(mut command: &'c Command, mut matches: &ArgMatches) -> &'c Command {
+/// Returns the command that the words select, and its part of the line.
+fn leaf<'c>(
+    mut command: &'c Command,
+    mut matches: &'c ArgMatches,
+) -> (&'c Command, &'c ArgMatches) {
     while let Some((name, below)) = matches.subcommand()
         && let Some(found) = command.find_subcommand(name)
     {
         (command, matches) = (found, below);
     }
-    command
+    (command, matches)
+}
+
+/// Notes options that take one name each and were given a list: `--task a,b`. The list may be a
+/// name, so it is not refused.
+fn note_lists(command: &Command, matches: &ArgMatches) {
+    for arg in command.get_arguments().filter(|arg| takes_a_name(arg)) {
+        let option = arg.get_long().unwrap_or_default();
+        for value in matches.get_raw(arg.get_id().as_str()).into_iter().flatten() {
+            let value = value.to_string_lossy();
+            let names: Vec<&str> = value.split(',').map(str::trim).collect();
+            if names.len() > 1 && names.iter().all(|name| !name.is_empty()) {
+                let each = |name: &str| format!("--{option} {}", quote::word(name));
+                let all: Vec<String> = names.into_iter().map(each).collect();
+                let text = format!(
+                    "{} is one name; for several, type: {}",
+                    each(&value),
+                    all.join(" ")
+                );
+                print::log("trax", &text);
+            }
+        }
+    }
+}
+
+/// Returns whether an option is given once for each name.
+fn takes_a_name(arg: &Arg) -> bool {
+    let of_names = |name| matches!(name, "TASK" | "GROUP" | "VERSION" | "NAME");
+    let names = arg.get_value_names().unwrap_or_default();
+    matches!(arg.get_action(), ArgAction::Append)
+        && arg.get_long().is_some()
+        && names.iter().any(|name| of_names(name.as_str()))
 }
 
 /// Returns the arguments of a command.

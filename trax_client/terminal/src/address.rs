@@ -95,7 +95,7 @@ pub async fn connect(address: &Address) -> Result<Connection, Failure> {
 }
 
 const WITH_PASSWORD: &str =
-    "give the password of that user as PGPASSWORD or in the url; .pgpass is not read";
+    "give the password of that user as PGPASSWORD, in PGPASSFILE or ~/.pgpass, or in the url";
 
 /// Returns the failure for an address that cannot be reached.
 pub fn unreachable(address: &Config, error: &Error) -> Failure {

@@ -64,7 +64,7 @@ const fn call(
     }
 }
 
-const CALLS: [Call; 22] = [
+const CALLS: [Call; 24] = [
     call("acknowledge_dead_letter", "trax dead ack", &[""]),
     call("cancel", "trax jobs cancel", &[""]),
     call("check", "trax check", &[]),
@@ -90,6 +90,8 @@ const CALLS: [Call; 22] = [
     call("explain_manifest", "trax manifest why", &[""]),
     call("fork", "trax jobs fork", &[""]),
     call("grant_access", "trax grant", &["", ""]),
+    call("move_group", "trax group move", &["", "--to"]),
+    call("open_batch", "trax enqueue ... --open-batch", &[]),
     call("read_steps", "trax jobs show", &[""]),
     call("requeue_dead_letter", "trax dead requeue", &[""]),
     call("resume", "trax resume", &[]),
@@ -146,9 +148,10 @@ impl Typed {
 
     /// Returns a fix in which commands stand for calls, and options for their arguments.
     pub fn rewritten(&self, fix: &str) -> String {
-        const SELECT: &str = "select ";
+        const STARTS: [&str; 2] = ["select ", "call "];
         sql_hint::rewritten(fix, |text, may_begin| {
-            match text.strip_prefix(SELECT).and_then(command) {
+            let statement = STARTS.iter().find_map(|start| text.strip_prefix(start));
+            match statement.and_then(command) {
                 None if may_begin => self.argument(text),
                 found => found,
             }
@@ -236,12 +239,15 @@ fn command(text: &str) -> Option<(String, &str)> {
     if let Some((command, after)) = known {
         return Some((command.to_owned(), after));
     }
+    const SCHEMAS: [&str; 2] = ["trax.", "trax_router."];
     let rows = ["* from ", "step, kind from "];
     let call = rows
         .iter()
         .find_map(|rows| text.strip_prefix(rows))
-        .unwrap_or(text)
-        .strip_prefix("trax.")?;
+        .unwrap_or(text);
+    let call = SCHEMAS
+        .iter()
+        .find_map(|schema| call.strip_prefix(schema))?;
     let (function, arguments) = call.split_once('(')?;
     let (arguments, after) = read(arguments)?;
     let has = |name: &str| {
@@ -260,6 +266,8 @@ fn command(text: &str) -> Option<(String, &str)> {
             None if function == "grant_access" && index == 0 => {
                 quote::word(&unquoted(values.first()?))
             }
+            // The place of an output, or an argument that the command already has.
+            None if values == ["null"] || known.options.is_empty() => continue,
             None if values == ["..."] => "...".to_owned(),
             None => with_option(known.options.get(index)?, &values),
         };

@@ -11,7 +11,7 @@ const HOUR: f64 = 60.0 * MINUTE;
 const DAY: f64 = 24.0 * HOUR;
 
 /// The names of each unit, and its length in seconds.
-const UNITS: [(&[&str], f64); 7] = [
+const UNITS: [(&[&str], f64); 8] = [
     (&["us", "microsecond", "microseconds"], 0.000_001),
     (&["ms", "millisecond", "milliseconds"], 0.001),
     (&["s", "sec", "secs", "second", "seconds"], 1.0),
@@ -19,15 +19,19 @@ const UNITS: [(&[&str], f64); 7] = [
     (&["h", "hr", "hrs", "hour", "hours"], HOUR),
     (&["d", "day", "days"], DAY),
     (&["w", "week", "weeks"], 7.0 * DAY),
+    (&["y", "year", "years"], 365.0 * DAY),
 ];
 
 const FORMS: &str = "type a length of time, such as 500ms, 30s, 5m, 1h30m, '2 days' or 01:30:00";
 
-/// Parses a duration. The error lists the accepted forms.
+const LIMITS: &str = "type a length of time that is not negative, and at most 10 years";
+
+/// Parses a duration. The error lists the accepted forms, or the limits.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let length = read(text.trim()).ok_or(FORMS)?;
-    if length > LONGEST {
-        return Err("type a length of time of at most 3650 days".to_owned());
+    let text = text.trim();
+    let length = read(text.strip_prefix('-').unwrap_or(text)).ok_or(FORMS)?;
+    if text.starts_with('-') || length > LONGEST {
+        return Err(LIMITS.to_owned());
     }
     Ok(length)
 }
@@ -133,6 +137,7 @@ mod tests {
             ("1 Hour 30 Minutes", 5_400_000),
             ("2 days", 172_800_000),
             ("1w", 604_800_000),
+            ("1 year", 31_536_000_000),
             ("01:30:00", 5_400_000),
             ("1:30", 5_400_000),
             ("00:00:10.5", 10_500),
@@ -148,7 +153,7 @@ mod tests {
             "",
             " ",
             "s",
-            "-1s",
+            "--1s",
             "soon",
             "5 apples",
             "1 mon",
@@ -169,9 +174,11 @@ mod tests {
             assert_eq!(refusal.as_deref(), Some(FORMS), "{wrong}");
         }
         assert_eq!(duration("3650 days"), Ok(LONGEST));
-        for long in ["3651 days", "87601:00:00", "999999999999999999999h"] {
-            assert!(duration(long).is_err(), "{long}");
+        assert_eq!(duration("10 years"), Ok(LONGEST));
+        for wrong in ["3651 days", "87601:00:00", "11 years", "-1s"] {
+            assert_eq!(duration(wrong).err().as_deref(), Some(LIMITS), "{wrong}");
         }
+        assert!(duration("999999999999999999999h").is_err());
         let least = |text| duration_from(Duration::from_secs(1), text);
         assert_eq!(least("999ms"), Err("type at least 1s".to_owned()));
         assert_eq!(least("1s"), Ok(Duration::from_secs(1)));

@@ -244,7 +244,7 @@ fn refuse_unique_key(job: &Value) -> Result<()> {
         None => Ok(()),
         Some(key) => Err(Error::invalid(format!("a job of a graph has no {key}"))
             .detail("A unique key makes the whole graph unique.")
-            .hint("Give the key to the graph: trax.enqueue_graph(..., unique_key => 'night')")),
+            .hint("Give the key to the whole graph: unique_key => 'night'")),
     }
 }
 

@@ -214,6 +214,11 @@ fn only(config: &Address, place: usize, host: &Host) -> Address {
     one
 }
 
+const LOGIN_REFUSED: (&str, &str) = (
+    "login_refused",
+    "Correct user and password (PGUSER, PGPASSWORD, PGPASSFILE), or the server's pg_hba.conf",
+);
+
 fn unreachable(config: &Address, error: &Error) -> Finding {
     let code = error.report().map(|report| report.sqlstate.as_str());
     let (cause, fix) = match code {
@@ -221,10 +226,8 @@ fn unreachable(config: &Address, error: &Error) -> Finding {
             "no_database",
             "Correct the name of the database, or make it: create database ... encoding 'UTF8' template template0",
         ),
-        Some("28P01" | "28000") => (
-            "login_refused",
-            "Correct user and password (PGUSER, PGPASSWORD), or the server's pg_hba.conf",
-        ),
+        Some("28P01" | "28000") => LOGIN_REFUSED,
+        None if error.to_string().contains("password missing") => LOGIN_REFUSED,
         Some("53300") => (
             "too_many_connections",
             "End sessions, raise max_connections, or put a pooler in between",

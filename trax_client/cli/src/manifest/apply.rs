@@ -1,5 +1,6 @@
 //! `trax manifest apply` and `trax manifest diff`.
 
+use std::collections::HashMap;
 use std::process::ExitCode;
 
 use tokio_postgres::types::Type;
@@ -12,6 +13,7 @@ use crate::place;
 use crate::session::{Argument, Session};
 use trax_terminal::{FAILED, Failure, UNHEALTHY};
 
+const OWNERS: &str = include_str!("../query/document_owners.sql");
 const EXAMPLE: &str = r#"A file in TOML; JSON has the same names. Members are the arguments of
 trax.schedule and trax.configure_group:
 
@@ -36,7 +38,8 @@ pub(crate) struct Set {
     #[arg(long)]
     prune: bool,
     /// The owner of the objects that these files define, e.g. the repository; --prune removes only
-    /// objects of this owner
+    /// objects of this owner, and those of others are refused. Without it they are changed, keep
+    /// their owner, and are shown with it
     #[arg(long, value_name = "NAME")]
     source: Option<String>,
 }
@@ -72,7 +75,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     let count = planned.iter().filter(|a| a.changes_something()).count();
     if count > 0 {
         if !output.json && !output.quiet {
-            show(&planned)?;
+            show(&planned, set)?;
         }
         let changes = if count == 1 { "change" } else { "changes" };
         let question = format!("Apply {count} {changes}?");
@@ -105,7 +108,7 @@ pub(crate) async fn diff(
     if output.json {
         json(&planned)?;
     } else if !output.quiet {
-        show(&planned)?;
+        show(&planned, &arguments.set)?;
         if !differs {
             output.note("no difference");
         }
@@ -143,18 +146,34 @@ async fn actions(
             None => failure,
         }
     })?;
-    Ok(rows
-        .iter()
-        .map(ManifestDifference::read)
-        .collect::<Result<_, _>>()?)
+    let actions = rows.iter().map(ManifestDifference::read);
+    let mut actions: Vec<ManifestDifference> = actions.collect::<Result<_, _>>()?;
+    set_owners(session, &mut actions).await?;
+    Ok(actions)
+}
+
+/// Sets the sources that own the objects.
+async fn set_owners(session: &Session, actions: &mut [ManifestDifference]) -> Result<(), Failure> {
+    let names: Vec<&str> = actions.iter().map(|action| action.name.as_str()).collect();
+    let rows = session.find(OWNERS, &[(&names, Type::TEXT_ARRAY)]).await?;
+    let mut owners = HashMap::new();
+    for row in &rows {
+        let (kind, name): (String, String) = (row.try_get("kind")?, row.try_get("name")?);
+        owners.insert((kind, name), row.try_get("source")?);
+    }
+    for action in actions {
+        let key = (action.kind.clone(), action.name.clone());
+        action.source = owners.remove(&key);
+    }
+    Ok(())
 }
 
 /// Prints the changes.
-fn show(actions: &[ManifestDifference]) -> Result<(), Failure> {
+fn show(actions: &[ManifestDifference], set: &Set) -> Result<(), Failure> {
     let texts: Vec<String> = actions
         .iter()
         .filter(|action| action.changes_something())
-        .map(ManifestDifference::text)
+        .map(|action| action.text(set.source.as_deref()))
         .collect();
     if texts.is_empty() {
         return Ok(());

@@ -11,9 +11,11 @@ use crate::output::{Tone, one_line, paint};
 #[derive(Debug, Serialize)]
 pub(super) struct ManifestDifference {
     pub(super) action: String,
-    kind: String,
-    name: String,
+    pub(super) kind: String,
+    pub(super) name: String,
     changes: Vec<ValueChange>,
+    /// The source that owns it.
+    pub(super) source: Option<String>,
 }
 
 /// A changed value.
@@ -32,6 +34,7 @@ impl ManifestDifference {
             kind: row.try_get("kind")?,
             name: row.try_get("name")?,
             changes: detail.as_deref().map(changes).unwrap_or_default(),
+            source: None,
         })
     }
 
@@ -39,8 +42,9 @@ impl ManifestDifference {
         self.action != "unchanged"
     }
 
-    /// Returns "+ manifest nightly", or "~ manifest nightly" and a line for each value.
-    pub(super) fn text(&self) -> String {
+    /// Returns "+ manifest nightly", or "~ manifest nightly" and a line for each value. Names the
+    /// owner if it is another source than the `applying` one.
+    pub(super) fn text(&self, applying: Option<&str>) -> String {
         let (sign, tone) = match self.action.as_str() {
             "created" => ("+", Tone::Good),
             "changed" => ("~", Tone::Warn),
@@ -48,7 +52,11 @@ impl ManifestDifference {
             _ => (" ", Tone::Plain),
         };
         let name = one_line(&self.name);
-        let mut lines = vec![paint(&format!("{sign} {} {name}", self.kind), tone)];
+        let owner = match self.source.as_deref() {
+            Some(source) if Some(source) != applying => format!(", of source {}", one_line(source)),
+            _ => String::new(),
+        };
+        let mut lines = vec![paint(&format!("{sign} {} {name}{owner}", self.kind), tone)];
         for change in &self.changes {
             let text = format!("    {}: {} -> {}", change.key, change.before, change.after);
             lines.push(one_line(&text));

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use crate::output::{Options, json as print_json, say};
+use crate::output::{Options, say};
 use crate::session::Session;
 use crate::similar::{Kind, unknown};
 use trax_terminal::Failure;
@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     /// Only of this group
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
-    /// The form of the document
+    /// The form of the document; --json is --format json
     #[arg(long, value_enum, default_value_t = Format::Toml)]
     format: Format,
     #[command(flatten)]
@@ -83,10 +83,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     if output.quiet {
         let names = manifests.iter().map(|entry| name(entry).to_owned());
         output.keys(names)?;
-    } else if output.json {
-        let objects: Vec<Value> = manifests.into_iter().map(object).collect();
-        print_json(&objects)?;
-    } else if arguments.format == Format::Json {
+    } else if output.json || arguments.format == Format::Json {
         let list = |entries: Vec<Entry>| entries.into_iter().map(object).collect::<Vec<_>>();
         let document = json!({
             "rates": list(rates), "groups": list(groups), "manifests": list(manifests),

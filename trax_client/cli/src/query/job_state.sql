@@ -1,4 +1,4 @@
--- The current states of jobs. $1 job ids.
+-- The current states of jobs, which a producer may read, too. $1 job ids.
 select
     j.job_id,
     j.state,
@@ -8,6 +8,5 @@ select
     j.worker,
     j.error,
     j.progress
-from trax.job j
-where j.job_id = any ($1)
+from trax.get_jobs($1) j
 order by j.job_id

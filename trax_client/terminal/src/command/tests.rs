@@ -82,6 +82,14 @@ fn a_call_that_is_a_command_is_shown_as_one() {
             "trax dead requeue 7; or, without another run: trax dead ack 7",
         ),
         (
+            "Open another: select trax.open_batch('...')",
+            "Open another: trax enqueue ... --open-batch",
+        ),
+        (
+            "If they should be: call trax_router.move_group('it''s', 3, null, gather => true)",
+            r"If they should be: trax group move 'it'\''s' --to 3 --gather",
+        ),
+        (
             "See: select id, task, last_error from trax.dead_letter where status = 'awaiting_intervention'; \
              then trax.requeue_dead_letter(id) or trax.acknowledge_dead_letter(id)",
             "See: trax dead list; then trax dead requeue ID or trax dead ack ID",
