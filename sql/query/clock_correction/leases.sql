@@ -1,4 +1,4 @@
--- Puts those of some leases that were extended by a clock that was ahead back to one length from now.
+-- Puts leases that were extended by a clock that was ahead back to one length from now.
 update trax.lease l
 set extended_at = $now,
     lease_expires_at = $now + p.length,

@@ -1,4 +1,4 @@
--- Locks those of some leases that seem to be over: expired, or asked to stop before $asked_by.
+-- Locks leases that seem to be over: expired, or asked to stop before $asked_by.
 select
     l.job_id, l.attempt, l.max_retries, l.retry_delay, l.cancelled, l.timed_out, l.manifest_id, l.unique_key,
     l.concurrency_key, case when l.limited then l.group_name end as limited_group, l.task, l.started_at, l.parent_job_id,

@@ -1,5 +1,5 @@
--- Asks those of some attempts that run too long to stop, and records when; the timeout of an attempt
--- that has not begun does not count.
+-- Asks attempts that run too long to stop, and records when; the timeout of an attempt that has not
+-- begun does not count.
 update trax.lease l
 set cancel_requested = true, timed_out = true, timeout_at = $now
 where l.ctid = any (array(

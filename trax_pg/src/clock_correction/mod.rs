@@ -1,11 +1,11 @@
 //! Corrections after the server's clock was ahead: rows that it wrote lie too far in the future.
 //!
 //! Enters: leases that the reaper has found; tokens, rates, next runs, retries and waiting jobs,
-//! from the sweep of each minute; all of them when the clock has gone back. Leaves: rows with times that the current clock
-//! would have given them, and a line in the log. Holds, for all of them: a row is corrected only if
-//! the time at which it was *written* lies more than [`TOLERANCE_MICROS`] after now, so a time that
-//! a user chose stays, however far ahead it is. `now` is the later one of the two times of
-//! `believed_clock`.
+//! from the sweep of each minute; all of them when the clock has gone back. Leaves: rows with times
+//! that the current clock would have given them, and a line in the log. Holds, for all of them: a
+//! row is corrected only if the time at which it was *written* lies more than
+//! [`TOLERANCE_MICROS`] after now, so a time that a user chose stays, however far ahead it is.
+//! `now` is the later one of the two times of `believed_clock`.
 
 mod lease;
 mod next_run;

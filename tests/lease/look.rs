@@ -1,0 +1,65 @@
+//! Where the reaper of a scheduler looks.
+
+use harness::scheduler::live_database;
+use harness::session::Session;
+use harness::{PATIENCE, eventually};
+
+#[tokio::test]
+async fn a_dead_lease_behind_many_living_ones_does_not_wait_for_the_next_interval() {
+    let db = live_database().await;
+    let s = Session::of(&db).await;
+    let interval = "set trax.tick_interval = '10 min'";
+    s.get(&format!("alter database {} {interval}", db.name()))
+        .await;
+    s.get("select count(*) from trax.enqueue_many('a', array_fill('1'::jsonb, array[2501]), max_retries => 0)")
+        .await;
+    let mut taken = 0;
+    while taken < 2501 {
+        taken += s.claim("max_jobs => 1000, lease => '1 h'").await.len();
+    }
+    s.get(
+        "update trax.lease set lease_expires_at = now() where job_id = (select max(job_id) from trax.lease)",
+    )
+    .await;
+    eventually("the dead one is reaped", PATIENCE, async || {
+        match s.number("select count(*) from trax.run").await {
+            1 => Ok(()),
+            seen => Err(format!("{seen} runs")),
+        }
+    })
+    .await;
+    assert_eq!(s.number("select count(*) from trax.lease").await, 2500);
+}
+
+#[tokio::test]
+async fn dead_leases_in_pages_that_were_filled_again_are_found() {
+    let db = live_database().await;
+    let s = Session::of(&db).await;
+    s.get("select count(*) from trax.enqueue_many('a', array_fill('1'::jsonb, array[1500]), max_retries => 0)")
+        .await;
+    assert_eq!(
+        s.claim("max_jobs => 1000, lease => '1 h'").await.len(),
+        1000
+    );
+    s.get(
+        "select count(trax.complete(l.job_id, l.token))
+         from (select job_id, token from trax.lease order by job_id limit 900) l",
+    )
+    .await;
+    s.get("vacuum trax.lease").await;
+    let first = "select min((ctid::text::point)[0]) from trax.lease";
+    let before = s.number(first).await;
+    // A session goes on in the page that it has written last.
+    let other = Session::of(&db).await;
+    other.claim("max_jobs => 500, lease => '2 s'").await;
+    assert!(s.number(first).await < before, "before {before}");
+    eventually("the dead ones are reaped", PATIENCE, async || {
+        let failed = "select count(*) from trax.run where state = 'failed'";
+        match s.number(failed).await {
+            500 => Ok(()),
+            seen => Err(format!("{seen} runs")),
+        }
+    })
+    .await;
+    assert_eq!(s.number("select count(*) from trax.lease").await, 100);
+}
