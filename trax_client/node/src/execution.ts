@@ -9,7 +9,7 @@ import { type Decoder, decode } from "./decoder.js";
 import { describe } from "./describe.js";
 import type { Claimed } from "./exchange.js";
 import { toJson } from "./json.js";
-import { Permanent, type Reason, Stopped, TIMED_OUT, type Verdict, failure, noting, onError, onOutput, onStop } from "./outcome.js";
+import { Permanent, type Reason, Stopped, TIMED_OUT, type Verdict, failure, hasCompleted, noting, onError, onOutput, onStop } from "./outcome.js";
 import type { Statement } from "./sql.js";
 import { type Effect, Steps } from "./steps.js";
 import type { Telemetry } from "./telemetry.js";
@@ -89,6 +89,8 @@ export class Execution {
   /** Asks the handler to stop. The first of several reasons is kept. */
   stop(reason: Reason): void {
     if (this.#reason !== undefined || this.#isSuspended || this.#failure !== undefined) return;
+    // The lease of a job that its handler has completed ends with the handler's transaction.
+    if (reason === "lease lost" && hasCompleted(this.claimed.token)) return;
     if (reason === "lease lost" && this.#waits > 0) {
       // The answer to its own call says whether it is suspended.
       this.#isLost = true;

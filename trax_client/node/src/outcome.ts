@@ -85,12 +85,15 @@ export function noteCompletion(token: string): void {
   if (attempts.has(token)) attempts.set(token, true);
 }
 
+/** Returns whether the handler of a running attempt has completed it. */
+export const hasCompleted = (token: string): boolean => attempts.get(token) === true;
+
 /** Runs an attempt; its completion says whether the handler has completed it, too. */
 export async function noting(token: string, run: () => Promise<Verdict>): Promise<Verdict> {
   attempts.set(token, false);
   try {
     const verdict = await run();
-    return verdict.kind === "complete" && attempts.get(token) ? { ...verdict, isNoted: true } : verdict;
+    return verdict.kind === "complete" && hasCompleted(token) ? { ...verdict, isNoted: true } : verdict;
   } finally {
     attempts.delete(token);
   }

@@ -3,6 +3,10 @@ import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { Cancel, Client, Permanent, RECORDED, RetryIn, Snooze, Stopped, UsageError, type WorkerOptions } from "../src/index.js";
+import type { Claimed } from "../src/exchange.js";
+import { Execution } from "../src/execution.js";
+import { noteCompletion } from "../src/outcome.js";
+import { Telemetry } from "../src/telemetry.js";
 import { Connection } from "../src/connection.js";
 import { NotInstalledError } from "../src/errors.js";
 import { database, during, eventually } from "./database.js";
@@ -177,6 +181,23 @@ test("a handler that has completed its job and returns a value is told to return
   assert.deepEqual(await Promise.all(jobs.map(runOf)), ['completed: "recorded"', 'completed: "returned"']);
   const told = it.said.filter((line) => line.includes("return RECORDED"));
   assert.deepEqual(told, [`job ${jobs[0]}: the handler has completed the job itself: return RECORDED`]);
+});
+
+test("a handler that has completed its job is not told that its lease is lost", async () => {
+  const telemetry = await Telemetry.load();
+  const reasons = await Promise.all([true, false].map(async (completes) => {
+    const claimed = { jobId: 1, token: `token ${completes}`, task: "t", input: "{}", steps: 0 } as Claimed;
+    const means = { progress: () => undefined, ask: () => undefined, calls: { run: assert.fail, lockTimeout: 0 }, telemetry };
+    const execution = new Execution(claimed, means);
+    let reason: string | undefined;
+    await execution.run({ decoder: undefined, handler: (_, ctx) => {
+      if (completes) noteCompletion(ctx.token);
+      execution.stop("lease lost");
+      reason = ctx.reason;
+    } }, 0);
+    return reason;
+  }));
+  assert.deepEqual(reasons, [undefined, "lease lost"]);
 });
 
 test("a cancel aborts the signal of the handler, also of one that ends by the signal's own error", async () => {

@@ -8,6 +8,7 @@ import logging
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime, timezone
 from typing import Any
 
 import psycopg
@@ -15,6 +16,9 @@ import pytest
 from conftest import Fleet, ended, eventually, in_state
 
 import trax
+from trax.attempt import Attempt, HeldAttempts
+from trax.clock import now
+from trax.outcome import Reason
 
 
 class Greeter:
@@ -193,6 +197,18 @@ def test_a_completion_without_recorded_is_named(
     fleet.stop()
     assert "lease was lost" not in caplog.text
     assert f"job {jobs[1]} " not in caplog.text
+
+
+@pytest.mark.parametrize("completes", [True, False])
+def test_the_handler_of_a_completed_job_is_not_told_that_its_lease_is_lost(completes: bool) -> None:
+    told: list[Attempt] = []
+    held = HeldAttempts(told.append)
+    queued_at = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    attempt = Attempt(1, "", 1, 1, "t", "{}", None, None, None, queued_at, None, None, now() + 30)
+    attempt.is_completed = completes
+    held.insert([attempt])
+    held.answered([attempt], [(1, False, False)], now(), 30)
+    assert (attempt.reason, told) == (None, []) if completes else (Reason.LEASE_LOST, [attempt])
 
 
 def test_a_handler_that_outlives_the_stop_is_named(

@@ -128,6 +128,9 @@ class HeldAttempts:
         with self._lock:
             if attempt.reason is not None or attempt.is_over:
                 return
+            if reason is Reason.LEASE_LOST and attempt.is_completed:
+                # Such a lease ends with the handler's transaction.
+                return
             attempt.reason = reason
         attempt.stopped.set()
         if attempt.on_stop is not None:
