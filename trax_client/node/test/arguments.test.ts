@@ -109,6 +109,15 @@ test("a name that the server would refuse is refused before it is sent", async (
   for (const id of ["9223372036854775808", 2n ** 64n]) await refused("jobId is ", () => client.job(any(id)));
 });
 
+test("an option of a job is refused at its handler, with where to give it", async () => {
+  const worker = it.worker();
+  for (const [options, call] of [[{ maxRetries: 3 }, "max_retries => 3"], [{ retryDelay: "90 s" }, "retry_delay => '90 s'"]] as const) {
+    const words = `give it to enqueue, or type select trax.configure_task('o', ${call})`;
+    await refused(words, () => worker.task("o", any(() => 1), any(options)));
+    await refused(words, () => worker.handleMany("o", any({ maxJobs: 1 }), any(() => []), any(options)));
+  }
+});
+
 test("an option that does not exist is refused by name, with the nearest", async () => {
   for (const [call, pairs] of Object.entries({
     enqueue: { prio: "priority", group_name: "groupName", Timeout: "timeout", retries: "maxRetries", run_at: "runAt", uniqueKye: "uniqueKey" },
@@ -132,6 +141,12 @@ test("an option that does not exist is refused by name, with the nearest", async
     await refused("the options are a text; write ", () => calls[call]?.("mail"));
     await refused("the options are a list; write ", () => calls[call]?.(["mail"]));
     await refused("the options are a Map; write ", () => calls[call]?.(new Map()));
+  }
+  for (const call of ["enqueue", "enqueueSql", "enqueueMany", "graph"]) {
+    for (const name of ["delay", "countdown", "eta", "startAfter", "start_after"]) {
+      await refused(`there is no option "${name}"; write runAt: new Date(Date.now() + 90_000)`, () => calls[call]?.({ [name]: 90 }));
+    }
+    await refused(`there is no option "expires"; type select trax.limit_queue_time(job_id, '1 hour')`, () => calls[call]?.({ expires: 90 }));
   }
   for (const name of ["version", "batch", "rate", "rateKey", "cost", "trace", "input", "task"]) {
     await refused(`there is no option "${name}"; `, () => calls["enqueueSql"]?.({ [name]: null }));
@@ -266,6 +281,7 @@ test("a time without a unit is refused, and milliseconds are named", async () =>
   await refused('delay is a number; write new Snooze("90 s")', () => new Snooze(any(90)));
   for (const Delay of [Snooze, RetryIn]) {
     await refused('delay is 3651 days; write at most "3650 days"', () => new Delay("3651 days"));
+    await refused('timeout is 1000000 years; write at most "3650 days"', () => client.enqueue("a", 1, { timeout: "1000000 years" }));
     assert.equal(new Delay("3650 days").delay, "3650 days");
   }
   const limits = `3650 days;3651 days;10 years;10 years 51 days;11 years;1 decade 2 mons;1 century;P5E3D;P3E3D;520 weeks;522 weeks;P20Y;P10Y

@@ -3,6 +3,10 @@ import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { Cancel, Client, Permanent, RECORDED, RetryIn, Snooze, Stopped, UsageError, type WorkerOptions } from "../src/index.js";
+import type { Claimed } from "../src/exchange.js";
+import { Execution } from "../src/execution.js";
+import { noteCompletion } from "../src/outcome.js";
+import { Telemetry } from "../src/telemetry.js";
 import { Connection } from "../src/connection.js";
 import { NotInstalledError } from "../src/errors.js";
 import { database, during, eventually } from "./database.js";
@@ -179,6 +183,24 @@ test("a handler that has completed its job and returns a value is told to return
   assert.deepEqual(told, [`job ${jobs[0]}: the handler has completed the job itself: return RECORDED`]);
 });
 
+test("a handler that has completed its job is not told that its lease is lost", async () => {
+  const telemetry = await Telemetry.load();
+  const none = (): void => undefined;
+  const reasons = await Promise.all([true, false].map(async (completes) => {
+    const claimed = { jobId: 1, token: `token ${completes}`, task: "t", input: "{}", steps: 0 } as Claimed;
+    const means = { progress: none, ask: none, warn: none, calls: { run: assert.fail, lockTimeout: 0 }, telemetry };
+    const execution = new Execution(claimed, means);
+    let reason: string | undefined;
+    await execution.run({ decoder: undefined, handler: (_, ctx) => {
+      if (completes) noteCompletion(ctx.token);
+      execution.stop("lease lost");
+      reason = ctx.reason;
+    } }, 0);
+    return reason;
+  }));
+  assert.deepEqual(reasons, [undefined, "lease lost"]);
+});
+
 test("a cancel aborts the signal of the handler, also of one that ends by the signal's own error", async () => {
   const job = await client.enqueue("endless");
   let reason: unknown;
@@ -312,6 +334,7 @@ test("mistakes are said in words", async () => {
   await assert.rejects(it.worker().run(), /has no handler/);
   for (const [changed, words] of [
     [{ pathname: "none_of_these" }, /does not exist \(3D000\)\nHINT: Name a database that exists, in the address or as PGDATABASE/],
+    [{ search: "?sslmode=require" }, /not support SSL connections\nHINT: Write sslmode=prefer in the address, or set ssl = on/],
     [{ username: "none_of_these" }, /does not exist \(28000\)\nHINT: Correct user and password in the address, or PGUSER/],
   ] as [Partial<URL>, RegExp][]) {
     const connection = Object.assign(new URL(it.url), changed).href;

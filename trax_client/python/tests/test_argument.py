@@ -97,7 +97,7 @@ def sent(_attempt: Any, call: Any) -> None:
 def context() -> trax.Context:
     attempt: Any = SimpleNamespace(stopped=SimpleNamespace(wait=lambda _: None), reason=None)
     attempt.is_suspended, attempt.failure = False, None
-    attempt.reached, attempt.kept = set(), {}
+    attempt.reached, attempt.kept, attempt.calls = set(), {}, {}
     attempt.job_id, attempt.token = 1, ""
     calls: Any = SimpleNamespace(lock_timeout="1", start=sent)
     return trax.Context(attempt, print, calls)
@@ -236,6 +236,55 @@ def test_an_unknown_option_is_refused_with_the_nearest_one(call: Call) -> None:
     refused(lambda value: call(colour=value), "red", TypeError, said)
 
 
+MISTYPED: list[tuple[Call, str, str]] = [
+    (CLIENT.cancel, "tre", "tree"),
+    (awaited(ASYNC.cancel), "tre", "tree"),
+    (CLIENT.record_step, "undoo", "undo"),
+    (CLIENT.fork, "from_stp", "from_step"),
+    (trax.Client, "decimal", "decimals"),
+    (trax.Graph, "uniqe_key", "unique_key"),
+    (trax.Worker("").run, "untilempty", "until_empty"),
+    (trax.AsyncWorker("").run, "untilempty", "until_empty"),
+    (context().step, "retuns", "returns"),
+    (trax.AsyncContext.step, "retuns", "returns"),
+    (context().children, "mod", "mode"),
+    (trax.RetryIn, "closerate", "close_rate"),
+    (trax.Permanent, "details", "detail"),
+]
+
+
+@pytest.mark.parametrize(("call", "name", "meant"), MISTYPED)
+def test_a_mistyped_option_of_any_call_is_refused_with_the_nearest_one(
+    call: Call, name: str, meant: str
+) -> None:
+    said = f'there is no option "{name}"; did you mean "{meant}"?'
+    refused(lambda value: call(**{name: value}), 1, TypeError, said)
+
+
+OF_HANDLERS: list[Call] = [
+    trax.Worker("").task,
+    lambda name, **options: trax.AsyncWorker("").task_many(name, max_jobs=1, **options),
+]
+
+
+@pytest.mark.parametrize("call", OF_HANDLERS)
+def test_an_option_of_a_job_is_refused_at_its_handler_with_where_to_give_it(call: Call) -> None:
+    for option, sql in [("max_retries", "3"), ("retry_delay", "'90 s'"), ("timeout", "'90 s'")]:
+        said = f"give it to enqueue, or type select trax.configure_task('x', {option} => {sql})"
+        refused(lambda n, o=option: call("x", **{o: n}), 3, TypeError, said)
+    refused(lambda n: call("x", colour=n), 3, TypeError, 'no option "colour"; the options are')
+
+
+@pytest.mark.parametrize("call", ENQUEUE + SQL)
+def test_an_option_of_another_library_is_refused_with_what_to_write(call: Call) -> None:
+    later = "write run_at=datetime.now(timezone.utc) + timedelta(seconds=90)"
+    limit = "type select trax.limit_queue_time(job_id, '1 hour')"
+    others = dict.fromkeys(("delay", "countdown", "eta", "start_after", "startAfter"), later)
+    for name, words in {**others, "expires": limit}.items():
+        said = f'there is no option "{name}"; {words}'
+        refused(lambda value, name=name: call(**{name: value}), 90, TypeError, said)
+
+
 @pytest.mark.parametrize(
     "call", [*SQL, lambda **options: trax.Graph().add_sql("load", "call rollup()", **options)]
 )
@@ -324,7 +373,7 @@ PERIODS = by_name(ENQUEUE, "timeout") + by_name(WORKERS, "poll_interval")
 @pytest.mark.parametrize(("name", "call"), PERIODS)
 def test_a_period_is_longer_than_zero(name: str, call: Call) -> None:
     for value in (0, 0.0, timedelta(0)):
-        said = f"{name} is {value}; write more than 0 s, as in {name}=90"
+        said = f"{name} is {value}; write a finite duration of more than 0 s, at most 3650 days"
         refused(call, value, ValueError, said)
     accepted(call, 0.05)
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
+import contextlib
 import functools
+import json
 import logging
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime, timezone
 from typing import Any
 
 import psycopg
@@ -15,6 +19,9 @@ import pytest
 from conftest import Fleet, ended, eventually, in_state
 
 import trax
+from trax.attempt import Attempt, HeldAttempts
+from trax.clock import now
+from trax.outcome import Kind, Reason, judged
 
 
 class Greeter:
@@ -195,6 +202,100 @@ def test_a_completion_without_recorded_is_named(
     assert f"job {jobs[1]} " not in caplog.text
 
 
+@pytest.mark.parametrize("completes", [True, False])
+def test_the_handler_of_a_completed_job_is_not_told_that_its_lease_is_lost(completes: bool) -> None:
+    told: list[Attempt] = []
+    held = HeldAttempts(told.append)
+    queued_at = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    attempt = Attempt(1, "", 1, 1, "t", "{}", None, None, None, queued_at, None, None, now() + 30)
+    attempt.is_completed = completes
+    held.insert([attempt])
+    held.answered([attempt], [(1, False, False)], now(), 30)
+    assert (attempt.reason, told) == (None, []) if completes else (Reason.LEASE_LOST, [attempt])
+
+
+def test_a_handler_that_does_not_await_a_call_fails_its_attempt(
+    url: str, client: trax.Client, task: str
+) -> None:
+    tasks: list[Any] = []
+
+    def begun(call: Any) -> None:
+        tasks.append(asyncio.ensure_future(call))
+
+    async def a_cancelled_task(ctx: trax.AsyncContext) -> None:
+        begun(ctx.step("never", list))
+        tasks[-1].cancel()
+
+    async def helper(ctx: trax.AsyncContext) -> None:
+        await ctx.step("first", lambda: asyncio.sleep(1))
+
+    async def a_helper(ctx: trax.AsyncContext) -> None:
+        begun(helper(ctx))
+        await asyncio.sleep(0.1)
+
+    forgotten: dict[str, tuple[Any, str]] = {
+        "coroutine": (lambda ctx: ctx.spawn("child", "letter"), 'ctx.spawn("child")'),
+        "task": (lambda ctx: begun(ctx.step("mail", lambda: asyncio.sleep(1))), 'ctx.step("mail")'),
+        "helper": (a_helper, 'ctx.step("first")'),
+        "two": (lambda ctx: (ctx.sleep("a", 1), ctx.children()), 'ctx.sleep("a"), ctx.children('),
+        "cancelled": (a_cancelled_task, ""),
+    }
+
+    async def handler(name: str, ctx: trax.AsyncContext) -> Any:
+        result = forgotten[name][0](ctx)
+        if name in ("helper", "cancelled"):
+            await result
+
+    fleet = Fleet("async", url, task)
+    fleet.start(handler)
+    jobs = client.enqueue_many(task, list(forgotten), max_retries=0)
+    results = {name: ended(client, job_id) for name, job_id in zip(forgotten, jobs, strict=True)}
+    fleet.stop()
+    assert results.pop("cancelled").state == "completed"
+    for name, result in results.items():
+        said = f"the handler returned before {forgotten[name][1]}"
+        assert (result.state, str(result.error)[: len(said)]) == ("failed", said)
+
+
+def test_a_thread_that_a_handler_leaves_in_a_call_fails_its_attempt(
+    url: str, client: trax.Client, task: str
+) -> None:
+    goes_on, begun = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        goes_on.wait(60)
+
+    def mail(ctx: trax.Context) -> None:
+        with contextlib.suppress(trax.Stopped):
+            ctx.step("mail", work)
+
+    def handler(job: Any, ctx: trax.Context) -> None:
+        threading.Thread(target=mail, args=[ctx], daemon=True).start()
+        begun.wait(60)
+
+    fleet = Fleet("sync", url, task)
+    fleet.start(handler)
+    result = ended(client, client.enqueue(task, max_retries=0))
+    goes_on.set()
+    fleet.stop()
+    assert result.error == 'the handler returned before ctx.step("mail") had ended: await it'
+
+
+def test_a_wait_on_the_event_loop_does_not_block_it(
+    url: str, client: trax.Client, task: str
+) -> None:
+    async def handler(job: Any, ctx: trax.AsyncContext) -> float:
+        begun = now()
+        await asyncio.gather(*(ctx.wait(0.5) for _ in range(20)))
+        return now() - begun
+
+    fleet = Fleet("async", url, task)
+    fleet.start(handler)
+    assert ended(client, client.enqueue(task, max_retries=0)).output < 5
+    fleet.stop()
+
+
 def test_a_handler_that_outlives_the_stop_is_named(
     fleet: Fleet, client: trax.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -239,22 +340,38 @@ def test_a_suspension_in_a_task_group_is_no_warning(
     assert "its handler went on" not in caplog.text
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="task groups are of Python 3.11")
-def test_a_verdict_in_a_task_group_is_that_of_the_job(
-    url: str, client: trax.Client, task: str
+GROUPS: list[tuple[list[Exception], Kind, str]] = [
+    ([trax.Permanent("never")], Kind.FAIL, "never"),
+    ([ValueError("a"), trax.Permanent("b")], Kind.FAIL, "ValueError: a; Permanent: b"),
+    ([ValueError("a"), trax.Cancel("b")], Kind.CANCEL_OWN, "ValueError: a; Cancel: b"),
+    ([trax.RetryIn(90, "a"), ValueError("b")], Kind.FAIL, "RetryIn: a; ValueError: b"),
+    ([trax.Snooze(90), ValueError("b")], Kind.FAIL, "Snooze: snoozed for 0:01:30; ValueError: b"),
+]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="groups are of Python 3.11")
+@pytest.mark.parametrize(("inner", "kind", "said"), GROUPS)
+def test_the_verdict_of_a_group_is_decided_by_one_and_names_all(
+    inner: list[Exception], kind: Kind, said: str
 ) -> None:
-    fleet = Fleet("async", url, task)
+    group: Any = builtins.ExceptionGroup  # type: ignore[attr-defined,unused-ignore]
+    verdict = judged(None, group("parts", inner), None).verdict
+    assert (verdict.kind, verdict.error.rpartition("(2 sub-exceptions): ")[2]) == (kind, said)
+    assert verdict.permanent is any(isinstance(one, trax.Permanent) for one in inner)
+    assert (verdict.delay is not None) is isinstance(inner[0], trax.RetryIn)
+    if kind is Kind.FAIL and len(inner) > 1:
+        assert "ExceptionGroup: parts" in json.loads(str(verdict.detail))["traceback"]
 
-    async def handler(job: Any) -> Any:
-        async def part() -> None:
-            raise trax.Permanent("never")
 
-        group: Any = asyncio.TaskGroup()  # type: ignore[attr-defined,unused-ignore]
-        async with group:
-            group.create_task(part())
+@pytest.mark.parametrize("kind", [trax.Permanent, lambda text: trax.RetryIn(90, text)])
+def test_the_cause_of_a_verdict_is_its_detail(kind: Any) -> None:
+    def raised(detail: Any) -> BaseException:
+        error = kind("p")
+        error.detail = detail
+        error.__cause__ = ValueError("the cause")
+        return error  # type: ignore[no-any-return]
 
-    job_id = client.enqueue(task, max_retries=5)
-    fleet.start(handler)
-    result = ended(client, job_id)
-    assert (result.state, result.error) == ("failed", "never")
-    fleet.stop()
+    without, given = (judged(None, raised(detail), None).verdict for detail in (None, [7]))
+    assert (without.error, given.error, given.detail) == ("p", "p", "[7]")
+    assert "ValueError: the cause" in str(without.detail)
+    assert judged(None, kind("p"), None).verdict.detail is None

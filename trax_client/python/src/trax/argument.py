@@ -7,8 +7,10 @@ write instead; it is a `UsageError`, and a `TypeError` or a `ValueError`.
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 import operator
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -17,6 +19,7 @@ import psycopg
 from .clock import span
 from .errors import WrongTypeError, WrongValueError, kind_of
 
+Class = TypeVar("Class", bound=type)
 Connection = TypeVar("Connection", psycopg.Connection[Any], psycopg.AsyncConnection[Any])
 
 _LONGEST = timedelta(days=3650)
@@ -27,14 +30,52 @@ _LARGEST = (1 << 63) - 1
 """The largest bigint of PostgreSQL."""
 
 
+_LATER = "write run_at=datetime.now(timezone.utc) + timedelta(seconds=90)"
+_ELSEWHERE = {
+    **dict.fromkeys(("delay", "countdown", "eta", "startafter"), _LATER),
+    "expires": "type select trax.limit_queue_time(job_id, '1 hour')",
+}
+"""What to write for options that jobs have in other libraries."""
+
+
 def unlisted(given: Iterable[str], known: Collection[str]) -> None:
     """Refuse the first option that is not known, with the nearest name or with all names."""
     for name in given:
-        if name in known:
-            continue
-        near = difflib.get_close_matches(name, known, 1)
-        rest = f'did you mean "{near[0]}"?' if near else f"the options are {', '.join(known)}"
-        raise WrongTypeError(f'there is no option "{name}"; {rest}')
+        if name not in known:
+            raise WrongTypeError(f'there is no option "{name}"; {_instead(name, known)}')
+
+
+def listed(kind: Class) -> Class:
+    """Let the methods of a class refuse unknown options; those with `**options` do so themselves.
+
+    Python's own error does not say what to write.
+    """
+    for name, method in list(vars(kind).items()):
+        if inspect.isfunction(method) and (not name.startswith("_") or name == "__init__"):
+            setattr(kind, name, _listed(method))
+    return kind
+
+
+def _listed(method: Callable[..., Any]) -> Callable[..., Any]:
+    parameters = list(inspect.signature(method).parameters.values())
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
+        return method
+    known = [one.name for one in parameters[1:]]
+
+    @functools.wraps(method)
+    def call(*args: Any, **options: Any) -> Any:
+        unlisted(options, known)
+        return method(*args, **options)
+
+    return call
+
+
+def _instead(name: str, known: Collection[str]) -> str:
+    elsewhere = _ELSEWHERE.get(name.replace("_", "").lower())
+    if elsewhere and "run_at" in known:
+        return elsewhere
+    near = difflib.get_close_matches(name, known, 1)
+    return f'did you mean "{near[0]}"?' if near else f"the options are {', '.join(known)}"
 
 
 def by_name(unnamed: Sequence[object]) -> None:
@@ -69,24 +110,25 @@ def texts(name: str, value: Iterable[str], example: str) -> list[str]:
 
 def duration(name: str, value: object) -> timedelta:
     """Return a duration, given as a number of seconds or a timedelta; zero is one."""
+    return _length(name, value, timedelta(0), "from 0 s to")
+
+
+def period(name: str, value: object) -> timedelta:
+    """Return a duration that is longer than zero."""
+    return _length(name, value, timedelta(microseconds=1), "of more than 0 s, at most")
+
+
+def _length(name: str, value: object, shortest: timedelta, bounds: str) -> timedelta:
     if isinstance(value, bool) or not isinstance(value, int | float | timedelta):
         raise _wrong(name, value, "90, a number of seconds, or a timedelta")
     try:
         length = span(value)
     except (ValueError, OverflowError):  # NaN, infinite, or longer than a timedelta
         length = timedelta(-1)
-    if not timedelta(0) <= length <= _LONGEST:
+    if not shortest <= length <= _LONGEST:
         raise WrongValueError(
-            f"{name} is {value}; write a finite duration from 0 s to {_LONGEST.days} days"
+            f"{name} is {value}; write a finite duration {bounds} {_LONGEST.days} days"
         )
-    return length
-
-
-def period(name: str, value: object) -> timedelta:
-    """Return a duration that is longer than zero."""
-    length = duration(name, value)
-    if not length:
-        raise WrongValueError(f"{name} is {value}; write more than 0 s, as in {name}=90")
     return length
 
 
@@ -198,6 +240,13 @@ def connection(value: Connection | None, wanted: type[Connection]) -> Connection
     if isinstance(value, psycopg.Connection | psycopg.AsyncConnection):
         other = "Client" if isinstance(value, psycopg.Connection) else "AsyncClient"
         raise WrongTypeError(f"{said}: use trax.{other} for it")
+    is_async = wanted is psycopg.AsyncConnection
+    if isinstance(value, str):
+        opened = "await psycopg.AsyncConnection.connect" if is_async else "psycopg.connect"
+        raise WrongTypeError(f'{said}: write {opened}("postgresql://...")')
+    if module.startswith("psycopg_pool"):
+        opened = "async with" if is_async else "with"
+        raise WrongTypeError(f"{said}: write {opened} pool.connection() as connection")
     if module.startswith("psycopg2"):
         raise WrongTypeError(f'{said}: psycopg 3 is needed; type pip install "psycopg[binary]"')
     if module.startswith("sqlalchemy.ext.asyncio"):

@@ -91,7 +91,7 @@ class TooLargeError(ServerError):
 
 
 class WrongStateError(ServerError):
-    """55000, 25001: the call is not possible in the present state of the server."""
+    """55000, 25001, 25006, 25P02: the state of the server or the transaction refuses the call."""
 
 
 class ConflictError(ServerError):
@@ -136,6 +136,8 @@ _BY_CODE: dict[str, type[ServerError]] = {
     "42704": UnknownNameError,
     "55000": WrongStateError,
     "25001": WrongStateError,
+    "25006": WrongStateError,
+    "25P02": WrongStateError,
     "23505": ConflictError,
     "42501": NotPermittedError,
     "42883": NotInstalledError,
@@ -144,30 +146,45 @@ _BY_CODE: dict[str, type[ServerError]] = {
 }
 _OURS = re.compile(r"(?<!\w)trax\.")
 _INSTALL = "Type: create extension trax;"
+_HINTS = {
+    "3F000": _INSTALL,
+    "42883": "Type: alter extension trax update; or: create extension trax;",
+    "25P02": "Type: connection.rollback()",
+}
 WRITE_UTF8 = 'Write client_encoding="UTF8" in psycopg.connect().'
 
 
+_CREDENTIALS = "Correct user and password (PGUSER, PGPASSWORD), or the server's pg_hba.conf."
 # The driver has no SQLSTATE for a connection that the server refused.
-_OF_LOGIN = {
-    "28P01": r"password authentication failed|no password supplied|no password was provided",
-    "28000": r"role .* does not exist|not permitted to log in|pg_hba\.conf|authentication failed",
-    "3D000": r"database .* does not exist",
-    "42501": r"permission denied for database",
-    "55000": r"database .* is not currently accepting connections",
-}
+_OF_LOGIN = (
+    (
+        "28P01",
+        r"password authentication failed|no password supplied|no password was provided",
+        _CREDENTIALS,
+    ),
+    (
+        "28000",
+        r"role .* does not exist|not permitted to log in|pg_hba\.conf|authentication failed",
+        _CREDENTIALS,
+    ),
+    ("3D000", r"database .* does not exist", "Correct the name of the database, or create it."),
+    (
+        "42501",
+        r"permission denied for database",
+        "Type: grant connect on database ... to ...;",
+    ),
+    (
+        "55000",
+        r"database .* is not currently accepting connections",
+        "Type: alter database ... allow_connections true;",
+    ),
+    (None, r"server does not support SSL", "Write sslmode=prefer, or set ssl = on in the server."),
+)
 _OF_ADDRESS = (
     r"invalid [a-z_ ]*(value|number|option)|unrecognized configuration parameter|could not match \d"
     r"|invalid command-line argument|requires a value|outside the valid range for parameter"
     r"|parameter \S+ cannot be|permission denied to set parameter"
 )
-_CREDENTIALS = "Correct user and password (PGUSER, PGPASSWORD), or the server's pg_hba.conf."
-_LOGIN_HINTS = {
-    "28P01": _CREDENTIALS,
-    "28000": _CREDENTIALS,
-    "3D000": "Correct the name of the database, or create it.",
-    "42501": "Type: grant connect on database ... to ...;",
-    "55000": "Type: alter database ... allow_connections true;",
-}
 
 
 def login_refusal(error: psycopg.Error, host: object) -> TraxError | None:
@@ -178,9 +195,9 @@ def login_refusal(error: psycopg.Error, host: object) -> TraxError | None:
     message = str(error).strip()
     if "," in str(host or ""):
         return None
-    for code, pattern in _OF_LOGIN.items():
+    for code, pattern, hint in _OF_LOGIN:
         if re.search(pattern, message):
-            return _BY_CODE.get(code, ServerError)(message, sqlstate=code, hint=_LOGIN_HINTS[code])
+            return _BY_CODE.get(code or "", ServerError)(message, sqlstate=code, hint=hint)
     if isinstance(error, psycopg.ProgrammingError) or re.search(_OF_ADDRESS, message):
         said = f"the address of the database is invalid: {message}"
         return UsageError(f"{said}; correct the option, in the address or in PGOPTIONS")
@@ -226,10 +243,7 @@ def translated(error: psycopg.Error, statement: str = "") -> ServerError:
     kind = _kind(code, error)
     given = error.diag.message_hint
     hint = None if given is None else in_python(given)
-    if kind is NotInstalledError and code == "3F000":
-        hint = _INSTALL
-    if kind is NotInstalledError and code == "42883":
-        hint = "Type: alter extension trax update; or: create extension trax;"
+    hint = _HINTS.get(code or "", hint)
     if code == "22P05" and "in encoding" in message:
         hint = WRITE_UTF8
     if kind is NotPermittedError and hint is None:
@@ -239,6 +253,8 @@ def translated(error: psycopg.Error, statement: str = "") -> ServerError:
 
 def _kind(code: str | None, error: psycopg.Error) -> type[ServerError]:
     at_fault = blame(error)
+    if code in _BY_CODE:
+        return _BY_CODE[code]
     if at_fault is Blame.CONNECTION:
         return DisconnectedError
     if code is None or code.startswith("22"):
@@ -247,8 +263,6 @@ def _kind(code: str | None, error: psycopg.Error) -> type[ServerError]:
         return TooLargeError
     if code == "42P01" and _OURS.search(error.diag.message_primary or ""):
         return NotInstalledError
-    if code in _BY_CODE:
-        return _BY_CODE[code]
     if at_fault is Blame.MOMENT:
         return ConflictError if code.startswith("40") else BusyError
     return ServerError
