@@ -2,13 +2,14 @@
 
 import { setTimeout as pause } from "node:timers/promises";
 
-import type { Called, Calls } from "./calls.js";
+import type { Calls } from "./calls.js";
 import type { Row } from "./connection.js";
 import type { Context } from "./context.js";
 import { type Decoder, decode } from "./decoder.js";
 import { describe } from "./describe.js";
 import type { Claimed } from "./exchange.js";
 import { toJson } from "./json.js";
+import { OpenCalls } from "./open-calls.js";
 import { Permanent, type Reason, Stopped, TIMED_OUT, type Verdict, failure, hasCompleted, noting, onError, onOutput, onStop } from "./outcome.js";
 import type { Statement } from "./sql.js";
 import { type Effect, Steps } from "./steps.js";
@@ -29,6 +30,7 @@ export interface Means {
   ask: () => void;
   calls: Pick<Calls, "run" | "lockTimeout">;
   telemetry: Telemetry;
+  warn: (message: string) => void;
 }
 
 /** How long to wait for the heartbeat that says why a job gets no child, in milliseconds. */
@@ -42,9 +44,11 @@ export class Execution {
   readonly #calls: Means["calls"];
   readonly #telemetry: Telemetry;
   readonly #ask: () => void;
+  readonly #warn: Means["warn"];
+  readonly #open = new OpenCalls();
   #reason: Reason | undefined;
-  /** How many calls that may suspend the job have no answer yet, and whether a heartbeat has said that it is lost. */
-  #waits = 0;
+  /** The calls that may end the attempt and have no answer yet, and whether another answer says that it is lost. */
+  readonly #waits = new Set<Promise<unknown>>();
   #isLost = false;
   #isSuspended = false;
   /** Why the attempt has failed for good, once the server has recorded that in the middle of it. */
@@ -52,9 +56,10 @@ export class Execution {
   #suspend: (verdict: Verdict) => void = () => undefined;
   readonly #suspension = new Promise<Verdict>((resolve) => (this.#suspend = resolve));
 
-  constructor(claimed: Claimed, { progress, ask, calls, telemetry }: Means) {
+  constructor(claimed: Claimed, { progress, ask, calls, telemetry, warn }: Means) {
     this.claimed = claimed;
     this.#ask = ask;
+    this.#warn = warn;
     this.#calls = calls;
     this.#telemetry = telemetry;
     const { input: _, trace, steps: __, ...rest } = claimed;
@@ -70,7 +75,7 @@ export class Execution {
     });
     this.#ctx = {
       ...rest,
-      ...this.#steps.methods(),
+      ...this.#steps.methods(this.#open),
       trace: traceOf(trace),
       signal: this.#stop.signal,
       get reason() {
@@ -88,10 +93,10 @@ export class Execution {
 
   /** Asks the handler to stop. The first of several reasons is kept. */
   stop(reason: Reason): void {
-    if (this.#reason !== undefined || this.#isSuspended || this.#failure !== undefined) return;
+    if (this.#reason !== undefined || this.#open.isOver || this.#failure !== undefined) return;
     // The lease of a job that its handler has completed ends with the handler's transaction.
     if (reason === "lease lost" && hasCompleted(this.claimed.token)) return;
-    if (reason === "lease lost" && this.#waits > 0) {
+    if (reason === "lease lost" && this.#waits.size > 0) {
       // The answer to its own call says whether it is suspended.
       this.#isLost = true;
       return;
@@ -136,47 +141,70 @@ export class Execution {
       return failure(`the input does not fit this handler: ${describe(error)}`);
     }
     try {
-      return onOutput(await handler(input, this.#ctx));
+      const output = await handler(input, this.#ctx);
+      const open = this.#open.named;
+      return open === undefined ? onOutput(output) : failure(`the handler returned before ${open} had ended: await it`);
     } catch (error) {
       return onError(error, this.#reason);
+    } finally {
+      if (this.#isSuspended) this.#wentOn();
+      this.#open.end();
     }
   }
 
-  /** Sends a call of the handler. When the job is suspended, the promise never settles: the worker ends the attempt. */
+  #wentOn(): void {
+    const { jobId, task } = this.claimed;
+    this.#warn(`job ${jobId} (${task}) is suspended, but its handler went on: await ${this.#open.named ?? "its calls"}`);
+  }
+
+  /** Sends a call of the handler.
+   * @throws Stopped if the attempt is over. */
   async #send(statement: Statement, effect: Effect): Promise<Row[]> {
-    if (this.#isSuspended) return new Promise(() => undefined);
-    const maySuspend = effect === "wait";
-    const mayEnd = maySuspend || typeof effect === "object";
-    if (mayEnd) this.#waits += 1;
-    let called: Called;
     try {
-      called = await this.#calls.run(statement, () => this.#isLost || this.#reason === "lease lost");
+      if (this.#open.isOver) throw new Stopped("lease lost");
+      const mayFail = typeof effect === "object";
+      const rows = await this.#waited(this.#answer(statement, effect), mayFail || effect === "wait");
+      if (this.#open.isOver) throw new Stopped("lease lost");
+      if (effect === "read" || (mayFail && this.#failure !== undefined)) return rows;
+      const state: unknown = rows[0]?.["state"];
+      // A job that is asked to stop gets no child either; a heartbeat says which it is.
+      if (state === null) await this.#askWhy();
+      if (state === null || state === undefined || state === "lost" || this.#isLost) throw new Stopped("lease lost");
+      return rows;
     } catch (error) {
-      if (mayEnd) this.#waits -= 1;
-      if (error instanceof Stopped) this.#giveUp();
+      if (error instanceof Stopped) await this.#giveUp();
       throw error;
     }
-    if (mayEnd) this.#waits -= 1;
-    const { rows, wasUnanswered } = called;
+  }
+
+  /** Returns the answer to a call, which is among the waits until then if it may end the attempt. */
+  async #waited(answer: Promise<Row[]>, mayEnd: boolean): Promise<Row[]> {
+    if (mayEnd) this.#waits.add(answer);
+    try {
+      return await answer;
+    } finally {
+      this.#waits.delete(answer);
+    }
+  }
+
+  /** Sends a statement, and notes whether its answer ends the attempt. */
+  async #answer(statement: Statement, effect: Effect): Promise<Row[]> {
+    const { rows, wasUnanswered } = await this.#calls.run(statement, () => this.#isLost || this.#reason === "lease lost");
     const state: unknown = rows[0]?.["state"];
     // If an answer was lost before, the attempt has ended either way.
-    if (this.#isSuspended || (maySuspend && (state === "suspended" || (state === "lost" && wasUnanswered)))) {
+    if (effect === "wait" && (state === "suspended" || (state === "lost" && wasUnanswered))) {
       this.#isSuspended = true;
+      this.#open.end();
       this.#suspend({ kind: "suspended" });
-      return new Promise(() => undefined);
     }
-    if (effect === "read") return rows;
-    if (typeof effect === "object" && typeof state === "string" && state !== "lost") {
-      this.#failure = effect.failure;
-      return rows;
-    }
-    // A job that is asked to stop gets no child either; a heartbeat says which it is.
-    if (state === null) await this.#askWhy();
-    if (state === null || state === undefined || state === "lost" || this.#isLost) this.#giveUp();
+    if (typeof effect === "object" && typeof state === "string" && state !== "lost") this.#failure = effect.failure;
     return rows;
   }
 
-  #giveUp(): never {
+  /** Ends a call of an attempt that is over. Another call may have suspended the job: its answer says so. */
+  async #giveUp(): Promise<never> {
+    this.#isLost = true;
+    await Promise.allSettled(this.#waits);
     this.stop("lease lost");
     throw new Stopped(this.#reason ?? "lease lost");
   }

@@ -223,6 +223,7 @@ export class Run {
         ask: () => this.#heart.ask(one.token),
         calls: this.#calls,
         telemetry: this.#setup.telemetry,
+        warn: (message) => this.#setup.log.warn(message),
       });
       this.#running.set(one.token, execution);
       if (this.#isStopping) this.#ended(execution, onStop("shutdown"));

@@ -144,6 +144,7 @@ export async function runOne<Output = unknown>(worker: Worker, db: Queryable, ta
     },
     calls: { lockTimeout: LOCK_TIMEOUT, run: async (statement) => ({ rows: await query(statement), wasUnanswered: false }) },
     telemetry,
+    warn: (message) => log.warn(message),
   });
   const verdict = await execution.run(tasks.get(claimed.task)!, cancelPatience);
   const outcome = { jobId, token, verdict, again: false, breaks: 0, unanswered: 0 };

@@ -185,9 +185,10 @@ test("a handler that has completed its job and returns a value is told to return
 
 test("a handler that has completed its job is not told that its lease is lost", async () => {
   const telemetry = await Telemetry.load();
+  const none = (): void => undefined;
   const reasons = await Promise.all([true, false].map(async (completes) => {
     const claimed = { jobId: 1, token: `token ${completes}`, task: "t", input: "{}", steps: 0 } as Claimed;
-    const means = { progress: () => undefined, ask: () => undefined, calls: { run: assert.fail, lockTimeout: 0 }, telemetry };
+    const means = { progress: none, ask: none, warn: none, calls: { run: assert.fail, lockTimeout: 0 }, telemetry };
     const execution = new Execution(claimed, means);
     let reason: string | undefined;
     await execution.run({ decoder: undefined, handler: (_, ctx) => {
