@@ -152,7 +152,7 @@ class Verdict:
 
 
 class Refused(Exception):
-    """Raised for an input that its handler cannot take."""
+    """Raised for an input that its handler cannot take, and for a call that it does not await."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.error)
