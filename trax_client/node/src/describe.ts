@@ -1,15 +1,28 @@
 // The text of a value that was thrown, which may be anything: each look at it may throw, too.
 
 const NO_TEXT = "a value without a text was thrown; throw an Error";
+/** How much of the JSON of an object is its text. */
+const LONGEST_JSON = 1000;
 
 /** Returns an error and at most five causes on one line, without causes that it already names. */
 export function describe(error: unknown, causes = 5): string {
-  if (!isError(error)) return read(() => String(error), NO_TEXT);
+  if (!isError(error)) return read(() => textOf(error), NO_TEXT);
   const message = messageOf(error);
   const text = read(() => (error.name === "Error" && message !== "" ? message : `${error.name}: ${message}`), message);
   const cause = read(() => error.cause, undefined);
   const named = !isError(cause) || text.includes(messageOf(cause));
   return named || causes === 0 ? text : `${text}: ${describe(cause, causes - 1)}`;
+}
+
+/** Returns the text of a value that is no error: of an object without one its message, or its JSON. */
+function textOf(value: unknown): string {
+  if (typeof value === "function" && value.prototype instanceof Error) {
+    return `the class ${value.name} was thrown; write throw new ${value.name}(...)`;
+  }
+  const text = String(value);
+  if (!text.startsWith("[object ")) return text;
+  const { message } = value as { message?: unknown };
+  return typeof message === "string" && message !== "" ? message : JSON.stringify(value).slice(0, LONGEST_JSON);
 }
 
 /** Returns the message of an error alone. */

@@ -18,6 +18,9 @@ const withGetter = <T extends object>(object: T, ...names: string[]): T => {
   return object;
 };
 
+const circular: Record<string, unknown> = {};
+circular["self"] = circular;
+
 /** The error of a value that the program throws, without that of the place. */
 const noText = "a value without a text was thrown; throw an Error";
 const thrown: Record<string, [value: unknown, error: string]> = {
@@ -32,6 +35,10 @@ const thrown: Record<string, [value: unknown, error: string]> = {
   symbol: [Symbol("a"), "Symbol(a)"],
   number: [Object.assign(new Error(), { message: 7 }), "7"],
   nothing: [undefined, "undefined"],
+  class: [Permanent, "the class Permanent was thrown; write throw new Permanent(...)"],
+  "object with a message": [{ message: "busy", status: 503 }, "busy"],
+  object: [{ status: 503, body: "x".repeat(2000) }, `{"status":503,"body":"${"x".repeat(978)}`],
+  "circular object": [circular, noText],
 };
 
 const runOf = (job: number): Promise<unknown> =>
