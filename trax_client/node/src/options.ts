@@ -142,8 +142,18 @@ export function checkOptions(options: unknown, kinds: Record<string, Kind>, reme
   }
 }
 
+const later = "write runAt: new Date(Date.now() + 90_000)";
+
+/** What to write for options that jobs have in other libraries, by their bare names. */
+const elsewhere = new Map([
+  ...["delay", "countdown", "eta", "startafter"].map((name) => [name, later] as const),
+  ["expires", "type select trax.limit_queue_time(job_id, '1 hour')"],
+]);
+
 /** Returns the message about an option that does not exist. */
 export function noOption(name: string, names: readonly string[]): string {
+  const words = names.includes("runAt") ? elsewhere.get(bare(name)) : undefined;
+  if (words !== undefined) return `there is no option "${name}"; ${words}`;
   const meant = nearest(name, names);
   const rest = meant === undefined ? `the options are ${names.join(", ")}` : `did you mean "${meant}"?`;
   return `there is no option "${name}"; ${rest}`;

@@ -133,6 +133,12 @@ test("an option that does not exist is refused by name, with the nearest", async
     await refused("the options are a list; write ", () => calls[call]?.(["mail"]));
     await refused("the options are a Map; write ", () => calls[call]?.(new Map()));
   }
+  for (const call of ["enqueue", "enqueueSql", "enqueueMany", "graph"]) {
+    for (const name of ["delay", "countdown", "eta", "startAfter", "start_after"]) {
+      await refused(`there is no option "${name}"; write runAt: new Date(Date.now() + 90_000)`, () => calls[call]?.({ [name]: 90 }));
+    }
+    await refused(`there is no option "expires"; type select trax.limit_queue_time(job_id, '1 hour')`, () => calls[call]?.({ expires: 90 }));
+  }
   for (const name of ["version", "batch", "rate", "rateKey", "cost", "trace", "input", "task"]) {
     await refused(`there is no option "${name}"; `, () => calls["enqueueSql"]?.({ [name]: null }));
   }

@@ -97,7 +97,7 @@ def sent(_attempt: Any, call: Any) -> None:
 def context() -> trax.Context:
     attempt: Any = SimpleNamespace(stopped=SimpleNamespace(wait=lambda _: None), reason=None)
     attempt.is_suspended, attempt.failure = False, None
-    attempt.reached, attempt.kept = set(), {}
+    attempt.reached, attempt.kept, attempt.calls = set(), {}, {}
     attempt.job_id, attempt.token = 1, ""
     calls: Any = SimpleNamespace(lock_timeout="1", start=sent)
     return trax.Context(attempt, print, calls)
@@ -234,6 +234,16 @@ def test_an_unknown_option_is_refused_with_the_nearest_one(call: Call) -> None:
         refused(lambda value, name=name: call(**{name: value}), "a", TypeError, said)
     said = f'there is no option "colour"; {every}'
     refused(lambda value: call(colour=value), "red", TypeError, said)
+
+
+@pytest.mark.parametrize("call", ENQUEUE + SQL)
+def test_an_option_of_another_library_is_refused_with_what_to_write(call: Call) -> None:
+    later = "write run_at=datetime.now(timezone.utc) + timedelta(seconds=90)"
+    limit = "type select trax.limit_queue_time(job_id, '1 hour')"
+    others = dict.fromkeys(("delay", "countdown", "eta", "start_after", "startAfter"), later)
+    for name, words in {**others, "expires": limit}.items():
+        said = f'there is no option "{name}"; {words}'
+        refused(lambda value, name=name: call(**{name: value}), 90, TypeError, said)
 
 
 @pytest.mark.parametrize(

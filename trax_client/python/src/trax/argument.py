@@ -27,14 +27,27 @@ _LARGEST = (1 << 63) - 1
 """The largest bigint of PostgreSQL."""
 
 
+_LATER = "write run_at=datetime.now(timezone.utc) + timedelta(seconds=90)"
+_ELSEWHERE = {
+    **dict.fromkeys(("delay", "countdown", "eta", "startafter"), _LATER),
+    "expires": "type select trax.limit_queue_time(job_id, '1 hour')",
+}
+"""What to write for options that jobs have in other libraries."""
+
+
 def unlisted(given: Iterable[str], known: Collection[str]) -> None:
     """Refuse the first option that is not known, with the nearest name or with all names."""
     for name in given:
-        if name in known:
-            continue
-        near = difflib.get_close_matches(name, known, 1)
-        rest = f'did you mean "{near[0]}"?' if near else f"the options are {', '.join(known)}"
-        raise WrongTypeError(f'there is no option "{name}"; {rest}')
+        if name not in known:
+            raise WrongTypeError(f'there is no option "{name}"; {_instead(name, known)}')
+
+
+def _instead(name: str, known: Collection[str]) -> str:
+    elsewhere = _ELSEWHERE.get(name.replace("_", "").lower())
+    if elsewhere and "run_at" in known:
+        return elsewhere
+    near = difflib.get_close_matches(name, known, 1)
+    return f'did you mean "{near[0]}"?' if near else f"the options are {', '.join(known)}"
 
 
 def by_name(unnamed: Sequence[object]) -> None:
