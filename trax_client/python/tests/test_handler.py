@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import contextlib
 import functools
+import json
 import logging
 import sys
 import threading
@@ -19,7 +21,7 @@ from conftest import Fleet, ended, eventually, in_state
 import trax
 from trax.attempt import Attempt, HeldAttempts
 from trax.clock import now
-from trax.outcome import Reason
+from trax.outcome import Kind, Reason, judged
 
 
 class Greeter:
@@ -338,22 +340,38 @@ def test_a_suspension_in_a_task_group_is_no_warning(
     assert "its handler went on" not in caplog.text
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="task groups are of Python 3.11")
-def test_a_verdict_in_a_task_group_is_that_of_the_job(
-    url: str, client: trax.Client, task: str
+GROUPS: list[tuple[list[Exception], Kind, str]] = [
+    ([trax.Permanent("never")], Kind.FAIL, "never"),
+    ([ValueError("a"), trax.Permanent("b")], Kind.FAIL, "ValueError: a; Permanent: b"),
+    ([ValueError("a"), trax.Cancel("b")], Kind.CANCEL_OWN, "ValueError: a; Cancel: b"),
+    ([trax.RetryIn(90, "a"), ValueError("b")], Kind.FAIL, "RetryIn: a; ValueError: b"),
+    ([trax.Snooze(90), ValueError("b")], Kind.FAIL, "Snooze: snoozed for 0:01:30; ValueError: b"),
+]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="groups are of Python 3.11")
+@pytest.mark.parametrize(("inner", "kind", "said"), GROUPS)
+def test_the_verdict_of_a_group_is_decided_by_one_and_names_all(
+    inner: list[Exception], kind: Kind, said: str
 ) -> None:
-    fleet = Fleet("async", url, task)
+    group: Any = builtins.ExceptionGroup  # type: ignore[attr-defined,unused-ignore]
+    verdict = judged(None, group("parts", inner), None).verdict
+    assert (verdict.kind, verdict.error.rpartition("(2 sub-exceptions): ")[2]) == (kind, said)
+    assert verdict.permanent is any(isinstance(one, trax.Permanent) for one in inner)
+    assert (verdict.delay is not None) is isinstance(inner[0], trax.RetryIn)
+    if kind is Kind.FAIL and len(inner) > 1:
+        assert "ExceptionGroup: parts" in json.loads(str(verdict.detail))["traceback"]
 
-    async def handler(job: Any) -> Any:
-        async def part() -> None:
-            raise trax.Permanent("never")
 
-        group: Any = asyncio.TaskGroup()  # type: ignore[attr-defined,unused-ignore]
-        async with group:
-            group.create_task(part())
+@pytest.mark.parametrize("kind", [trax.Permanent, lambda text: trax.RetryIn(90, text)])
+def test_the_cause_of_a_verdict_is_its_detail(kind: Any) -> None:
+    def raised(detail: Any) -> BaseException:
+        error = kind("p")
+        error.detail = detail
+        error.__cause__ = ValueError("the cause")
+        return error  # type: ignore[no-any-return]
 
-    job_id = client.enqueue(task, max_retries=5)
-    fleet.start(handler)
-    result = ended(client, job_id)
-    assert (result.state, result.error) == ("failed", "never")
-    fleet.stop()
+    without, given = (judged(None, raised(detail), None).verdict for detail in (None, [7]))
+    assert (without.error, given.error, given.detail) == ("p", "p", "[7]")
+    assert "ValueError: the cause" in str(without.detail)
+    assert judged(None, kind("p"), None).verdict.detail is None

@@ -28,6 +28,9 @@ from .errors import UsageError, kind_of
 
 Value = TypeVar("Value")
 
+# The exceptions of a group that its text names.
+NAMED_AT_MOST = 5
+
 
 class Reason(str, Enum):
     """The reason why an attempt should stop."""
@@ -228,9 +231,9 @@ def on_error(error: BaseException, reason: Reason | None) -> Verdict:
     """Return the verdict on an exception that a handler raised."""
     if isinstance(error, Refused):
         return error.verdict
-    error = decisive(error)
+    raised, error = error, decisive(error)
     if isinstance(error, Cancel):
-        return Verdict(Kind.CANCEL_OWN, error=_text(error))
+        return Verdict(Kind.CANCEL_OWN, error=_said(error, raised))
     if reason is not None:
         return on_stop(reason)
     if isinstance(error, Snooze):
@@ -240,13 +243,13 @@ def on_error(error: BaseException, reason: Reason | None) -> Verdict:
     if isinstance(error, RetryIn):
         return Verdict(
             Kind.FAIL,
-            error=_text(error),
-            detail=_detail(error.detail),
+            error=_said(error, raised),
+            detail=_detail(error, raised),
             delay=duration("delay", error.delay),
             close_rate=bool(error.close_rate),
         )
     if isinstance(error, Permanent):
-        return fail(_text(error), permanent=True, detail=_detail(error.detail))
+        return fail(_said(error, raised), permanent=True, detail=_detail(error, raised))
     return fail(_with_class(error), detail=_trace(error))
 
 
@@ -264,7 +267,7 @@ def decisive(error: BaseException) -> BaseException:
     A TaskGroup raises a group even if a single task of it has failed.
     """
     inner = _leaves(error)
-    for kind in (Suspended, Permanent):
+    for kind in (Suspended, Cancel, Permanent, RetryIn):
         for one in inner:
             if isinstance(one, kind):
                 return one
@@ -330,6 +333,11 @@ def _text(error: BaseException) -> str:
     return _first(lambda: sendable(str(error)), lambda: _class_of(error))
 
 
+def _said(error: BaseException, raised: BaseException) -> str:
+    """Return the text of an exception, or of the group in which it was raised with others."""
+    return _text(error) if len(_leaves(raised)) == 1 else _with_class(raised)
+
+
 def described(error: BaseException) -> str:
     """Return an exception with its class, but a mistake that this package names as its text."""
     return _text(error) if issubclass(type(error), UsageError) else _with_class(error)
@@ -339,7 +347,11 @@ def _with_class(error: BaseException) -> str:
     def lines() -> str:
         return sendable("".join(traceback.format_exception_only(type(error), error)).strip())
 
-    return _first(lines, lambda: _class_of(error))
+    text = _first(lines, lambda: _class_of(error))
+    if not _members(error):
+        return text
+    inner = [f"{_class_of(one)}: {_text(one)}" for one in _leaves(error)[:NAMED_AT_MOST]]
+    return f"{text}: {'; '.join(inner)}"
 
 
 def _trace(error: BaseException) -> str | None:
@@ -350,7 +362,12 @@ def _trace(error: BaseException) -> str | None:
     return _first(detail, lambda: None)
 
 
-def _detail(value: Any) -> str | None:
+def _detail(error: RetryIn | Permanent, raised: BaseException) -> str | None:
+    """Return the detail that the handler gave, or the traceback if another exception is lost."""
+    value = error.detail
+    hides = not error.__suppress_context__ and error.__context__ is not None
+    if value is None and (len(_leaves(raised)) > 1 or error.__cause__ is not None or hides):
+        return _trace(raised)
     return _first(
         lambda: typed.dumps(value),
         lambda: typed.dumps(sendable(repr(value))),
