@@ -113,6 +113,7 @@ export class Worker {
   /** Adds the handler of a task, from a decoder, if given, and a function. */
   #add<Given>(name: string, given: unknown[], usage: string, handlerOf: (given: Given) => Handler): this {
     const [decoder, handler] = (given.length === 2 ? given : [undefined, ...given]) as [Decoder<unknown> | undefined, Given];
+    refuseOptions(name, given.at(-1));
     if (typeof name !== "string" || typeof handler !== "function") throw new UsageError(usage);
     checkName("the name of the task", name, 'task("mail.send", function)');
     if (decoder !== undefined && decoder !== null && !isDecoder(decoder)) {
@@ -190,6 +191,20 @@ export class Worker {
       exchange: { hosts: at, lease, concurrency, claim: { worker: name, tasks, groups, versions, lease: `${lease} ms` } },
       heartbeat: { hosts: at, name, lease, info: JSON.stringify(info) },
     };
+  }
+}
+
+/** The options of jobs that a task has as defaults, and their columns. */
+const ofTasks = { maxRetries: "max_retries", retryDelay: "retry_delay", timeout: "timeout" };
+
+/** Refuses an option of a job that is given to its handler, with where to give it. */
+function refuseOptions(task: string, given: unknown): void {
+  for (const [option, column] of Object.entries(ofTasks)) {
+    const value = typeof given === "object" ? (given as Record<string, unknown> | null)?.[option] : undefined;
+    if (value === undefined) continue;
+    const example = typeof value === "number" ? value : `'${String(value)}'`;
+    const call = `select trax.configure_task('${task}', ${column} => ${example})`;
+    throw new UsageError(`a handler has no option "${option}"; give it to enqueue, or type ${call}`);
   }
 }
 

@@ -109,6 +109,15 @@ test("a name that the server would refuse is refused before it is sent", async (
   for (const id of ["9223372036854775808", 2n ** 64n]) await refused("jobId is ", () => client.job(any(id)));
 });
 
+test("an option of a job is refused at its handler, with where to give it", async () => {
+  const worker = it.worker();
+  for (const [options, call] of [[{ maxRetries: 3 }, "max_retries => 3"], [{ retryDelay: "90 s" }, "retry_delay => '90 s'"]] as const) {
+    const words = `give it to enqueue, or type select trax.configure_task('o', ${call})`;
+    await refused(words, () => worker.task("o", any(() => 1), any(options)));
+    await refused(words, () => worker.handleMany("o", any({ maxJobs: 1 }), any(() => []), any(options)));
+  }
+});
+
 test("an option that does not exist is refused by name, with the nearest", async () => {
   for (const [call, pairs] of Object.entries({
     enqueue: { prio: "priority", group_name: "groupName", Timeout: "timeout", retries: "maxRetries", run_at: "runAt", uniqueKye: "uniqueKey" },

@@ -236,6 +236,45 @@ def test_an_unknown_option_is_refused_with_the_nearest_one(call: Call) -> None:
     refused(lambda value: call(colour=value), "red", TypeError, said)
 
 
+MISTYPED: list[tuple[Call, str, str]] = [
+    (CLIENT.cancel, "tre", "tree"),
+    (awaited(ASYNC.cancel), "tre", "tree"),
+    (CLIENT.record_step, "undoo", "undo"),
+    (CLIENT.fork, "from_stp", "from_step"),
+    (trax.Client, "decimal", "decimals"),
+    (trax.Graph, "uniqe_key", "unique_key"),
+    (trax.Worker("").run, "untilempty", "until_empty"),
+    (trax.AsyncWorker("").run, "untilempty", "until_empty"),
+    (context().step, "retuns", "returns"),
+    (trax.AsyncContext.step, "retuns", "returns"),
+    (context().children, "mod", "mode"),
+    (trax.RetryIn, "closerate", "close_rate"),
+    (trax.Permanent, "details", "detail"),
+]
+
+
+@pytest.mark.parametrize(("call", "name", "meant"), MISTYPED)
+def test_a_mistyped_option_of_any_call_is_refused_with_the_nearest_one(
+    call: Call, name: str, meant: str
+) -> None:
+    said = f'there is no option "{name}"; did you mean "{meant}"?'
+    refused(lambda value: call(**{name: value}), 1, TypeError, said)
+
+
+OF_HANDLERS: list[Call] = [
+    trax.Worker("").task,
+    lambda name, **options: trax.AsyncWorker("").task_many(name, max_jobs=1, **options),
+]
+
+
+@pytest.mark.parametrize("call", OF_HANDLERS)
+def test_an_option_of_a_job_is_refused_at_its_handler_with_where_to_give_it(call: Call) -> None:
+    for option, sql in [("max_retries", "3"), ("retry_delay", "'90 s'"), ("timeout", "'90 s'")]:
+        said = f"give it to enqueue, or type select trax.configure_task('x', {option} => {sql})"
+        refused(lambda n, o=option: call("x", **{o: n}), 3, TypeError, said)
+    refused(lambda n: call("x", nam=n), 3, TypeError, 'did you mean "name"?')
+
+
 @pytest.mark.parametrize("call", ENQUEUE + SQL)
 def test_an_option_of_another_library_is_refused_with_what_to_write(call: Call) -> None:
     later = "write run_at=datetime.now(timezone.utc) + timedelta(seconds=90)"

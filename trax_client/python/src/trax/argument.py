@@ -7,8 +7,10 @@ write instead; it is a `UsageError`, and a `TypeError` or a `ValueError`.
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 import operator
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -17,6 +19,7 @@ import psycopg
 from .clock import span
 from .errors import WrongTypeError, WrongValueError, kind_of
 
+Class = TypeVar("Class", bound=type)
 Connection = TypeVar("Connection", psycopg.Connection[Any], psycopg.AsyncConnection[Any])
 
 _LONGEST = timedelta(days=3650)
@@ -40,6 +43,31 @@ def unlisted(given: Iterable[str], known: Collection[str]) -> None:
     for name in given:
         if name not in known:
             raise WrongTypeError(f'there is no option "{name}"; {_instead(name, known)}')
+
+
+def listed(kind: Class) -> Class:
+    """Let the methods of a class refuse unknown options; those with `**options` do so themselves.
+
+    Python's own error does not say what to write.
+    """
+    for name, method in list(vars(kind).items()):
+        if inspect.isfunction(method) and (not name.startswith("_") or name == "__init__"):
+            setattr(kind, name, _listed(method))
+    return kind
+
+
+def _listed(method: Callable[..., Any]) -> Callable[..., Any]:
+    parameters = list(inspect.signature(method).parameters.values())
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
+        return method
+    known = [one.name for one in parameters[1:]]
+
+    @functools.wraps(method)
+    def call(*args: Any, **options: Any) -> Any:
+        unlisted(options, known)
+        return method(*args, **options)
+
+    return call
 
 
 def _instead(name: str, known: Collection[str]) -> str:

@@ -49,6 +49,7 @@ else:  # a dependency of psycopg
     from typing_extensions import Unpack
 
 
+@argument.listed
 class Client:
     """Calls over a psycopg connection, within its transaction."""
 
@@ -221,6 +222,7 @@ class Client:
             return cursor.execute(statement, parameters).fetchall()
 
 
+@argument.listed
 class AsyncClient:
     """Calls over an async psycopg connection, within its transaction."""
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, NoReturn, TypeVar, overload
 
 from . import typed
-from .argument import duration
+from .argument import duration, listed
 from .attempt import Attempt, check
 from .calls import Call, Calls, Rows
 from .clock import Seconds
@@ -148,6 +148,7 @@ class BaseContext:
         return held
 
 
+@listed
 class Context(BaseContext):
     """An attempt of a job, passed to handlers that have a parameter of this type."""
 
@@ -270,6 +271,7 @@ class Context(BaseContext):
         return result
 
 
+@listed
 class AsyncContext(BaseContext):
     """An attempt of a job, passed to async handlers that have a parameter of this type."""
 

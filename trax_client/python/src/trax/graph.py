@@ -60,6 +60,7 @@ class Member:
     error: str | None
 
 
+@argument.listed
 class Graph:
     """Jobs that `Client.enqueue_graph` queues together, all or none.
 

@@ -22,7 +22,7 @@ from enum import Enum
 from typing import Any, Final, TypeVar
 
 from . import typed
-from .argument import duration
+from .argument import duration, listed
 from .clock import Seconds
 from .errors import UsageError, kind_of
 
@@ -78,6 +78,7 @@ class Cancel(Exception):
         super().__init__(reason)
 
 
+@listed
 class RetryIn(Exception):
     """Raise it to fail and be retried after this delay instead of the job's own.
 
@@ -99,6 +100,7 @@ class RetryIn(Exception):
         self.close_rate = close_rate
 
 
+@listed
 class Permanent(Exception):
     """Raise it to fail permanently: no attempt follows."""
 

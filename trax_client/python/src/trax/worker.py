@@ -26,6 +26,7 @@ Results = list[Any] | tuple[Any, ...] | None
 ManyFunction = TypeVar("ManyFunction", bound=Callable[[list[Any]], Results | Awaitable[Results]])
 
 
+@argument.listed
 class _Worker:
     """The common part of both kinds of worker."""
 
@@ -43,7 +44,6 @@ class _Worker:
         grace: Seconds = 30.0,
         poll_interval: Seconds = 0.2,
         obey_signals: bool = True,
-        **unknown: NoReturn,
     ) -> None:
         """Create a worker, which connects when it runs.
 
@@ -62,10 +62,8 @@ class _Worker:
             poll_interval: how often to poll an empty queue; grows to one second, or to five while
                 notifications arrive.
             obey_signals: False leaves SIGTERM and SIGINT to the program.
-            **unknown: refused by name, with the nearest setting.
 
         """
-        argument.unlisted(unknown, ("address", *(_Worker.__init__.__kwdefaults__ or ())))
         self._concurrency = argument.integer("concurrency", concurrency, 10)
         if self._concurrency < 1:
             raise WrongValueError("concurrency is how many handlers run at once: 1 or more")
@@ -93,13 +91,14 @@ class _Worker:
         self._phase: Phase | None = None
         self._must_stop = False
 
-    def task(self, name: str) -> Callable[[Function], Function]:
+    def task(self, name: str, **options: NoReturn) -> Callable[[Function], Function]:
         """Run the decorated function for every job of this task.
 
         Its parameters are the input, with or without a type, and optionally a `trax.Context`. Its
         return value is the output of the job. The function itself is not changed.
         """
         _checked(name, '@worker.task("mail.send")')
+        _refuse(options, name, ["name"])
 
         def add(function: Function) -> Function:
             self._check_addition(name)
@@ -115,7 +114,7 @@ class _Worker:
         max_jobs: int,
         max_wait: Seconds = 0.1,
         by: Callable[[Any], Hashable] | None = None,
-        **unknown: NoReturn,
+        **options: NoReturn,
     ) -> Callable[[ManyFunction], ManyFunction]:
         """Run the decorated function for many jobs of this task at once.
 
@@ -131,11 +130,11 @@ class _Worker:
             max_jobs: how many jobs a call has at most; it begins as soon as these are there.
             max_wait: how long the first job of a call waits for others at most.
             by: returns a key from an input; the jobs of a call have the same key.
-            **unknown: refused by name, with the nearest option.
+            **options: refused, those of a job with where to give them.
 
         """
         _checked(name, '@worker.task_many("search.index", max_jobs=100)')
-        argument.unlisted(unknown, ("max_jobs", "max_wait", "by"))
+        _refuse(options, name, ["max_jobs", "max_wait", "by"])
         many = Many(max_jobs, max_wait, by)
         if many.max_jobs > self._concurrency:
             raise WrongValueError(
@@ -222,6 +221,19 @@ def _checked(name: object, example: str) -> None:
         )
 
 
+def _refuse(options: Mapping[str, object], task: str, known: list[str]) -> None:
+    """Refuse the options of a handler, those of its jobs with where to give them."""
+    for option in ("max_retries", "retry_delay", "timeout"):
+        if option in options:
+            value = options[option] if option == "max_retries" else "'90 s'"
+            raise WrongTypeError(
+                f'a handler has no option "{option}"; give it to enqueue, or type '
+                f"select trax.configure_task('{task}', {option} => {value})"
+            )
+    argument.unlisted(options, known)
+
+
+@argument.listed
 class Worker(_Worker):
     """Claims jobs and runs their handlers in threads, until stopped.
 
@@ -249,6 +261,7 @@ class Worker(_Worker):
             self._end()
 
 
+@argument.listed
 class AsyncWorker(_Worker):
     """Claims jobs and runs their async handlers as tasks of the event loop, until stopped.
 
