@@ -93,6 +93,9 @@ const byCode: Record<string, typeof ServerError> = {
   "0A000": UnsupportedError,
 };
 
+/** The driver's words for a server without TLS, which no retry gives it. */
+const noTls = /server does not support SSL/;
+
 /** An error of the driver; only a server's error has a severity. */
 interface DriverError {
   message: string;
@@ -109,6 +112,8 @@ export function translated(error: unknown, statement = ""): TraxError {
   if (error instanceof TraxError) return error;
   const driver = (error instanceof Error ? error : new Error(String(error))) as DriverError;
   if (driver.severity === undefined) {
+    const hint = "Write sslmode=prefer in the address, or set ssl = on in the server.";
+    if (noTls.test(driver.message)) return new ServerError(driver.message, { hint, cause: error });
     // Node's error for several addresses of a host has no message.
     return new DisconnectedError(driver.message || driver.errors?.[0]?.message || String(driver.code), { cause: error });
   }

@@ -334,6 +334,7 @@ test("mistakes are said in words", async () => {
   await assert.rejects(it.worker().run(), /has no handler/);
   for (const [changed, words] of [
     [{ pathname: "none_of_these" }, /does not exist \(3D000\)\nHINT: Name a database that exists, in the address or as PGDATABASE/],
+    [{ search: "?sslmode=require" }, /not support SSL connections\nHINT: Write sslmode=prefer in the address, or set ssl = on/],
     [{ username: "none_of_these" }, /does not exist \(28000\)\nHINT: Correct user and password in the address, or PGUSER/],
   ] as [Partial<URL>, RegExp][]) {
     const connection = Object.assign(new URL(it.url), changed).href;

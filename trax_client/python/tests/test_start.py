@@ -33,6 +33,7 @@ def test_a_refused_login_ends_the_run_with_what_to_correct(url: str, until_empty
     for changes, code, hint in [
         ({"dbname": "no_such_database"}, "3D000", "Correct the name of the database"),
         ({"user": "no_such_role"}, "28000", "Correct user and password"),
+        ({"sslmode": "require"}, None, "Write sslmode=prefer, or set ssl = on"),
     ]:
         with pytest.raises(trax.ServerError) as refused:
             worker_at(url, **changes).run(until_empty=until_empty)

@@ -147,27 +147,37 @@ _INSTALL = "Type: create extension trax;"
 WRITE_UTF8 = 'Write client_encoding="UTF8" in psycopg.connect().'
 
 
+_CREDENTIALS = "Correct user and password (PGUSER, PGPASSWORD), or the server's pg_hba.conf."
 # The driver has no SQLSTATE for a connection that the server refused.
-_OF_LOGIN = {
-    "28P01": r"password authentication failed|no password supplied|no password was provided",
-    "28000": r"role .* does not exist|not permitted to log in|pg_hba\.conf|authentication failed",
-    "3D000": r"database .* does not exist",
-    "42501": r"permission denied for database",
-    "55000": r"database .* is not currently accepting connections",
-}
+_OF_LOGIN = (
+    (
+        "28P01",
+        r"password authentication failed|no password supplied|no password was provided",
+        _CREDENTIALS,
+    ),
+    (
+        "28000",
+        r"role .* does not exist|not permitted to log in|pg_hba\.conf|authentication failed",
+        _CREDENTIALS,
+    ),
+    ("3D000", r"database .* does not exist", "Correct the name of the database, or create it."),
+    (
+        "42501",
+        r"permission denied for database",
+        "Type: grant connect on database ... to ...;",
+    ),
+    (
+        "55000",
+        r"database .* is not currently accepting connections",
+        "Type: alter database ... allow_connections true;",
+    ),
+    (None, r"server does not support SSL", "Write sslmode=prefer, or set ssl = on in the server."),
+)
 _OF_ADDRESS = (
     r"invalid [a-z_ ]*(value|number|option)|unrecognized configuration parameter|could not match \d"
     r"|invalid command-line argument|requires a value|outside the valid range for parameter"
     r"|parameter \S+ cannot be|permission denied to set parameter"
 )
-_CREDENTIALS = "Correct user and password (PGUSER, PGPASSWORD), or the server's pg_hba.conf."
-_LOGIN_HINTS = {
-    "28P01": _CREDENTIALS,
-    "28000": _CREDENTIALS,
-    "3D000": "Correct the name of the database, or create it.",
-    "42501": "Type: grant connect on database ... to ...;",
-    "55000": "Type: alter database ... allow_connections true;",
-}
 
 
 def login_refusal(error: psycopg.Error, host: object) -> TraxError | None:
@@ -178,9 +188,9 @@ def login_refusal(error: psycopg.Error, host: object) -> TraxError | None:
     message = str(error).strip()
     if "," in str(host or ""):
         return None
-    for code, pattern in _OF_LOGIN.items():
+    for code, pattern, hint in _OF_LOGIN:
         if re.search(pattern, message):
-            return _BY_CODE.get(code, ServerError)(message, sqlstate=code, hint=_LOGIN_HINTS[code])
+            return _BY_CODE.get(code or "", ServerError)(message, sqlstate=code, hint=hint)
     if isinstance(error, psycopg.ProgrammingError) or re.search(_OF_ADDRESS, message):
         said = f"the address of the database is invalid: {message}"
         return UsageError(f"{said}; correct the option, in the address or in PGOPTIONS")
