@@ -59,7 +59,7 @@ export class UnknownNameError extends ServerError {}
 export class InvalidArgumentError extends ServerError {}
 /** Class 54: the input or output is over a size limit, or nested too deeply. */
 export class TooLargeError extends ServerError {}
-/** 55000, 25001: the call is not possible in the present state of the server. */
+/** 55000, 25001, 25006, 25P02: the state of the server or of the transaction refuses the call. */
 export class WrongStateError extends ServerError {}
 /** 40001, 40P01, 23505: a conflict with a concurrent transaction; a retry may succeed. */
 export class ConflictError extends ServerError {}
@@ -86,6 +86,8 @@ const byCode: Record<string, typeof ServerError> = {
   "42704": UnknownNameError,
   "55000": WrongStateError,
   "25001": WrongStateError,
+  "25006": WrongStateError,
+  "25P02": WrongStateError,
   "23505": ConflictError,
   "42501": NotPermittedError,
   "42883": NotInstalledError,
@@ -159,6 +161,7 @@ const hints: Record<string, string> = {
   "22008": hintOfTime,
   "22009": hintOfTime,
   "22015": hintOfTime,
+  "25P02": 'Type: await db.query("rollback")',
   "28000": hintOfRole,
   "28P01": hintOfRole,
   "3D000": "Name a database that exists, in the address or as PGDATABASE; psql --list shows them.",
@@ -176,14 +179,14 @@ function hintToInstall(sqlstate: string): string {
 }
 
 function kindOf(sqlstate: string, message: string): typeof ServerError {
+  const known = byCode[sqlstate];
+  if (known !== undefined) return known;
   const atFault = blameOfState(sqlstate);
   if (atFault === "connection") return DisconnectedError;
   if (sqlstate.startsWith("22")) return InvalidArgumentError;
   if (sqlstate.startsWith("54")) return TooLargeError;
   // Only tables in the schema `trax`, not those of the caller's own statement.
   if (sqlstate === "42P01" && /(?<!\w)trax\./.test(message)) return NotInstalledError;
-  const known = byCode[sqlstate];
-  if (known !== undefined) return known;
   if (atFault === "moment") return sqlstate.startsWith("40") ? ConflictError : BusyError;
   return ServerError;
 }

@@ -116,6 +116,20 @@ test("errors have a class for each SQLSTATE, with detail and hint", async () => 
   assert.equal((await client.awaitJob(job)).state, "cancelled");
 });
 
+test("a transaction that takes no call says what to do", async () => {
+  for (const [before, sqlstate, hint] of [["set transaction read only", "25006", /begin read write/], ["select 1 / 0", "25P02", /db.query\("rollback"\)/]] as const) {
+    await db.query("begin");
+    await db.query(before).catch(() => undefined);
+    await assert.rejects(client.enqueue("a"), (error: unknown) => {
+      assert.ok(error instanceof WrongStateError);
+      assert.equal(error.sqlstate, sqlstate);
+      assert.match(String(error.hint), hint);
+      return true;
+    });
+    await db.query("rollback");
+  }
+});
+
 test("a statement is executed by the server", async () => {
   const job = await client.enqueueSql("select 7 as n");
   const { state, output } = await client.awaitJob<{ result: unknown }>(job);

@@ -21,6 +21,7 @@ from psycopg.rows import dict_row
 from sqlalchemy.orm import Session
 
 import trax
+from trax.errors import Blame, blame
 
 
 def cancel_on_its_own(url: str, job_id: int) -> None:
@@ -195,6 +196,30 @@ def test_an_error_of_the_server_has_its_class_detail_and_hint(
         client.enqueue(task, "x" * 2_000_000)
     with pytest.raises(trax.UnknownNameError):
         client.await_job(2**50, 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "code", "hint"),
+    [
+        ("set transaction read only", "25006", "begin read write"),
+        ("select", "25P02", "connection.rollback()"),
+    ],
+)
+def test_a_transaction_that_takes_no_call_says_what_to_do(
+    url: str, task: str, before: str, code: str, hint: str
+) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute(before)
+        if code == "25P02":
+            with pytest.raises(psycopg.Error):
+                connection.execute("select 1 / 0")
+        with pytest.raises(trax.WrongStateError) as refused:
+            trax.Client(connection).enqueue(task)
+        assert refused.value.sqlstate == code
+        assert hint in str(refused.value.hint)
+        cause = refused.value.__cause__
+        assert isinstance(cause, psycopg.Error)
+        assert blame(cause) is (Blame.CONNECTION if code == "25006" else Blame.CALL)
 
 
 def test_wrong_use_is_refused(url: str, client: trax.Client, task: str) -> None:

@@ -91,7 +91,7 @@ class TooLargeError(ServerError):
 
 
 class WrongStateError(ServerError):
-    """55000, 25001: the call is not possible in the present state of the server."""
+    """55000, 25001, 25006, 25P02: the state of the server or the transaction refuses the call."""
 
 
 class ConflictError(ServerError):
@@ -136,6 +136,8 @@ _BY_CODE: dict[str, type[ServerError]] = {
     "42704": UnknownNameError,
     "55000": WrongStateError,
     "25001": WrongStateError,
+    "25006": WrongStateError,
+    "25P02": WrongStateError,
     "23505": ConflictError,
     "42501": NotPermittedError,
     "42883": NotInstalledError,
@@ -144,6 +146,11 @@ _BY_CODE: dict[str, type[ServerError]] = {
 }
 _OURS = re.compile(r"(?<!\w)trax\.")
 _INSTALL = "Type: create extension trax;"
+_HINTS = {
+    "3F000": _INSTALL,
+    "42883": "Type: alter extension trax update; or: create extension trax;",
+    "25P02": "Type: connection.rollback()",
+}
 WRITE_UTF8 = 'Write client_encoding="UTF8" in psycopg.connect().'
 
 
@@ -236,10 +243,7 @@ def translated(error: psycopg.Error, statement: str = "") -> ServerError:
     kind = _kind(code, error)
     given = error.diag.message_hint
     hint = None if given is None else in_python(given)
-    if kind is NotInstalledError and code == "3F000":
-        hint = _INSTALL
-    if kind is NotInstalledError and code == "42883":
-        hint = "Type: alter extension trax update; or: create extension trax;"
+    hint = _HINTS.get(code or "", hint)
     if code == "22P05" and "in encoding" in message:
         hint = WRITE_UTF8
     if kind is NotPermittedError and hint is None:
@@ -249,6 +253,8 @@ def translated(error: psycopg.Error, statement: str = "") -> ServerError:
 
 def _kind(code: str | None, error: psycopg.Error) -> type[ServerError]:
     at_fault = blame(error)
+    if code in _BY_CODE:
+        return _BY_CODE[code]
     if at_fault is Blame.CONNECTION:
         return DisconnectedError
     if code is None or code.startswith("22"):
@@ -257,8 +263,6 @@ def _kind(code: str | None, error: psycopg.Error) -> type[ServerError]:
         return TooLargeError
     if code == "42P01" and _OURS.search(error.diag.message_primary or ""):
         return NotInstalledError
-    if code in _BY_CODE:
-        return _BY_CODE[code]
     if at_fault is Blame.MOMENT:
         return ConflictError if code.startswith("40") else BusyError
     return ServerError
