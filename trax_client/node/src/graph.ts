@@ -98,6 +98,7 @@ export class Graph {
       if (node instanceof Node) return node.name;
       throw new UsageError("needs has a value that graph.add did not return; write { needs: [load] }");
     });
+    if (options.when && needed.length === 0) throw new UsageError("when says how other jobs must end; write { needs: [load] } too");
     const members: Record<string, string | undefined> = {
       name: JSON.stringify(name),
       ...work,
@@ -124,6 +125,7 @@ export class Graph {
 
   /** Returns the document of `trax.enqueue_graph`. */
   document(): string {
+    if (this.#jobs.length === 0) throw new UsageError('the graph has no jobs; write graph.add("load", "etl.load")');
     return `{"jobs": [${this.#jobs.join(", ")}], "on_failure": "${this.#onFailure}"}`;
   }
 }

@@ -11,7 +11,11 @@ const methods = new Map(Object.entries({
   fork: ["job_id"],
   await_job: ["job_id", "timeout"],
   await_jobs: ["job_ids", "timeout"],
+  spawn: ["job_id", "token", "step", "task", "input"],
 }));
+
+/** The functions that a handler calls as methods of its context, which has the job and its token. */
+const ofContext = new Set(["spawn"]);
 
 const call = /(?:(?:select|call) )?\btrax\w*\.(\w+)\(((?:[^()]|\([^()]*\))*)\)(?! from\b)/g;
 const named = /\b([a-z]\w*) => ((?:now\(\) \+ )?interval '[^']*'|now\(\)|array\[[^\]]*\]|'[^']*'(?:::jsonb)?)?/g;
@@ -37,11 +41,12 @@ function methodCall(name: string, given: string): string | undefined {
   const values = all.filter((text) => !text.includes(" => ")).map(valueOf);
   if (options.length > 0) values.push(...positions.slice(values.length).map(camelCase));
   if (options.length > 0) values.push(`{ ${withOptions(options.join(", "))} }`);
-  return `${camelCase(name)}(${values.join(", ")})`;
+  return ofContext.has(name) ? `ctx.${name}(${values.slice(2).join(", ")})` : `${camelCase(name)}(${values.join(", ")})`;
 }
 
 const withOptions = (text: string): string =>
-  text.replace(named, (_, name: string, value = "") => `${camelCase(name)}: ${valueOf(value)}`);
+  text.replace(named, (_, name: string, value = "") => `${camelCase(name)}: ${valueOf(value)}`)
+    .replace(/(?<=leave out )[a-z_]+/g, camelCase);
 
 const camelCase = (name: string): string => name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
 

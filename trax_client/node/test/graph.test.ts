@@ -65,6 +65,8 @@ test("wrong use is refused", async () => {
   graph.addSql("a", "select 1");
   assert.throws(() => graph.add("b", "t", {}, { needs: ["a"] as never }), UsageError);
   assert.throws(() => graph.add("b", "t", {}, { when: "never" as never }), /write one of: completed, ended, failed/);
+  assert.throws(() => graph.add("b", "t", {}, { when: "failed" }), /write \{ needs: \[load\] \} too/);
+  await assert.rejects(client.enqueueGraph(new Graph()), /the graph has no jobs; write graph.add\("load", "etl.load"\)/);
   await assert.rejects(client.enqueueGraph({} as Graph), UsageError);
   graph.add("a", "t");
   await assert.rejects(client.enqueueGraph(graph), InvalidArgumentError);

@@ -22,6 +22,8 @@ test("a hint names the options and methods of this package", () => {
     "Specify a time: after => now()": "Specify a time: after: new Date()",
     "For example: undo => '{\"task\": \"card.refund\"}'": "For example: undo: {\"task\": \"card.refund\"}",
     "close_rate => true, retry_in => '30 s'": "closeRate: true, retryIn: '30 s'",
+    "rate => '...'; or leave out close_rate.": "rate: '...'; or leave out closeRate.",
+    "In a job: select trax.spawn(job_id, token, step, task, input, batch => 7)": "In a job: ctx.spawn(step, task, input, { batch: 7 })",
     "Or end it: select trax.cancel(7)": "Or end it: cancel(7)",
     "Fork: select trax.fork(7, from_step => 'a, b')": "Fork: fork(7, { fromStep: 'a, b' })",
     "Commit first, then type: call trax.await_job(7, '1 min', null, null, null)": "Commit first, then type: awaitJob(7, '1 min')",

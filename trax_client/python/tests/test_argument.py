@@ -272,7 +272,7 @@ def test_an_option_of_a_job_is_refused_at_its_handler_with_where_to_give_it(call
     for option, sql in [("max_retries", "3"), ("retry_delay", "'90 s'"), ("timeout", "'90 s'")]:
         said = f"give it to enqueue, or type select trax.configure_task('x', {option} => {sql})"
         refused(lambda n, o=option: call("x", **{o: n}), 3, TypeError, said)
-    refused(lambda n: call("x", nam=n), 3, TypeError, 'did you mean "name"?')
+    refused(lambda n: call("x", colour=n), 3, TypeError, 'no option "colour"; the options are')
 
 
 @pytest.mark.parametrize("call", ENQUEUE + SQL)
@@ -373,7 +373,7 @@ PERIODS = by_name(ENQUEUE, "timeout") + by_name(WORKERS, "poll_interval")
 @pytest.mark.parametrize(("name", "call"), PERIODS)
 def test_a_period_is_longer_than_zero(name: str, call: Call) -> None:
     for value in (0, 0.0, timedelta(0)):
-        said = f"{name} is {value}; write more than 0 s, as in {name}=90"
+        said = f"{name} is {value}; write a finite duration of more than 0 s, at most 3650 days"
         refused(call, value, ValueError, said)
     accepted(call, 0.05)
 

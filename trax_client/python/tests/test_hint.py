@@ -26,6 +26,7 @@ REWRITTEN = [
     ("select trax.fork(7, from_step => 's')", 'fork(7, from_step="s")'),
     ("select trax.enqueue(task, run_at => now())", "enqueue(task, run_at=datetime.now("),
     ("select trax.enqueue_sql('...'); or give it a name", 'enqueue_sql("..."); or give it a name'),
+    ("select trax.spawn(job_id, token, step, a, batch => 3)", "ctx.spawn(step, a, batch=3)"),
     ("call trax.await_job(7, '1 min', null, null, null)", "await_job(7, timedelta(minutes=1))"),
     ("call trax.await_jobs(array[7, 8], '1 min', null)", "await_jobs([7, 8], timedelta(minutes=1"),
 ]
@@ -57,6 +58,7 @@ def test_a_refused_call_says_what_to_write(db: psycopg.Connection[Any], task: st
         (lambda: client.enqueue(task, rate_key="a"), 'rate="mail api", rate_key="customer 7"'),
         (lambda: client.change_job(job_id), "priority=10"),
         (lambda: client.enqueue("sql"), 'enqueue_sql("...")'),
+        (lambda: trax.Graph().add("a", "b", when="failed"), "write needs=[load] too"),
         (lambda: client.enqueue_graph(trax.Graph()), 'write graph.add("load", "etl.load")'),
     ]
     for call, said in calls:

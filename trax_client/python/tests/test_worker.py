@@ -75,6 +75,19 @@ def test_what_a_handler_raises_is_what_becomes_of_its_job(
     assert (error or "") in (job.error or "")
 
 
+def test_a_refused_outcome_says_what_to_write_in_python(
+    fleet: Fleet, client: trax.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handler(job: Any) -> None:
+        raise trax.RetryIn(300, close_rate=True)
+
+    job_id = client.enqueue(fleet.task, max_retries=0)
+    fleet.start(handler)
+    assert ended(client, job_id).state == "failed"
+    assert 'enqueue(task, rate="..."); or leave out close_rate' in caplog.text
+    assert "=>" not in caplog.text
+
+
 def test_a_long_error_is_cut_in_the_log(
     fleet: Fleet, client: trax.Client, caplog: pytest.LogCaptureFixture
 ) -> None:

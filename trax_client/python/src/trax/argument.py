@@ -110,24 +110,25 @@ def texts(name: str, value: Iterable[str], example: str) -> list[str]:
 
 def duration(name: str, value: object) -> timedelta:
     """Return a duration, given as a number of seconds or a timedelta; zero is one."""
+    return _length(name, value, timedelta(0), "from 0 s to")
+
+
+def period(name: str, value: object) -> timedelta:
+    """Return a duration that is longer than zero."""
+    return _length(name, value, timedelta(microseconds=1), "of more than 0 s, at most")
+
+
+def _length(name: str, value: object, shortest: timedelta, bounds: str) -> timedelta:
     if isinstance(value, bool) or not isinstance(value, int | float | timedelta):
         raise _wrong(name, value, "90, a number of seconds, or a timedelta")
     try:
         length = span(value)
     except (ValueError, OverflowError):  # NaN, infinite, or longer than a timedelta
         length = timedelta(-1)
-    if not timedelta(0) <= length <= _LONGEST:
+    if not shortest <= length <= _LONGEST:
         raise WrongValueError(
-            f"{name} is {value}; write a finite duration from 0 s to {_LONGEST.days} days"
+            f"{name} is {value}; write a finite duration {bounds} {_LONGEST.days} days"
         )
-    return length
-
-
-def period(name: str, value: object) -> timedelta:
-    """Return a duration that is longer than zero."""
-    length = duration(name, value)
-    if not length:
-        raise WrongValueError(f"{name} is {value}; write more than 0 s, as in {name}=90")
     return length
 
 
@@ -239,6 +240,13 @@ def connection(value: Connection | None, wanted: type[Connection]) -> Connection
     if isinstance(value, psycopg.Connection | psycopg.AsyncConnection):
         other = "Client" if isinstance(value, psycopg.Connection) else "AsyncClient"
         raise WrongTypeError(f"{said}: use trax.{other} for it")
+    is_async = wanted is psycopg.AsyncConnection
+    if isinstance(value, str):
+        opened = "await psycopg.AsyncConnection.connect" if is_async else "psycopg.connect"
+        raise WrongTypeError(f'{said}: write {opened}("postgresql://...")')
+    if module.startswith("psycopg_pool"):
+        opened = "async with" if is_async else "with"
+        raise WrongTypeError(f"{said}: write {opened} pool.connection() as connection")
     if module.startswith("psycopg2"):
         raise WrongTypeError(f'{said}: psycopg 3 is needed; type pip install "psycopg[binary]"')
     if module.startswith("sqlalchemy.ext.asyncio"):

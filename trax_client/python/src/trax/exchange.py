@@ -23,7 +23,7 @@ from . import record, sql
 from .attempt import Attempt
 from .clock import millis, now, span, time_of
 from .connection import Link
-from .errors import Blame, blame, is_of_the_values
+from .errors import Blame, blame, is_of_the_values, translated
 from .outcome import NOT_RETURNED, End, Kind, Verdict, instead
 from .steps import unreached
 
@@ -250,8 +250,9 @@ class Exchange:
                     continue
                 if not is_of_the_values(error):
                     raise
-                log.warning("job %d: its outcome was refused: %s", job_id, error)
-                verdict = instead(verdict, error, again=verdict is not outcome.verdict)
+                refusal = translated(error) if isinstance(error, psycopg.Error) else error
+                log.warning("job %d: its outcome was refused: %s", job_id, refusal)
+                verdict = instead(verdict, refusal, again=verdict is not outcome.verdict)
             else:
                 self._answered(outcome, held=rows[0][0] not in (False, "lost"))
                 return

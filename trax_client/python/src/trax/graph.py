@@ -131,6 +131,8 @@ class Graph:
         names = [_name_of(need) for need in argument.items("needs", needs, "[load]")]
         if names:
             members["needs"] = typed.dumps(names)
+        if when is not None and not names:
+            raise WrongValueError("when says how other jobs must end; write needs=[load] too")
         if when is not None:
             members["when"] = typed.dumps(argument.one_of("when", when, _WHENS))
         for option, value in options.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from .level import CALLS
+from .level import CALLS, OF_CONTEXT
 
 _TEXT = r"'(?:[^']|'')*'"
 _SPAN = rf"interval {_TEXT}"
@@ -39,10 +39,13 @@ def in_python(hint: str) -> str:
 def _part(found: re.Match[str]) -> str:
     if not found["call"]:
         return _argument(found)
-    if found["call"] not in CALLS:
+    if found["call"] not in CALLS | OF_CONTEXT:
         return found[0]
     given = _RESULTS.sub("", found["given"])
-    return f"{found['call']}({_ARGUMENT.sub(_argument, given)})"
+    call = found["call"]
+    if call in OF_CONTEXT:
+        call, given = f"ctx.{call}", given.removeprefix("job_id, token, ")
+    return f"{call}({_ARGUMENT.sub(_argument, given)})"
 
 
 def _argument(found: re.Match[str]) -> str:

@@ -18,6 +18,8 @@ _LEVELS = {
 """The lowest level that may call each function; the others need `worker`."""
 CALLS = frozenset(one for functions in _LEVELS.values() for one in functions)
 """The functions that a client calls."""
+OF_CONTEXT = frozenset(["spawn"])
+"""The functions that a handler calls as methods of its context."""
 
 
 def advice(statement: str) -> str:

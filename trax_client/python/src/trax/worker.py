@@ -73,7 +73,7 @@ class _Worker:
                 "lease is how long a lease lasts without a heartbeat: 1 s or more"
             )
         self._address = checked_address(address)
-        given = None if name is None else argument.text("name", name, "mail-1")
+        given = None if name is None else argument.key("name", name, "mail-1")
         self.name = given or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self._groups = None if groups is None else argument.texts("groups", groups, '["mail"]')
         if self._groups == []:
