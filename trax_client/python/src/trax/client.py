@@ -114,9 +114,10 @@ class Client:
         return [graph_rows.member(row) for row in rows]
 
     def await_job(self, job_id: int, timeout: Seconds) -> JobResult:
-        """Wait until a job has ended or the timeout is over; needs a connection in autocommit.
+        """Wait until a job has ended; needs a connection in autocommit.
 
-        The timeout is a number of seconds or a timedelta.
+        Return its state with the output, if it has completed, or the error. When the timeout, a
+        number of seconds or a timedelta, is over, that is the state 'queued' or 'in_progress'.
         """
         _check_autocommit(self._connection.autocommit, "await_job")
         parameters = {**_of_job(job_id), "timeout": argument.duration("timeout", timeout)}
@@ -289,9 +290,10 @@ class AsyncClient:
         return [graph_rows.member(row) for row in rows]
 
     async def await_job(self, job_id: int, timeout: Seconds) -> JobResult:
-        """Wait until a job has ended or the timeout is over; needs a connection in autocommit.
+        """Wait until a job has ended; needs a connection in autocommit.
 
-        The timeout is a number of seconds or a timedelta.
+        Return its state with the output, if it has completed, or the error. When the timeout, a
+        number of seconds or a timedelta, is over, that is the state 'queued' or 'in_progress'.
         """
         _check_autocommit(self._connection.autocommit, "await_job")
         parameters = {**_of_job(job_id), "timeout": argument.duration("timeout", timeout)}
