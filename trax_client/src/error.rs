@@ -6,8 +6,8 @@ use std::{fmt, io};
 use tokio_postgres::error::{DbError, SqlState};
 
 use crate::hint::in_rust;
-use crate::job_result::NotCompleted;
 use crate::level;
+use crate::not_completed::NotCompleted;
 use crate::tls_refusal::explain;
 
 /// An error of the server: the message, and DETAIL and HINT if present.
@@ -86,6 +86,12 @@ pub enum Error {
 
 /// The result of every call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl From<NotCompleted> for Error {
+    fn from(error: NotCompleted) -> Self {
+        Error::NotCompleted(error)
+    }
+}
 
 impl Error {
     /// Returns the error of the server, if the server reported one.

@@ -1,6 +1,5 @@
 //! The state and the result of a job, for callers other than its worker.
 
-use std::fmt;
 use std::time::SystemTime;
 
 use serde::de::DeserializeOwned;
@@ -9,6 +8,7 @@ use tokio_postgres::Row;
 use crate::error::{Error, Result};
 use crate::id::JobId;
 use crate::json::Json;
+use crate::not_completed::NotCompleted;
 
 /// The state of a job.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -146,24 +146,6 @@ impl<T> JobResult<T> {
             JobResult::Cancelled(Some(reason)) => format!("the job was cancelled: {reason}"),
             JobResult::NotEnded => "the job has not ended in time".to_owned(),
         }))
-    }
-}
-
-/// The error for a job that did not complete. Its text has the job's result.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct NotCompleted(pub(crate) String);
-
-impl fmt::Display for NotCompleted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for NotCompleted {}
-
-impl From<NotCompleted> for Error {
-    fn from(error: NotCompleted) -> Self {
-        Error::NotCompleted(error)
     }
 }
 

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::id::{JobId, Token};
-use crate::job_result::NotCompleted;
 use crate::json::Json;
+use crate::not_completed::NotCompleted;
 
 /// The job that undoes a step if its job fails for good or is cancelled.
 #[derive(Clone, Debug)]

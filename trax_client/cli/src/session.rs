@@ -256,11 +256,11 @@ impl Session {
 }
 
 /// Returns the server's refusal of all calls, if its library's version differs from that of the
-/// tables. Calls a function that every level may call.
+/// tables. Calls a function that reads nothing, and that every version has.
 pub(crate) async fn of_another_version(
     database: &tokio_postgres::Client,
 ) -> Result<Option<Report>, Error> {
-    let sql = "select from trax.get_jobs('{}')";
+    let sql = "select from trax.preview_cron(expression => '@hourly', count => 1)";
     match database.query_typed(sql, &[]).await {
         Ok(_) => Ok(None),
         Err(error) => match Error::from(error) {

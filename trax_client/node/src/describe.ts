@@ -14,7 +14,7 @@ export function describe(error: unknown, causes = 5): string {
   return named || causes === 0 ? text : `${text}: ${describe(cause, causes - 1)}`;
 }
 
-/** Returns the text of a value that is no error: of an object without one its message, or its JSON. */
+/** Returns the text of a value that is no error: of a plain object its message, or its JSON. */
 function textOf(value: unknown): string {
   if (typeof value === "function" && value.prototype instanceof Error) {
     return `the class ${value.name} was thrown; write throw new ${value.name}(...)`;

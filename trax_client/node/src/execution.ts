@@ -47,8 +47,9 @@ export class Execution {
   readonly #warn: Means["warn"];
   readonly #open = new OpenCalls();
   #reason: Reason | undefined;
-  /** The calls that may end the attempt and have no answer yet, and whether another answer says that it is lost. */
+  /** The calls that may end the attempt and have no answer yet. */
   readonly #waits = new Set<Promise<unknown>>();
+  /** Whether a heartbeat or the answer to a call says that the lease is lost. */
   #isLost = false;
   #isSuspended = false;
   /** Why the attempt has failed for good, once the server has recorded that in the middle of it. */
@@ -177,7 +178,7 @@ export class Execution {
     }
   }
 
-  /** Returns the answer to a call, which is among the waits until then if it may end the attempt. */
+  /** Returns the answer to a call. Until then a call that may end the attempt is one of the waits. */
   async #waited(answer: Promise<Row[]>, mayEnd: boolean): Promise<Row[]> {
     if (mayEnd) this.#waits.add(answer);
     try {
@@ -201,7 +202,7 @@ export class Execution {
     return rows;
   }
 
-  /** Ends a call of an attempt that is over. Another call may have suspended the job: its answer says so. */
+  /** Ends a call of an attempt that is over, unless the answer to another call suspends the job. */
   async #giveUp(): Promise<never> {
     this.#isLost = true;
     await Promise.allSettled(this.#waits);

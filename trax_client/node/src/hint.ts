@@ -14,7 +14,7 @@ const methods = new Map(Object.entries({
   spawn: ["job_id", "token", "step", "task", "input"],
 }));
 
-/** The functions that a handler calls as methods of its context, which has the job and its token. */
+/** The functions that a handler calls as methods of its context, without job and token. */
 const ofContext = new Set(["spawn"]);
 
 const call = /(?:(?:select|call) )?\btrax\w*\.(\w+)\(((?:[^()]|\([^()]*\))*)\)(?! from\b)/g;

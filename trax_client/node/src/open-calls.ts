@@ -1,8 +1,9 @@
-// The calls of a context that its handler has not awaited to their end, as after a forgotten `await`.
+// The calls of a context that its handler has not awaited, as after a forgotten `await`.
 
-/** The promise of a call. A rejection that the handler does not await ends no process: the call stays open. */
+/** The promise of a call. A rejection ends no process; until it is awaited, the call is open. */
 class Call<T> extends Promise<T> {
   isAwaited = false;
+  isRejected = false;
 
   /** The promises of `then`, `catch` and `finally` are plain. */
   static override get [Symbol.species](): PromiseConstructor {
@@ -21,7 +22,7 @@ export class OpenCalls {
   readonly #open = new Map<Call<unknown>, string>();
   #isOver = false;
 
-  /** Runs a call. Its promise never settles once the attempt is over, so that nothing of the handler goes on. */
+  /** Runs a call. Its promise never settles once the attempt is over: nothing of the handler follows. */
   run<T>(method: string, name: unknown, work: () => Promise<T>): Promise<T> {
     const call = new Call<T>((resolve, reject) => {
       if (this.#isOver) return;
@@ -35,7 +36,7 @@ export class OpenCalls {
       );
     });
     this.#open.set(call, `ctx.${method}(${typeof name === "string" ? JSON.stringify(name) : ""})`);
-    Promise.prototype.then.call(call, undefined, () => call.isAwaited && this.#open.delete(call));
+    Promise.prototype.then.call(call, undefined, () => (call.isRejected = true));
     return call;
   }
 
@@ -50,6 +51,7 @@ export class OpenCalls {
 
   /** The calls whose end the handler has not awaited, or undefined if there are none. */
   get named(): string | undefined {
-    return this.#open.size === 0 ? undefined : [...this.#open.values()].slice(0, 5).join(", ");
+    const open = [...this.#open].filter(([call]) => !(call.isRejected && call.isAwaited)).map(([, name]) => name);
+    return open.length === 0 ? undefined : open.slice(0, 5).join(", ");
   }
 }

@@ -144,7 +144,7 @@ export function checkOptions(options: unknown, kinds: Record<string, Kind>, reme
 
 const later = "write runAt: new Date(Date.now() + 90_000)";
 
-/** What to write for options that jobs have in other libraries, by their bare names. */
+/** The remedies for options that jobs have in other libraries, by their bare names. */
 const elsewhere = new Map([
   ...["delay", "countdown", "eta", "startafter"].map((name) => [name, later] as const),
   ["expires", "type select trax.limit_queue_time(job_id, '1 hour')"],

@@ -80,8 +80,8 @@ export class Steps {
     };
   }
 
-  /** Refuses the waits, which suspend the job: in a call of many its function would never end. Another attempt would
-   * come to the same wait, so the job fails for good. */
+  /** Refuses the waits, as the function of a call of many would never end if they suspended a job.
+   * Another attempt would come to the same wait, so the job fails for good. */
   refuseWaits(): void {
     this.#maySuspend = false;
   }

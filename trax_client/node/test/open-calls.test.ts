@@ -35,6 +35,17 @@ test("a handler that does not await a call fails its attempt, and no promise rej
   }
 });
 
+test("a call that is awaited after it has failed has ended", async () => {
+  const worker = it.worker({ untilEmpty: true }).task("late", async (_, ctx) => {
+    const call = ctx.step("mail", () => Promise.reject(new Error("down")));
+    await pause(20);
+    return call.catch(String);
+  });
+  const job = await client.enqueue("late", {}, { maxRetries: 0 });
+  await worker.run();
+  assert.equal((await client.job(job))?.output, "Error: down");
+});
+
 test("a handler that goes on while its job is suspended is named", async () => {
   const worker = it.worker().task("goes.on", async (_, ctx) => {
     void ctx.sleep("nap", "1 hour");

@@ -261,6 +261,7 @@ def test_a_thread_that_a_handler_leaves_in_a_call_fails_its_attempt(
     url: str, client: trax.Client, task: str
 ) -> None:
     goes_on, begun = threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []
 
     def work() -> None:
         begun.set()
@@ -271,13 +272,15 @@ def test_a_thread_that_a_handler_leaves_in_a_call_fails_its_attempt(
             ctx.step("mail", work)
 
     def handler(job: Any, ctx: trax.Context) -> None:
-        threading.Thread(target=mail, args=[ctx], daemon=True).start()
+        threads.append(threading.Thread(target=mail, args=[ctx], daemon=True))
+        threads[0].start()
         begun.wait(60)
 
     fleet = Fleet("sync", url, task)
     fleet.start(handler)
     result = ended(client, client.enqueue(task, max_retries=0))
     goes_on.set()
+    threads[0].join(60)
     fleet.stop()
     assert result.error == 'the handler returned before ctx.step("mail") had ended: await it'
 

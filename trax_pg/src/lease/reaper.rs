@@ -182,6 +182,7 @@ fn read(now: Timestamp, latest: Timestamp, page: u32) -> (Due, u32) {
     rows.end();
     view.end();
     leases.close();
+    due.timed_out.sort_unstable();
     due.overdue.sort_unstable();
     (due, first_page.unwrap_or(0))
 }

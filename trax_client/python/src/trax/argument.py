@@ -35,7 +35,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("delay", "countdown", "eta", "startafter"), _LATER),
     "expires": "type select trax.limit_queue_time(job_id, '1 hour')",
 }
-"""What to write for options that jobs have in other libraries."""
+"""The remedies for options that jobs have in other libraries."""
 
 
 def unlisted(given: Iterable[str], known: Collection[str]) -> None:
