@@ -175,7 +175,8 @@ with clock as materialized (
         count(*) as jobs,
         count(*) filter (where l.cancel_requested) as stopping,
         count(*) filter (where l.lease_expires_at < c.now) as expired,
-        min(l.started_at) as oldest
+        min(l.started_at) as oldest,
+        min(greatest(least(l.lease_expires_at, case when not (l.ahead or l.timed_out) then l.timeout_at end), l.reap_at)) as due_at
     from clock c
     cross join trax.lease l
     group by 1
@@ -188,10 +189,7 @@ with clock as materialized (
         union all
         select (select q.run_at from trax.work_queue q where q.waits_for = 'time' order by q.run_at limit 1)
         union all
-        select (
-            select min(greatest(least(l.lease_expires_at, case when not (l.ahead or l.timed_out) then l.timeout_at end), l.reap_at))
-            from trax.lease l
-        )
+        select (select min(e.due_at) from executed e)
     ) o (at)
     where o.at < c.now
 ), place as materialized (

@@ -1,7 +1,7 @@
 //! Where the reaper of a scheduler looks.
 
 use harness::scheduler::live_database;
-use harness::session::Session;
+use harness::session::{Session, session};
 use harness::{PATIENCE, eventually};
 
 #[tokio::test]
@@ -62,4 +62,23 @@ async fn dead_leases_in_pages_that_were_filled_again_are_found() {
     })
     .await;
     assert_eq!(s.number("select count(*) from trax.lease").await, 100);
+}
+
+#[tokio::test]
+async fn leases_whose_end_cannot_be_recorded_hide_no_others() {
+    let (_db, s) = session().await;
+    s.get("select count(trax.enqueue('bad')) from generate_series(1, 40); select trax.enqueue('good', max_retries => 0)")
+        .await;
+    assert_eq!(s.claim("max_jobs => 41").await.len(), 41);
+    s.get(
+        "alter table trax.run add constraint none_of_bad check (task <> 'bad');
+         update trax.lease set lease_expires_at = now() - interval '1 s'",
+    )
+    .await;
+    assert_eq!(s.tick("reap_expired_leases").await, 1);
+    assert_eq!(s.get("select task from trax.run").await, "good");
+    s.get("alter table trax.run drop constraint none_of_bad; update trax.lease set reap_at = null")
+        .await;
+    assert_eq!(s.tick("reap_expired_leases").await, 40);
+    s.assert_healthy().await;
 }

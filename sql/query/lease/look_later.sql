@@ -1,13 +1,10 @@
--- Sets the end of leases and the reaper's next look at them; all but the default timeout are
--- parallel arrays. $ahead is whether the job has not begun; its timeout counts from when its begin
--- is known.
+-- Sets the end of leases, and until when the reaper leaves them alone; all but the default timeout
+-- are parallel arrays. $ahead is whether the job has not begun; its timeout counts from when its
+-- begin is known.
 update trax.lease l
 set extended_at = n.extended_at,
     lease_expires_at = n.lease_expires_at,
-    reap_at = least(
-        n.reap_at,
-        case when l.ahead and not n.ahead then n.extended_at + coalesce(l.timeout, $default_timeout) end
-    ),
+    reap_at = n.reap_at,
     timeout_at = case
         when l.ahead and not n.ahead then n.extended_at + coalesce(l.timeout, $default_timeout)
         else l.timeout_at

@@ -28,9 +28,7 @@ use crate::server::spi;
 use crate::server::spi::{Spi, arg, row, statement};
 use crate::server::table::{Index, Key, RowLock, Table, Taken, View, Walk};
 use crate::{setting, unseen, wake};
-pub(crate) use overdue::{
-    Overdue, OverdueFound, cancel_timed_out, forget_extensions, put_off, take_overdue,
-};
+pub(crate) use overdue::{Overdue, cancel_timed_out, forget_extensions, put_off, take_overdue};
 use pgrx::Uuid;
 use pgrx::pg_sys;
 pub(crate) use reaper::Reaper;

@@ -85,14 +85,6 @@ pub(crate) enum Overdue {
     TimedOut,
 }
 
-/// The leases that are overdue.
-#[derive(Default)]
-pub(crate) struct OverdueFound {
-    pub(crate) overdue: Vec<(Locked, Overdue)>,
-    /// Others that seem overdue are left.
-    pub(crate) more: bool,
-}
-
 /// When a lease was last extended, and until when.
 #[derive(Clone, Copy)]
 struct Term {
@@ -149,10 +141,14 @@ struct Candidate {
 
 /// Locks the next leases that seem overdue, returns those that are, and sets the time of the next
 /// look at the others. Leases that another transaction has locked are skipped, until the next look.
-pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, reaper: &mut Reaper) -> OverdueFound {
+pub(crate) fn take_overdue(
+    spi: &Spi,
+    now: Timestamp,
+    reaper: &mut Reaper,
+) -> Vec<(Locked, Overdue)> {
     let job_ids = reaper.take_overdue();
     if job_ids.is_empty() {
-        return OverdueFound::default();
+        return Vec::new();
     }
     let grace = micros(setting::cancel_grace());
     let rows = spi.query(LeaseOverdue {
@@ -215,18 +211,14 @@ pub(crate) fn take_overdue(spi: &Spi, now: Timestamp, reaper: &mut Reaper) -> Ov
         } else {
             alive.push(Alive {
                 job_id: lease.job_id,
-                look_at: term.expires_at.min(deadline),
+                put_off_until: Some(deadline).filter(|_| lease.timed_out),
                 term,
                 ahead: candidate.ahead,
             });
         }
     }
-    let found = OverdueFound {
-        overdue,
-        more: reaper.has_more(),
-    };
     look_later(spi, alive);
-    found
+    overdue
 }
 
 /// Returns when the server last began to accept heartbeats.
@@ -274,11 +266,12 @@ fn extend(spi: &Spi, candidates: &mut [Candidate], now: Timestamp) {
     }
 }
 
-/// A lease that is not overdue, and when to look at it again.
+/// A lease that is not overdue although its row says so.
 struct Alive {
     job_id: i64,
     term: Term,
-    look_at: Timestamp,
+    /// The end of the grace of an attempt that was asked to stop, if its row does not say it.
+    put_off_until: Option<Timestamp>,
     ahead: bool,
 }
 
@@ -288,17 +281,17 @@ fn look_later(spi: &Spi, mut alive: Vec<Alive>) {
     }
     alive.sort_by_key(|lease| lease.job_id);
     let job_ids: Vec<i64> = alive.iter().map(|lease| lease.job_id).collect();
-    let times = |of: fn(&Alive) -> Timestamp| {
-        let times: Vec<_> = alive.iter().map(|lease| arg(of(lease))).collect();
+    let times = |of: fn(&Alive) -> Option<Timestamp>| {
+        let times: Vec<_> = alive.iter().map(|lease| of(lease).and_then(arg)).collect();
         spi::array_arg(pg_sys::TIMESTAMPTZOID, &times)
     };
     let ahead: Vec<bool> = alive.iter().map(|lease| lease.ahead).collect();
     let default_timeout = Interval::new(0, 0, micros(setting::default_timeout()));
     spi.execute(LeaseLookLater {
         job_ids: arg(job_ids),
-        extended_at: times(|lease| lease.term.extended_at),
-        lease_expires_at: times(|lease| lease.term.expires_at),
-        reap_at: times(|lease| lease.look_at),
+        extended_at: times(|lease| Some(lease.term.extended_at)),
+        lease_expires_at: times(|lease| Some(lease.term.expires_at)),
+        reap_at: times(|lease| lease.put_off_until),
         ahead: arg(ahead),
         default_timeout: arg(default_timeout.expect("a setting is a length of time")),
     });

@@ -4,24 +4,29 @@
 //! index of deadlines, which nearly all jobs would write and delete without anybody reading it, and
 //! which a heartbeat would have to move.
 //!
-//! A *look* reads the leases in the order in which they are stored: 0.1 s for a million. It takes
-//! at most a hundredth of the time ([`LOOK_SHARE`]). Ended leases leave dead rows until a vacuum,
-//! all those of a long load while a snapshot is held. So a look begins at the page of the first
-//! living lease of the look before. Once a second, or less often when that takes long, it begins at
-//! the first page, and finds leases in pages that were filled again, and those whose claim was
-//! committed late.
+//! A *look* reads the leases of some pages in the order in which they are stored: all leases up to
+//! 200,000, at 0.1 µs each. The next look goes on behind these pages, and looks take at most a
+//! fiftieth of the time ([`LOOK_SHARE`]): beside a million leases one that has expired is found
+//! five seconds late. Ended leases leave dead rows until a vacuum, all those of a long load while a
+//! snapshot is held; they make the way round longer, and no look.
 
 use super::heartbeat::is_of_wrong_clock;
 use crate::columns::Leased;
 use crate::server::clock::{TOLERANCE_MICROS, Timestamp, micros};
 use crate::server::table::{StoredRows, Table, View};
 use crate::setting;
+use std::collections::HashSet;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Shortest pause between two looks at all pages.
-const WHOLE_PAUSE: Duration = Duration::from_secs(1);
+/// The most pages of one look: 64 MB.
+const PAGES_AT_MOST: u32 = 8192;
 /// The inverse of the share of time that looks may take.
-const LOOK_SHARE: u32 = 100;
+const LOOK_SHARE: u32 = 50;
+/// The longest pause between two looks, after one during which the process was stopped.
+const PAUSE_AT_MOST: Duration = Duration::from_secs(10);
+/// The longest time for which a lease is put off, except by the grace of one that is asked to stop.
+const PUT_OFF_MICROS: i64 = 10_000_000;
 /// The most leases that are checked together; after that many, the next cycle follows at once.
 const OVERDUE_AT_MOST: usize = 1000;
 /// A scheduler that looks this much later than planned has stood still.
@@ -44,27 +49,26 @@ pub(crate) struct Reaper {
     back_at: Option<Timestamp>,
     /// When a scheduler's last cycle was done.
     looked_at: Option<Timestamp>,
+    pages_at_most: u32,
+    /// The page at which the next look begins, and when.
+    next_page: u32,
     next_look: Instant,
-    next_whole: Instant,
-    /// The page of the first living lease.
-    first_page: u32,
+    /// Some leases were not read in this cycle.
+    is_behind: bool,
     due: Due,
-    /// The last look was too early.
-    skipped: bool,
 }
 
 impl Reaper {
-    /// For a cycle by hand.
+    /// For a cycle by hand, which reads all leases.
     pub(crate) fn by_hand() -> Self {
-        let now = Instant::now();
         Self {
             back_at: None,
             looked_at: None,
-            next_look: now,
-            next_whole: now,
-            first_page: 0,
+            pages_at_most: u32::MAX,
+            next_page: 0,
+            next_look: Instant::now(),
+            is_behind: false,
             due: Due::default(),
-            skipped: false,
         }
     }
 
@@ -74,6 +78,7 @@ impl Reaper {
             back_at: Some(now),
             // A scheduler that is paused from the start stands still until it continues.
             looked_at: Some(now),
+            pages_at_most: PAGES_AT_MOST,
             ..Self::by_hand()
         }
     }
@@ -86,12 +91,12 @@ impl Reaper {
         }
     }
 
-    /// Ends a scheduler's cycle at `now`; returns how long until the next look, if the pause after
-    /// the last one is not over.
+    /// Ends a scheduler's cycle at `now`; returns how long until the next look, if leases are left
+    /// for it.
     pub(crate) fn end(&mut self, now: Timestamp) -> Option<Duration> {
         self.looked_at = Some(now);
-        let pause = self.next_look.checked_duration_since(Instant::now());
-        pause.filter(|_| self.skipped)
+        let pause = self.next_look.saturating_duration_since(Instant::now());
+        self.is_behind.then_some(pause)
     }
 
     pub(super) fn back_at(&self) -> Option<Timestamp> {
@@ -99,23 +104,26 @@ impl Reaper {
     }
 
     /// Looks for leases at a deadline at `now`, and for those of a clock ahead of `latest`, unless
-    /// it is too early or some of the last look are left.
+    /// it is too early.
     pub(crate) fn look(&mut self, now: Timestamp, latest: Timestamp) {
         let began = Instant::now();
-        self.skipped = began < self.next_look;
-        if self.skipped || self.has_more() {
+        if began < self.next_look {
+            self.is_behind = true;
             return;
         }
-        let is_whole = began >= self.next_whole;
-        let (due, first_page) = read(now, latest, if is_whole { 0 } else { self.first_page });
+        let pages = self.next_page..self.next_page.saturating_add(self.pages_at_most);
+        let begins_at = pages.start;
+        let (mut due, next_page) = read(now, latest, pages);
+        // The rest of an earlier look comes first, or locked leases could hide others.
+        let mut overdue = std::mem::take(&mut self.due.overdue);
+        let known: HashSet<i64> = overdue.iter().copied().collect();
+        overdue.extend(due.overdue.iter().filter(|job_id| !known.contains(job_id)));
+        due.overdue = overdue;
         self.due = due;
-        self.first_page = first_page;
+        self.next_page = next_page;
+        self.is_behind = begins_at > 0 || next_page > 0;
         let end = Instant::now();
-        let pause = (end - began) * LOOK_SHARE;
-        self.next_look = end + pause;
-        if is_whole {
-            self.next_whole = end + pause.max(WHOLE_PAUSE);
-        }
+        self.next_look = end + ((end - began) * LOOK_SHARE).min(PAUSE_AT_MOST);
     }
 
     pub(super) fn take_timed_out(&mut self) -> Vec<i64> {
@@ -129,8 +137,13 @@ impl Reaper {
         std::mem::replace(overdue, rest)
     }
 
+    /// Takes back leases that were not checked.
+    pub(crate) fn take_back(&mut self, job_ids: Vec<i64>) {
+        self.due.overdue.extend(job_ids);
+    }
+
     /// Returns whether leases that seem overdue are left.
-    pub(super) fn has_more(&self) -> bool {
+    pub(crate) fn has_more(&self) -> bool {
         !self.due.overdue.is_empty()
     }
 
@@ -139,17 +152,21 @@ impl Reaper {
     }
 }
 
-/// Reads the leases from a page on; returns those at a deadline, and the page of the first one.
-fn read(now: Timestamp, latest: Timestamp, page: u32) -> (Due, u32) {
+/// Reads the leases in some pages; returns those at a deadline, and the page to go on with: the
+/// first at the end of the table.
+fn read(now: Timestamp, latest: Timestamp, pages: Range<u32>) -> (Due, u32) {
     let grace = micros(setting::cancel_grace());
     let far = latest.plus(TOLERANCE_MICROS);
     let mut due = Due::default();
-    let mut first_page = None;
     let leases = Table::open(Leased::TABLE, Leased::ALL);
     let view = View::latest();
-    let rows = StoredRows::from_page(&leases, &view, page);
+    let next_page = if leases.pages() > pages.end {
+        pages.end
+    } else {
+        0
+    };
+    let rows = StoredRows::of_pages(&leases, &view, pages, Leased::ReapAt);
     while rows.next() {
-        first_page.get_or_insert_with(|| rows.page());
         let job_id = rows.number(Leased::JobId);
         let expires_at = Timestamp(rows.number(Leased::LeaseExpiresAt));
         if expires_at > far {
@@ -165,7 +182,9 @@ fn read(now: Timestamp, latest: Timestamp, page: u32) -> (Due, u32) {
             continue;
         }
         let put_off_until: Option<Timestamp> = rows.get(Leased::ReapAt);
-        if put_off_until.is_some_and(|until| until > now) {
+        // A clock that was ahead has put it off for too long.
+        let latest_end = now.plus(grace.max(PUT_OFF_MICROS));
+        if put_off_until.is_some_and(|until| until > now && until <= latest_end) {
             continue;
         }
         let was_asked = rows.get(Leased::TimedOut) == Some(true);
@@ -182,7 +201,5 @@ fn read(now: Timestamp, latest: Timestamp, page: u32) -> (Due, u32) {
     rows.end();
     view.end();
     leases.close();
-    due.timed_out.sort_unstable();
-    due.overdue.sort_unstable();
-    (due, first_page.unwrap_or(0))
+    (due, next_page)
 }

@@ -242,7 +242,7 @@ fn reap(
     reaped: &mut Reaped,
     failure: &mut Option<Error>,
 ) -> Result<usize> {
-    let lease::OverdueFound { overdue, more } = lease::take_overdue(spi, ended_by, reaper);
+    let overdue = lease::take_overdue(spi, ended_by, reaper);
     // A worker that keeps the transaction of its outcome open must not stop the cycle: the lease
     // waits for a later one.
     let manifests = overdue
@@ -263,9 +263,10 @@ fn reap(
         .map(|(lease, overdue)| Ending::overdue(lease, overdue, now))
         .collect();
     endings.sort_by_key(|ending| ending.lease.job_id);
-    reaped.more = more;
-    let mut bad = Vec::new();
-    end_overdue(spi, &endings, now, reaped, &mut bad)?;
+    let (mut bad, mut untried) = (Vec::new(), Vec::new());
+    end_overdue(spi, &endings, now, reaped, &mut bad, &mut untried)?;
+    reaper.take_back(untried);
+    reaped.more = reaper.has_more();
     let put_off = waiting.len() + bad.len();
     if !bad.is_empty() {
         // Put off, so that they do not hide others; they are tried again.
@@ -288,12 +289,13 @@ fn end_overdue(
     now: Timestamp,
     reaped: &mut Reaped,
     bad: &mut Vec<(i64, Error)>,
+    untried: &mut Vec<i64>,
 ) -> Result<()> {
     if endings.is_empty() {
         return Ok(());
     }
     if bad.len() >= BAD_AT_MOST {
-        reaped.more = true;
+        untried.extend(endings.iter().map(|ending| ending.lease.job_id));
         return Ok(());
     }
     let mut done = spi::isolated(|| {
@@ -321,8 +323,8 @@ fn end_overdue(
         Err(error) if endings.len() == 1 => bad.push((endings[0].lease.job_id, error)),
         Err(_) => {
             let (first, second) = endings.split_at(endings.len() / 2);
-            end_overdue(spi, first, now, reaped, bad)?;
-            end_overdue(spi, second, now, reaped, bad)?;
+            end_overdue(spi, first, now, reaped, bad, untried)?;
+            end_overdue(spi, second, now, reaped, bad, untried)?;
         }
     }
     Ok(())
