@@ -4,7 +4,7 @@ import { Socket } from "node:net";
 import pg from "pg";
 
 import type { HostConfig } from "./address.js";
-import { DisconnectedError, ServerError, blame, translated } from "./errors.js";
+import { DisconnectedError, ServerError, blame, ofOnlyHost, translated } from "./errors.js";
 import type { Statement } from "./sql.js";
 import { encryptions } from "./tls.js";
 
@@ -54,6 +54,7 @@ export class Connection {
       return first;
     } catch (error) {
       const errors = (error instanceof AggregateError ? (error.errors as unknown[]) : [error]).map((one) => translated(one));
+      if (errors[0] !== undefined && errors.length === 1) throw ofOnlyHost(errors[0]);
       // A server's error is more informative than an unreachable host.
       throw errors.find((one) => blame(one) !== "connection") ?? errors[0] ?? new DisconnectedError("there is no host");
     }

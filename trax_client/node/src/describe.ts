@@ -1,8 +1,8 @@
 // The text of a value that was thrown, which may be anything: each look at it may throw, too.
 
 const NO_TEXT = "a value without a text was thrown; throw an Error";
-/** How much of the JSON of an object is its text. */
-const LONGEST_JSON = 1000;
+/** How much of the names of an object's members is shown; their values may be secret. */
+const LONGEST_NAMES = 200;
 
 /** Returns an error and at most five causes on one line, without causes that it already names. */
 export function describe(error: unknown, causes = 5): string {
@@ -14,7 +14,7 @@ export function describe(error: unknown, causes = 5): string {
   return named || causes === 0 ? text : `${text}: ${describe(cause, causes - 1)}`;
 }
 
-/** Returns the text of a value that is no error: of a plain object its message, or its JSON. */
+/** Returns the text of a value that is no error: of a plain object its message, or the names of its members. */
 function textOf(value: unknown): string {
   if (typeof value === "function" && value.prototype instanceof Error) {
     return `the class ${value.name} was thrown; write throw new ${value.name}(...)`;
@@ -22,7 +22,8 @@ function textOf(value: unknown): string {
   const text = String(value);
   if (!text.startsWith("[object ")) return text;
   const { message } = value as { message?: unknown };
-  return typeof message === "string" && message !== "" ? message : JSON.stringify(value).slice(0, LONGEST_JSON);
+  if (typeof message === "string" && message !== "") return message;
+  return `an object was thrown, with ${Object.keys(value as object).join(", ").slice(0, LONGEST_NAMES)}; throw an Error`;
 }
 
 /** Returns the message of an error alone. */

@@ -23,11 +23,10 @@ export const spanMs: Kind = {
   remedy: (name) => remedy(name.replace(/Ms$/, "")),
 };
 
-/** Refuses a text that PostgreSQL reads as no span of time, or as one that the server refuses. */
+/** Refuses a text that PostgreSQL reads as no span of time, or as a negative one. */
 export function checkSpan(name: string, value: unknown, remedy: string): asserts value is Duration {
   checkText(name, value, remedy);
   if (!isSpan(value)) throw new UsageError(`${name} is ${JSON.stringify(value)}; write ${remedy}`);
-  if (estimated(value) > longest) throw new UsageError(`${name} is ${value}; write at most "3650 days"`);
 }
 
 /** Returns the text or the milliseconds of an option that has been checked; undefined without it. */
@@ -63,6 +62,12 @@ export function milliseconds<Name extends string>(
   const text = typeof given === "number" ? `${given} ms` : given;
   if (read < least) throw new UsageError(`${name} is ${text}; write at least ${name}: "${least} ms" or ${name}Ms: ${least}`);
   return Math.min(read, longestTimer);
+}
+
+/** Refuses the delay of a job that the server would refuse when the attempt has ended. */
+export function checkDelay(delay: unknown, remedy: string): asserts delay is Duration {
+  checkSpan("delay", delay, remedy);
+  if (estimated(delay) > longest) throw new UsageError(`delay is ${delay}; write at most "3650 days"`);
 }
 
 const day = 86_400_000;

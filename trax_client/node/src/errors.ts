@@ -95,7 +95,7 @@ const byCode: Record<string, typeof ServerError> = {
   "0A000": UnsupportedError,
 };
 
-/** The driver's words for a server without TLS, which no retry gives it. */
+/** The driver's words for a server without TLS. */
 const noTls = /server does not support SSL/;
 
 /** An error of the driver; only a server's error has a severity. */
@@ -108,14 +108,18 @@ interface DriverError {
   errors?: Error[];
 }
 
+/** Returns the error of the only host of an address: a server without TLS gets none by a retry. */
+export function ofOnlyHost(error: TraxError): TraxError {
+  const hint = "Write sslmode=prefer in the address, or set ssl = on in the server.";
+  return noTls.test(error.message) ? new ServerError(error.message, { hint, cause: error }) : error;
+}
+
 /** Converts an error of the driver to an error of this package. The statement tells which right is
  * missing. */
 export function translated(error: unknown, statement = ""): TraxError {
   if (error instanceof TraxError) return error;
   const driver = (error instanceof Error ? error : new Error(String(error))) as DriverError;
   if (driver.severity === undefined) {
-    const hint = "Write sslmode=prefer in the address, or set ssl = on in the server.";
-    if (noTls.test(driver.message)) return new ServerError(driver.message, { hint, cause: error });
     // Node's error for several addresses of a host has no message.
     return new DisconnectedError(driver.message || driver.errors?.[0]?.message || String(driver.code), { cause: error });
   }

@@ -2,14 +2,13 @@
 
 import { setTimeout as pause } from "node:timers/promises";
 
-import type { Calls } from "./calls.js";
+import type { Called, Calls } from "./calls.js";
 import type { Row } from "./connection.js";
-import type { Context } from "./context.js";
+import type { Context, Durable } from "./context.js";
 import { type Decoder, decode } from "./decoder.js";
 import { describe } from "./describe.js";
 import type { Claimed } from "./exchange.js";
 import { toJson } from "./json.js";
-import { OpenCalls } from "./open-calls.js";
 import { Permanent, type Reason, Stopped, TIMED_OUT, type Verdict, failure, hasCompleted, noting, onError, onOutput, onStop } from "./outcome.js";
 import type { Statement } from "./sql.js";
 import { type Effect, Steps } from "./steps.js";
@@ -45,11 +44,11 @@ export class Execution {
   readonly #telemetry: Telemetry;
   readonly #ask: () => void;
   readonly #warn: Means["warn"];
-  readonly #open = new OpenCalls();
+  /** The calls of the context that have not ended. */
+  readonly #open = new Set<string>();
   #reason: Reason | undefined;
-  /** The calls that may end the attempt and have no answer yet. */
-  readonly #waits = new Set<Promise<unknown>>();
-  /** Whether a heartbeat or the answer to a call says that the lease is lost. */
+  /** How many calls that may suspend the job have no answer yet, and whether a heartbeat has said that it is lost. */
+  #waits = 0;
   #isLost = false;
   #isSuspended = false;
   /** Why the attempt has failed for good, once the server has recorded that in the middle of it. */
@@ -76,7 +75,7 @@ export class Execution {
     });
     this.#ctx = {
       ...rest,
-      ...this.#steps.methods(this.#open),
+      ...this.#watched(this.#steps.methods()),
       trace: traceOf(trace),
       signal: this.#stop.signal,
       get reason() {
@@ -94,10 +93,10 @@ export class Execution {
 
   /** Asks the handler to stop. The first of several reasons is kept. */
   stop(reason: Reason): void {
-    if (this.#reason !== undefined || this.#open.isOver || this.#failure !== undefined) return;
+    if (this.#reason !== undefined || this.#isSuspended || this.#failure !== undefined) return;
     // The lease of a job that its handler has completed ends with the handler's transaction.
     if (reason === "lease lost" && hasCompleted(this.claimed.token)) return;
-    if (reason === "lease lost" && this.#waits.size > 0) {
+    if (reason === "lease lost" && this.#waits > 0) {
       // The answer to its own call says whether it is suspended.
       this.#isLost = true;
       return;
@@ -143,69 +142,68 @@ export class Execution {
     }
     try {
       const output = await handler(input, this.#ctx);
-      const open = this.#open.named;
-      return open === undefined ? onOutput(output) : failure(`the handler returned before ${open} had ended: await it`);
+      if (this.#open.size > 0 && !this.#isSuspended) this.#warnOfOpen();
+      return onOutput(output);
     } catch (error) {
       return onError(error, this.#reason);
-    } finally {
-      if (this.#isSuspended) this.#wentOn();
-      this.#open.end();
     }
   }
 
-  #wentOn(): void {
-    const { jobId, task } = this.claimed;
-    this.#warn(`job ${jobId} (${task}) is suspended, but its handler went on: await ${this.#open.named ?? "its calls"}`);
+  /** Watches the calls of the context: a rejection of a call that is not awaited ends no process. */
+  #watched(calls: Durable): Durable {
+    const watched = Object.entries(calls).map(([method, call]: [string, (...given: unknown[]) => Promise<unknown>]) => {
+      return [method, (...given: unknown[]): Promise<unknown> => {
+        const shown = `ctx.${method}(${typeof given[0] === "string" ? JSON.stringify(given[0]) : ""})`;
+        const called = call(...given);
+        this.#open.add(shown);
+        const ended = (): unknown => this.#open.delete(shown);
+        called.then(ended, ended);
+        return called;
+      }];
+    });
+    return Object.fromEntries(watched) as Durable;
   }
 
-  /** Sends a call of the handler.
-   * @throws Stopped if the attempt is over. */
+  #warnOfOpen(): void {
+    const { jobId, task } = this.claimed;
+    this.#warn(`job ${jobId} (${task}): its handler returned before ${[...this.#open].join(", ")} had ended; await it`);
+  }
+
+  /** Sends a call of the handler. When the job is suspended, the promise never settles: the worker ends the attempt. */
   async #send(statement: Statement, effect: Effect): Promise<Row[]> {
+    if (this.#isSuspended) return new Promise(() => undefined);
+    const maySuspend = effect === "wait";
+    const mayEnd = maySuspend || typeof effect === "object";
+    if (mayEnd) this.#waits += 1;
+    let called: Called;
     try {
-      if (this.#open.isOver) throw new Stopped("lease lost");
-      const mayFail = typeof effect === "object";
-      const rows = await this.#waited(this.#answer(statement, effect), mayFail || effect === "wait");
-      if (this.#open.isOver) throw new Stopped("lease lost");
-      if (effect === "read" || (mayFail && this.#failure !== undefined)) return rows;
-      const state: unknown = rows[0]?.["state"];
-      // A job that is asked to stop gets no child either; a heartbeat says which it is.
-      if (state === null) await this.#askWhy();
-      if (state === null || state === undefined || state === "lost" || this.#isLost) throw new Stopped("lease lost");
-      return rows;
+      called = await this.#calls.run(statement, () => this.#isLost || this.#reason === "lease lost");
     } catch (error) {
-      if (error instanceof Stopped) await this.#giveUp();
+      if (mayEnd) this.#waits -= 1;
+      if (error instanceof Stopped) this.#giveUp();
       throw error;
     }
-  }
-
-  /** Returns the answer to a call. Until then a call that may end the attempt is one of the waits. */
-  async #waited(answer: Promise<Row[]>, mayEnd: boolean): Promise<Row[]> {
-    if (mayEnd) this.#waits.add(answer);
-    try {
-      return await answer;
-    } finally {
-      this.#waits.delete(answer);
-    }
-  }
-
-  /** Sends a statement, and notes whether its answer ends the attempt. */
-  async #answer(statement: Statement, effect: Effect): Promise<Row[]> {
-    const { rows, wasUnanswered } = await this.#calls.run(statement, () => this.#isLost || this.#reason === "lease lost");
+    if (mayEnd) this.#waits -= 1;
+    const { rows, wasUnanswered } = called;
     const state: unknown = rows[0]?.["state"];
     // If an answer was lost before, the attempt has ended either way.
-    if (effect === "wait" && (state === "suspended" || (state === "lost" && wasUnanswered))) {
+    if (this.#isSuspended || (maySuspend && (state === "suspended" || (state === "lost" && wasUnanswered)))) {
       this.#isSuspended = true;
-      this.#open.end();
       this.#suspend({ kind: "suspended" });
+      return new Promise(() => undefined);
     }
-    if (typeof effect === "object" && typeof state === "string" && state !== "lost") this.#failure = effect.failure;
+    if (effect === "read") return rows;
+    if (typeof effect === "object" && typeof state === "string" && state !== "lost") {
+      this.#failure = effect.failure;
+      return rows;
+    }
+    // A job that is asked to stop gets no child either; a heartbeat says which it is.
+    if (state === null) await this.#askWhy();
+    if (state === null || state === undefined || state === "lost" || this.#isLost) this.#giveUp();
     return rows;
   }
 
-  /** Ends a call of an attempt that is over, unless the answer to another call suspends the job. */
-  async #giveUp(): Promise<never> {
-    this.#isLost = true;
-    await Promise.allSettled(this.#waits);
+  #giveUp(): never {
     this.stop("lease lost");
     throw new Stopped(this.#reason ?? "lease lost");
   }

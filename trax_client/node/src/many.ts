@@ -9,7 +9,7 @@ import { UsageError } from "./errors.js";
 import type { Handler } from "./execution.js";
 import { kindOf } from "./kind.js";
 import { type Kinds, callback, checkOptions, whole } from "./options.js";
-import { stepsOf } from "./steps.js";
+import { Permanent } from "./outcome.js";
 
 /** One of the jobs of a call. */
 export interface GatheredJob<Input = unknown> {
@@ -78,7 +78,7 @@ export class Many {
   /** Returns the result of a job of a call that begins once enough jobs are gathered. */
   readonly handle: Handler = async (input, ctx) => {
     ctx.signal.throwIfAborted();
-    stepsOf(ctx)?.refuseWaits();
+    refuseWaits(ctx);
     const { results, at } = await this.#gather({ input, ctx }, this.#keyOf(input));
     const result = await (await results)[at];
     if (result instanceof Error) throw result;
@@ -138,6 +138,15 @@ export class Many {
     // Node ends a program in which nothing waits for a promise that rejects.
     void Promise.allSettled(results);
     throw new Error(`${returned} ${numbered(results.length, "result")} for ${numbered(count, "job")}`);
+  }
+}
+
+/** Refuses the waits that suspend a job: their promises never settle, and a function that awaits one
+ * would never end. Another attempt would come to the same wait, so the job fails for good. */
+function refuseWaits(ctx: Context): void {
+  for (const name of ["sleep", "awaitSignal", "children"] as const) {
+    const words = `ctx.${name}() cannot suspend a job of a call of many; give "${ctx.task}" a handler with task() instead`;
+    ctx[name] = () => Promise.reject(new Permanent(words));
   }
 }
 

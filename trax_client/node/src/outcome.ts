@@ -5,7 +5,7 @@
 
 import type { Read } from "./connection.js";
 import { describe, messageOf } from "./describe.js";
-import { type Duration, checkSpan } from "./duration.js";
+import { type Duration, checkDelay } from "./duration.js";
 import { UsageError } from "./errors.js";
 import { sendable, toJson } from "./json.js";
 import { checkOptions, flag } from "./options.js";
@@ -27,7 +27,7 @@ export class Snooze extends Error {
   override name = "Snooze";
 
   constructor(readonly delay: Duration) {
-    checkSpan("delay", delay, 'new Snooze("90 s") or new Snooze("90000 ms")');
+    checkDelay(delay, 'new Snooze("90 s") or new Snooze("90000 ms")');
     super(`snoozed for ${delay}`);
   }
 }
@@ -51,7 +51,7 @@ export class RetryIn extends Error {
   constructor(
     readonly delay: Duration, message?: string, readonly detail?: unknown, options: { closeRate?: boolean } = {},
   ) {
-    checkSpan("delay", delay, 'new RetryIn("90 s") or new RetryIn("90000 ms")');
+    checkDelay(delay, 'new RetryIn("90 s") or new RetryIn("90000 ms")');
     const example = 'new RetryIn("90 s", "busy", undefined, { closeRate: true })';
     checkOptions(options, { closeRate: flag }, example);
     if (Object.keys(Object(detail)).join() === "closeRate") throw new UsageError(`the detail has the option closeRate; write ${example}`);

@@ -13,7 +13,6 @@ import { ServerError, TimedOutError, UsageError, isOfTheValues } from "./errors.
 import type { Claimed } from "./exchange.js";
 import { fromJson, sendable, toJson } from "./json.js";
 import { type Kinds, anything, checkName, checkOptions, nameLike, oneOf, time } from "./options.js";
-import type { OpenCalls } from "./open-calls.js";
 import { Permanent } from "./outcome.js";
 import * as sql from "./sql.js";
 import type { Telemetry } from "./telemetry.js";
@@ -23,8 +22,7 @@ export type { Undo } from "./context.js";
 /** What a statement does to the attempt: `wait` may suspend it, `failure` is the error with which it then has failed. */
 export type Effect = "read" | "record" | "wait" | { failure: string };
 
-/** Sends a statement for an attempt.
- * @throws Stopped if the attempt is over. */
+/** Sends a statement for an attempt; never returns if the attempt is suspended. */
 export type Send = (statement: sql.Statement, effect: Effect) => Promise<Row[]>;
 
 /** A recorded step, with its output as JSON. */
@@ -56,7 +54,6 @@ export class Steps {
   readonly #reached = new Set<string>();
   #kept: Promise<Map<string, Kept>> | undefined;
   #names: string[] | undefined;
-  #maySuspend = true;
 
   constructor(claimed: Claimed, how: { send: Send; check: () => void; lockTimeout: number; telemetry: Telemetry }) {
     this.#claimed = claimed;
@@ -67,29 +64,15 @@ export class Steps {
   }
 
   /** Returns the methods for a context. */
-  methods(calls: OpenCalls): Durable {
+  methods(): Durable {
     return {
       // As in the calls of the extension, null leaves an option out.
-      step: (name, run, options) => calls.run("step", name, () => this.#step(name, run, options ?? {}) as Promise<never>),
-      sleep: (name, until) => calls.run("sleep", name, () => this.#sleep(name, until)),
-      awaitSignal: (name, options) =>
-        calls.run("awaitSignal", name, () => this.#signal(name, options ?? {}) as Promise<never>),
-      spawn: (name, task, input, options) =>
-        calls.run("spawn", name, () => this.#spawn(name, task, input, options ?? {})),
-      children: (options) => calls.run("children", options?.name, () => this.#children(options ?? {})),
+      step: (name, run, options) => this.#step(name, run, options ?? {}) as Promise<never>,
+      sleep: (name, until) => this.#sleep(name, until),
+      awaitSignal: (name, options) => this.#signal(name, options ?? {}) as Promise<never>,
+      spawn: (name, task, input, options) => this.#spawn(name, task, input, options ?? {}),
+      children: (options) => this.#children(options ?? {}),
     };
-  }
-
-  /** Refuses the waits, as the function of a call of many would never end if they suspended a job.
-   * Another attempt would come to the same wait, so the job fails for good. */
-  refuseWaits(): void {
-    this.#maySuspend = false;
-  }
-
-  #checkWait(method: string): void {
-    if (this.#maySuspend) return;
-    const { task } = this.#claimed;
-    throw new Permanent(`ctx.${method}() cannot suspend a job of a call of many; give "${task}" a handler with task() instead`);
   }
 
   /** Lets `stepsOf` find the steps by a context. */
@@ -189,7 +172,6 @@ export class Steps {
   }
 
   async #sleep(name: string, until: string | Date): Promise<void> {
-    this.#checkWait("sleep");
     const isTime = until instanceof Date;
     const example = 'sleep("pause", "3 days") or sleep("pause", new Date(...))';
     if (isTime) time.check("until", until, example);
@@ -201,7 +183,6 @@ export class Steps {
   }
 
   async #signal(name: string, options: WaitOptions & { step?: string }): Promise<unknown> {
-    this.#checkWait("awaitSignal");
     checkName("name", name, 'awaitSignal("paid")');
     checkOptions(options, { step: nameLike("paid"), ...waitKinds }, 'awaitSignal("paid", { timeout: "3 days" })');
     const named = { name: ["text", name], until: untilOf(options) } as const;
@@ -227,7 +208,6 @@ export class Steps {
   }
 
   async #children(options: WaitOptions & { name?: string; mode?: "all" | "any" }): Promise<Child[]> {
-    this.#checkWait("children");
     checkOptions(options, { name: nameLike("letters"), mode: oneOf("all", "any"), ...waitKinds }, 'children({ mode: "any" })');
     const [name, mode] = [options.name ?? "children", options.mode ?? "all"];
     const named = { mode: ["text", mode], until: untilOf(options) } as const;

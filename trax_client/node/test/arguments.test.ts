@@ -281,7 +281,6 @@ test("a time without a unit is refused, and milliseconds are named", async () =>
   await refused('delay is a number; write new Snooze("90 s")', () => new Snooze(any(90)));
   for (const Delay of [Snooze, RetryIn]) {
     await refused('delay is 3651 days; write at most "3650 days"', () => new Delay("3651 days"));
-    await refused('timeout is 1000000 years; write at most "3650 days"', () => client.enqueue("a", 1, { timeout: "1000000 years" }));
     assert.equal(new Delay("3650 days").delay, "3650 days");
   }
   const limits = `3650 days;3651 days;10 years;10 years 51 days;11 years;1 decade 2 mons;1 century;P5E3D;P3E3D;520 weeks;522 weeks;P20Y;P10Y

@@ -201,6 +201,21 @@ test("a handler that has completed its job is not told that its lease is lost", 
   assert.deepEqual(reasons, [undefined, "lease lost"]);
 });
 
+test("a call that a handler does not await ends no process, and is named", async () => {
+  const jobs = await client.enqueueMany("forgets", ["step", "sleep"]);
+  const worker = it.worker({ untilEmpty: true }).task<string>("forgets", async (call, ctx) => {
+    if (call === "step") void ctx.step("mail", () => Promise.reject(new Error("no mail")));
+    else void ctx.step("late", () => new Promise((resolve) => setTimeout(resolve, 100)));
+    return "returned";
+  });
+  await worker.run();
+  assert.deepEqual(await Promise.all(jobs.map(runOf)), ['completed: "returned"', 'completed: "returned"']);
+  for (const name of ["mail", "late"]) {
+    const text = `its handler returned before ctx.step("${name}") had ended; await it`;
+    assert.ok(it.said.some((line) => line.includes(text)), it.said.join("\n"));
+  }
+});
+
 test("a cancel aborts the signal of the handler, also of one that ends by the signal's own error", async () => {
   const job = await client.enqueue("endless");
   let reason: unknown;

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import contextlib
 import functools
 import json
 import logging
@@ -214,77 +213,6 @@ def test_the_handler_of_a_completed_job_is_not_told_that_its_lease_is_lost(compl
     assert (attempt.reason, told) == (None, []) if completes else (Reason.LEASE_LOST, [attempt])
 
 
-def test_a_handler_that_does_not_await_a_call_fails_its_attempt(
-    url: str, client: trax.Client, task: str
-) -> None:
-    tasks: list[Any] = []
-
-    def begun(call: Any) -> None:
-        tasks.append(asyncio.ensure_future(call))
-
-    async def a_cancelled_task(ctx: trax.AsyncContext) -> None:
-        begun(ctx.step("never", list))
-        tasks[-1].cancel()
-
-    async def helper(ctx: trax.AsyncContext) -> None:
-        await ctx.step("first", lambda: asyncio.sleep(1))
-
-    async def a_helper(ctx: trax.AsyncContext) -> None:
-        begun(helper(ctx))
-        await asyncio.sleep(0.1)
-
-    forgotten: dict[str, tuple[Any, str]] = {
-        "coroutine": (lambda ctx: ctx.spawn("child", "letter"), 'ctx.spawn("child")'),
-        "task": (lambda ctx: begun(ctx.step("mail", lambda: asyncio.sleep(1))), 'ctx.step("mail")'),
-        "helper": (a_helper, 'ctx.step("first")'),
-        "two": (lambda ctx: (ctx.sleep("a", 1), ctx.children()), 'ctx.sleep("a"), ctx.children('),
-        "cancelled": (a_cancelled_task, ""),
-    }
-
-    async def handler(name: str, ctx: trax.AsyncContext) -> Any:
-        result = forgotten[name][0](ctx)
-        if name in ("helper", "cancelled"):
-            await result
-
-    fleet = Fleet("async", url, task)
-    fleet.start(handler)
-    jobs = client.enqueue_many(task, list(forgotten), max_retries=0)
-    results = {name: ended(client, job_id) for name, job_id in zip(forgotten, jobs, strict=True)}
-    fleet.stop()
-    assert results.pop("cancelled").state == "completed"
-    for name, result in results.items():
-        said = f"the handler returned before {forgotten[name][1]}"
-        assert (result.state, str(result.error)[: len(said)]) == ("failed", said)
-
-
-def test_a_thread_that_a_handler_leaves_in_a_call_fails_its_attempt(
-    url: str, client: trax.Client, task: str
-) -> None:
-    goes_on, begun = threading.Event(), threading.Event()
-    threads: list[threading.Thread] = []
-
-    def work() -> None:
-        begun.set()
-        goes_on.wait(60)
-
-    def mail(ctx: trax.Context) -> None:
-        with contextlib.suppress(trax.Stopped):
-            ctx.step("mail", work)
-
-    def handler(job: Any, ctx: trax.Context) -> None:
-        threads.append(threading.Thread(target=mail, args=[ctx], daemon=True))
-        threads[0].start()
-        begun.wait(60)
-
-    fleet = Fleet("sync", url, task)
-    fleet.start(handler)
-    result = ended(client, client.enqueue(task, max_retries=0))
-    goes_on.set()
-    threads[0].join(60)
-    fleet.stop()
-    assert result.error == 'the handler returned before ctx.step("mail") had ended: await it'
-
-
 def test_a_wait_on_the_event_loop_does_not_block_it(
     url: str, client: trax.Client, task: str
 ) -> None:
@@ -346,7 +274,7 @@ def test_a_suspension_in_a_task_group_is_no_warning(
 GROUPS: list[tuple[list[Exception], Kind, str]] = [
     ([trax.Permanent("never")], Kind.FAIL, "never"),
     ([ValueError("a"), trax.Permanent("b")], Kind.FAIL, "ValueError: a; Permanent: b"),
-    ([ValueError("a"), trax.Cancel("b")], Kind.CANCEL_OWN, "ValueError: a; Cancel: b"),
+    ([ValueError("a"), trax.Cancel("b")], Kind.FAIL, "ValueError: a; Cancel: b"),
     ([trax.RetryIn(90, "a"), ValueError("b")], Kind.FAIL, "RetryIn: a; ValueError: b"),
     ([trax.Snooze(90), ValueError("b")], Kind.FAIL, "Snooze: snoozed for 0:01:30; ValueError: b"),
 ]

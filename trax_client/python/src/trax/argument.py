@@ -67,7 +67,14 @@ def _listed(method: Callable[..., Any]) -> Callable[..., Any]:
         unlisted(options, known)
         return method(*args, **options)
 
-    return call
+    if not inspect.iscoroutinefunction(method):
+        return call
+
+    @functools.wraps(method)
+    async def called(*args: Any, **options: Any) -> Any:
+        return await call(*args, **options)
+
+    return called
 
 
 def _instead(name: str, known: Collection[str]) -> str:

@@ -6,9 +6,8 @@ measured from before the call, counts as lost: another worker may hold the job b
 
 from __future__ import annotations
 
-import inspect
 import threading
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -59,10 +58,6 @@ class Attempt:
     is_suspended: bool = False
     # Whether its handler has completed the job, in a transaction that may still roll back.
     is_completed: bool = False
-    # The calls of the context that have begun and not ended, by their work, with their coroutines.
-    calls: dict[Generator[Any, Any, Any], tuple[str, Coroutine[Any, Any, Any] | None]] = field(
-        default_factory=dict
-    )
     # Why the attempt has failed for good, once the server has recorded that in the middle of it.
     failure: str | None = None
     # When to ask a handler that has begun to stop.
@@ -87,18 +82,6 @@ class Attempt:
     def is_over(self) -> bool:
         """Return whether the server has ended the attempt at a call of its handler."""
         return self.is_suspended or self.failure is not None
-
-    def open_calls(self) -> str:
-        """Return the calls whose end the handler has not awaited; close those that never began."""
-        named = []
-        for name, call in self.calls.values():
-            state = inspect.CORO_RUNNING if call is None else inspect.getcoroutinestate(call)
-            # A task that is cancelled before it runs closes its coroutine.
-            if state != inspect.CORO_CLOSED:
-                named.append(name)
-            if call is not None and state == inspect.CORO_CREATED:
-                call.close()
-        return ", ".join(named[:5])
 
     def begin(self) -> None:
         """Record that a handler begins; the timeout counts from here."""

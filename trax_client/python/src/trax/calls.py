@@ -104,6 +104,8 @@ class Calls:
                 self._ask_why(attempt)
             self._held.stop(attempt, Reason.LEASE_LOST)
             check(attempt)
+            # The handler of a completed job is not told otherwise.
+            raise Stopped(Reason.LEASE_LOST)
         if call.failure:
             attempt.failure = call.failure
             self._held.remove(attempt.key)

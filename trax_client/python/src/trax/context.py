@@ -109,6 +109,14 @@ class BaseContext:
         """Raise `Stopped` if the attempt should stop; call it often in long-running threads."""
         check(self._attempt)
 
+    def wait(self, delay: Seconds) -> None:
+        """Sleep in a thread; raise `Stopped` as soon as the attempt should stop.
+
+        The delay is a number of seconds or a timedelta.
+        """
+        self._attempt.stopped.wait(duration("delay", delay).total_seconds())
+        self.check()
+
     def progress(self, value: Any) -> None:
         """Report the job's progress: a number, a text or a small document (at most 8 KiB).
 
@@ -123,12 +131,6 @@ class BaseContext:
         self._attempt.on_stop = call
         if self.is_stopped:
             call()
-
-    def _begun(
-        self, method: str, name: object, work: Work, call: Coroutine[Any, Any, Any] | None = None
-    ) -> None:
-        shown = f'"{name}"' if isinstance(name, str) else "..."
-        self._attempt.calls[work] = (f"ctx.{method}({shown})", call)
 
     def refuse_waits(self) -> None:
         """Refuse the waits that would suspend the job."""
@@ -151,14 +153,6 @@ class BaseContext:
 @listed
 class Context(BaseContext):
     """An attempt of a job, passed to handlers that have a parameter of this type."""
-
-    def wait(self, delay: Seconds) -> None:
-        """Sleep; raise `Stopped` as soon as the attempt should stop.
-
-        The delay is a number of seconds or a timedelta.
-        """
-        self._attempt.stopped.wait(duration("delay", delay).total_seconds())
-        self.check()
 
     @overload
     def step(
@@ -192,14 +186,14 @@ class Context(BaseContext):
         "input": ...}`) is the job that is queued to undo the step if the job fails for good or is
         cancelled. A name that is used again in an attempt becomes `name#2`.
         """
-        return self._do("step", name, self._steps.step(name, function, undo, returns))
+        return self._do(self._steps.step(name, function, undo, returns))
 
     def sleep(self, name: str, until: Seconds | datetime) -> None:
         """Suspend the job for a number of seconds or a timedelta, or until a time.
 
         Raise `Suspended`: the attempt ends without being spent, and the next one gets past here.
         """
-        self._do("sleep", name, self._steps.sleep(name, until))
+        self._do(self._steps.sleep(name, until))
 
     def signal(
         self,
@@ -214,7 +208,7 @@ class Context(BaseContext):
 
         Raise `TimedOutError` when the time is up. The step has the name of the signal, or `step`.
         """
-        return self._do("signal", name, self._steps.signal(name, timeout, until, step, returns))
+        return self._do(self._steps.signal(name, timeout, until, step, returns))
 
     def spawn(
         self,
@@ -225,8 +219,7 @@ class Context(BaseContext):
         **options: Unpack[JobOptions],
     ) -> int:
         """Queue a job as a child of this one, once, and return its id; options as in `enqueue`."""
-        work = self._steps.spawn(name, task, input, unnamed, options)
-        return int(self._do("spawn", name, work))
+        return int(self._do(self._steps.spawn(name, task, input, unnamed, options)))
 
     def children(
         self,
@@ -240,12 +233,10 @@ class Context(BaseContext):
 
         Raise `TimedOutError`, which has the `children`, when the time is up.
         """
-        work = self._steps.children(name, mode, timeout, until)
-        children: list[Child] = self._do("children", name, work)
+        children: list[Child] = self._do(self._steps.children(name, mode, timeout, until))
         return children
 
-    def _do(self, method: str, name: object, work: Work) -> Any:
-        self._begun(method, name, work)
+    def _do(self, work: Work) -> Any:
         try:
             request = next(work)
             while True:
@@ -257,8 +248,6 @@ class Context(BaseContext):
                     request = work.send(result)
         except StopIteration as end:
             return end.value
-        finally:
-            del self._attempt.calls[work]
 
     def _perform(self, request: Call | Run) -> Any:
         if isinstance(request, Call):
@@ -275,48 +264,56 @@ class Context(BaseContext):
 class AsyncContext(BaseContext):
     """An attempt of a job, passed to async handlers that have a parameter of this type."""
 
-    async def wait(self, delay: Seconds) -> None:
-        """Sleep without blocking the event loop; a stop cancels it, as all that a handler awaits.
+    def wait(self, delay: Seconds) -> Any:
+        """Sleep; raise `Stopped` as soon as the attempt should stop.
 
-        The delay is a number of seconds or a timedelta.
+        On the event loop write `await ctx.wait(...)`, which holds up no other handler; a thread
+        calls it as that of a `Context`. The delay is a number of seconds or a timedelta.
         """
-        await asyncio.sleep(duration("delay", delay).total_seconds())
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return super().wait(delay)
+        return self._wait(duration("delay", delay).total_seconds())
+
+    async def _wait(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
         self.check()
 
     @overload
-    def step(
+    async def step(
         self,
         name: str,
         function: Callable[[], Any],
         *,
         returns: type[Value],
         undo: Mapping[str, Any] | None = None,
-    ) -> Coroutine[Any, Any, Value]: ...
+    ) -> Value: ...
     @overload
-    def step(
+    async def step(
         self,
         name: str,
         function: Callable[[], Any],
         *,
         returns: Any = None,
         undo: Mapping[str, Any] | None = None,
-    ) -> Coroutine[Any, Any, Any]: ...
-    def step(
+    ) -> Any: ...
+    async def step(
         self,
         name: str,
         function: Callable[[], Any],
         *,
         returns: Any = None,
         undo: Mapping[str, Any] | None = None,
-    ) -> Coroutine[Any, Any, Any]:
+    ) -> Any:
         """Do as `Context.step` does; the function may be async."""
-        return self._call("step", name, self._steps.step(name, function, undo, returns))
+        return await self._do(self._steps.step(name, function, undo, returns))
 
-    def sleep(self, name: str, until: Seconds | datetime) -> Coroutine[Any, Any, None]:
+    async def sleep(self, name: str, until: Seconds | datetime) -> None:
         """Do as `Context.sleep` does."""
-        return self._call("sleep", name, self._steps.sleep(name, until))
+        await self._do(self._steps.sleep(name, until))
 
-    def signal(
+    async def signal(
         self,
         name: str,
         *,
@@ -324,40 +321,32 @@ class AsyncContext(BaseContext):
         until: datetime | None = None,
         step: str | None = None,
         returns: Any = None,
-    ) -> Coroutine[Any, Any, Any]:
+    ) -> Any:
         """Do as `Context.signal` does."""
-        work = self._steps.signal(name, timeout, until, step, returns)
-        return self._call("signal", name, work)
+        return await self._do(self._steps.signal(name, timeout, until, step, returns))
 
-    def spawn(
+    async def spawn(
         self,
         name: str,
         task: str,
         input: Any = EMPTY,
         *unnamed: NoReturn,
         **options: Unpack[JobOptions],
-    ) -> Coroutine[Any, Any, int]:
+    ) -> int:
         """Do as `Context.spawn` does."""
-        work = self._steps.spawn(name, task, input, unnamed, options)
-        return self._call("spawn", name, work)
+        return int(await self._do(self._steps.spawn(name, task, input, unnamed, options)))
 
-    def children(
+    async def children(
         self,
         name: str = "children",
         *,
         mode: str = "all",
         timeout: Seconds | None = None,
         until: datetime | None = None,
-    ) -> Coroutine[Any, Any, list[Child]]:
+    ) -> list[Child]:
         """Do as `Context.children` does."""
-        work = self._steps.children(name, mode, timeout, until)
-        return self._call("children", name, work)
-
-    def _call(self, method: str, name: object, work: Work) -> Coroutine[Any, Any, Any]:
-        """Return a call as a coroutine, which the handler has to await."""
-        call = self._do(work)
-        self._begun(method, name, work, call)
-        return call
+        children: list[Child] = await self._do(self._steps.children(name, mode, timeout, until))
+        return children
 
     async def _do(self, work: Work) -> Any:
         try:
@@ -371,8 +360,6 @@ class AsyncContext(BaseContext):
                     request = work.send(result)
         except StopIteration as end:
             return end.value
-        finally:
-            del self._attempt.calls[work]
 
     async def _perform(self, request: Call | Run) -> Any:
         if isinstance(request, Call):

@@ -157,7 +157,7 @@ class Verdict:
 
 
 class Refused(Exception):
-    """Raised for an input that its handler cannot take, and for a call that it does not await."""
+    """Raised for an input that its handler cannot take."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.error)
@@ -269,7 +269,7 @@ def decisive(error: BaseException) -> BaseException:
     A TaskGroup raises a group even if a single task of it has failed.
     """
     inner = _leaves(error)
-    for kind in (Suspended, Cancel, Permanent, RetryIn):
+    for kind in (Suspended, Permanent, RetryIn):
         for one in inner:
             if isinstance(one, kind):
                 return one

@@ -31,10 +31,7 @@ def failed(attempt: Attempt, end: End) -> None:
 
 def went_on(attempt: Attempt, end: End) -> None:
     """Log that a handler did not end when its job was suspended."""
-    text = (
-        "job %d (%s) is suspended, but its handler went on: let trax.Suspended pass, and await "
-        "each call"
-    )
+    text = "job %d (%s) is suspended, but its handler went on: let trax.Suspended pass"
     _warn(text, attempt.job_id, attempt.task, error=end.error)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .attempt import Attempt
-from .outcome import End, Refused, fail, judged
+from .outcome import End, judged
 
 Call = tuple[Attempt, Callable[[], Any]]
 Ended = Callable[[Attempt, End], None]
@@ -25,15 +25,9 @@ def perform(attempt: Attempt, call: Callable[[], Any]) -> End:
     except BaseException as raised:  # noqa: BLE001 - whatever it is, it is the job's
         error = raised
     try:
-        return _end_of(attempt, value, error)
+        return judged(value, error, attempt.reason)
     finally:
         error = None  # Its traceback has this frame.
-
-
-def _end_of(attempt: Attempt, value: object, error: BaseException | None) -> End:
-    if error is None and (calls := attempt.open_calls()):
-        error = Refused(fail(f"the handler returned before {calls} had ended: await it"))
-    return judged(value, error, attempt.reason)
 
 
 class ThreadRunner:
@@ -126,7 +120,7 @@ class LoopRunner:
             self._end(attempt, task.result(), None)
 
     def _end(self, attempt: Attempt, value: Any, error: BaseException | None) -> None:
-        self.on_ended(attempt, _end_of(attempt, value, error))
+        self.on_ended(attempt, judged(value, error, attempt.reason))
 
 
 class _ExitError(Exception):
