@@ -8,15 +8,19 @@ const it = await database();
 
 test("a handler that blocks the event loop for two leases keeps its job", async () => {
   const job = await it.client.enqueue("blocks", {}, { maxRetries: 0 });
+  let begin = (): void => undefined;
+  const begins = new Promise<void>((resolve) => (begin = resolve));
   const worker = it.worker({ lease: "4 s" }).task("blocks", async () => {
-    // The thread of the heartbeat has started.
-    const extended = "select count(*)::int from trax.lease where job_id = $1 and extended_at is not null";
-    await eventually("a heartbeat", async () => (await it.value(extended, job)) === 1);
+    await begins;
     const end = Date.now() + 8500;
     while (Date.now() < end);
     return "kept";
   });
   await during(worker, async () => {
+    // The thread of the heartbeat has started.
+    const extended = "select count(*)::int from trax.lease where job_id = $1 and extended_at is not null";
+    await eventually("a heartbeat", async () => (await it.value(extended, job)) === 1);
+    begin();
     const ended = await it.client.awaitJob(job);
     assert.equal(ended.output, "kept", JSON.stringify(ended));
   });
