@@ -5,10 +5,10 @@
 //! which a heartbeat would have to move.
 //!
 //! A *look* reads the leases of some pages in the order in which they are stored: all leases up to
-//! 200,000, at 0.1 µs each. The next look goes on behind these pages, and looks take at most a
-//! fiftieth of the time ([`LOOK_SHARE`]): beside a million leases one that has expired is found
-//! five seconds late. Ended leases leave dead rows until a vacuum, all those of a long load while a
-//! snapshot is held; they make the way round longer, and no look.
+//! 250,000, at 0.2 µs each. The next look goes on behind these pages, and looks take at most a
+//! fiftieth of the time ([`LOOK_SHARE`]): among a million leases an expired one is found within ten
+//! seconds. Ended leases leave dead rows until a vacuum, all those of a long load while a snapshot
+//! is held; they make the round longer, but no look.
 
 use super::heartbeat::is_of_wrong_clock;
 use crate::columns::Leased;
