@@ -1,4 +1,4 @@
-//! What the command does for a role of the level producer.
+//! The command for a role of the level producer.
 
 use super::bare;
 use harness::process::run;

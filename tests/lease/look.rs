@@ -65,6 +65,39 @@ async fn dead_leases_in_pages_that_were_filled_again_are_found() {
 }
 
 #[tokio::test]
+async fn dead_leases_of_every_part_of_a_large_table_are_found() {
+    let db = live_database().await;
+    let s = Session::of(&db).await;
+    s.get(&format!(
+        "alter table trax.lease set (fillfactor = 10);
+         alter database {} set trax.tick_interval = '10 min'",
+        db.name()
+    ))
+    .await;
+    s.get("select count(*) from trax.enqueue_many('a', array_fill('1'::jsonb, array[40000]), max_retries => 0)")
+        .await;
+    for _ in 0..40 {
+        s.get("select count(*) from trax.claim_next(max_jobs => 1000, lease => '1 h')")
+            .await;
+    }
+    let size = "select count(*), pg_relation_size('trax.lease') / 8192 > 8192 from trax.lease";
+    assert_eq!(s.get(size).await, "40000|t", "two looks read it");
+    s.get(
+        "update trax.lease set lease_expires_at = now()
+         where job_id in (select min(job_id) from trax.lease union select max(job_id) from trax.lease)",
+    )
+    .await;
+    eventually("the dead ones are reaped", PATIENCE, async || {
+        match s.number("select count(*) from trax.run").await {
+            2 => Ok(()),
+            seen => Err(format!("{seen} runs")),
+        }
+    })
+    .await;
+    assert_eq!(s.number("select count(*) from trax.lease").await, 39_998);
+}
+
+#[tokio::test]
 async fn leases_whose_end_cannot_be_recorded_hide_no_others() {
     let (_db, s) = session().await;
     s.get("select count(trax.enqueue('bad')) from generate_series(1, 40); select trax.enqueue('good', max_retries => 0)")

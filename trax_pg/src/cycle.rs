@@ -198,13 +198,10 @@ pub(crate) fn run_for_scheduler(reaper: &mut Reaper) -> Result<Duration> {
         let jump = believed_clock::jump(spi, now);
         reaper.begin(jump.earlier(now));
         let report = run(spi, now, jump, reaper)?;
-        let interval = match &report {
-            Some(_) => {
-                let next_look = reaper.end(jump.earlier(Timestamp::now()));
-                next_look.map_or(interval, |pause| pause.min(interval))
-            }
-            None => interval,
-        };
+        let next_look = report
+            .as_ref()
+            .and_then(|_| reaper.end(jump.earlier(Timestamp::now())));
+        let interval = next_look.map_or(interval, |pause| pause.min(interval));
         match report {
             Some(report) if report.more => Ok(Duration::ZERO),
             Some(report) if report.failed => {

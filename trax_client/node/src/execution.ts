@@ -45,7 +45,7 @@ export class Execution {
   readonly #ask: () => void;
   readonly #warn: Means["warn"];
   /** The calls of the context that have not ended. */
-  readonly #open = new Set<string>();
+  readonly #open = new Map<Promise<unknown>, string>();
   #reason: Reason | undefined;
   /** How many calls that may suspend the job have no answer yet, and whether a heartbeat has said that it is lost. */
   #waits = 0;
@@ -153,10 +153,9 @@ export class Execution {
   #watched(calls: Durable): Durable {
     const watched = Object.entries(calls).map(([method, call]: [string, (...given: unknown[]) => Promise<unknown>]) => {
       return [method, (...given: unknown[]): Promise<unknown> => {
-        const shown = `ctx.${method}(${typeof given[0] === "string" ? JSON.stringify(given[0]) : ""})`;
         const called = call(...given);
-        this.#open.add(shown);
-        const ended = (): unknown => this.#open.delete(shown);
+        this.#open.set(called, `ctx.${method}(${typeof given[0] === "string" ? JSON.stringify(given[0]) : ""})`);
+        const ended = (): unknown => this.#open.delete(called);
         called.then(ended, ended);
         return called;
       }];
@@ -166,7 +165,7 @@ export class Execution {
 
   #warnOfOpen(): void {
     const { jobId, task } = this.claimed;
-    this.#warn(`job ${jobId} (${task}): its handler returned before ${[...this.#open].join(", ")} had ended; await it`);
+    this.#warn(`job ${jobId} (${task}): its handler returned before ${[...this.#open.values()].join(", ")} had ended; await it`);
   }
 
   /** Sends a call of the handler. When the job is suspended, the promise never settles: the worker ends the attempt. */

@@ -25,7 +25,7 @@ const PAGES_AT_MOST: u32 = 8192;
 const LOOK_SHARE: u32 = 50;
 /// The longest pause between two looks, after one during which the process was stopped.
 const PAUSE_AT_MOST: Duration = Duration::from_secs(10);
-/// The longest time for which a lease is put off, except by the grace of one that is asked to stop.
+/// The longest time for which `lease/put_off.sql` puts a lease off. A grace may last longer.
 const PUT_OFF_MICROS: i64 = 10_000_000;
 /// The most leases that are checked together; after that many, the next cycle follows at once.
 const OVERDUE_AT_MOST: usize = 1000;
