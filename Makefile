@@ -7,6 +7,8 @@
 #                rows where the tests have a tenth, a worker under siege
 # make chaos     everything goes wrong by the dice of SEED for SECONDS (120); SHARDS=3 for a router and so many shards;
 #                CHAOS_ONLY=Promote,Cut for some kinds only
+# make soak      JOBS jobs through one database, a million after the other, beside the faults of SEED; the next run goes on
+#                with the database, in target/soak
 # make matrix    compiles for, and runs the tests of tests/ on, PostgreSQL 15, 16, 17 and 18, which it fetches; before a release
 # make docs      the book of docs/, with search, into target/docs/book; checks its links
 # make package   .deb and tarballs for PostgreSQL 15 to 18 and the command, the crate, the sources, the packages for Python
@@ -20,7 +22,7 @@ PG_CONFIG ?= pg_config
 export PG_CONFIG
 export PGRX_HOME := $(CURDIR)/target/pgrx
 
-.PHONY: demo all test ci proof chaos matrix docs package package-test build install needs setup lint
+.PHONY: demo all test ci proof chaos soak matrix docs package package-test build install needs setup lint
 
 demo: needs
 	scripts/demo
@@ -60,6 +62,9 @@ proof: setup build
 chaos: SECONDS ?= 120
 chaos: setup build
 	TRAX_BIN=$(CURDIR)/target/debug/trax SEED=$(SEED) SECONDS=$(SECONDS) SHARDS=$(SHARDS) target/debug/chaos
+
+soak: setup build
+	JOBS=$(JOBS) SEED=$(SEED) target/debug/soak
 
 # What the tests are run with, in the server of PG_CONFIG.
 build: needs

@@ -16,7 +16,7 @@ const PACKAGES: [(&str, &str); 2] = [
     ("trax_client/node/src", "ts"),
 ];
 /// Folders of tests beside those of the stages.
-const OTHER_TESTS: [&str; 11] = [
+const OTHER_TESTS: [&str; 12] = [
     "chaos",
     "command",
     "conformance",
@@ -24,6 +24,7 @@ const OTHER_TESTS: [&str; 11] = [
     "relay",
     "router",
     "shard",
+    "soak",
     "testkit",
     "web",
     "whole",

@@ -2,18 +2,18 @@
 //! prepared transactions and cancelled statements, beside an administrator's DDL and terminated
 //! sessions. Limits always hold, and no job is stuck at the end.
 
-use super::beside::{Held, call, claim, hold, set_up};
+use super::beside::{Held, Over, call, claim, hold, is_over, last, set_up};
 use harness::dice::Dice;
 use harness::scheduler::scheduling;
 use harness::session::Session;
 use harness::{PATIENCE, eventually};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio_postgres::SimpleQueryMessage;
 use tokio_postgres::error::SqlState;
 use trax_client::testkit::Database;
 
 const SESSIONS: u64 = 7;
-const SECONDS: u64 = 5;
+const TIME: Duration = Duration::from_secs(5);
 const SEED: u64 = 23;
 
 /// A session that reconnects after it was terminated.
@@ -106,9 +106,9 @@ impl Client {
         }
     }
 
-    async fn goes_on(mut self, seed: u64, end: Instant) -> Vec<String> {
+    async fn goes_on(mut self, seed: u64, over: Over) -> Vec<String> {
         let mut round = 0;
-        while Instant::now() < end {
+        while !is_over(&over) {
             round += 1;
             if self.dice.roll(10) < 6 {
                 self.calls().await;
@@ -153,10 +153,10 @@ fn rows(messages: &[SimpleQueryMessage]) -> String {
 
 /// Checks that keys and manifests never exceed their limits, and ends prepared transactions of
 /// terminated sessions.
-async fn watches(db: Database, end: Instant) -> Vec<String> {
+async fn watches(db: Database, over: Over) -> Vec<String> {
     let s = Session::of(&db).await;
     let mut wrong = Vec::new();
-    while Instant::now() < end {
+    while !is_over(&over) {
         let found = s
             .get(
                 "select concurrency_key, count(*) from trax.lease where concurrency_key is not null
@@ -228,7 +228,7 @@ const ADMINISTRATION: [[&str; 2]; 14] = [
     ["vacuum full trax.run", "vacuum trax.manifest_group"],
 ];
 
-async fn administers(db: Database, end: Instant) -> Vec<String> {
+async fn administers(db: Database, over: Over) -> Vec<String> {
     let s = Session::of(&db).await;
     s.get(
         "create function public.same() returns trigger language plpgsql as $$
@@ -237,7 +237,7 @@ async fn administers(db: Database, end: Instant) -> Vec<String> {
     )
     .await;
     let (mut dice, mut wrong) = (Dice::of(SEED), Vec::new());
-    while Instant::now() < end {
+    while !is_over(&over) {
         let table = ["work_queue", "lease", "unique_key"][dice.roll(3) as usize];
         let steps = ADMINISTRATION[dice.roll(ADMINISTRATION.len() as u64) as usize];
         for step in steps {
@@ -262,9 +262,9 @@ async fn administers(db: Database, end: Instant) -> Vec<String> {
 }
 
 /// Terminates sessions at random moments.
-async fn kills(db: Database, end: Instant) -> Vec<String> {
+async fn kills(db: Database, over: Over) -> Vec<String> {
     let s = Session::of(&db).await;
-    while Instant::now() < end {
+    while !is_over(&over) {
         s.get(
             "select pg_sleep(0.1);
              select pg_terminate_backend(pid) from pg_stat_activity
@@ -316,7 +316,7 @@ async fn drains(s: &Session) {
 }
 
 async fn storm<T: Future<Output = Vec<String>> + Send + 'static>(
-    beside: impl FnOnce(Database, Instant) -> T,
+    beside: impl FnOnce(Database, Over) -> T,
 ) {
     let server = scheduling()
         .setting("max_prepared_transactions", "200")
@@ -325,23 +325,21 @@ async fn storm<T: Future<Output = Vec<String>> + Send + 'static>(
     let db = server.database("storm").await.expect("it is made");
     let s = Session::of(&db).await;
     set_up(&s).await;
-    let end = Instant::now() + Duration::from_secs(SECONDS);
+    let over = Over::default();
     let mut tasks = vec![
-        tokio::spawn(watches(db.clone(), end)),
-        tokio::spawn(beside(db.clone(), end)),
+        tokio::spawn(watches(db.clone(), over.clone())),
+        tokio::spawn(beside(db.clone(), over.clone())),
     ];
     for n in 0..SESSIONS {
         let client = Client::of(&db, SEED * 100 + n).await;
-        tasks.push(tokio::spawn(client.goes_on(n, end)));
+        tasks.push(tokio::spawn(client.goes_on(n, over.clone())));
     }
+    last(&s, &over, TIME, 30).await;
     for task in tasks {
         let wrong = task.await.expect("a session lives");
         assert!(wrong.is_empty(), "{wrong:#?}");
     }
-    let s = Session::of(&db).await;
-    let ended = "select count(*) > 30 from trax.run";
-    assert_eq!(s.get(ended).await, "t", "they did something");
-    drains(&s).await;
+    drains(&Session::of(&db).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
