@@ -21,13 +21,7 @@ async fn a_dead_lease_behind_many_living_ones_does_not_wait_for_the_next_interva
         "update trax.lease set lease_expires_at = now() where job_id = (select max(job_id) from trax.lease)",
     )
     .await;
-    eventually("the dead one is reaped", PATIENCE, async || {
-        match s.number("select count(*) from trax.run").await {
-            1 => Ok(()),
-            seen => Err(format!("{seen} runs")),
-        }
-    })
-    .await;
+    s.becomes("select count(*) from trax.run", "1").await;
     assert_eq!(s.number("select count(*) from trax.lease").await, 2500);
 }
 
@@ -66,13 +60,10 @@ async fn dead_leases_in_pages_that_were_filled_again_are_found() {
     .await;
     let other = Session::of(&db).await;
     other.claim("max_jobs => 500, lease => '2 s'").await;
-    eventually("the dead ones are reaped", PATIENCE, async || {
-        let failed = "select count(*) from trax.run where state = 'failed'";
-        match s.number(failed).await {
-            500 => Ok(()),
-            seen => Err(format!("{seen} runs")),
-        }
-    })
+    s.becomes(
+        "select count(*) from trax.run where state = 'failed'",
+        "500",
+    )
     .await;
     assert_eq!(s.number("select count(*) from trax.lease").await, 100);
 }
@@ -100,13 +91,7 @@ async fn dead_leases_of_every_part_of_a_large_table_are_found() {
          where job_id in (select min(job_id) from trax.lease union select max(job_id) from trax.lease)",
     )
     .await;
-    eventually("the dead ones are reaped", PATIENCE, async || {
-        match s.number("select count(*) from trax.run").await {
-            2 => Ok(()),
-            seen => Err(format!("{seen} runs")),
-        }
-    })
-    .await;
+    s.becomes("select count(*) from trax.run", "2").await;
     assert_eq!(s.number("select count(*) from trax.lease").await, 39_998);
 }
 
