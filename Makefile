@@ -63,7 +63,7 @@ chaos: SECONDS ?= 120
 chaos: setup build
 	TRAX_BIN=$(CURDIR)/target/debug/trax SEED=$(SEED) SECONDS=$(SECONDS) SHARDS=$(SHARDS) target/debug/chaos
 
-soak: setup build
+soak: setup build install
 	JOBS=$(JOBS) SEED=$(SEED) target/debug/soak
 
 # What the tests are run with, in the server of PG_CONFIG.
