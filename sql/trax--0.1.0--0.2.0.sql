@@ -251,7 +251,7 @@ $$;
 drop function trax.lane_of_waiting(text, text, text, text, text, text);
 create index work_queue_wait_until on trax.work_queue (wait_until) where wait_until is not null;
 create index work_queue_suspended on trax.work_queue (waits_for, job_id) where waits_for in ('signal', 'jobs');
-create index work_queue_rate on trax.work_queue (rate) where rate is not null;
+create index work_queue_rate on trax.work_queue (rate, cost) where rate is not null;
 create index work_queue_sql on trax.work_queue (run_as, job_id) where run_as is not null and waits_for is null;
 alter table trax.unique_key
     add column ended boolean not null default false,

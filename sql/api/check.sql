@@ -16,7 +16,7 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 set work_mem = '64MB'
 as $$
-with since as materialized (
+with recursive since as materialized (
     -- All history is younger than a thousand years.
     select clock_timestamp() - greatest(least($1, '1000 years'), '0') as moment
 ), several as materialized (
@@ -33,6 +33,12 @@ with since as materialized (
     select r.job_id, r.attempt, r.final, r.started_at is not null as started
     from several s
     join trax.run r on r.job_id = s.job_id
+), odd as materialized (
+    -- The attempts of this time that are to be retried, or that ended before they began.
+    select r.job_id, r.attempt, r.final, r.finished_at < r.started_at as reversed
+    from trax.run r
+    where r.finished_at >= (select s.moment from since s)
+        and (not r.final or r.finished_at < r.started_at)
 ), id_range as materialized (
     -- History is read once, by ranges of ids: a million jobs that were queued one after the other
     -- are 16,000 ranges. For an isolated job, at most 64 ids are read.
@@ -69,6 +75,34 @@ with since as materialized (
         or q.lane_id <> trax.lane_of(
             min(q.group_name), min(q.task), min(q.run_as), min(q.version), min(q.rate), min(q.rate_key)
         )
+), circle as (
+    -- Walks from the first job of a circle, if there is one, over later ones.
+    select q.job_id as first, q.job_id
+    from trax.work_queue q
+    where q.waits_for = 'jobs'
+        and q.wait_until is null
+        and exists (
+            select
+            from trax.need n
+            where n.job_id = q.job_id
+                and n.needed_job_id > q.job_id
+        )
+        and exists (
+            select
+            from trax.need n
+            where n.needed_job_id = q.job_id
+                and n.job_id > q.job_id
+        )
+    union
+    select c.first, q.job_id
+    from circle c
+    join trax.need n on n.job_id = c.job_id
+    join trax.work_queue q on q.job_id = n.needed_job_id
+    where n.needed_job_id > c.first
+        and not n.one_is_enough
+        and n.condition <> 'failed'
+        and q.waits_for = 'jobs'
+        and q.wait_until is null
 )
 select 'a job is in one place', format('job %s waits and is executed', q.job_id)
 from trax.work_queue q
@@ -94,10 +128,19 @@ where r.started
 group by r.job_id, r.attempt
 having count(*) > 1
 union all
-select 'an attempt ends after it began', format('attempt %s of job %s', r.attempt, r.job_id)
-from trax.run r
-where r.finished_at >= (select s.moment from since s)
-    and r.finished_at < r.started_at
+-- Not in a cluster: jobs move to another shard, and leave their history.
+select 'a job that is to be retried waits', format('job %s, after attempt %s', o.job_id, max(o.attempt))
+from odd o
+where not o.final
+    and not exists (select from trax.work_queue q where q.job_id = o.job_id)
+    and not exists (select from trax.lease l where l.job_id = o.job_id)
+    and not exists (select from trax.run r where r.job_id = o.job_id and r.final)
+    and not exists (select from pg_extension e where e.extname = 'trax_shard')
+group by o.job_id
+union all
+select 'an attempt ends after it began', format('attempt %s of job %s', o.attempt, o.job_id)
+from odd o
+where o.reversed
 union all
 select 'a waiting job is in its lane', format('job %s is in lane %s', q.job_id, q.lane_id)
 from wrong_lane w
@@ -185,6 +228,32 @@ where q.waits_for = 'signal'
             and n.sent_at is null
     )
 union all
+-- The end of a job, or the resolution of its dead letter, deletes its signals. The repair deletes
+-- those that were being sent meanwhile: a thousand a minute, of which it may miss a pass.
+select 'a signal has a job that can receive it', format('signal "%s" of job %s, since %s', o.name, o.job_id, o.ended_at)
+from (
+    select
+        n.name, n.job_id,
+        greatest(
+            n.sent_at, n.taken_at,
+            (select max(d.resolved_at) from trax.dead_letter d where d.job_id = n.job_id),
+            (select max(r.finished_at) from trax.run r where r.job_id = n.job_id)
+        ) as ended_at
+    from trax.signal n
+    where not exists (select from trax.work_queue q where q.job_id = n.job_id)
+        and not exists (select from trax.lease l where l.job_id = n.job_id)
+        and not exists (
+            select
+            from trax.dead_letter d
+            where d.job_id = n.job_id
+                and d.status = 'awaiting_intervention'
+        )
+    offset 0
+) o
+-- A cycle has run at shown_at.
+where o.ended_at < (select c.shown_at from trax.believed_clock c) - interval '10 min'
+        - (select count(*) from trax.signal) / 500 * interval '1 min'
+union all
 -- The end of the needed job deletes the need of a job that has ended. A job that is added to a
 -- batch leaves such a need when the batch is cancelled before the transaction commits.
 select 'a need has a living job', format('job %s needs job %s', n.job_id, n.needed_job_id)
@@ -199,9 +268,56 @@ where q.waits_for = 'jobs'
     and not exists (select from trax.need n where n.job_id = q.job_id)
     and not exists (select from trax.need_event e where e.job_id = q.job_id)
 union all
+-- A circle has a first job, which a later one needs, and which needs a later one: few jobs of
+-- graphs, batches and families are both. Other needs may end a wait for one of several.
+select 'jobs do not wait for each other for ever', format('job %s waits for job %s, which waits for it', w.job_id, w.first)
+from (
+    select c.first, c.job_id
+    from circle c
+    limit 100000
+) w
+where exists (
+        select
+        from trax.need n
+        where n.needed_job_id = w.first
+            and n.job_id = w.job_id
+            and n.job_id <> w.first
+            and not n.one_is_enough
+            and n.condition <> 'failed'
+    )
+union all
+-- Only an open batch needs itself.
+select 'jobs do not wait for each other for ever', format('job %s waits for itself', n.job_id)
+from trax.need n
+join trax.work_queue q on q.job_id = n.job_id
+where n.needed_job_id = n.job_id
+    and q.waits_for = 'jobs'
+    and not exists (select from trax.graph g where g.graph_id = n.job_id and g.is_batch)
+union all
 select 'a job of a graph has a graph', format('job %s: graph %s', g.job_id, g.graph_id)
 from trax.graph_job g
 where not exists (select from trax.graph h where h.graph_id = g.graph_id)
+union all
+-- A graph is deleted with its jobs. The job of a batch is not among them, and lives until the batch
+-- is sealed; its end is as young. History may be dropped.
+select 'a graph has a job', format('graph %s', g.graph_id)
+from trax.graph g
+where not exists (select from trax.graph_job m where m.graph_id = g.graph_id)
+    and (
+        not g.is_batch
+        or g.queued_at > clock_timestamp() - least(
+            interval '1 day',
+            current_setting('trax.run_retention', true)::interval
+        )
+    )
+    and not (
+        g.is_batch
+        and (
+            exists (select from trax.work_queue q where q.job_id = g.graph_id)
+            or exists (select from trax.lease l where l.job_id = g.graph_id)
+            or exists (select from trax.run r where r.job_id = g.graph_id)
+        )
+    )
 union all
 -- A parent lives when its child is queued, so that its end is as young. History may be dropped.
 select 'a child has a parent', format(
@@ -269,7 +385,7 @@ from trax.manifest m
 join trax.manifest_state s on s.manifest_id = m.manifest_id
 where m.enabled
     and num_nonnulls(m.cron, m.every, m.run_at) = 1
-    and s.next_run_at is null
+    and coalesce(s.next_run_at, 'infinity') = 'infinity'
     and s.parked_on is null
 union all
 select 'a manifest that awaits an outcome has a job', format('manifest "%s"', m.name)

@@ -238,7 +238,7 @@ from clock c
 cross join waiting w
 join place p on p.group_name = w.group_name
 where w.state = 'ready'
-    and w.oldest is not null
+    and isfinite(w.oldest)
 group by p.label
 union all
 select 'trax_leases', jsonb_build_object('group', p.label), coalesce(sum(x.jobs), 0)
@@ -250,6 +250,7 @@ select 'trax_lease_oldest_age_seconds', jsonb_build_object('group', p.label), gr
 from clock c
 cross join executed x
 join place p on p.group_name = x.group_name
+where isfinite(x.oldest)
 group by p.label
 union all
 select 'trax_leases_cancel_requested', '{}', coalesce(sum(x.stopping), 0)

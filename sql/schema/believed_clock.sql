@@ -9,7 +9,8 @@ create table trax.believed_clock (
     uptime bigint not null,
     boot text not null,
     constraint believed_clock_pkey primary key (one_row),
-    constraint believed_clock_one_row check (one_row)
+    constraint believed_clock_one_row check (one_row),
+    constraint believed_clock_is_finite check (pg_catalog.isfinite(shown_at) and pg_catalog.isfinite(believed_at))
 );
 
 comment on table trax.believed_clock is

@@ -61,8 +61,8 @@ create index work_queue_blocked on trax.work_queue (concurrency_key, lane_id, pr
     where waits_for = 'key';
 create index work_queue_blocked_by_manifest on trax.work_queue (manifest_id, lane_id, priority desc, job_id)
     where waits_for = 'manifest';
--- The jobs of each rate.
-create index work_queue_rate on trax.work_queue (rate) where rate is not null;
+-- The jobs of each rate, and those that cost more than its burst.
+create index work_queue_rate on trax.work_queue (rate, cost) where rate is not null;
 -- The roles with ready SQL jobs.
 create index work_queue_sql on trax.work_queue (run_as, job_id) where run_as is not null and waits_for is null;
 create index work_queue_expiring on trax.work_queue (expires_at) where expires_at is not null;

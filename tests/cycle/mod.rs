@@ -1,9 +1,11 @@
 //! The cycle: its lock, its steps, cleanup, pause and adoption, and the rules of `trax.check()`.
 
+mod check;
 mod open;
 mod partition;
 mod steps;
 
+use check::ORPHAN_SIGNAL;
 use harness::session::{Session, session};
 use std::collections::BTreeSet;
 
@@ -285,7 +287,7 @@ async fn status_says_what_to_type() {
 /// Statements that break each invariant, and the rule that must report it. Each starts with a
 /// waiting job 1, an executing job 2, a completed job 3, a job 4 that failed for good, and the
 /// manifest `m`.
-const BREAKAGES: [(&str, &str); 34] = [
+const BREAKAGES: [(&str, &str); 40] = [
     (
         "the times of a job are finite",
         "update trax.work_queue set waits_for = 'time', run_at = 'infinity' where job_id = 1",
@@ -311,6 +313,12 @@ const BREAKAGES: [(&str, &str); 34] = [
         "update trax.work_queue set waits_for = 'jobs' where job_id = 1",
     ),
     (
+        "jobs do not wait for each other for ever",
+        "update trax.work_queue set waits_for = 'jobs' where job_id = 1; insert into trax.need values (1, 1, false)",
+    ),
+    ("a graph has a job", "insert into trax.graph values (99, now() - interval '1 y', false)"),
+    ("a graph has a job", "insert into trax.graph values (99, now(), true)"),
+    (
         "a job of a graph has a graph",
         "insert into trax.graph_job (job_id, graph_id) values (1, 99)",
     ),
@@ -330,6 +338,7 @@ const BREAKAGES: [(&str, &str); 34] = [
         "a job that waits for a signal can receive it",
         "update trax.work_queue set waits_for = 'signal' where job_id = 1",
     ),
+    ("a signal has a job that can receive it", ORPHAN_SIGNAL),
     ("a child has a parent", "update trax.work_queue set parent_job_id = 99 where job_id = 1"),
     ("a child has a parent", "update trax.lease set parent_job_id = 99 where job_id = 2"),
     (
@@ -363,6 +372,10 @@ const BREAKAGES: [(&str, &str); 34] = [
          select job_id, queued_at, run_at, started_at, finished_at, attempt, priority, false, 'failed', 'error', task, group_name, input
          from trax.run where job_id = 3",
     ),
+    (
+        "a job that is to be retried waits",
+        "update trax.run set final = false, state = 'failed', failure_kind = 'error' where job_id = 3",
+    ),
     ("an attempt ends after it began", "update trax.run set started_at = finished_at + interval '1 s' where job_id = 3"),
     ("a waiting job is in its lane", "update trax.work_queue set lane_id = lane_id + 1"),
     ("a waiting job is in its lane", "update trax.work_queue set task = task || 'x'"),
@@ -379,6 +392,7 @@ const BREAKAGES: [(&str, &str); 34] = [
     ("a manifest has a state", "delete from trax.manifest_state"),
     ("a state has a manifest", "delete from trax.manifest"),
     ("an enabled schedule is due or parked", "update trax.manifest_state set next_run_at = null"),
+    ("an enabled schedule is due or parked", "update trax.manifest_state set next_run_at = 'infinity'"),
     (
         "a schedule that continues waits for no dead letter",
         "update trax.manifest set on_dead_letter = 'continue';

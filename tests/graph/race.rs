@@ -1,6 +1,6 @@
 //! Ends, seals and cycles that meet. Every job is decided on exactly once.
 
-use super::{assert_no_needs, complete, queued, states};
+use super::{assert_no_needs, complete, fail, queued, states};
 use harness::session::{Session, session};
 
 #[tokio::test]
@@ -182,4 +182,37 @@ async fn one_transaction_opens_fills_and_seals_and_adds_many_at_once() {
         s.number(&format!("select trax.seal_batch({batch})")).await,
         2
     );
+}
+
+/// In READ COMMITTED the snapshot of the statement that locks the batch's job is as old as that,
+/// for a shorter time.
+#[tokio::test]
+async fn a_batch_waits_for_a_job_that_is_requeued_while_a_cycle_decides() {
+    let (db, s) = session().await;
+    let other = Session::of(&db).await;
+    let waits = "select waits_for from trax.work_queue where task = 'report'";
+    for commits_first in [true, false] {
+        let batch = s.number("select trax.open_batch('report')").await;
+        s.get(&format!("select trax.enqueue('mail', batch => {batch})"))
+            .await;
+        s.get(&format!("select trax.seal_batch({batch})")).await;
+        fail(&s, "mail").await;
+        s.get("begin isolation level repeatable read; select count(*) from trax.dead_letter")
+            .await;
+        other.get("begin; select trax.requeue_dead_letters()").await;
+        if commits_first {
+            other.get("commit").await;
+        }
+        assert_eq!(s.tick("promote_delayed").await, 0);
+        s.get("commit").await;
+        if !commits_first {
+            other.get("commit").await;
+        }
+        assert_eq!(s.tick("promote_delayed").await, 0);
+        assert_eq!(s.get(waits).await, "jobs");
+        complete(&s, "mail").await;
+        assert_eq!(s.tick("promote_delayed").await, 1);
+        complete(&s, "report").await;
+        assert_no_needs(&s).await;
+    }
 }

@@ -1,8 +1,9 @@
 //! Jobs that cost more than the burst of their rate, which was lowered: they do not start.
 
 use super::enqueue_of;
+use harness::limit::typical_buffers;
 use harness::process::run;
-use harness::session::session;
+use harness::session::{Session, session};
 use harness::shared_server;
 
 #[tokio::test]
@@ -64,6 +65,23 @@ async fn who_lowers_a_burst_below_a_waiting_job_gets_a_notice() {
         "NOTICE:  2 jobs that wait cost up to 20 of rate \"api\", more than its burst of 8,";
     assert!(notice.starts_with(words), "{notice}");
     assert!(said(9).starts_with("NOTICE:  1 jobs that wait cost up to 20"));
+    s.get("select count(*) from trax.enqueue_many('t', array_fill('{}'::jsonb, '{1000}'), rate => 'api', cost => 9)")
+        .await;
+    let many = "NOTICE:  at least 1000 jobs that wait cost up to 20";
+    assert!(said(8).starts_with(many));
+}
+
+#[tokio::test]
+async fn a_change_of_a_rate_reads_none_of_the_jobs_below_its_burst() {
+    let (db, s) = session().await;
+    let change = "select trax.configure_rate('api', 20, '1 h', burst => 8)";
+    s.get(change).await;
+    let before = typical_buffers(&Session::of(&db).await, change).await;
+    s.get("select count(*) from trax.enqueue_many('t', array_fill('{}'::jsonb, '{10000}'), rate => 'api', cost => 8)")
+        .await;
+    s.get("vacuum analyze trax.work_queue").await;
+    let after = typical_buffers(&Session::of(&db).await, change).await;
+    assert!(after < before + 12, "{before} and {after} buffers");
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! Extreme values written by hand, without the constraints. Calls may refuse them, but nothing
-//! fails after a commit, and the next job runs.
+//! fails after a commit, and the next job runs. Infinite times, with
+//! them: no step of a cycle fails.
 
-use harness::session::{Refusal, Session};
+use harness::session::{Refusal, Session, session};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
@@ -176,4 +177,67 @@ async fn no_value_that_somebody_writes_by_hand_breaks_a_commit() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
     let log = std::fs::read_to_string(server.log_file()).expect("the log can be read");
     assert!(!log.contains("it was already committed"));
+}
+
+/// Jobs that wait for everything there is to wait for, beside [`ROWS`].
+const WAITING: &str = "select trax.configure_rate('r', 20, '1 h');
+    select trax.close_rate('r', until => now() + interval '1 h');
+    select trax.enqueue('r', rate => 'r');
+    select trax.schedule('cron', 'cron', cron => '0 * * * *', misfire => 'fire_all');
+    select trax.sleep(job_id, token, 's', now() + interval '1 h') from trax.lease order by job_id limit 1;
+    select trax.await_signal(job_id, token, 's', 'n', now() + interval '1 h') from trax.lease order by job_id limit 1;
+    select trax.send_signal(min(job_id), 'x') from trax.lease;
+    select trax.limit_queue_time(trax.enqueue('limited'), '1 h');
+    select trax.open_batch('batch');
+    insert into trax.lease_extension select job_id, token, now(), now() + interval '1 min', false from trax.lease;
+    insert into trax.unique_key values ('old', 1, true, now() + interval '1 h');
+    select count(*) from trax.tick()";
+
+/// Infinite times for each row that has one, where the row and the constraints allow it.
+const INFINITE: &str = "select format('update trax.%1$I set %2$I = %3$L where %2$I is not null', c.relname, a.attname, v.value)
+    from pg_class c
+    join pg_attribute a on a.attrelid = c.oid and a.atttypid = 'timestamptz'::regtype and a.attnum > 0
+    cross join (values ('infinity'), ('-infinity')) v (value)
+    where c.relnamespace = 'trax'::regnamespace and c.relkind = 'r'
+    order by 1";
+
+#[tokio::test]
+async fn no_infinite_time_that_somebody_writes_by_hand_breaks_a_cycle_or_a_report() {
+    let (_db, s) = session().await;
+    s.get("set client_min_messages = error; set statement_timeout = '20 s'")
+        .await;
+    let mut written = 0;
+    let mut broken = Vec::new();
+    for case in s.get(INFINITE).await.lines() {
+        s.get(&format!("begin; {ROWS}; {WAITING}")).await;
+        s.get("savepoint s").await;
+        if s.attempt(case).await.is_err() {
+            s.get("rollback").await;
+            continue;
+        }
+        written += 1;
+        s.get("select * from trax.tick(); select * from trax.tick()")
+            .await;
+        for step in s
+            .get("select step, error from trax.failed_step")
+            .await
+            .lines()
+        {
+            broken.push(format!("{case}: {step}"));
+        }
+        for report in ["metrics", "status", "diagnose", "check"] {
+            s.get("savepoint s").await;
+            let sql = format!("select count(*) from trax.{report}()");
+            if let Err(refusal) = s.attempt(&sql).await {
+                broken.push(format!("{case}: {report}: {refusal}"));
+            }
+            s.get("rollback to s").await;
+        }
+        let next = s.enqueue("'next'").await;
+        assert_eq!(s.claim_ids("tasks => '{next}'").await, [next], "{case}");
+        s.get("rollback").await;
+    }
+    println!("{written} columns were set");
+    assert!(written > 60, "{written}");
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
 }

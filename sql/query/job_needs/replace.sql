@@ -1,6 +1,6 @@
 -- Lets the jobs that wait for a dead letter wait for the job that was queued in its place, and so
--- the jobs of batches of the first one that wait. Their rows are locked if they are free: a cycle
--- that wakes one of them would not see the new need.
+-- the jobs of batches of the first one that wait. Their rows are locked if they are free: no cycle
+-- wakes one of them before the new need can be seen.
 with moved as (
     update trax.need n
     set needed_job_id = $job_id

@@ -2,7 +2,7 @@
 update trax.work_queue q
 set waits_for = null,
     wait_until = null,
-    run_at = case when q.waits_for = 'time' then q.run_at else q.wait_until end
+    run_at = case when q.waits_for = 'time' then q.run_at else greatest(q.run_at, q.wait_until) end
 -- Not by ctid: a row that was changed since the snapshot is locked in its new version, but found by
 -- its old one.
 where q.job_id = any (array(

@@ -65,7 +65,7 @@ statement!(
 statement!(NeedsDoomed, "job_needs/doomed.sql", { job_ids: INT8ARRAYOID } -> Needed);
 statement!(
     NeedyWake, "job_needs/wake.sql",
-    { job_ids: INT8ARRAYOID, now: TIMESTAMPTZOID } -> Claimable
+    { job_ids: INT8ARRAYOID, one_was_enough: BOOLARRAYOID, now: TIMESTAMPTZOID } -> Claimable
 );
 
 /// The events that a read took.
@@ -246,14 +246,17 @@ fn wake(spi: &Spi, job_ids: Vec<i64>, judgement: &Judgement, now: Timestamp) -> 
     if job_ids.is_empty() {
         return 0;
     }
-    let enough = job_ids.iter().copied().filter(|job_id| {
+    let has_verdict = |job_id: &i64| {
         let judged = judgement.judged.get(job_id);
         judged.is_some_and(|job| job.verdict.is_some())
-    });
+    };
+    let one_was_enough: Vec<bool> = job_ids.iter().map(has_verdict).collect();
+    let enough = job_ids.iter().copied().filter(has_verdict);
     forget(spi, &enough.collect::<Vec<i64>>());
     let woken = NeedyWake {
         job_ids: arg(job_ids),
+        one_was_enough: arg(one_was_enough),
         now: arg(now),
     };
-    changes::rows_claimable(&spi.query(woken))
+    changes::rows_claimable(&spi.change_latest(woken))
 }

@@ -16,6 +16,9 @@ use crate::server::spi::{Spi, arg, row, statement};
 use crate::stored_settings::{Difference, StoredSettings};
 use pgrx::pg_sys;
 
+/// How many of the jobs that cost too much are counted.
+const COUNT_AT_MOST: i64 = 1000;
+
 statement!(
     RateConfigure, "rate/configure.sql",
     {
@@ -37,7 +40,7 @@ row! {
 }
 statement!(
     RateAboveBurst, "rate/above_burst.sql",
-    { name: TEXTOID, burst: INT4OID } -> AboveBurst
+    { name: TEXTOID, burst: INT4OID, at_most: INT8OID } -> AboveBurst
 );
 statement!(RateUser, "rate/user.sql", { name: TEXTOID } -> String);
 statement!(RateDrop, "rate/drop.sql", { name: TEXTOID });
@@ -161,12 +164,18 @@ fn warn_above_burst(spi: &Spi, settings: &Settings) {
     let above = RateAboveBurst {
         name: arg(name),
         burst: arg(burst),
+        at_most: arg(COUNT_AT_MOST),
     };
     if let Some(AboveBurst { count, highest }) = spi.query_latest(above).first()
         && count > 0
     {
+        let at_least = if count < COUNT_AT_MOST {
+            ""
+        } else {
+            "at least "
+        };
         pgrx::notice!(
-            "{count} jobs that wait cost up to {highest} of rate \"{name}\", more than its burst of {burst}, and do not start; to see what to do: select detail, fix from trax.diagnose()"
+            "{at_least}{count} jobs that wait cost up to {highest} of rate \"{name}\", more than its burst of {burst}, and do not start; to see what to do: select detail, fix from trax.diagnose()"
         );
     }
 }
