@@ -24,7 +24,7 @@ language c volatile parallel unsafe security definer
 set search_path = pg_catalog, pg_temp
 as 'MODULE_PATHNAME', 'trax_reset_task';
 comment on function trax.reset_task(text) is
-    'Removes the defaults of a task, which then are those of the settings. Jobs that are queued already keep theirs.';
+    'Removes the defaults of a task, which must have some; then the settings apply. Jobs that are queued keep theirs.';
 
 -- Fires for every statement: a session learns of a change by the invalidation of the table's key.
 create function trax.settings_changed()

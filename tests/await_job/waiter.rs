@@ -169,9 +169,11 @@ async fn a_caller_who_asks_for_what_is_not_there_or_not_his_disturbs_no_other() 
         "{refused:?}"
     );
     let unknown = waiter.await_job::<()>(JobId(4711), LONG).await;
+    assert!(matches!(unknown, Err(Error::UnknownName(_))), "{unknown:?}");
+    let said = unknown.expect_err("it is unknown").to_string();
     assert!(
-        matches!(unknown, Err(Error::UnknownManifest(_))),
-        "{unknown:?}"
+        said.ends_with("Pass the id that enqueue() returned."),
+        "{said}"
     );
     s.get(&format!("select trax.cancel({own})")).await;
     let ended = tokio::time::timeout(PATIENCE, first).await;
@@ -193,10 +195,7 @@ async fn the_client_reads_a_job_and_waits_for_one() {
     let result = client.await_job::<String>(job_id, Duration::ZERO).await;
     assert_eq!(result.expect("it is known"), JobResult::NotEnded);
     let unknown = client.await_job::<String>(JobId(4711), LONG).await;
-    assert!(
-        matches!(unknown, Err(Error::UnknownManifest(_))),
-        "{unknown:?}"
-    );
+    assert!(matches!(unknown, Err(Error::UnknownName(_))), "{unknown:?}");
     let claimed = s.claim_one("").await;
     s.get(&format!(
         "select trax.complete({}, '\"done\"')",

@@ -220,10 +220,11 @@ async fn the_audit_has_each_change() {
         "select trax.configure_task('a', max_retries => 2, backoff => 3)",
         "select trax.configure_task('a', max_retries => 2)",
         "select trax.reset_task('a')",
-        "select trax.reset_task('a')",
     ] {
         s.get(act).await;
     }
+    let again = s.refusal("select trax.reset_task('a')").await;
+    assert_eq!(again.code, "42704", "{again}");
     let audit = "select action, kind, name, note from trax.audit order by id";
     assert_eq!(
         s.get(audit).await,

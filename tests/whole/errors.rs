@@ -73,6 +73,8 @@ async fn an_unknown_name_or_id_is_42704() {
             "select trax.disable_manifest('nobody')",
             "select trax.requeue_dead_letter(999)",
             "select trax.acknowledge_dead_letter(999)",
+            "select trax.drop_rate('nobody')",
+            "select trax.reset_task('nobody')",
         ],
     )
     .await;

@@ -3,7 +3,7 @@
 use harness::session::{Session, session};
 use std::time::{Duration, SystemTime};
 use trax_client::{
-    Changed, Client, JobChange, JobId, JobOptions, NewJob, OnDuplicate, TaskDefaults,
+    Changed, Client, Error, JobChange, JobId, JobOptions, NewJob, OnDuplicate, TaskDefaults,
 };
 
 const JOB: &str = "select input, group_name, priority, max_retries, timeout, waits_for, unique_key, concurrency_key, attempts
@@ -256,6 +256,8 @@ async fn the_rust_client_changes_replaces_and_sets_defaults() {
     assert!(client.change_job(first, &JobChange::new()).await.is_err());
     client.reset_task("index").await.expect("it is reset");
     assert_eq!(s.number("select count(*) from trax.task").await, 0);
+    let again = client.reset_task("index").await;
+    assert!(matches!(again, Err(Error::UnknownName(_))), "{again:?}");
 }
 
 #[tokio::test]

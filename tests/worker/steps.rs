@@ -255,28 +255,41 @@ async fn steps_of_which_changed_code_has_none_are_an_event() {
 async fn a_completion_in_the_handlers_transaction_notes_the_steps_that_it_has_not_reached() {
     let (db, s) = scheduled().await;
     let own = Arc::new(connect(&db).await);
-    let worker = worker(&db).handle("flow", move |(): (), ctx: Context| {
+    let worker = worker(&db).handle("flow", move |steps: usize, ctx: Context| {
         let own = Arc::clone(&own);
         async move {
-            ctx.step("new", || async { Ok::<_, std::io::Error>(1) })
-                .await?;
+            for _ in 0..steps {
+                ctx.step("new", || async { Ok::<_, std::io::Error>(1) })
+                    .await?;
+            }
             let trax = Trax::new(&*own);
             assert!(trax.complete(ctx.job_id(), ctx.token(), &1).await?);
             HandlerResult::Ok(Outcome::Recorded)
         }
     });
-    let job = s.enqueue("'flow', 'null'").await;
-    let claimed = s.claim_one("").await;
-    s.get(&format!(
-        "select trax.record_step({0}, 'old', '1'); select trax.record_step({0}, 'older', '1'); select trax.release({0})",
-        claimed.key()
-    ))
-    .await;
-    beside(worker, ends_as(&s, job, "completed")).await;
-    assert_eq!(
-        note(&s, job).await,
-        r#"{"unreached_steps": ["old", "older"]}"#
-    );
+    let (mut jobs, mut releases) = (Vec::new(), String::new());
+    for steps in 0..2 {
+        jobs.push(s.enqueue(&format!("'flow', '{steps}'")).await);
+        let key = s.claim_one("").await.key();
+        s.get(&format!(
+            "select trax.record_step({key}, 'old', '1'); select trax.record_step({key}, 'older', '1')"
+        ))
+        .await;
+        releases.push_str(&format!("select trax.release({key});"));
+    }
+    s.get(&releases).await;
+    let all = async {
+        for job in &jobs {
+            ends_as(&s, *job, "completed").await;
+        }
+    };
+    beside(worker, all).await;
+    for job in jobs {
+        assert_eq!(
+            note(&s, job).await,
+            r#"{"unreached_steps": ["old", "older"]}"#
+        );
+    }
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-// cargo add trax_client tokio --features tokio/full && cargo add serde --features derive
+// With a checkout of trax beside the project: cargo add --path ../trax/trax_client &&
+// cargo add tokio --features full && cargo add serde --features derive
 use serde::{Deserialize, Serialize};
 use trax_client::{Address, Client, HandlerResult, NewJob, Task, Worker};
 

@@ -120,6 +120,7 @@ impl FromStr for Address {
                     .map_err(Error::Address)?;
             }
         }
+        libpq::take_unsupported(&mut parameters, may_be_secret)?;
         let config = parameter::config(parameters, text)?;
         Ok(Address { config, tls })
     }
@@ -301,6 +302,34 @@ mod tests {
         assert!(error.is_err_and(|e| e.to_string().contains("\"verify-all\"")));
         let error = "host=h sslmoder=require".parse::<Address>();
         assert!(error.is_err_and(|e| e.to_string().contains("sslmoder")));
+    }
+
+    #[test]
+    fn a_parameter_that_requires_nothing_beyond_the_driver_is_taken() {
+        for text in [
+            "postgres://h/d?gssencmode=disable",
+            "postgres://h/d?gssencmode=prefer",
+            "postgres://h/d?gssencmode=",
+            "host=h sslcertmode=allow require_auth='' requirepeer=''",
+        ] {
+            assert!(text.parse::<Address>().is_ok(), "{text}");
+        }
+        for (text, typed) in [
+            (
+                "postgres://h/d?gssencmode=require",
+                "gssencmode is \"require\", which libpq can see to and this program cannot; \
+                 write gssencmode=disable or gssencmode=prefer",
+            ),
+            ("host=h sslcertmode=require", "write sslcertmode=allow"),
+            ("host=h requirepeer=postgres", "leave it out"),
+        ] {
+            let refused = text.parse::<Address>().map(drop);
+            let said = refused.expect_err("it is refused").to_string();
+            assert!(said.ends_with(typed), "{said}");
+        }
+        let open = "postgres://u:cret/s3?gssencmode=cret@h/d".parse::<Address>();
+        let said = open.map(drop).expect_err("it is refused").to_string();
+        assert!(!said.contains("cre"), "{said}");
     }
 
     #[test]

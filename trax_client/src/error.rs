@@ -46,8 +46,8 @@ impl fmt::Display for Report {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// 42704: no manifest, group, dead letter, job or role has this name.
-    UnknownManifest(Report),
+    /// 42704: no manifest, group, rate, dead letter, job or role has this name.
+    UnknownName(Report),
     /// 22004, 22023 and the rest of class 22: an argument is missing or out of range.
     InvalidArgument(Report),
     /// Class 54: the input or output is over a size limit, or nested too deeply.
@@ -97,7 +97,7 @@ impl Error {
     /// Returns the error of the server, if the server reported one.
     pub fn report(&self) -> Option<&Report> {
         match self {
-            Error::UnknownManifest(report)
+            Error::UnknownName(report)
             | Error::InvalidArgument(report)
             | Error::TooLarge(report)
             | Error::WrongState(report)
@@ -249,7 +249,7 @@ impl Error {
             report.hint = Some(NUL.to_owned());
         }
         match code.code() {
-            "42704" => Error::UnknownManifest(report),
+            "42704" => Error::UnknownName(report),
             "55000" | "25001" => Error::WrongState(report),
             "40001" | "40P01" | "23505" => Error::Conflict(report),
             "42501" => Error::NotPermitted(report),

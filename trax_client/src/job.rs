@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::id::{JobId, Token};
 use crate::job_options::JobOptions;
 use crate::json::Json;
+use crate::names;
 use crate::sql::Interval;
 use crate::task::Task;
 
@@ -178,20 +179,20 @@ impl ClaimOptions {
     }
 
     /// Limits the claim to jobs of these tasks.
-    pub fn tasks<S: Into<String>>(mut self, tasks: impl IntoIterator<Item = S>) -> Self {
-        self.tasks = Some(tasks.into_iter().map(Into::into).collect());
+    pub fn tasks<S: AsRef<str>>(mut self, tasks: impl IntoIterator<Item = S>) -> Self {
+        self.tasks = Some(names::owned(tasks));
         self
     }
 
     /// Limits the claim to jobs of these groups.
-    pub fn groups<S: Into<String>>(mut self, groups: impl IntoIterator<Item = S>) -> Self {
-        self.groups = Some(groups.into_iter().map(Into::into).collect());
+    pub fn groups<S: AsRef<str>>(mut self, groups: impl IntoIterator<Item = S>) -> Self {
+        self.groups = Some(names::owned(groups));
         self
     }
 
     /// Limits the claim to jobs of these versions and jobs without a version.
-    pub fn versions<S: Into<String>>(mut self, versions: impl IntoIterator<Item = S>) -> Self {
-        self.versions = Some(versions.into_iter().map(Into::into).collect());
+    pub fn versions<S: AsRef<str>>(mut self, versions: impl IntoIterator<Item = S>) -> Self {
+        self.versions = Some(names::owned(versions));
         self
     }
 

@@ -92,7 +92,7 @@ impl JobWaiter {
     /// call keeps waiting.
     ///
     /// # Errors
-    /// [`Error::UnknownManifest`] (42704) if the job does not exist, or ended longer ago than
+    /// [`Error::UnknownName`] (42704) if the job does not exist, or ended longer ago than
     /// `trax.run_retention`; an error of the server, such as for a job that this role may not see.
     pub async fn await_job<T: DeserializeOwned>(
         &self,
@@ -358,11 +358,11 @@ async fn asked(connection: &Connection, job_ids: Vec<i64>) -> Result<Vec<i64>> {
 
 /// Returns the server's error for an unknown job.
 fn unknown(job_id: i64) -> Error {
-    Error::UnknownManifest(Report {
+    Error::UnknownName(Report {
         sqlstate: "42704".to_owned(),
         message: format!("job {job_id} does not exist"),
         detail: None,
-        hint: None,
+        hint: Some("Pass the id that enqueue() returned.".to_owned()),
     })
 }
 

@@ -84,6 +84,7 @@ mod json;
 mod level;
 mod libpq;
 mod manifest;
+mod names;
 mod neighbor;
 mod not_completed;
 mod note;

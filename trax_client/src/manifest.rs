@@ -9,6 +9,7 @@ use tokio_postgres::GenericClient;
 
 use crate::error::Result;
 use crate::json::Json;
+use crate::names;
 use crate::sql::{Call, Interval, Time};
 use crate::task::Task;
 
@@ -166,8 +167,8 @@ impl Manifest {
     }
 
     /// Sets the manifests whose success starts a run: all of them, or any one with `any_parent`.
-    pub fn depends_on<N: Into<String>>(mut self, parents: impl IntoIterator<Item = N>) -> Self {
-        self.depends_on = Some(parents.into_iter().map(Into::into).collect());
+    pub fn depends_on<N: AsRef<str>>(mut self, parents: impl IntoIterator<Item = N>) -> Self {
+        self.depends_on = Some(names::owned(parents));
         self
     }
 

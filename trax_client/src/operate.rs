@@ -210,7 +210,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     /// Returns the next runs of a manifest, from now.
     ///
     /// # Errors
-    /// [`Error::UnknownManifest`](crate::Error::UnknownManifest) (42704) if it does not exist.
+    /// [`Error::UnknownName`](crate::Error::UnknownName) (42704) if it does not exist.
     pub async fn preview(&self, name: &str, count: i32) -> Result<Vec<Upcoming>> {
         self.previewed(name, None, count).await
     }
@@ -251,7 +251,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     /// Returns why a manifest does or does not run now.
     ///
     /// # Errors
-    /// [`Error::UnknownManifest`](crate::Error::UnknownManifest) (42704) if it does not exist.
+    /// [`Error::UnknownName`](crate::Error::UnknownName) (42704) if it does not exist.
     pub async fn explain_manifest(&self, name: &str) -> Result<Vec<Explanation>> {
         self.explained(Call::new("explain_manifest").arg("name", &name))
             .await
@@ -261,7 +261,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     /// `dead_letter` or `ended`.
     ///
     /// # Errors
-    /// [`Error::UnknownManifest`](crate::Error::UnknownManifest) (42704) if no such job is known.
+    /// [`Error::UnknownName`](crate::Error::UnknownName) (42704) if no such job is known.
     pub async fn explain_job(&self, job_id: JobId) -> Result<Vec<Explanation>> {
         self.explained(Call::new("explain_job").arg("job_id", &job_id.0))
             .await

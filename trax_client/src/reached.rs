@@ -17,7 +17,9 @@ use crate::id::Token;
 #[derive(Default)]
 struct Calls {
     steps: BTreeSet<String>,
-    /// The steps of earlier attempts, as far as they are known.
+    /// How many steps earlier attempts have recorded.
+    earlier: usize,
+    /// Their names, once they are read.
     recorded: BTreeSet<String>,
     /// In a transaction that may still roll back.
     has_completed: bool,
@@ -44,6 +46,14 @@ pub(crate) fn were_recorded(token: Token, steps: impl Iterator<Item = String>) {
     if let Some(calls) = attempts().get_mut(&token.0) {
         calls.recorded = steps.collect();
     }
+}
+
+/// Returns whether [`unreached`] needs the names of the recorded steps, which are not read yet: the
+/// attempt has begun fewer.
+pub(crate) fn needs_names(token: Token) -> bool {
+    let attempts = attempts();
+    let calls = attempts.get(&token.0);
+    calls.is_some_and(|calls| calls.recorded.is_empty() && calls.earlier > calls.steps.len())
 }
 
 /// Returns the recorded steps that an attempt has not reached: the code has changed under a living
@@ -74,15 +84,14 @@ pub(crate) fn has_completed(token: Token) -> bool {
 pub(crate) struct Reached(Token);
 
 impl Reached {
-    pub(crate) fn of(token: Token) -> Self {
-        attempts().insert(token.0, Calls::default());
+    /// Begins the list of an attempt whose job has so many recorded steps.
+    pub(crate) fn of(token: Token, earlier: usize) -> Self {
+        let calls = Calls {
+            earlier,
+            ..Calls::default()
+        };
+        attempts().insert(token.0, calls);
         Reached(token)
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        attempts()
-            .get(&self.0.0)
-            .map_or(0, |calls| calls.steps.len())
     }
 
     /// Returns whether the attempt has completed its job.
@@ -104,8 +113,8 @@ mod tests {
     #[test]
     fn an_attempt_has_the_calls_of_its_token_until_it_ends() {
         let [own, other] = [1, 2].map(|token| Token(Uuid::from_u128(token)));
-        let attempt = Reached::of(own);
-        assert!(unreached(own).is_empty());
+        let attempt = Reached::of(own, 3);
+        assert!(unreached(own).is_empty() && needs_names(own));
         were_recorded(
             own,
             ["mail", "charge", "bill"].map(str::to_owned).into_iter(),
@@ -114,14 +123,15 @@ mod tests {
         reach(other, "mail");
         complete(other);
         assert_eq!(unreached(own), ["bill", "mail"]);
-        assert_eq!(attempt.len(), 1);
-        assert!(!attempt.has_completed());
+        assert!(!needs_names(own) && !attempt.has_completed());
         complete(own);
         assert!(attempt.has_completed());
         drop(attempt);
         reach(own, "charge");
         complete(own);
-        let next = Reached::of(own);
-        assert!(next.len() == 0 && !next.has_completed());
+        let next = Reached::of(own, 1);
+        assert!(needs_names(own) && !next.has_completed());
+        reach(own, "charge");
+        assert!(!needs_names(own));
     }
 }

@@ -80,6 +80,9 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     }
 
     /// Removes the defaults of a task, which then are those of the server.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`](crate::Error::UnknownName) (42704) if it has none of its own.
     pub async fn reset_task(&self, task: &str) -> Result<()> {
         Call::new("reset_task")
             .arg("task", &task)

@@ -70,9 +70,10 @@ sql_function!(trax_configure_task, pg_finfo_trax_configure_task, |call| {
 sql_function!(trax_reset_task, pg_finfo_trax_reset_task, |call| {
     let name = call.name(0, "task")?;
     spi::connected(|spi| {
-        if forget(spi, &name) {
-            audit::record(spi, "configure", Kind::Task, &name, Some("reset"));
+        if !forget(spi, &name) {
+            return Err(without_defaults(&name));
         }
+        audit::record(spi, "configure", Kind::Task, &name, Some("reset"));
         Ok(())
     })?;
     Ok(call.null())
@@ -148,6 +149,12 @@ pub(crate) fn store(spi: &Spi, settings: &Settings, now: Timestamp) -> Differenc
         source: settings.source.as_deref().and_then(arg),
     });
     before.difference(&StoredSettings::of_task(spi, &settings.name))
+}
+
+fn without_defaults(name: &str) -> Error {
+    Error::unknown(format!("task \"{name}\" has no defaults of its own"))
+        .detail(format!("No row of trax.task has the name \"{name}\"."))
+        .hint("List the names with: select name from trax.task order by name")
 }
 
 /// Deletes the settings of a task; returns whether there were any.

@@ -42,7 +42,7 @@ const CALLS: &[(&str, &str)] = &[
     ("read_needs", "select * from trax.read_needs({job})"),
     ("read_graph", "select * from trax.read_graph({job})"),
     ("configure_task", "select trax.configure_task('a')"),
-    ("reset_task", "select trax.reset_task('a')"),
+    ("reset_task", "select trax.reset_task('furnished')"),
     ("trigger", "select trax.trigger('m')"),
     ("cancel", "select trax.cancel({job})"),
     ("run_now", "select trax.run_now({job})"),
@@ -193,7 +193,7 @@ const CALLS: &[(&str, &str)] = &[
 /// A database with a job in every place, a superuser session, and the executing job with its token.
 async fn furnished() -> (Database, Session, String, String) {
     let (db, s) = session().await;
-    s.get("select trax.schedule('m', 'a', every => '1 h'); select trax.enqueue('dies'); select trax.enqueue('runs'); select trax.enqueue('waits'); select trax.configure_rate('furnished', 5, '1 s')").await;
+    s.get("select trax.schedule('m', 'a', every => '1 h'); select trax.enqueue('dies'); select trax.enqueue('runs'); select trax.enqueue('waits'); select trax.configure_rate('furnished', 5, '1 s'); select trax.configure_task('furnished')").await;
     let dies = s.claim_one("tasks => array['dies']").await;
     s.get(&format!(
         "select trax.fail({}, 'no', permanent => true)",

@@ -220,6 +220,24 @@ fn the_readme_is_short_and_leads_to_the_book() {
     assert!(readme.contains("](docs/SUMMARY.md)"));
 }
 
+#[test]
+fn the_example_of_the_crate_is_added_as_the_page_says_while_no_registry_has_it() {
+    let page = text(&root().join("docs/workers.md"));
+    let adds: Vec<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("    cargo add "))
+        .collect();
+    assert_eq!(adds.len(), 1, "{adds:?}");
+    let example = text(&root().join("trax_client/examples/hello.rs"));
+    let comment: Vec<&str> = example
+        .lines()
+        .map_while(|line| line.strip_prefix("// "))
+        .collect();
+    let comment = comment.join(" ");
+    assert!(comment.ends_with(adds[0]), "{comment}");
+    assert!(comment.contains("cargo add --path "), "{comment}");
+}
+
 const DOCUMENT: &str = "# A document
 
 ```sql

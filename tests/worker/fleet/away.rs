@@ -221,10 +221,8 @@ async fn a_shard_whose_address_is_none_stops_its_own_jobs_only() {
     let cluster = Cluster::of(2).await;
     let s = &cluster.router;
     // PL/Proxy accepts this parameter, and the driver does not.
-    s.get(
-        "update trax_router.shard set address = address || ' gssencmode=disable' where number = 2",
-    )
-    .await;
+    s.get("update trax_router.shard set address = address || ' sslcompression=0' where number = 2")
+        .await;
     let config = || cluster.database.config();
     let worker = worker_at(config()).router().handle_any(nothing);
     let (worker, heard) = Heard::of(worker);

@@ -85,7 +85,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
     match granted {
         Ok(()) => {}
         // The server looks the name up before any function of trax runs and could add a hint.
-        Err(error @ Error::UnknownManifest(_)) => {
+        Err(error @ Error::UnknownName(_)) => {
             let meant = similar_to(&session, Kind::Role, &arguments.role).await;
             let meant = meant.map_or(String::new(), |meant| format!("did you mean \"{meant}\"? "));
             let role = identifier(&arguments.role);

@@ -98,7 +98,7 @@ pub(crate) async fn unknown(session: &Session, kind: Kind, name: &str) -> Failur
 pub(crate) async fn explained(session: &Session, name: &str, error: Error) -> Failure {
     let is_of = |kind: &Kind| {
         let word = format!("{} ", kind.word());
-        matches!(&error, Error::UnknownManifest(report) if report.message.starts_with(&word))
+        matches!(&error, Error::UnknownName(report) if report.message.starts_with(&word))
     };
     match [Kind::Manifest, Kind::Group].into_iter().find(is_of) {
         Some(kind) => unknown(session, kind, name).await,

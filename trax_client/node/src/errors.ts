@@ -53,7 +53,7 @@ export class ServerError extends TraxError {
   }
 }
 
-/** 42704: no manifest, group, dead letter, job or role has this name. */
+/** 42704: no manifest, group, rate, dead letter, job or role has this name. */
 export class UnknownNameError extends ServerError {}
 /** 22004, 22023 and the rest of class 22: an argument is missing or out of range. */
 export class InvalidArgumentError extends ServerError {}

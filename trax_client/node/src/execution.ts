@@ -47,8 +47,8 @@ export class Execution {
   /** The calls of the context that have not ended. */
   readonly #open = new Map<Promise<unknown>, string>();
   #reason: Reason | undefined;
-  /** How many calls that may suspend the job have no answer yet, and whether a heartbeat has said that it is lost. */
-  #waits = 0;
+  /** The calls that may suspend the job and have no answer yet, and whether a heartbeat has said that it is lost. */
+  readonly #waits = new Set<Promise<Called>>();
   #isLost = false;
   #isSuspended = false;
   /** Why the attempt has failed for good, once the server has recorded that in the middle of it. */
@@ -96,7 +96,7 @@ export class Execution {
     if (this.#reason !== undefined || this.#isSuspended || this.#failure !== undefined) return;
     // The lease of a job that its handler has completed ends with the handler's transaction.
     if (reason === "lease lost" && hasCompleted(this.claimed.token)) return;
-    if (reason === "lease lost" && this.#waits > 0) {
+    if (reason === "lease lost" && this.#waits.size > 0) {
       // The answer to its own call says whether it is suspended.
       this.#isLost = true;
       return;
@@ -173,16 +173,17 @@ export class Execution {
     if (this.#isSuspended) return new Promise(() => undefined);
     const maySuspend = effect === "wait";
     const mayEnd = maySuspend || typeof effect === "object";
-    if (mayEnd) this.#waits += 1;
+    const calling = this.#calls.run(statement, () => this.#isLost || this.#reason === "lease lost");
+    if (mayEnd) this.#waits.add(calling);
     let called: Called;
     try {
-      called = await this.#calls.run(statement, () => this.#isLost || this.#reason === "lease lost");
+      called = await calling;
     } catch (error) {
-      if (mayEnd) this.#waits -= 1;
-      if (error instanceof Stopped) this.#giveUp();
+      this.#waits.delete(calling);
+      if (error instanceof Stopped) await this.#giveUp();
       throw error;
     }
-    if (mayEnd) this.#waits -= 1;
+    this.#waits.delete(calling);
     const { rows, wasUnanswered } = called;
     const state: unknown = rows[0]?.["state"];
     // If an answer was lost before, the attempt has ended either way.
@@ -198,11 +199,14 @@ export class Execution {
     }
     // A job that is asked to stop gets no child either; a heartbeat says which it is.
     if (state === null) await this.#askWhy();
-    if (state === null || state === undefined || state === "lost" || this.#isLost) this.#giveUp();
+    if (state === null || state === undefined || state === "lost" || this.#isLost) await this.#giveUp();
     return rows;
   }
 
-  #giveUp(): never {
+  /** Stops the attempt, unless another of its calls has suspended the job, whose answer may come later. */
+  async #giveUp(): Promise<void> {
+    await Promise.allSettled(this.#waits);
+    if (this.#isSuspended) return new Promise(() => undefined);
     this.stop("lease lost");
     throw new Stopped(this.#reason ?? "lease lost");
   }

@@ -11,7 +11,7 @@ import { now } from "./clock.js";
 import type { Read, Row } from "./connection.js";
 import { type Duration, checkSpan } from "./duration.js";
 import type { Trace } from "./enqueue.js";
-import { TraxError, UsageError } from "./errors.js";
+import { NotPermittedError, TraxError, UsageError } from "./errors.js";
 import { claimedOf, report } from "./exchange.js";
 import { Execution } from "./execution.js";
 import { dateOf, fromJson } from "./json.js";
@@ -105,7 +105,7 @@ export async function passTime(db: Queryable, time: Duration): Promise<void> {
   // An adapter may number the parameters, so each stands once.
   let count = 0;
   const text = PASS.replaceAll("$1", () => `$${(count += 1)}::interval`);
-  await rowsOf(db, { text, values: Array<string>(count).fill(time) });
+  await asOwner(db, { text, values: Array<string>(count).fill(time) });
   await cycle(db);
 }
 
@@ -113,7 +113,7 @@ export async function passTime(db: Queryable, time: Duration): Promise<void> {
 export async function enqueued<Input = unknown>(db: Queryable, task?: string): Promise<Enqueued<Input>[]> {
   checkDb(db, 'enqueued(db, "mail.send")');
   if (task !== undefined) checkName("task", task, 'enqueued(db, "mail.send")');
-  const jobs = (await rowsOf(db, { text: WAITING, values: [] })).map((row) => enqueuedOf<Input>(row));
+  const jobs = (await asOwner(db, { text: WAITING, values: [] })).map((row) => enqueuedOf<Input>(row));
   return task === undefined ? jobs : jobs.filter((job) => job.task === task);
 }
 
@@ -206,10 +206,21 @@ function nextOf(jobs: Enqueued[], jobId: number): Enqueued | undefined {
   return first(undefined) ?? first("time") ?? first("signal") ?? others[0] ?? job;
 }
 
+/** Returns the rows of a statement that the owner of the tables of trax may run. */
+async function asOwner(db: Queryable, statement: sql.Statement): Promise<Row[]> {
+  try {
+    return await rowsOf(db, statement);
+  } catch (error) {
+    if (!(error instanceof NotPermittedError)) throw error;
+    const [said] = error.message.split("\n");
+    throw new UsageError(`${said}: connect as the owner of the extension, or a superuser`, { cause: error });
+  }
+}
+
 /** Runs a cycle, after the one that the scheduler may be running, which has not seen the last changes. */
 async function cycle(db: Queryable): Promise<void> {
   const end = now() + PATIENCE;
-  while ((await rowsOf(db, { text: "select step from trax.tick()", values: [] })).length === 0) {
+  while ((await asOwner(db, { text: "select step from trax.tick()", values: [] })).length === 0) {
     if (now() > end) throw new TraxError("no cycle could run: another session keeps one open; end its transaction");
     await pause(PAUSE);
   }

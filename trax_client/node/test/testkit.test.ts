@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
 import { test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import knex from "knex";
@@ -203,6 +204,22 @@ test("mistakes in the arguments of the kit are refused in words", async () => {
     [() => runThrough(worker, db, any("seven")), "jobId is a text; write runThrough(worker, db, jobId)"],
   ];
   for (const [call, said] of calls) await assert.rejects(call, new UsageError(said));
+});
+
+test("a role that does not own the tables is told whose connection it needs", async () => {
+  const role = `kit_${randomBytes(5).toString("hex")}`;
+  const other = new pg.Client(it.url);
+  await other.connect();
+  await db.query(`create role ${role}`);
+  try {
+    await other.query(`set role ${role}`);
+    for (const call of [() => passTime(other, "1 h"), () => enqueued(other)]) {
+      await assert.rejects(call, { name: "UsageError", message: /^permission denied .*: connect as the owner of the extension, or a superuser$/ });
+    }
+  } finally {
+    await other.end();
+    await db.query(`drop role ${role}`);
+  }
 });
 
 test("a cycle waits for that of another session, up to a limit", async (t) => {

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { setTimeout as sleep } from "node:timers/promises";
+import { setImmediate, setTimeout as sleep } from "node:timers/promises";
 
-import { Cancel, Client, Permanent, RECORDED, RetryIn, Snooze, Stopped, UsageError, type WorkerOptions } from "../src/index.js";
+import { Cancel, Client, type Context, Permanent, RECORDED, RetryIn, Snooze, Stopped, UsageError, type WorkerOptions } from "../src/index.js";
+import type { Called } from "../src/calls.js";
 import type { Claimed } from "../src/exchange.js";
 import { Execution } from "../src/execution.js";
 import { noteCompletion } from "../src/outcome.js";
@@ -199,6 +200,26 @@ test("a handler that has completed its job is not told that its lease is lost", 
     return reason;
   }));
   assert.deepEqual(reasons, [undefined, "lease lost"]);
+});
+
+test("a call that is refused because another has suspended the job is no lost lease", async () => {
+  const telemetry = await Telemetry.load();
+  const none = (): void => undefined;
+  const kinds = await Promise.all(["suspended", "lost"].map(async (late) => {
+    let calls = 0;
+    const run = async (): Promise<Called> => {
+      const isFirst = (calls += 1) === 1;
+      // Answered when the answer to the second call has had its effect.
+      if (isFirst) await setImmediate();
+      return { rows: [{ state: isFirst ? late : "lost" }], wasUnanswered: false };
+    };
+    const claimed = { jobId: 1, token: `token ${late}`, task: "t", input: "{}", steps: 0 } as Claimed;
+    const means = { progress: none, ask: none, warn: none, calls: { run, lockTimeout: 0 }, telemetry };
+    const execution = new Execution(claimed, means);
+    const handler = (_: unknown, ctx: Context): unknown => Promise.all(["a", "b"].map((name) => ctx.sleep(name, "1 day")));
+    return (await execution.run({ decoder: undefined, handler }, 0)).kind;
+  }));
+  assert.deepEqual(kinds, ["suspended", "release"]);
 });
 
 test("a call that a handler does not await ends no process, and is named", async () => {

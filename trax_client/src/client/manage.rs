@@ -23,7 +23,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     /// Removes a manifest and cancels its waiting jobs. Executing jobs continue.
     ///
     /// # Errors
-    /// [`Error::UnknownManifest`](crate::Error::UnknownManifest) (42704) if it does not exist.
+    /// [`Error::UnknownName`](crate::Error::UnknownName) (42704) if it does not exist.
     pub async fn unschedule(&self, name: &str) -> Result<()> {
         Call::new("unschedule")
             .arg("name", &name)
@@ -34,7 +34,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     /// Enables a manifest. Its misfire policy applies to the runs it missed while disabled.
     ///
     /// # Errors
-    /// [`Error::UnknownManifest`](crate::Error::UnknownManifest) (42704) if it does not exist.
+    /// [`Error::UnknownName`](crate::Error::UnknownName) (42704) if it does not exist.
     pub async fn enable_manifest(&self, name: &str) -> Result<()> {
         Call::new("enable_manifest")
             .arg("name", &name)
@@ -45,7 +45,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     /// Disables a manifest. Jobs that wait or run continue.
     ///
     /// # Errors
-    /// [`Error::UnknownManifest`](crate::Error::UnknownManifest) (42704) if it does not exist.
+    /// [`Error::UnknownName`](crate::Error::UnknownName) (42704) if it does not exist.
     pub async fn disable_manifest(&self, name: &str) -> Result<()> {
         Call::new("disable_manifest")
             .arg("name", &name)
@@ -57,7 +57,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     /// returns its id. Works while the manifest is disabled.
     ///
     /// # Errors
-    /// [`Error::UnknownManifest`](crate::Error::UnknownManifest) (42704) if it does not exist.
+    /// [`Error::UnknownName`](crate::Error::UnknownName) (42704) if it does not exist.
     pub async fn trigger(&self, name: &str, input: Option<Json>) -> Result<JobId> {
         let call = Call::new("trigger")
             .arg("name", &name)

@@ -26,7 +26,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     ///
     /// # Errors
     /// [`Error::WrongState`](crate::Error::WrongState) while a group or a job that waits or runs
-    /// names it, [`Error::UnknownManifest`](crate::Error::UnknownManifest) (42704) if there is
+    /// names it, [`Error::UnknownName`](crate::Error::UnknownName) (42704) if there is
     /// none.
     pub async fn drop_rate(&self, name: &str) -> Result<()> {
         Call::new("drop_rate").arg("name", &name).run(self.db).await

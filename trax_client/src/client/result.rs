@@ -35,7 +35,7 @@ impl<C: GenericClient + Sync> Client<'_, C> {
     /// [`JobWaiter`](crate::JobWaiter).
     ///
     /// # Errors
-    /// [`Error::UnknownManifest`] (42704) if the job does not exist, [`Error::WrongState`] inside a
+    /// [`Error::UnknownName`] (42704) if the job does not exist, [`Error::WrongState`] inside a
     /// transaction.
     pub async fn await_job<T: DeserializeOwned>(
         &self,

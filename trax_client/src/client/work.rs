@@ -172,6 +172,10 @@ impl<C: GenericClient + Sync> Client<'_, C> {
         output: &T,
     ) -> Result<bool> {
         let output = Some(Json::of(output)?).filter(|output| !output.is_null());
+        if reached::needs_names(token) {
+            let steps = self.read_steps(job_id).await?;
+            reached::were_recorded(token, steps.into_iter().map(|step| step.step));
+        }
         let held = self
             .record(job_id, token, &output, &Note::of(token))
             .await?;

@@ -25,7 +25,7 @@ fn only_an_unreadable_message_may_be_at_fault_for_an_end_with_a_sqlstate() {
 
 #[test]
 fn a_sqlstate_has_one_kind() {
-    assert!(matches!(sorted("42704"), Error::UnknownManifest(_)));
+    assert!(matches!(sorted("42704"), Error::UnknownName(_)));
     assert!(matches!(sorted("22023"), Error::InvalidArgument(_)));
     assert!(matches!(sorted("22004"), Error::InvalidArgument(_)));
     assert!(matches!(sorted("40001"), Error::Conflict(_)));

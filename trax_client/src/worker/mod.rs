@@ -330,16 +330,16 @@ impl<S: Send + Sync + 'static> Worker<S> {
     }
 
     /// Limits claims to these groups.
-    pub fn groups<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+    pub fn groups<N: AsRef<str>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         let groups = self.setup.groups.get_or_insert_default();
-        groups.extend(names.into_iter().map(Into::into));
+        groups.extend(crate::names::owned(names));
         self
     }
 
     /// Limits claims to these [versions](crate::JobOptions::version), and to jobs without one.
-    pub fn versions<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+    pub fn versions<N: AsRef<str>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         let versions = self.setup.versions.get_or_insert_default();
-        versions.extend(names.into_iter().map(Into::into));
+        versions.extend(crate::names::owned(names));
         self
     }
 

@@ -130,11 +130,12 @@ pub(crate) struct Steps {
 
 impl Steps {
     pub(crate) fn new(claimed: &Claimed, caller: Caller) -> Self {
+        let recorded = usize::try_from(claimed.steps).unwrap_or(0);
         Steps {
             job_id: claimed.job_id,
             token: claimed.token,
-            recorded: usize::try_from(claimed.steps).unwrap_or(0),
-            by_itself: Reached::of(claimed.token),
+            recorded,
+            by_itself: Reached::of(claimed.token, recorded),
             caller,
             kept: OnceCell::new(),
             used: Mutex::default(),
@@ -212,7 +213,7 @@ impl Steps {
     /// Reads the recorded steps for [`unreached`](Self::unreached), if the handler has read none
     /// and has reached fewer by its own clients.
     pub(crate) async fn look_back(&self) {
-        if self.recorded > self.by_itself.len() {
+        if reached::needs_names(self.token) {
             // Without an answer the event and the note are left out.
             self.all_kept().await.ok();
         }

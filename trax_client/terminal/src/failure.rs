@@ -108,7 +108,7 @@ fn unknown(report: &Report) -> Option<Failure> {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        if let Error::UnknownManifest(report) = &error
+        if let Error::UnknownName(report) = &error
             && let Some(failure) = unknown(report)
         {
             return failure;

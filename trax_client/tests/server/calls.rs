@@ -36,10 +36,7 @@ async fn a_manifest_is_switched_off_and_on() -> Result {
     client.enable_manifest("beat").await?;
     assert_eq!(text(&db, state).await?, "true");
     let unknown = client.disable_manifest("none").await;
-    assert!(
-        matches!(unknown, Err(Error::UnknownManifest(_))),
-        "{unknown:?}"
-    );
+    assert!(matches!(unknown, Err(Error::UnknownName(_))), "{unknown:?}");
     Ok(())
 }
 
@@ -115,10 +112,7 @@ async fn a_role_gets_what_its_level_needs_and_no_more() -> Result {
     }
     Client::new(&role).tick().await?;
     let nobody = client.grant_access("nobody there", Access::Reader).await;
-    assert!(
-        matches!(nobody, Err(Error::UnknownManifest(_))),
-        "{nobody:?}"
-    );
+    assert!(matches!(nobody, Err(Error::UnknownName(_))), "{nobody:?}");
     drop(role);
     connection.await??;
     Ok(())

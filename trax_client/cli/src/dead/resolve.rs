@@ -107,7 +107,7 @@ async fn all(
         match resolve(&session, batch, &arguments, resolution).await {
             Ok(done) => changes.extend(done),
             // At least one of them cannot be resolved: try each alone to report which.
-            Err(Error::WrongState(_) | Error::UnknownManifest(_) | Error::Conflict(_)) => {
+            Err(Error::WrongState(_) | Error::UnknownName(_) | Error::Conflict(_)) => {
                 for id in batch {
                     match resolve(&session, &[*id], &arguments, resolution).await {
                         Ok(done) => changes.extend(done),

@@ -47,7 +47,7 @@ pub(crate) async fn run(url: Option<String>, arguments: Arguments) -> Result<Exi
         .await;
     let JobId(new_job_id) = match forked {
         Ok(forked) => forked,
-        Err(Error::UnknownManifest(_)) => return Err(unknown(&session, id)),
+        Err(Error::UnknownName(_)) => return Err(unknown(&session, id)),
         Err(error) => return Err(error.into()),
     };
     let change = ForkedJob {

@@ -79,7 +79,7 @@ class ServerError(TraxError):
 
 
 class UnknownNameError(ServerError):
-    """42704: no manifest, group, dead letter, job or role has this name."""
+    """42704: no manifest, group, rate, dead letter, job or role has this name."""
 
 
 class InvalidArgumentError(ServerError):
