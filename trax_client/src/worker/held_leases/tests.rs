@@ -35,7 +35,7 @@ fn a_lease_without_contact_for_its_length_is_lost() {
 fn a_handler_that_has_completed_its_job_is_not_told_that_the_lease_is_lost() {
     let now = Moment::now();
     let (held, token, cancellation) = one(None, now);
-    let attempt = Reached::of(token);
+    let attempt = Reached::of(token, 0);
     reached::complete(token);
     held.record_beats(&[(JobId(1), token)], &beat(false, false), now, LEASE);
     held.expire(now + LEASE);
