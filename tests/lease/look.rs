@@ -113,3 +113,21 @@ async fn leases_whose_end_cannot_be_recorded_hide_no_others() {
     assert_eq!(s.tick("reap_expired_leases").await, 40);
     s.assert_healthy().await;
 }
+
+#[tokio::test]
+async fn a_lease_that_ends_within_the_grace_to_stop_is_put_off_no_longer_than_that() {
+    let (_db, s) = session().await;
+    s.enqueue("'a'").await;
+    s.claim_one("").await;
+    // The row says that the lease is over, and a recorded heartbeat that it has ten seconds left.
+    s.get(
+        "update trax.lease set timed_out = true, cancel_requested = true, timeout_at = now() - interval '1 ms', lease_expires_at = now() - interval '1 ms';
+         insert into trax.lease_extension (job_id, token, extended_at, lease_expires_at, ahead)
+         select job_id, token, now(), now() + interval '10 s', false from trax.lease",
+    )
+    .await;
+    assert_eq!(s.tick("reap_expired_leases").await, 0);
+    let put_off = "select reap_at = lease_expires_at from trax.lease";
+    assert_eq!(s.get(put_off).await, "t");
+    s.assert_healthy().await;
+}

@@ -211,7 +211,7 @@ pub(crate) fn take_overdue(
         } else {
             alive.push(Alive {
                 job_id: lease.job_id,
-                put_off_until: Some(deadline).filter(|_| lease.timed_out),
+                put_off_until: lease.timed_out.then(|| deadline.min(term.expires_at)),
                 term,
                 ahead: candidate.ahead,
             });
@@ -270,7 +270,8 @@ fn extend(spi: &Spi, candidates: &mut [Candidate], now: Timestamp) {
 struct Alive {
     job_id: i64,
     term: Term,
-    /// The end of the grace of an attempt that was asked to stop, if its row does not say it.
+    /// For an attempt that was asked to stop, the end of its grace or of its lease, if that comes
+    /// first.
     put_off_until: Option<Timestamp>,
     ahead: bool,
 }
