@@ -4,7 +4,7 @@
 //!     make soak JOBS=1000000000 SEED=3
 //!
 //! The database stays in target/soak (`SOAK_DIR`). The next run continues with it, by the extension
-//! that is installed then. A run that is interrupted (Ctrl-C) ends after the current million; after
+//! that is installed then. A run that gets SIGINT or SIGTERM ends after the current million; after
 //! a kill the next run continues where the last complete run ended. The faults of a million depend
 //! on the seed and its number.
 
@@ -19,6 +19,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
+use tokio::signal::unix::{SignalKind, signal};
 use trax_client::testkit::Server;
 
 /// The jobs of a round.
@@ -63,12 +64,14 @@ fn main() -> ExitCode {
 /// Runs rounds until the database has had this many.
 async fn soak(server: &mut Server, seed: i64, rounds: i64) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
-    let asked = stop.clone();
-    tokio::spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
+    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+        let mut signals = signal(kind).map_err(|error| error.to_string())?;
+        let asked = stop.clone();
+        tokio::spawn(async move {
+            signals.recv().await;
             asked.store(true, Ordering::Relaxed);
-        }
-    });
+        });
+    }
     let mut number = check::prepare(server).await?;
     while number < rounds && !stop.load(Ordering::Relaxed) {
         number += 1;
