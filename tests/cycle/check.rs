@@ -1,4 +1,4 @@
-//! What `trax.check()` reports only under conditions: it is silent about what the next cycle does.
+//! Rules of `trax.check()` with conditions: nothing is reported that the next cycle mends.
 
 use super::healthy_database;
 use crate::graph::{complete, fail, queued};

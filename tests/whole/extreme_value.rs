@@ -1,6 +1,6 @@
 //! Extreme values written by hand, without the constraints. Calls may refuse them, but nothing
-//! fails after a commit, and the next job runs. Infinite times, with
-//! them: no step of a cycle fails.
+//! fails after a commit, and the next job runs. Infinite times that the constraints allow fail no
+//! step of a cycle and no report.
 
 use harness::session::{Refusal, Session, session};
 use std::future::{Future, poll_fn};
