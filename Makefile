@@ -63,7 +63,8 @@ chaos: SECONDS ?= 120
 chaos: setup build
 	TRAX_BIN=$(CURDIR)/target/debug/trax SEED=$(SEED) SECONDS=$(SECONDS) SHARDS=$(SHARDS) target/debug/chaos
 
-soak: setup build install
+soak: setup install
+	scripts/cargo build --bin soak
 	JOBS=$(JOBS) SEED=$(SEED) target/debug/soak
 
 # What the tests are run with, in the server of PG_CONFIG.

@@ -41,17 +41,10 @@ mod worker;
 mod workflow;
 
 use campaign::Order;
+use harness::number;
 use shim::Shim;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
-
-fn number(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
-    Some(
-        text.parse()
-            .unwrap_or_else(|_| panic!("{name} is a number, not {text:?}")),
-    )
-}
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -111,6 +111,15 @@ pub fn many(full: i64) -> i64 {
     }
 }
 
+/// Returns the number in an environment variable, unless that is missing or empty.
+pub fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} is a number, not {text:?}")),
+    )
+}
+
 /// Returns whether the fault tests must try all faults: `TRAX_FAULTS=whole`.
 pub fn whole_faults() -> bool {
     std::env::var("TRAX_FAULTS").is_ok_and(|value| value == "whole")

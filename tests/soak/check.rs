@@ -4,10 +4,10 @@ use crate::round::Round;
 use crate::{DATABASE, Result};
 use harness::PATIENCE;
 use std::time::{Duration, Instant};
-use tokio_postgres::{Client, NoTls};
-use trax_client::testkit::Server;
+use tokio_postgres::Client;
+use trax_client::testkit::{Database, Server};
 
-/// The jobs by task, and what a round leaves.
+/// The extension with a limited group and a schedule, the calls of a round, and the ended rounds.
 const SET_UP: &str = "
     create extension trax;
     create schema soak;
@@ -36,19 +36,13 @@ const SIZES: &str = "
         union all select 3, 'all', pg_database_size(current_database()) >> 20
     ) s";
 
-/// Connects; a server that starts again after a crash has a minute for it.
-pub(crate) async fn connect(server: &Server) -> Result<Client> {
+/// Connects, once a server that starts again after a crash accepts connections.
+pub(crate) async fn connect(database: &Database) -> Result<Client> {
     let begun = Instant::now();
     loop {
-        match server.config(DATABASE).connect(NoTls).await {
-            Ok((client, connection)) => {
-                tokio::spawn(async move {
-                    // The client gets the same error by its next call.
-                    connection.await.ok();
-                });
-                return Ok(client);
-            }
-            Err(error) if begun.elapsed() > PATIENCE => return Err(text_of(error)),
+        match database.connect().await {
+            Ok(client) => return Ok(client),
+            Err(error) if begun.elapsed() > PATIENCE => return Err(error.to_string()),
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
@@ -63,31 +57,32 @@ pub(crate) fn text_of(error: tokio_postgres::Error) -> String {
 
 /// Makes the database if it does not exist, or updates its extension; returns the number of rounds
 /// that it has had.
-pub(crate) async fn prepare(server: &Server) -> Result<i64> {
+pub(crate) async fn prepare(server: &Server) -> Result<u64> {
     let exists = server.existing("postgres").connect().await;
     let exists = exists.map_err(|error| error.to_string())?;
     let exists = exists.query_opt("select from pg_database where datname = $1", &[&DATABASE]);
     if exists.await.map_err(text_of)?.is_some() {
-        let client = connect(server).await?;
+        let client = connect(&server.existing(DATABASE)).await?;
         let update = client.batch_execute("alter extension trax update").await;
         update.map_err(text_of)?;
         let rounds = "select coalesce(max(number), 0) from soak.round";
         let row = client.query_one(rounds, &[]).await.map_err(text_of)?;
-        return Ok(row.get(0));
+        return Ok(row.get::<_, i64>(0).unsigned_abs());
     }
     let made = server.plain_database(DATABASE).await;
     made.map_err(|error| error.to_string())?;
-    let client = connect(server).await?;
+    let client = connect(&server.existing(DATABASE)).await?;
     client.batch_execute(SET_UP).await.map_err(text_of)?;
     Ok(0)
 }
 
 /// Checks that all jobs of a round have been completed once, and that the database is sound.
 pub(crate) async fn every_job(server: &Server, round: &Round) -> Result<()> {
-    let client = connect(server).await?;
+    let client = connect(&server.existing(DATABASE)).await?;
     let row = client.query_one(ENDED, &[]).await.map_err(text_of)?;
-    let [completed, different, dead, twice] = [0, 1, 4, 5].map(|at| row.get::<_, i64>(at));
-    let [first, last] = [2, 3].map(|at| row.get::<_, Option<i64>>(at));
+    let [completed, different, dead, twice] =
+        [0, 1, 4, 5].map(|at| row.get::<_, i64>(at).unsigned_abs());
+    let [first, last] = [2, 3].map(|at| row.get::<_, Option<i64>>(at).map(i64::unsigned_abs));
     let all = round.jobs();
     let mut wrong = Vec::new();
     if (completed, different) != (all, all) {
@@ -113,16 +108,16 @@ pub(crate) async fn every_job(server: &Server, round: &Round) -> Result<()> {
 }
 
 pub(crate) async fn sizes(server: &Server) -> Result<String> {
-    let client = connect(server).await?;
+    let client = connect(&server.existing(DATABASE)).await?;
     let row = client.query_one(SIZES, &[]).await.map_err(text_of)?;
     Ok(row.get(0))
 }
 
 /// Records a round, and removes its history.
-pub(crate) async fn forget(server: &Server, number: i64, seed: i64) -> Result<()> {
+pub(crate) async fn forget(server: &Server, number: u64, seed: u64) -> Result<()> {
     let forget = format!(
         "truncate trax.run, soak.call; insert into soak.round (number, seed) values ({number}, {seed})"
     );
-    let client = connect(server).await?;
+    let client = connect(&server.existing(DATABASE)).await?;
     client.batch_execute(&forget).await.map_err(text_of)
 }

@@ -33,8 +33,17 @@ impl Kept {
         self.0.join("data")
     }
 
+    /// A complete copy that is to become `data`.
+    fn complete(&self) -> PathBuf {
+        self.0.join("complete")
+    }
+
     /// Starts a server, with the kept files if there are some.
     pub(crate) fn open(&self) -> Server {
+        fs::create_dir_all(&self.0).expect("the directory can be made");
+        if self.complete().exists() {
+            self.replace();
+        }
         let mut server = options().start().expect("a server starts");
         if self.data().exists() {
             server.stop(Stop::Fast).expect("it stops");
@@ -56,16 +65,21 @@ impl Kept {
         if server.is_running() {
             server.stop(Stop::Fast).expect("it stops");
         }
-        fs::create_dir_all(&self.0).expect("the directory can be made");
-        let new = self.0.join("new");
-        if new.exists() {
-            fs::remove_dir_all(&new).expect("an incomplete copy can be removed");
+        let copied = self.0.join("incomplete");
+        if copied.exists() {
+            fs::remove_dir_all(&copied).expect("an incomplete copy can be removed");
         }
-        copy(server.data_dir(), new.clone());
+        copy(server.data_dir(), copied.clone());
+        fs::rename(copied, self.complete()).expect("the copy can be named");
+        self.replace();
+    }
+
+    /// Replaces the kept files by the new ones.
+    fn replace(&self) {
         if self.data().exists() {
             fs::remove_dir_all(self.data()).expect("the old files can be removed");
         }
-        fs::rename(new, self.data()).expect("the copy can be named");
+        fs::rename(self.complete(), self.data()).expect("the copy can be named");
     }
 }
 

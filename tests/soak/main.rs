@@ -13,6 +13,7 @@ mod kept;
 mod round;
 mod strike;
 
+use harness::number;
 use kept::Kept;
 use round::Round;
 use std::process::ExitCode;
@@ -23,22 +24,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use trax_client::testkit::Server;
 
 /// The jobs of a round.
-const MILLION: i64 = 1_000_000;
+const MILLION: u64 = 1_000_000;
 /// The database of the soak.
 const DATABASE: &str = "soak";
 
-/// What a run returns: a description of the fault if a promise does not hold.
+/// The error describes a promise that does not hold, or a server that does not come back.
 type Result<T> = std::result::Result<T, String>;
-
-fn number(name: &str, default: i64) -> i64 {
-    let text = std::env::var(name).unwrap_or_default();
-    match text.is_empty() {
-        true => default,
-        false => text
-            .parse()
-            .unwrap_or_else(|_| panic!("{name} is a number, not {text:?}")),
-    }
-}
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -46,10 +37,11 @@ fn main() -> ExitCode {
         .enable_all()
         .build()
         .expect("a runtime starts");
-    let rounds = (number("JOBS", 10 * MILLION) + MILLION - 1) / MILLION;
+    let jobs = number("JOBS").unwrap_or(10 * MILLION);
+    let seed = number("SEED").unwrap_or(1);
     let kept = Kept::of_environment();
     let mut server = kept.open();
-    let done = runtime.block_on(soak(&mut server, number("SEED", 1), rounds));
+    let done = runtime.block_on(soak(&mut server, seed, jobs.div_ceil(MILLION)));
     kept.keep(server);
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -62,7 +54,7 @@ fn main() -> ExitCode {
 }
 
 /// Runs rounds until the database has had this many.
-async fn soak(server: &mut Server, seed: i64, rounds: i64) -> Result<()> {
+async fn soak(server: &mut Server, seed: u64, rounds: u64) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
         let mut signals = signal(kind).map_err(|error| error.to_string())?;
@@ -86,7 +78,7 @@ async fn soak(server: &mut Server, seed: i64, rounds: i64) -> Result<()> {
 }
 
 /// Runs a round of jobs with its faults, and checks all of them; returns the faults.
-async fn run(server: &mut Server, seed: i64, number: i64, jobs: i64) -> Result<String> {
+async fn run(server: &mut Server, seed: u64, number: u64, jobs: u64) -> Result<String> {
     let round = Arc::new(Round::new(server, number, jobs));
     let tasks = round.begin();
     let mut said = Vec::new();
@@ -96,7 +88,7 @@ async fn run(server: &mut Server, seed: i64, number: i64, jobs: i64) -> Result<S
     }
     round.ends().await?;
     for task in tasks {
-        task.await.map_err(|error| error.to_string())?;
+        task.await.map_err(|error| error.to_string())??;
     }
     round.wrong()?;
     check::every_job(server, &round).await?;
@@ -111,7 +103,7 @@ mod tests {
     use super::*;
     use check::connect;
 
-    const JOBS: i64 = 3000;
+    const JOBS: u64 = 3000;
 
     async fn one_round() -> (Server, Arc<Round>) {
         let mut server = kept::options().start().expect("a server starts");
@@ -123,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_lost_a_doubled_and_a_dead_job_are_seen() {
+    async fn a_lost_a_doubled_and_a_dead_job_and_a_doubled_occurrence_are_seen() {
         let (server, round) = one_round().await;
         let acts = [
             (
@@ -139,10 +131,16 @@ mod tests {
                  select 7, 1, 0, now(), 'soak', 'g0', 'retries_exhausted', 'no', '1'",
                 "1 dead letters",
             ),
+            (
+                "update trax.run set task = 'beat', scheduled_for = '2000-01-01' where state = 'completed' and input in ('20', '21')",
+                "1 occurrences ran twice",
+            ),
         ];
         check::every_job(&server, &round).await.expect("as before");
         for (act, seen) in acts {
-            let client = connect(&server).await.expect("it accepts us");
+            let client = connect(&server.existing(DATABASE))
+                .await
+                .expect("it accepts us");
             client.batch_execute(act).await.expect("it can be done");
             let said = check::every_job(&server, &round).await;
             let said = said.expect_err("it is seen");
@@ -165,7 +163,27 @@ mod tests {
             forgotten.expect("the round is recorded");
             kept.keep(server);
         }
+        // A run that was killed at the end of `keep`.
+        std::fs::rename(dir.join("data"), dir.join("complete")).expect("it can be renamed");
+        let rounds = check::prepare(&kept.open()).await;
+        assert_eq!(rounds, Ok(2));
         std::fs::remove_dir_all(dir).expect("it can be removed");
+    }
+
+    #[tokio::test]
+    async fn a_job_that_is_given_out_or_completed_after_its_end_is_seen() {
+        let server = kept::options().start().expect("a server starts");
+        let round = Round::new(&server, 2, JOBS);
+        round.give_out(3001);
+        round.acknowledge(3001);
+        round.wrong().expect("all is well");
+        round.give_out(3001);
+        round.acknowledge(3001);
+        round.acknowledge(3000);
+        assert_eq!(
+            round.wrong(),
+            Err("round 2: 3001 was given out after its end; 3001 was completed twice; 3000 is not of this round".to_owned())
+        );
     }
 
     #[test]

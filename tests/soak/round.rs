@@ -1,31 +1,35 @@
 //! A round: its jobs are queued by calls and completed by sessions, all of which reconnect after a
 //! fault.
 
-use crate::DATABASE;
-use crate::check::text_of;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use crate::check::{connect, text_of};
+use crate::{DATABASE, Result};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
-use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
-use trax_client::testkit::Server;
+use tokio_postgres::SimpleQueryMessage;
+use trax_client::testkit::{Database, Server};
 
 /// The jobs that a call queues.
-const CALL: i64 = 1000;
+const CALL: u64 = 1000;
 /// The jobs that a session claims at once.
 const BATCH: usize = 100;
 const SESSIONS: usize = 3;
+/// A session drops one batch of so many.
+const DROPPED: u64 = 500;
+/// A session fails a job of one batch of so many.
+const FAILED: u64 = 50;
 /// Without a completion for this long, a round is stuck.
 const STUCK: Duration = Duration::from_secs(180);
 const POLL: Duration = Duration::from_millis(100);
 
 pub(crate) struct Round {
-    config: Config,
-    number: i64,
-    jobs: i64,
+    database: Database,
+    number: u64,
+    jobs: u64,
     /// Whether the completion of each job has been acknowledged.
     acknowledged: Mutex<Vec<bool>>,
-    count: AtomicI64,
+    count: AtomicU64,
     is_over: AtomicBool,
     wrong: Mutex<Vec<String>>,
 }
@@ -34,65 +38,52 @@ pub(crate) struct Round {
 struct Held {
     job_id: String,
     token: String,
-    number: Option<i64>,
+    number: Option<u64>,
 }
 
 impl Round {
-    pub(crate) fn new(server: &Server, number: i64, jobs: i64) -> Self {
+    pub(crate) fn new(server: &Server, number: u64, jobs: u64) -> Self {
         Self {
-            config: server.config(DATABASE),
+            database: server.existing(DATABASE),
             number,
             jobs,
             acknowledged: Mutex::new(vec![false; jobs as usize]),
-            count: AtomicI64::new(0),
+            count: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
             wrong: Mutex::new(Vec::new()),
         }
     }
 
-    pub(crate) fn number(&self) -> i64 {
+    pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    pub(crate) fn jobs(&self) -> i64 {
+    pub(crate) fn jobs(&self) -> u64 {
         self.jobs
     }
 
     /// The number of the first job.
-    pub(crate) fn first(&self) -> i64 {
+    pub(crate) fn first(&self) -> u64 {
         (self.number - 1) * self.jobs + 1
     }
 
     /// The number of the last job.
-    pub(crate) fn last(&self) -> i64 {
+    pub(crate) fn last(&self) -> u64 {
         self.number * self.jobs
     }
 
     /// Starts the sessions.
-    pub(crate) fn begin(self: &Arc<Self>) -> Vec<JoinHandle<()>> {
+    pub(crate) fn begin(self: &Arc<Self>) -> Vec<JoinHandle<Result<()>>> {
         let sessions = (0..SESSIONS).map(|n| tokio::spawn(self.clone().complete_all(n)));
         let mut tasks: Vec<_> = sessions.collect();
         tasks.push(tokio::spawn(self.clone().queue_all()));
         tasks
     }
 
-    async fn connect(&self) -> Client {
-        loop {
-            if let Ok((client, connection)) = self.config.connect(NoTls).await {
-                tokio::spawn(async move {
-                    // The client gets the same error by its next call.
-                    connection.await.ok();
-                });
-                return client;
-            }
-            tokio::time::sleep(POLL).await;
-        }
-    }
-
     /// Queues each job once: a call is recorded in its transaction, and a call whose answer was
     /// lost is made again.
-    async fn queue_all(self: Arc<Self>) {
-        let mut client = self.connect().await;
+    async fn queue_all(self: Arc<Self>) -> Result<()> {
+        let mut client = connect(&self.database).await?;
         for first in (self.first()..=self.last()).step_by(CALL as usize) {
             let queue = format!(
                 "begin; insert into soak.call values ({first});
@@ -106,29 +97,30 @@ impl Round {
             );
             while let Err(error) = client.batch_execute(&queue).await {
                 if self.is_over() {
-                    return;
+                    return Ok(());
                 }
-                client = self.connect().await;
+                client = connect(&self.database).await?;
                 if error.code().is_some_and(|code| code.code() == "23505") {
                     break;
                 }
             }
         }
+        Ok(())
     }
 
     /// Completes jobs until the round is over. Some batches are dropped, as by a worker that died,
     /// and some jobs fail first.
-    async fn complete_all(self: Arc<Self>, session: usize) {
-        let mut client = self.connect().await;
+    async fn complete_all(self: Arc<Self>, session: usize) -> Result<()> {
+        let mut client = connect(&self.database).await?;
         let mut held: Vec<Held> = Vec::new();
-        for batch in 1.. {
+        for batch in 1u64.. {
             if self.is_over() {
-                return;
+                break;
             }
-            if batch % 500 == 0 {
+            if batch % DROPPED == 0 {
                 held.clear();
             }
-            if batch % 50 == 0
+            if batch % FAILED == 0
                 && let Some(job) = held.pop()
             {
                 let Held { job_id, token, .. } = job;
@@ -145,7 +137,7 @@ impl Round {
                 }
                 Err(_) => {
                     held.clear();
-                    client = self.connect().await;
+                    client = connect(&self.database).await?;
                     continue;
                 }
             };
@@ -157,6 +149,7 @@ impl Round {
                     .ok();
             }
         }
+        Ok(())
     }
 
     /// Takes the rows of a batch: completions of `done`, and claimed jobs into `held`. Returns
@@ -171,12 +164,14 @@ impl Round {
             let text = |at: usize| row.get(at).unwrap_or_default().to_owned();
             if let Some(completed) = row.get(0) {
                 let job = done.iter().find(|job| job.job_id == completed);
-                self.acknowledge(job.and_then(|job| job.number));
+                if let Some(number) = job.and_then(|job| job.number) {
+                    self.acknowledge(number);
+                }
                 continue;
             }
             let number = text(3).parse().ok();
-            if number.is_some_and(|number| self.is_acknowledged(number)) {
-                self.is_wrong(format!("{} was given out after its end", text(3)));
+            if let Some(number) = number {
+                self.give_out(number);
             }
             held.push(Held {
                 job_id: text(1),
@@ -187,14 +182,11 @@ impl Round {
         is_idle
     }
 
-    fn place(&self, number: i64) -> usize {
-        (number - self.first()) as usize
+    fn place(&self, number: u64) -> usize {
+        number.wrapping_sub(self.first()) as usize
     }
 
-    fn acknowledge(&self, number: Option<i64>) {
-        let Some(number) = number else {
-            return;
-        };
+    pub(crate) fn acknowledge(&self, number: u64) {
         let mut all = lock(&self.acknowledged);
         match all.get_mut(self.place(number)) {
             Some(known) if !*known => {
@@ -206,9 +198,11 @@ impl Round {
         }
     }
 
-    fn is_acknowledged(&self, number: i64) -> bool {
+    pub(crate) fn give_out(&self, number: u64) {
         let all = lock(&self.acknowledged);
-        all.get(self.place(number)).copied().unwrap_or_default()
+        if all.get(self.place(number)) == Some(&true) {
+            self.is_wrong(format!("{number} was given out after its end"));
+        }
     }
 
     fn is_wrong(&self, said: String) {
@@ -220,7 +214,7 @@ impl Round {
     }
 
     /// Returns the faults that the sessions saw.
-    pub(crate) fn wrong(&self) -> crate::Result<()> {
+    pub(crate) fn wrong(&self) -> Result<()> {
         match lock(&self.wrong).as_slice() {
             [] => Ok(()),
             all => Err(format!("round {}: {}", self.number, all.join("; "))),
@@ -228,13 +222,13 @@ impl Round {
     }
 
     /// Waits until this many completions have been acknowledged.
-    pub(crate) async fn reaches(&self, count: i64) -> crate::Result<()> {
+    pub(crate) async fn reaches(&self, count: u64) -> Result<()> {
         self.waits(async || self.count.load(Ordering::Relaxed) >= count)
             .await
     }
 
     /// Waits until all jobs have been queued and none waits or runs.
-    pub(crate) async fn ends(&self) -> crate::Result<()> {
+    pub(crate) async fn ends(&self) -> Result<()> {
         let ended = format!(
             "select (select count(*) from soak.call) = {}
                 and not exists (select from trax.work_queue where task = 'soak')
@@ -242,7 +236,10 @@ impl Round {
             self.jobs / CALL
         );
         self.waits(async || {
-            let row = self.connect().await.query_one(&ended, &[]).await;
+            let Ok(client) = self.database.connect().await else {
+                return false;
+            };
+            let row = client.query_one(&ended, &[]).await;
             row.is_ok_and(|row| row.get(0))
         })
         .await?;
@@ -250,7 +247,7 @@ impl Round {
         Ok(())
     }
 
-    async fn waits(&self, is_so: impl AsyncFn() -> bool) -> crate::Result<()> {
+    async fn waits(&self, is_so: impl AsyncFn() -> bool) -> Result<()> {
         let (mut seen, mut since) = (0, Instant::now());
         while !is_so().await {
             let count = self.count.load(Ordering::Relaxed);
@@ -268,10 +265,12 @@ impl Round {
 
     async fn describe_stuck(&self) -> String {
         let why = "select string_agg(d::text, ' ') from trax.diagnose() d";
-        let row = self.connect().await.query_one(why, &[]).await;
-        let why = match row {
-            Ok(row) => row.get::<_, Option<String>>(0).unwrap_or_default(),
-            Err(error) => text_of(error),
+        let why = match self.database.connect().await {
+            Ok(client) => match client.query_one(why, &[]).await {
+                Ok(row) => row.get::<_, Option<String>>(0).unwrap_or_default(),
+                Err(error) => text_of(error),
+            },
+            Err(error) => error.to_string(),
         };
         let count = self.count.load(Ordering::Relaxed);
         format!("round {}: stuck after {count} jobs: {why}", self.number)

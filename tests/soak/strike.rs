@@ -4,10 +4,9 @@ use crate::check::{connect, text_of};
 use crate::{DATABASE, Result};
 use harness::dice::Dice;
 use harness::process::send_signal;
-use std::time::Duration;
 use tokio::task::block_in_place;
 use tokio_postgres::error::SqlState;
-use trax_client::testkit::{Server, Stop};
+use trax_client::testkit::{Error, Server, Stop};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Strike {
@@ -39,15 +38,15 @@ const CHANGES: [&str; 11] = [
 ];
 
 /// Returns up to three faults of a round, each with the number of jobs after which it comes.
-pub(crate) fn plan(seed: i64, number: i64, jobs: i64) -> Vec<(i64, Strike)> {
-    let mut dice = Dice::of((seed * 1_000_003 + number).unsigned_abs());
+pub(crate) fn plan(seed: u64, number: u64, jobs: u64) -> Vec<(u64, Strike)> {
+    let mut dice = Dice::of(seed.wrapping_mul(1_000_003).wrapping_add(number));
     // The first numbers of neighbouring seeds are alike.
     for _ in 0..8 {
         dice.roll(2);
     }
     let mut plan = Vec::new();
     for _ in 0..dice.roll(4) {
-        let at = dice.roll(jobs.unsigned_abs() / 2) as i64;
+        let at = dice.roll(jobs / 2);
         let strike = match dice.roll(10) {
             0 => Strike::Kill,
             1 => Strike::Crash,
@@ -66,13 +65,13 @@ impl Strike {
     /// Does it; returns its name.
     pub(crate) async fn run(self, server: &mut Server) -> Result<String> {
         match self {
-            Strike::Kill => again(server, |server| server.kill().map(|()| Duration::ZERO))?,
-            Strike::Crash => again(server, |server| server.stop(Stop::Immediate))?,
-            Strike::Restart => again(server, |server| server.stop(Stop::Fast))?,
+            Strike::Kill => again(server, Server::kill)?,
+            Strike::Crash => again(server, |server| server.stop(Stop::Immediate).map(drop))?,
+            Strike::Restart => again(server, |server| server.stop(Stop::Fast).map(drop))?,
             Strike::KillSession => {
                 let pid = "select pid from pg_stat_activity where datname = $1 and backend_type = 'client backend'
                     and pid <> pg_backend_pid() limit 1";
-                let client = connect(server).await?;
+                let client = connect(&server.existing(DATABASE)).await?;
                 let row = client.query_opt(pid, &[&DATABASE]).await;
                 if let Some(row) = row.map_err(text_of)? {
                     send_signal("KILL", row.get(0));
@@ -81,11 +80,14 @@ impl Strike {
             Strike::EndSessions => {
                 let end = "select pg_terminate_backend(pid) from pg_stat_activity
                     where datname = current_database() and pid <> pg_backend_pid()";
-                let ended = connect(server).await?.batch_execute(end).await;
+                let ended = connect(&server.existing(DATABASE))
+                    .await?
+                    .batch_execute(end)
+                    .await;
                 ended.map_err(text_of)?;
             }
             Strike::Change(sql) => {
-                let client = connect(server).await?;
+                let client = connect(&server.existing(DATABASE)).await?;
                 for statement in sql.split("; ") {
                     match client.batch_execute(statement).await {
                         // An administrator's statement may be the victim of a deadlock.
@@ -103,9 +105,9 @@ impl Strike {
 }
 
 /// Ends the server and starts it.
-fn again<E: ToString>(
+fn again(
     server: &mut Server,
-    end: impl FnOnce(&mut Server) -> std::result::Result<Duration, E>,
+    end: impl FnOnce(&mut Server) -> std::result::Result<(), Error>,
 ) -> Result<()> {
     block_in_place(|| {
         end(server).map_err(|error| error.to_string())?;
